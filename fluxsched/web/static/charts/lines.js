@@ -3,7 +3,7 @@
 // panels at the time that is pointed at, with the values there in words.
 
 import { element, setText } from "../base/dom.js";
-import { logarithmic, linear, durationTicks, numberTicks, shortNumber, timeText, timeTicks } from "./scale.js";
+import { durationTicks, elapsed, linear, logarithmic, numberTicks, shortNumber, timeText, timeTicks } from "./scale.js";
 import { svg } from "./svg.js";
 
 const LEFT = 56, RIGHT = 12, TOP = 6, AXIS = 20;
@@ -21,7 +21,7 @@ export class Panels {
     this.root.addEventListener("keydown", (event) => this.key(event));
   }
 
-  /** `data`: `begin`, `end`, `now`, `spans` (`[[from, to or null, name]...]`, shaded), and `panels`: each with `title`,
+  /** `data`: `begin`, `end`, `now`, `spans` (`[[from, to or null, name, strength]...]`, shaded), and `panels`: each with `title`,
    * `scale`, `text(value)`, `logarithmic`, `top` and `lines` (`name`, `hue`, `points` [[time, value or null]...], `filled`,
    * `dotted`). */
   show(data) {
@@ -61,9 +61,9 @@ export class Panels {
     const root = svg("svg", {
       width, height: bottom + (last ? AXIS : 3), role: "img", "aria-label": this.words(panel),
     });
-    for (const [from, to] of spans) {
+    for (const [from, to, , strength] of spans) {
       const x0 = Math.max(LEFT, this.x(from)), x1 = Math.min(width - RIGHT, to === null ? width : this.x(to));
-      if (x1 > x0) root.append(svg("rect", { class: "shade", x: x0, y: TOP, width: x1 - x0, height }));
+      if (x1 > x0) root.append(svg("rect", { class: "shade", x: x0, y: TOP, width: x1 - x0, height, opacity: strength }));
     }
     for (const [time, text] of timeTicks(begin, end, Math.max(2, (width - LEFT) / 96), ofDay)) {
       const x = Math.round(this.x(time)) + 0.5;
@@ -72,11 +72,12 @@ export class Panels {
         root.append(svg("text", { x, y: bottom + 15, "text-anchor": "middle" }, text));
       }
     }
+    const tickText = panel.logarithmic ? elapsed : panel.text ?? shortNumber;
     const ticks = panel.logarithmic ? spaced(durationTicks(top), y) : numberTicks(top, Math.max(2, height / 32));
     for (const tick of ticks) {
       const at = Math.round(y(tick)) + 0.5;
       root.append(svg("line", { class: tick === 0 ? "base" : "grid", x1: LEFT, x2: width - RIGHT, y1: at, y2: at }));
-      root.append(svg("text", { x: LEFT - 7, y: at + 4, "text-anchor": "end" }, (panel.text ?? shortNumber)(tick)));
+      root.append(svg("text", { x: LEFT - 7, y: at + 4, "text-anchor": "end" }, tickText(tick)));
     }
     for (const line of panel.lines) this.line(root, line, y, bottom);
     if (now >= begin && now <= end) {
@@ -146,7 +147,7 @@ export class Panels {
       cursor.setAttribute("visibility", time === null ? "hidden" : "visible");
       if (time !== null) for (const side of ["x1", "x2"]) cursor.setAttribute(side, this.x(time));
       const parts = panel.lines.map((line) => {
-        const there = time === null ? line.points.at(-1)?.[1] : valueAt(line.points, time);
+        const there = time === null ? line.points.findLast(([, each]) => each !== null)?.[1] : valueAt(line.points, time);
         return there === null || there === undefined ? "–" : (panel.text ?? shortNumber)(there);
       });
       const when = time !== null && at === 0 ? `${timeText(time, this.options.ofDay)} · ` : "";

@@ -65,7 +65,11 @@ export class Palette {
   }
 
   entry(key) {
-    const name = this.names.get(key) ?? "--hue-others";
+    return this.named(this.names.get(key) ?? "--hue-others");
+  }
+
+  /** A custom property as a colour and its channels. */
+  named(name) {
     if (!this.known.has(name)) {
       const colour = property(name);
       this.known.set(name, [colour, channels(colour)]);

@@ -61,7 +61,8 @@ function dayTick(time, step) {
   return [time, date.toLocaleTimeString("en-GB", parts), false];
 }
 
-function elapsed(time, step) {
+/** A round time since the beginning, in the unit that `step` has. */
+export function elapsed(time, step = time) {
   if (step >= DAY) return `${Math.round(time / DAY)} d`;
   if (step >= HOUR) return `${Math.round(time / HOUR)} h`;
   if (step >= MINUTE) return `${Math.round(time / MINUTE)} min`;

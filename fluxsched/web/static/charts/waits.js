@@ -2,7 +2,7 @@
 // jobs that waited at most so long. Law: all policies are on one logarithmic scale, on which no wait has a place.
 
 import { element } from "../base/dom.js";
-import { durationTicks, logarithmic } from "./scale.js";
+import { durationTicks, elapsed, logarithmic } from "./scale.js";
 import { duration } from "../base/words.js";
 import { svg } from "./svg.js";
 
@@ -61,14 +61,8 @@ function axis(root, longest, x, bottom) {
     if (x(tick) - before < 34) continue;
     before = x(tick);
     root.append(svg("line", { class: "grid", x1: x(tick), x2: x(tick), y1: 0, y2: bottom }));
-    root.append(svg("text", { x: x(tick), y: bottom + 16, "text-anchor": "middle" }, tickText(tick)));
+    root.append(svg("text", { x: x(tick), y: bottom + 16, "text-anchor": "middle" }, elapsed(tick)));
   }
-}
-
-function tickText(seconds) {
-  if (seconds >= 86400) return `${Math.round(seconds / 86400)} d`;
-  if (seconds >= 3600) return `${Math.round(seconds / 3600)} h`;
-  return seconds >= 60 ? `${Math.round(seconds / 60)} min` : `${seconds} s`;
 }
 
 /** One curve a policy: `quantiles` are waits at equal parts of the jobs, ascending. */

@@ -13,6 +13,19 @@ const OVERVIEW_PARTS = 480;
 /** The least that a window shows: seconds, targets. */
 const SPAN_LEAST = 10, ROWS_LEAST = 1;
 
+/** Cores in use by sums, for the overview. */
+function addSums({ used, planned }, { sums, begin, end, now }) {
+  const width = (end - begin) / OVERVIEW_PARTS;
+  for (const { steps } of sums ?? []) {
+    let step = 0;
+    for (let at = 0; at < OVERVIEW_PARTS; at += 1) {
+      const time = begin + (at + 0.5) * width;
+      while (step + 1 < steps.length && steps[step + 1][0] <= time) step += 1;
+      if (steps.length && steps[step][0] <= time) (time < now ? used : planned)[at] += steps[step][1];
+    }
+  }
+}
+
 export class Gantt {
   /** `options`: `label` (for readers of the screen), `ofDay` (times are of the day), `chosen(bar)`, `pointed(bar, event)`,
    * `moved(window)`, `overview` (draw the strip below; default true), `hosts` (names of targets by rank). */
@@ -40,7 +53,7 @@ export class Gantt {
   }
 
   /** What is shown: `bars`, `spans` ([idset, state, from, to, note]), `now`, `begin`, `end`, `targets` ([first, last]),
-   * `cores` (of a target). The window stays where it is, unless it showed everything. */
+   * `cores` (of a target), `sums` (instead of bars: `ranks` [first, last], `cores`, `steps` [[time, cores in use]...]). The window stays where it is, unless it showed everything. */
   show(data) {
     const chosen = this.bars()[this.selected]?.[0];
     this.data = { spans: [], ...data };
@@ -48,6 +61,7 @@ export class Gantt {
     this.selected = chosen === undefined ? -1 : data.bars.findIndex((bar) => bar[0] === chosen);
     this.pointed = -1;
     this.overview = usedCores(data.bars, data.begin, data.end, OVERVIEW_PARTS, data.now ?? data.end);
+    addSums(this.overview, data);
     this.rank();
     if (this.whole) this.reset(false);
     this.draw();

@@ -125,7 +125,7 @@ export class Painter {
   bars() {
     const { gantt, ratio } = this, { raster, palette } = gantt, { plot } = this.layout;
     raster.clear((plot.right - plot.left) * ratio, (plot.bottom - plot.top) * ratio);
-    const now = this.x(gantt.data.now ?? Infinity);
+    const now = gantt.data.now === null || gantt.data.now === undefined ? Infinity : this.x(gantt.data.now);
     const put = (x0, y0, x1, y1, colour, weight) => raster.add(
       (x0 - plot.left) * ratio, (y0 - plot.top) * ratio, (x1 - plot.left) * ratio, (y1 - plot.top) * ratio, colour, weight,
     );
@@ -140,11 +140,27 @@ export class Painter {
         put(Math.max(x0, now), y0, right, bottom, colour, weight * 0.45);
       }
     });
+    this.sums(put, now);
     this.layer ??= document.createElement("canvas");
     [this.layer.width, this.layer.height] = [raster.width, raster.height];
     this.layer.getContext("2d").putImageData(raster.image(), 0, 0);
     this.context.imageSmoothingEnabled = false;
     this.context.drawImage(this.layer, plot.left, plot.top, plot.right - plot.left, plot.bottom - plot.top);
+  }
+
+  /** Cores in use of many targets each, where single bars are too many: the deeper, the more. */
+  sums(put, now) {
+    const { data, window } = this.gantt, colour = this.gantt.palette.named("--hue-1")[1];
+    for (const { ranks, cores, steps } of data.sums ?? []) {
+      const [top, bottom] = [this.y(ranks[0]), this.y(ranks[1] + 1)];
+      steps.forEach(([time, used], at) => {
+        const until = steps[at + 1]?.[0] ?? data.end;
+        if (!used || until <= window.begin || time >= window.end) return;
+        const weight = Math.min(1, used / cores), x0 = this.x(time), x1 = this.x(until);
+        put(x0, top, Math.min(x1, Math.max(x0, now)), bottom, colour, weight);
+        put(Math.max(x0, now), top, x1, bottom, colour, weight * 0.45);
+      });
+    }
   }
 
   /** Reservations hatched, forecasts pale with an outline. */
@@ -225,7 +241,7 @@ export class Painter {
 
   label(context, bar, left, top, right, bottom) {
     const { gantt } = this, solid = bar[KIND] === "running" || bar[KIND] === "ended";
-    const past = solid && (bar[KIND] === "ended" || left + 30 < this.x(gantt.data.now ?? Infinity));
+    const past = solid && (bar[KIND] === "ended" || left + 30 < this.x(gantt.data.now));
     const dim = gantt.dimmed !== null && gantt.dimmed !== gantt.keyOf(bar);
     context.fillStyle = past && !dim ? inkOn(gantt.palette.channels(gantt.keyOf(bar))) : this.colours.ink;
     context.textBaseline = "middle";
@@ -311,12 +327,12 @@ export class Painter {
     context.fillRect(plot.left, overview.top, plot.right - plot.left, overview.bottom - overview.top);
     const width = (plot.right - plot.left) / parts;
     for (let at = 0; at < parts; at += 1) {
-      const left = plot.left + at * width;
+      const left = Math.round(plot.left + at * width), wide = Math.round(plot.left + (at + 1) * width) - left;
       context.globalAlpha = 0.55;
       context.fillStyle = this.colours["ink-2"];
-      context.fillRect(left, y(used[at]), width + 0.5, overview.bottom - y(used[at]));
+      context.fillRect(left, y(used[at]), wide, overview.bottom - y(used[at]));
       context.globalAlpha = 0.22;
-      context.fillRect(left, y(used[at] + planned[at]), width + 0.5, y(used[at]) - y(used[at] + planned[at]));
+      context.fillRect(left, y(used[at] + planned[at]), wide, y(used[at]) - y(used[at] + planned[at]));
     }
     context.globalAlpha = 1;
     const from = Math.max(plot.left, x(gantt.window.begin)), to = Math.min(plot.right, x(gantt.window.end));

@@ -1,0 +1,159 @@
+// The groups: who has acquired what, in which dialect, what is on its way out and in; below, the messages between the
+// instance and its peers as they pass. Law: of the messages the last ones are kept; while they are paused none is drawn,
+// and what they say is only ever text.
+
+import { element, keyed, setText, show as reveal } from "./base/dom.js";
+import { sizeOf } from "./base/sets.js";
+import { count, duration, number } from "./base/words.js";
+
+/** Messages in the list. */
+const MESSAGES_MAX = 500;
+
+const PARTS = [["stays", "hue-1", "stays"], ["leaving", "hue-2", "leaving"], ["incoming", "hue-3", "awaited"]];
+
+export function show(root, source) {
+  const view = new Groups(root, source);
+  const messages = new Messages(root.querySelector("#messages"), source);
+  source.whole((whole) => {
+    view.whole(whole);
+    messages.take(whole.messages, true);
+  });
+  source.change((change) => {
+    view.whole({ ...view.data, ...change });
+    messages.take(change.messages, false);
+  });
+}
+
+class Groups {
+  constructor(root) {
+    this.place = root.querySelector("#groups");
+    this.data = { groups: [], queues: [], holders: {} };
+  }
+
+  whole(whole) {
+    this.data = { ...this.data, ...whole };
+    const { groups = [], queues = [], holders = {} } = this.data;
+    const most = Math.max(1, ...groups.map((group) => sizeOf(group.targets) + sizeOf(group.incoming)));
+    keyed(this.place, groups, (group) => group.name, () => element("section", { class: "card group" }),
+      (card, group) => this.fill(card, group, queues.filter((queue) => queue.group === group.name), holders[group.name] ?? [], most));
+  }
+
+  fill(card, group, queues, holders, most) {
+    const seen = JSON.stringify([group, queues, holders, most]);
+    if (card.dataset.seen === seen) return;
+    card.dataset.seen = seen;
+    const leaving = sizeOf(group.leaving), all = sizeOf(group.targets);
+    const sizes = { stays: all - leaving, leaving, incoming: sizeOf(group.incoming) };
+    const flow = element("div", { class: "flow", "aria-hidden": "true" }, PARTS.map(([part, hue]) => {
+      const piece = element("i", { class: hue });
+      piece.style.width = `${(100 * sizes[part]) / most}%`;
+      return piece;
+    }));
+    const key = element("p", { class: "keys" }, PARTS.filter(([part]) => part === "stays" || sizes[part]).map(([part, hue, word]) =>
+      element("span", { class: `key ${hue}` }, part === "stays" ? count(sizes[part], "target") : `${number(sizes[part])} ${word}`)));
+    const pill = group.acquired
+      ? element("span", { class: "pill good" }, "acquired")
+      : element("span", { class: "pill" }, group.name === "exclude" ? "withdrawn" : "not acquired");
+    card.replaceChildren(element("h2", {}, group.name, pill), flow, key, element("dl", { class: "record" },
+      fact("Acquired by", group.acquirer ?? (group.acquired ? "a scheduler" : "")), fact("Dialect", group.dialect ?? ""),
+      fact("Targets", group.targets, "mono"), fact("Leaving", group.leaving, "mono"), fact("Awaits", group.incoming, "mono"),
+      ...queues.map((queue) => fact(queue.name ? `Queue ${queue.name}` : "Queue", queueWords(queue)))),
+      holders.length ? element("p", { class: "note" }, "Leaves when these end: ", holders.flatMap(holder)) : "");
+  }
+}
+
+function fact(name, value, kind = "") {
+  return value ? element("div", {}, element("dt", {}, name), element("dd", { class: kind }, value)) : null;
+}
+
+function queueWords(queue) {
+  const states = [queue.enabled ? "" : "disabled", queue.started ? "" : "stopped"].filter(Boolean);
+  const jobs = queue.waiting === null || queue.waiting === undefined ? [] : [`${number(queue.running)} running`, `${number(queue.waiting)} waiting`];
+  return [...jobs, ...states].join(", ") || "open";
+}
+
+function holder([jobid, , end, user, name], at) {
+  const left = end ? ` at most ${duration(Math.max(0, end - Date.now() / 1000))} more` : " no limit";
+  return [at ? ", " : "", element("a", { href: `/jobs/${encodeURIComponent(jobid)}` }, name || jobid), ` (${user},${left})`];
+}
+
+class Messages {
+  constructor(root, source) {
+    this.source = source;
+    this.kept = [];
+    this.dropped = 0;
+    this.paused = false;
+    this.list = element("ol", { class: "messages", tabindex: 0, "aria-label": "Messages", hidden: true });
+    this.note = element("p", { class: "note", role: "status" });
+    const on = source.params.messages === "1";
+    this.follow = element("button", { type: "button", "aria-pressed": String(on), onclick: () => this.toggle() }, "Follow");
+    this.pause = element("button", { type: "button", "aria-pressed": "false", hidden: !on, onclick: () => this.hold() }, "Pause");
+    const field = (name, label, placeholder, deed) => element("label", { class: "grows" }, label,
+      element("input", { name, placeholder, autocomplete: "off", value: source.params[name] ?? "", onchange: deed, oninput: name === "text" ? deed : null }));
+    this.tools = element("div", { class: "filters" }, this.follow, this.pause,
+      field("topics", "Topics", "resource., sched.", (event) => source.filter({ topics: event.target.value })),
+      field("text", "Text", "in the payload", (event) => { this.text = event.target.value.toLowerCase(); this.draw(); }));
+    this.list.addEventListener("click", (event) => event.target.closest("li")?.classList.toggle("open"));
+    root.querySelector("#messages-tools").replaceChildren(this.tools);
+    root.querySelector("#messages-list").replaceChildren(this.list, this.note);
+    reveal(this.list, on);
+    setText(this.note, on ? "" : "Follow shows every message between the instance and its peers, as start --trace does; for the owner of the instance only.");
+  }
+
+  toggle() {
+    const on = this.follow.getAttribute("aria-pressed") !== "true";
+    this.follow.setAttribute("aria-pressed", String(on));
+    reveal(this.pause, on);
+    if (!on && this.paused) this.hold();
+    reveal(this.list, on);
+    setText(this.note, "");
+    this.source.filter({ messages: on ? "1" : "" });
+  }
+
+  hold() {
+    this.paused = !this.paused;
+    this.pause.setAttribute("aria-pressed", String(this.paused));
+    setText(this.pause, this.paused ? "Go on" : "Pause");
+    this.draw();
+  }
+
+  /** `given` is `{messages, dropped}`, or `{refused: why}`. */
+  take(given, anew) {
+    if (anew) this.kept = [];
+    if (!given) return;
+    if (given.refused) {
+      reveal(this.list, false);
+      setText(this.note, `Messages are not shown: ${given.refused}`);
+      return;
+    }
+    this.dropped = given.dropped ?? 0;
+    this.kept = [...this.kept, ...given.messages].slice(-MESSAGES_MAX);
+    this.draw();
+  }
+
+  draw() {
+    if (this.paused || this.waits) return;
+    this.waits = requestAnimationFrame(() => {
+      this.waits = 0;
+      const shown = this.kept.filter((message) => !this.text || `${message.topic} ${message.peer} ${message.text}`.toLowerCase().includes(this.text));
+      const atEnd = this.list.scrollTop + this.list.clientHeight >= this.list.scrollHeight - 30;
+      const known = new Map([...this.list.children].map((row) => [row.message, row]));
+      this.list.replaceChildren(...shown.map((message) => known.get(message) ?? messageRow(message)));
+      if (atEnd) this.list.scrollTop = this.list.scrollHeight;
+      const parts = [`${count(shown.length, "message")} of the last ${number(MESSAGES_MAX)}`];
+      if (this.dropped) parts.push(`${number(this.dropped)} more passed too quickly to be sent here`);
+      setText(this.note, parts.join(" · "));
+    });
+  }
+}
+
+function messageRow(message) {
+  const when = new Date(message.t * 1000);
+  const clock = `${when.toLocaleTimeString("en-GB")}.${String(when.getMilliseconds()).padStart(3, "0")}`;
+  const row = element("li", {}, element("time", {}, clock),
+    element("span", { class: "direction", title: message.direction === "<-" ? "received" : "sent" }, message.direction === "<-" ? "←" : "→"),
+    element("span", { class: "peer", title: message.peer }, message.peer),
+    element("span", { class: `text ${/errnum/.test(message.text) ? "error" : ""}` }, element("b", {}, message.topic), ` ${message.type === "response" ? "answer " : ""}${message.text}`));
+  row.message = message;
+  return row;
+}

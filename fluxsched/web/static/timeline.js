@@ -1,0 +1,191 @@
+// The timeline: what ran, runs and is planned, on targets over time, with limits, reservations and drains. Law: single
+// bars while there are few enough, else sums of many targets, of which a closer look shows bars again; the table of the
+// next starts says the same in words.
+
+import { announce, element, setText, show as reveal } from "./base/dom.js";
+import { ranges } from "./base/sets.js";
+import { duration, number, time } from "./base/words.js";
+import { CORES, END, ID, KIND, NAME, QUEUE, RANKS, START, USER } from "./gantt/bars.js";
+import { Gantt } from "./gantt/gantt.js";
+import { drawLegend, tipFor } from "./gantt/legend.js";
+
+/** How far back and ahead: seconds from now. */
+const BACK = [["-900", "15 minutes"], ["-3600", "1 hour"], ["-21600", "6 hours"], ["-86400", "1 day"], ["-604800", "7 days"]];
+const AHEAD = [["900", "15 minutes"], ["3600", "1 hour"], ["14400", "4 hours"], ["86400", "1 day"], ["604800", "7 days"]];
+
+/** A closer look waits until the window is still, and is asked for again no sooner than this. */
+const STILL_MS = 300, AGAIN_MS = 3000;
+
+const COLOURS = {
+  user: [(bar) => bar[USER]],
+  queue: [(bar) => bar[QUEUE] || "no queue"],
+  state: [(bar) => bar[KIND]],
+};
+
+const STYLES = [["running", "to its limit"], ["reserved", "reserved"], ["forecast", "forecast"], ["out", "not usable"]];
+
+/** States of targets that no job is put on. */
+const OUT = ["lost", "excluded", "offline", "torpid"];
+
+export function show(root, source) {
+  const view = new Timeline(root, source);
+  source.whole((whole) => view.whole(whole));
+  source.change((change) => view.change(change));
+}
+
+class Timeline {
+  constructor(root, source) {
+    this.source = source;
+    this.bars = new Map();
+    this.closer = null;
+    this.chart = element("div", { class: "chart card" });
+    this.legend = element("div", { class: "legend", role: "group", "aria-label": "Colours" });
+    this.note = element("p", { class: "note", role: "status" });
+    const table = root.querySelector("#starts");
+    root.replaceChildren(root.querySelector("h1"), this.tools(), this.chart, this.legend, this.note, table);
+    this.body = table.querySelector("tbody");
+    this.empty = table.querySelector(".empty");
+    this.tip = tipFor(this.chart);
+    this.gantt = new Gantt(this.chart, {
+      label: "Jobs on targets over time. Arrow keys move, plus and minus zoom, full stop and comma select jobs, Enter opens one.",
+      chosen: (bar) => location.assign(`/jobs/${encodeURIComponent(bar[ID])}`),
+      pointed: (bar, event) => this.tip(bar && this.words(bar), event),
+      selected: (bar) => bar && announce(this.words(bar).join(", ")),
+      moved: (window, whole) => this.moved(whole),
+    });
+  }
+
+  tools() {
+    const choice = (label, pairs, chosen, deed) => element("label", {}, label,
+      element("select", { onchange: (event) => deed(event.target.value) },
+        ...pairs.map(([value, word]) => element("option", { value, selected: value === chosen }, word))));
+    const button = (text, label, deed) =>
+      element("button", { type: "button", class: "quiet", "aria-label": label, title: label, onclick: deed }, text);
+    const { params } = this.source;
+    this.back = button("Show all", "Show all of it (0)", () => this.gantt.reset());
+    this.back.hidden = true;
+    return element("div", { class: "filters" },
+      choice("Back", BACK, params.since ?? "-3600", (since) => this.filter({ since })),
+      choice("Ahead", AHEAD, params.until ?? "14400", (until) => this.filter({ until })),
+      choice("Colour by", ["user", "queue", "state"].map((name) => [name, name]), "user", (name) => {
+        this.gantt.colourBy(...COLOURS[name]);
+        this.drawLegend();
+      }),
+      element("form", { onsubmit: (event) => { event.preventDefault(); this.filter({ targets: event.target.targets.value }); } },
+        element("label", {}, "Targets", element("input", { name: "targets", value: params.targets ?? "", size: 12, placeholder: "0-3,7 or node[0-3]", "data-search": true, autocomplete: "off" }))),
+      element("span", { class: "buttons" }, button("−", "Zoom out (-)", () => this.gantt.zoom(1 / 0.7, 1 / 0.7)),
+        button("+", "Zoom in (+)", () => this.gantt.zoom(0.7, 0.7)), this.back));
+  }
+
+  filter(params) {
+    this.gantt.whole = true;
+    this.source.filter(params);
+  }
+
+  whole(whole) {
+    if (whole.refused) {
+      setText(this.note, whole.refused);
+      return;
+    }
+    this.data = whole;
+    this.bars = new Map(whole.bars.map((bar) => [bar[ID], bar]));
+    this.draw();
+  }
+
+  change(change) {
+    if (!this.data) return;
+    const { bars = [], gone = [], ...others } = change;
+    Object.assign(this.data, others);
+    for (const id of gone) this.bars.delete(id);
+    for (const bar of bars) this.bars.set(bar[ID], bar);
+    this.draw();
+    if (this.closer && performance.now() - this.lookedAt > AGAIN_MS) this.look();
+  }
+
+  /** The window has moved: of sums a closer look is asked for. */
+  moved(whole) {
+    reveal(this.back, !whole);
+    clearTimeout(this.still);
+    if (whole && this.closer) {
+      this.closer = null;
+      this.draw();
+    }
+    if (!whole && this.data?.rows) this.still = setTimeout(() => this.look(), STILL_MS);
+  }
+
+  async look() {
+    const { begin, end, top, bottom } = this.gantt.window;
+    this.lookedAt = performance.now();
+    const targets = `${Math.floor(top)}-${Math.ceil(bottom) - 1}`;
+    try {
+      const seen = await this.source.fetch("timeline", { since: begin, until: end, targets });
+      this.closer = seen.rows ? null : seen;
+    } catch {
+      this.closer = null;
+    }
+    this.draw();
+  }
+
+  draw() {
+    const { data, closer } = this, { now } = data;
+    const out = OUT.filter((state) => data.states[state]).map((state) => [data.states[state], state, now, null, ""]);
+    this.gantt.show({
+      bars: closer ? closer.bars : [...this.bars.values()], spans: [...data.spans, ...out], now, begin: data.begin,
+      end: data.end, targets: bounds(data.ranks), sums: closer ? null : sums(data.rows),
+    });
+    this.drawLegend();
+    this.table(data.starts);
+    setText(this.note, this.summary());
+  }
+
+  summary() {
+    const { data, closer } = this, counts = new Map();
+    for (const bar of closer ? closer.bars : this.bars.values()) counts.set(bar[KIND], (counts.get(bar[KIND]) ?? 0) + 1);
+    const parts = [...counts].map(([kind, many]) => `${number(many)} ${kind}`);
+    if (data.rows && !closer) parts.push("too many jobs to draw each: the depth of colour is the share of cores in use; zoom in for jobs");
+    if (data.left_out) parts.push(`${number(data.left_out)} smaller ones are not drawn`);
+    return parts.length ? parts.join(" · ") : "Nothing runs, and nothing is planned.";
+  }
+
+  drawLegend() {
+    drawLegend(this.legend, this.gantt, STYLES);
+  }
+
+  words(bar) {
+    const { now } = this.data, [kind, end] = [bar[KIND], bar[END]];
+    const last = kind === "ended" ? "ended" : kind === "running" ? "limit" : "until";
+    return [
+      `${bar[NAME] || "job"} ${bar[ID]}`,
+      [bar[USER], bar[QUEUE]].filter(Boolean).join(" in "),
+      `${kind}, ${bar[START] <= now ? "since" : "from"} ${time(bar[START], now)}, ${end ? `${last} ${time(end, now)}` : "no limit"}`,
+      `${number(bar[CORES])} cores, ${bar[RANKS] ? `targets ${shortened(bar[RANKS])}` : "targets not chosen yet"}`,
+    ].filter(Boolean);
+  }
+
+  table(starts) {
+    const { now } = this.data;
+    this.body.replaceChildren(...starts.map((start) => element("tr", {},
+      element("td", { class: "mono" }, element("a", { href: `/jobs/${encodeURIComponent(start.jobid)}` }, start.jobid)),
+      element("td", { class: "number" }, start.start <= now ? "now" : `in ${duration(start.start - now)}`),
+      element("td", {}, start.promised ? "reserved" : "forecast"),
+      element("td", {}, start.user ?? ""), element("td", { class: "name" }, start.name ?? ""),
+      element("td", { class: "number" }, number(start.ncores ?? 0)),
+      element("td", { class: "wide" }, start.targets ? shortened(start.targets) : "not chosen yet"))));
+    reveal(this.empty, starts.length === 0);
+  }
+}
+
+function shortened(text) {
+  return text.length > 40 ? `${text.slice(0, 38)}…` : text;
+}
+
+/** The first and the last rank of an idset. */
+function bounds(idset) {
+  let found = null;
+  ranges(idset, (first, last) => (found = found ? [Math.min(found[0], first), Math.max(found[1], last)] : [first, last]));
+  return found ?? [0, 0];
+}
+
+function sums(rows) {
+  return rows && rows.map((row) => ({ ranks: bounds(row.ranks), cores: row.cores || 1, steps: row.steps }));
+}
