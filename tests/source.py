@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
@@ -48,6 +48,17 @@ class Source:
 
     def at(self, line: int, what: str) -> str:
         return f"{self.path}:{line}: {what}"
+
+
+@cache
+def sources_below(*trees: str) -> list[Source]:
+    """The files below these directories; each is read and parsed once, however many rules go through it."""
+    return [_source(file) for tree in trees for file in sorted((ROOT / tree).rglob("*.py"))]
+
+
+@cache
+def _source(file: Path) -> Source:
+    return Source(file.relative_to(ROOT).as_posix(), file.read_text())
 
 
 def imports(source: Source) -> Iterator[tuple[int, str]]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 import pytest
 
 from .broad_except import BROAD_EXCEPT
-from .source import ROOT, Source, imports
+from .source import Source, imports, sources_below
 
 TREES = ("fluxsched", "tests", "examples", "benchmarks", "rfc")
 
@@ -280,8 +280,7 @@ RULES: tuple[Rule, ...] = (
 
 @pytest.fixture(scope="module")
 def sources() -> list[Source]:
-    files = sorted(file for tree in TREES for file in (ROOT / tree).rglob("*.py"))
-    return [Source(file.relative_to(ROOT).as_posix(), file.read_text()) for file in files]
+    return sources_below(*TREES)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda rule: rule.__name__)

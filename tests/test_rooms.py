@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from .source import ROOT, Source, imports
+from .source import ROOT, Source, imports, sources_below
 
 FOLDER_FILES_MAX = 12  # more are not seen at a glance, unless they are all of one kind
 
@@ -175,8 +175,7 @@ FOREIGN_NAMES = "fluxsched/adapters/si/messages.py"  # the classes of another in
 
 @pytest.fixture(scope="module")
 def sources() -> list[Source]:
-    files = sorted((ROOT / "fluxsched").rglob("*.py"))
-    return [Source(file.relative_to(ROOT).as_posix(), file.read_text()) for file in files]
+    return sources_below("fluxsched")
 
 
 def room_of(source: Source, package: str) -> str:
