@@ -56,6 +56,8 @@ def unpack_events(data: bytes) -> list[Event]:
             events.append(name)
             before = None
             continue
+        if type(name) is not int or name < 0:  # a negative one would be that of an event from the end
+            raise ValueError(f"{name!r} is not the number of an event")
         before = before if time_s is None else time_s
         event: Event = {"timestamp": before, "name": NAMES[name]}
         if context is not None:

@@ -195,3 +195,9 @@ class LocalClient:
 
     def close(self) -> None:
         self._socket.close()
+
+
+def test_a_peer_may_err_again_after_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    peer = PeerLimits(False, None)
+    assert [peer.may_err(0.0) for _ in range(limits.MALFORMED_BURST + 1)] == [True] * limits.MALFORMED_BURST + [False]
+    assert [peer.may_err(1.0) for _ in range(limits.MALFORMED_RATE_PER_S + 1)] == [True, False]

@@ -7,6 +7,7 @@ import sqlite3
 from collections.abc import Iterator
 from typing import Any
 
+import msgspec
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -77,6 +78,13 @@ def spec(command: str, **system: Any) -> dict[str, Any]:
 @given(st.lists(EVENTS, max_size=6))
 def test_events_are_read_as_they_were_written(events: list[dict[str, Any]]) -> None:
     assert unpack_events(bytes(pack_events(events))) == events
+
+
+@pytest.mark.parametrize("number", [-1, len(NAMES), None, "submit", 1.0])
+def test_what_is_no_number_of_an_event_is_none(number: object) -> None:
+    """-1 was read as the last name that there is."""
+    with pytest.raises((ValueError, LookupError)):
+        unpack_events(msgspec.msgpack.encode([1.5, number, None]))
 
 
 def test_events_of_one_time_take_few_bytes() -> None:

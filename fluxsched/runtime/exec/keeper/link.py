@@ -35,6 +35,8 @@ class KeeperLink:
         """Records of processes that it is to end."""
         self.inputs: dict[int, tuple[int, int, InputAnswer]] = {}
         """By number: job, bytes and answer of input that it has not answered."""
+        self.unhandled: list[int] = []
+        """Serial numbers of reports whose handling failed."""
         self.patience: Timer | None = None
         """When it must have answered the hello."""
         self._turns = turns

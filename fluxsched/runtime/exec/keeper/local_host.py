@@ -7,10 +7,12 @@ connection lives. Only keepers of the same user are talked to. A socket is remov
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import select
 import signal
 import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -29,6 +31,10 @@ log = logger("keeper")
 PREFIX = "keeper-"
 """What the names of the sockets begin with; a number follows."""
 BACKLOG = 8
+CONNECT_S = 5.0
+"""How long a keeper may take to accept a connection (seconds): a stopped one may have no room for a further one."""
+GONE_S = 5.0
+"""How long a killed keeper may take to be gone (seconds); one that waits for a disk may take for ever."""
 
 
 class LocalKeeperHost:
@@ -55,6 +61,13 @@ class LocalKeeperHost:
                 log.info("%s is removed: %s", path, fault.strerror or fault)
                 with contextlib.suppress(OSError):
                     os.unlink(path)
+            except BlockingIOError as fault:
+                raise FluxschedError(
+                    f"whether jobs run at keeper {path} cannot be known: it has accepted no connection within "
+                    f"{CONNECT_S:g} s; if it is stopped, continue it (kill -CONT) or end it (kill -KILL), then start "
+                    "again",
+                    errno.ETIMEDOUT,
+                ) from fault
             except OSError as fault:  # there may be jobs behind it, which would be lost with the socket
                 text = f"whether jobs run at keeper {path} cannot be known: {fault.strerror}; start again without that"
                 raise FluxschedError(text, fault.errno) from fault
@@ -88,7 +101,8 @@ class LocalKeeperHost:
         if not select.select([fd], [], [], timeout_s)[0]:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
-            select.select([fd], [], [])
+            if not select.select([fd], [], [], GONE_S)[0]:
+                log.error("keeper %d is not gone %g s after it was killed: does it wait for a disk?", pid, GONE_S)
         os.close(fd)
         with contextlib.suppress(ChildProcessError):  # that of an instance before
             os.waitpid(pid, os.WNOHANG)
@@ -110,6 +124,8 @@ class LocalKeeperHost:
 
     def _connect(self, path: str) -> Client:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        limit = struct.pack("@ll", int(CONNECT_S), int(CONNECT_S % 1 * 1e6))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         try:
             with _short(path) as name:
                 connection.connect(name)

@@ -97,6 +97,8 @@ class Stored(KeeperMessage, frozen=True, tag="stored"):
     """All reports up to this serial number are on disk: gates of jobs open, jobs that have ended are forgotten."""
 
     serial: int
+    kept: list[int] = []
+    """All but these, which the instance failed to take in: they are for the next one."""
 
 
 class ClearProcesses(KeeperMessage, frozen=True, tag="clear"):

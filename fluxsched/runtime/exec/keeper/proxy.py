@@ -198,10 +198,10 @@ class KeeperExecutor:
     def _read(self, link: KeeperLink, messages: list[Any]) -> None:
         serial = 0
         for one in messages:
-            self._turns.run_isolated(partial(self._handlers[type(one)], link, one), f"report of a keeper: {one!r:.80}")
-            serial = getattr(one, "serial", serial)
+            handle, serial = partial(self._handlers[type(one)], link, one), getattr(one, "serial", serial)
+            self._turns.run_isolated(handle, f"report of a keeper: {one!r:.80}", partial(_unhandled, link, one))
         if serial:
-            self._reports.stored(lambda: link.say(msg.Stored(serial)))
+            self._reports.stored(lambda: link.say(msg.Stored(serial, list(link.unhandled))))
 
     def _flush(self) -> None:
         for link in self._links:
@@ -384,6 +384,12 @@ def _pass_signals(run: GivenJob, link: KeeperLink) -> None:
         link.say(msg.SignalJob(run.launch.jobid, signum, grace_s))
     if run.record is not None:
         run.signals.clear()
+
+
+def _unhandled(link: KeeperLink, one: Any, fault: Exception) -> None:
+    """It is not said to be stored, since nothing may have come of it."""
+    if hasattr(one, "serial"):
+        link.unhandled.append(one.serial)
 
 
 def _nothing() -> None:

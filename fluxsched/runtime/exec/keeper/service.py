@@ -103,7 +103,7 @@ class KeeperService:
             msg.SignalJob: lambda one: self._executor.kill(one.jobid, one.signum, one.grace_s),
             msg.LimitJob: self._limit,
             msg.SendInput: self._input,
-            msg.Stored: lambda one: self._stored(one.serial),
+            msg.Stored: self._stored,
             msg.ClearProcesses: self._clear,
             msg.Leave: self._leave,
             msg.EndKeeper: lambda one: outside.ended(False),
@@ -297,14 +297,17 @@ class KeeperService:
         self._outbox.append(msg.ProcessesCleared(notes))
         self._turns.wake()
 
-    def _stored(self, serial: int) -> None:
-        reports = self._reports
-        while reports and reports[0].serial <= serial:
+    def _stored(self, one: msg.Stored) -> None:
+        reports, kept = self._reports, list[msg.JobReport]()
+        while reports and reports[0].serial <= one.serial:
             report = reports.popleft()
-            if isinstance(report, msg.JobSpawned):
+            if report.serial in one.kept:
+                kept.append(report)
+            elif isinstance(report, msg.JobSpawned):
                 self._gates.pop(report.serial)()
             elif isinstance(report, msg.JobFinished | msg.JobFailed):
                 del self._jobs[report.jobid]
+        reports.extendleft(reversed(kept))
 
     # -- reports ------------------------------------------------------------------------------------------------
 

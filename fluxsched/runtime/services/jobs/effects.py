@@ -111,7 +111,14 @@ class JobEffects:
         given: list[tuple[int, Idset]],
         after: list[tuple[Subject | None, Callable[[], None]]],
     ) -> Iterator[None]:
-        """Do all that waited for one transaction, in pieces: a slow disk may have made it a large one."""
+        """Do all that waited for one transaction, in pieces: a slow disk may have made it a large one.
+
+        Targets are given back before it is announced that their jobs have ended: who hears that finds them free.
+        """
+        for gone in pieces(given):
+            for jobid, ranks in gone:
+                self.unheld(jobid, ranks)
+            yield
         for stretches in pieces(news):
             for publish in self.publish:
                 publish(stretches)
@@ -119,10 +126,6 @@ class JobEffects:
         for jobids in pieces(starts):
             for jobid in jobids:
                 self._launch(jobid)
-            yield
-        for gone in pieces(given):
-            for jobid, ranks in gone:
-                self.unheld(jobid, ranks)
             yield
         for calls in pieces(after):
             for self.turns.handling, call in calls:

@@ -15,6 +15,7 @@ from pathlib import Path
 from fluxsched.runtime.config.operations import HistorySettings
 from fluxsched.runtime.exec.base import spool_directory
 from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Timer
 from fluxsched.runtime.loop.writer import Writer
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.storage.jobs import ended_count, last_jobid, oldest_ended, parts_of_only
@@ -39,34 +40,46 @@ class JobHistory:
         self._settings = settings
         self._background = background
         self._turns = effects.turns
+        self._next: Timer | None = None
+        self._is_removing = False
         self._count = ended_count(store.read)
         """Ended jobs in the store when this began, less those that were removed since."""
 
     def start(self) -> None:
         """Begin to look from time to time."""
-        self._turns.after(LOOK_S, self._look)
+        self._look_in(LOOK_S)
 
     @property
     def count(self) -> int:
         """Ended jobs that are remembered."""
         return self._count + self._effects.ended_count
 
+    def _look_in(self, delay_s: float) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._next = self._turns.after(delay_s, self._look)
+
     def _look(self) -> None:
-        self._store.when_settled(self._choose)  # what has not been announced may be asked for yet
+        self._look_in(LOOK_S)  # first, since what follows may fail to read
+        if not self._is_removing:
+            self._store.when_settled(self._choose)  # what has not been announced may be asked for yet
 
     def _choose(self) -> None:
+        if self._is_removing:
+            return
         surplus = self.count - self._settings.number_max
         old_s = self._turns.wall_s - self._settings.age_max_s
         last = last_jobid(self._store.read)
         oldest = enumerate(oldest_ended(self._store.read, PIECE_JOBS))
         gone = [jobid for at, (jobid, ended_s) in oldest if (at < surplus or ended_s < old_s) and jobid != last]
         if not gone or self._store.fault is not None:
-            self._turns.after(LOOK_S, self._look)
             return
+        self._is_removing = True
         directories = [spool_directory(self._effects.spool, jobid) for jobid in gone]
         self._background.run(partial(_remove, directories), partial(self._forget, gone))
 
     def _forget(self, jobids: Sequence[int]) -> None:
+        self._is_removing = False
         parts = parts_of_only(self._store.read, jobids)
         if parts:
             self._effects.forget_parts(parts)
@@ -78,7 +91,7 @@ class JobHistory:
         self._count -= len(jobids)
         log.debug("%d jobs that ended long ago are forgotten", len(jobids))
         self._turns.wake()
-        self._turns.after(PAUSE_S, self._look)
+        self._look_in(PAUSE_S)
 
 
 def _remove(directories: Sequence[Path]) -> None:

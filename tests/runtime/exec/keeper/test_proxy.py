@@ -14,6 +14,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.runtime.exec.base import JobLaunch, Reports, ResumedJob
 from fluxsched.runtime.exec.keeper import messages as msg
+from fluxsched.runtime.exec.keeper import proxy
 from fluxsched.runtime.exec.keeper.proxy import TRIES_MAX, KeeperExecutor
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system.clock import SystemClock
@@ -273,3 +274,37 @@ async def test_leaving_ends_no_job(bench: Bench) -> None:
     bench.executor.leave(2.0)
     await bench.until(lambda: keeper.words(msg.Leave))
     assert (keeper.words(msg.EndKeeper), keeper.is_ended) == ([], False)
+
+
+async def test_a_report_whose_handling_fails_is_not_said_to_be_stored(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It would be forgotten, though nothing has come of it; the next instance hears it again."""
+    bench.left = [Played()]
+    bench.resume()
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.words(msg.KeeperHello))
+
+    bench.turns.noted = lambda what, fault: bench.said.append(("bug", type(fault)))
+
+    def fail(link: object, one: object) -> None:
+        raise ZeroDivisionError
+
+    monkeypatch.setitem(bench.executor._handlers, msg.JobStarted, fail)  # type: ignore[arg-type]
+    keeper.welcome()
+    keeper.say(msg.JobStarted(5, 1), msg.JobFinished(6, 1, 0))
+    await bench.until(lambda: keeper.words(msg.Stored) == [msg.Stored(6, [5])])
+    assert bench.reported("bug") == [(ZeroDivisionError,)]
+    keeper.say(msg.JobFinished(7, 2, 0))
+    await bench.until(lambda: keeper.words(msg.Stored)[1:] == [msg.Stored(7, [5])])
+
+
+async def test_a_keeper_that_does_not_answer_is_ended_and_its_jobs_are_cleared(
+    bench: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(proxy, "HELLO_S", 0.01)
+    stopped = Played()
+    bench.left = [stopped]
+    bench.resume(bench.resumed(1, RECORD))
+    await bench.until(lambda: stopped.is_ended and len(bench.keepers) == 2)
+    await bench.until(lambda: bench.keepers[1].words(msg.ClearProcesses) == [msg.ClearProcesses({1: RECORD})])

@@ -77,3 +77,35 @@ async def test_equal_jobspecs_are_read_once_and_a_wrong_one_fails_its_job_alone(
     service.close()
     instance.close()
     turns.stop()
+
+
+async def test_what_an_instance_could_not_take_in_is_repeated_to_the_next() -> None:
+    turns, heard, arrived = Turns(SystemClock()), list[Any](), asyncio.Event()
+    outside = KeeperOutside(Tasks, lambda records, cleared: None, lambda: None, lambda is_gone: None, 7)
+    service = KeeperService(turns, outside)
+    turns.start(asyncio.get_running_loop())
+    for jobid in (1, 2, 3):
+        service._report(msg.JobRaised(service._next(), jobid, "memory", "too much"))
+    for said in ([msg.Stored(3, [2])], []):
+        instance, client = map(StreamClient, socket.socketpair())
+        heard.clear()
+
+        def listen(instance: StreamClient = instance) -> None:
+            heard.extend(one for frames in instance.receive(100) for one in msg.from_keeper(frames))
+            arrived.set()
+
+        instance.start(asyncio.get_running_loop(), listen)
+        client.start(asyncio.get_running_loop(), turns.wake)
+        service.attend(client)
+        for frames in msg.packed([msg.KeeperHello(msg.VERSION, 1), *said]):
+            instance.send(frames)
+        async with asyncio.timeout(WAIT_S):
+            while not any(isinstance(one, msg.JobRaised) for one in heard):
+                arrived.clear()
+                await arrived.wait()
+            while said and len(service._reports) > 1:
+                await asyncio.sleep(0.001)
+        instance.close()
+    assert [one.jobid for one in heard if isinstance(one, msg.JobRaised)] == [2]
+    service.close()
+    turns.stop()

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.errors import InvalidValue
+from fluxsched.errors import InvalidValue, Refused
 from fluxsched.runtime.config import operations
 from fluxsched.runtime.config.reader import parse_config
 from fluxsched.runtime.exec.base import spool_directory
@@ -100,3 +100,38 @@ def test_the_limits_have_defaults_and_a_lowest_value() -> None:
     )
     with pytest.raises(InvalidValue, match="inactive-num-limit: 0 is below 1"):
         parse_config("[job-manager]\ninactive-num-limit = 0\n", "x")
+
+
+async def test_a_failed_read_is_not_the_end_of_forgetting(world: Any, eventually: Any) -> None:
+    site = await world.instance(config="[job-manager]\ninactive-num-limit = 1\n", fake="1x1")
+    read, failing = site.store.read, [True]
+
+    def reading(sql: str, parameters: Any = ()) -> Any:
+        if "ended" in sql and failing.count(True) > len(failing) - 2:
+            failing.append(True)
+            raise Refused("the state cannot be read")
+        return read(sql, parameters)
+
+    site.store.read = reading
+    peer = world.second(site)
+    last = [await run(peer, printing(SHARED)) for _ in range(3)][-1]
+    await eventually(lambda: len(failing) > 2)
+    site.store.read = read
+    await eventually(lambda: remembered(site) == [last])
+
+
+async def test_targets_are_given_back_before_the_end_of_their_job_is_announced(world: Any) -> None:
+    site = await world.instance(fake="1x1")
+    effects, order = site.effects, list[str]()
+    unheld = effects.unheld
+
+    def give_back(jobid: int, ranks: Any) -> None:
+        order.append("given back")
+        unheld(jobid, ranks)
+
+    effects.unheld = give_back
+    effects.publish.append(
+        lambda stretches: order.extend("free" for _, events in stretches for one in events if one["name"] == "free")
+    )
+    await run(world.second(site), Jobspec.from_command(["true"], test_run_duration_s=0.001))
+    assert order == ["given back", "free"]
