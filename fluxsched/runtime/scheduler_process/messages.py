@@ -13,6 +13,7 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.accounts import AccountsRequest
+from fluxsched.protocol.messages.live.plan import PlanRequest
 from fluxsched.runtime.scheduler_process import effects
 
 REQUESTS: Mapping[str, Any] = {
@@ -24,6 +25,7 @@ REQUESTS: Mapping[str, Any] = {
     "sched.permit": msg.PermitRequest,
     "sched.why": msg.SchedWhyRequest,
     "sched.accounts": AccountsRequest,
+    "sched.plan": PlanRequest,
     "sched.resource-status": dict[str, Any],
     "feasibility.check": codec.with_raw(msg.FeasibilityRequest, "jobspec"),
 }

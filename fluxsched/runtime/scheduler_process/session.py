@@ -13,6 +13,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from math import inf
 from typing import Any, TypeAlias
 
@@ -24,7 +25,6 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import FluxschedError, InvalidValue, RemoteProtocolError, RPCError
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.protocol.messages.accounts import AccountsRequest
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.machine import step
@@ -45,6 +45,7 @@ from fluxsched.runtime.scheduler_process.effects import (
     Respond,
     SessionEffect,
 )
+from fluxsched.runtime.scheduler_process.plan import plan_of
 from fluxsched.runtime.scheduler_process.saving import Saving
 from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
 from fluxsched.sched import effects as sched
@@ -61,6 +62,7 @@ _SERVING, _OVER = (_READY, _DECIDING), (SessionState.LEAVING, _ENDED)
 
 _NO_PASS: Iterator[sched.Effect] = iter(())
 _Handler: TypeAlias = Callable[[Any, Any, float], Effects]
+_Report: TypeAlias = Callable[[Scheduler, Any, float], Any]
 
 
 class SchedulerSession:
@@ -102,7 +104,8 @@ class SchedulerSession:
         }
         self._questions: dict[str, _Handler] = {
             "sched.why": self._why,
-            "sched.accounts": self._accounts,
+            "sched.accounts": partial(self._report, accounts_of),
+            "sched.plan": partial(self._report, plan_of),
             "sched.resource-status": self._resource_status,
             "feasibility.check": self._feasibility,
         }
@@ -280,8 +283,8 @@ class SchedulerSession:
         answer = msg.SchedWhyResponse(wanted.id, found.reason, found.earliest_s, found.rule or None, found.when or None)
         return [Respond(token, answer)]
 
-    def _accounts(self, wanted: AccountsRequest, token: Any, now_s: float) -> Effects:
-        return [Respond(token, accounts_of(self.scheduler, wanted, now_s))]
+    def _report(self, report: _Report, wanted: Any, token: Any, now_s: float) -> Effects:
+        return [Respond(token, report(self.scheduler, wanted, now_s))]
 
     def _resource_status(self, wanted: Any, token: Any, now_s: float) -> Effects:
         parts = zip(("all", "down", "allocated"), self.scheduler.resource_status(), strict=True)

@@ -28,6 +28,7 @@ from fluxsched.sched.engine.held_jobs import HeldJobs
 from fluxsched.sched.engine.hooked.plugins import Plugins
 from fluxsched.sched.engine.lacking import Lacking, lacking_of
 from fluxsched.sched.engine.passes import Passes
+from fluxsched.sched.engine.planned_starts import PlannedStart, PlannedStarts
 from fluxsched.sched.engine.status import planned, resource_status, stats
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.set_aside import WAIT, TimeText, asks_to_wait, utc_text
@@ -49,7 +50,6 @@ class Scheduler:
     all others, and serves them last. With `notify` false owners are sent no notices. `unsatisfiable` says what becomes
     of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes times for their owners. If a policy
     asks for accounts, `fair` settles them and `user_name` names users in them.
-
     A preempted job has `preempt_timeout_s` until it is killed. With `quotas` the jobs that ask for amounts (`ask`) are
     in its queues, and no job is ever denied or set aside, since nodes may come: `why_waiting` tells what is lacking.
     `plugins` are those of queues, by the empty name of all others.
@@ -70,7 +70,7 @@ class Scheduler:
         quotas: QueueTree | None = None,
         plugins: Mapping[str, Sequence[Plugin]] | None = None,
     ) -> None:
-        self._policy = policy
+        self.policy = policy  # of queues that have none of their own
         book = self.accounts = book_for([policy, *(policies or {}).values()], fair, user_name)
         self.account_tree: Accounts | None = None if book is None else book.tree  # its signals are saved and restored
         self._queues = dict(queues or {})
@@ -90,11 +90,7 @@ class Scheduler:
         self._is_hooked = bool(self._plugins.chains)
         self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
         self._passes = Passes(self._groups.values(), self._counts)
-
-    @property
-    def policy(self) -> Policy:
-        """The policy that decides for queues that have none of their own."""
-        return self._policy
+        self._starts = PlannedStarts(self._ledger)
 
     # ---- from the resource module
 
@@ -330,11 +326,15 @@ class Scheduler:
 
     def stats(self) -> dict[str, Any]:
         """Numbers for people."""
-        return stats(self._policy.name, self._groups.values(), self._ledger, self._counts)
+        return stats(self.policy.name, self._groups.values(), self._ledger, self._counts)
 
     def planned(self) -> Iterator[Reservation]:
         """The reservations that stand; within a pass those that it has made so far, in that order."""
         return planned(self._groups.values())
+
+    def plan(self, group: str, now_s: float) -> list[PlannedStart]:
+        """When and where jobs of a group will start, the first in time. Raises like `group`."""
+        return self._starts.of(self.group(group), now_s)
 
     def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
         """All that is counted, what of it is down, what of it is allocated; linear in the groups, for people."""

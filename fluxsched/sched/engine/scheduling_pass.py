@@ -86,7 +86,8 @@ class SchedulingPass:
         if self._overtakes:
             self._plan = queue.plan
         else:
-            self._arrivals, self._plan, queue.planned = None, None, {}
+            self._arrivals, self._plan = None, None
+            queue.planned_before, queue.planned = queue.planned, {}
             if not self._alone and any(other.planned for other in group.queues.values()):
                 self._plan = self._make_plan()
         decisions = queue.policy.schedule(self, now_s)
@@ -97,6 +98,7 @@ class SchedulingPass:
     def end(self, done: bool) -> None:
         """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""
         queue, lines = self._queue, self._jobs.lines
+        queue.planned_before = {}
         if lines is not None:
             lines.order.forget_plans()
         if isinstance(self._plan, PoolPlan):

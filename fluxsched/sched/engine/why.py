@@ -8,28 +8,22 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Iterable
-from math import inf
 
-from fluxsched.core.jobid import format_f58
 from fluxsched.core.why import Why
 from fluxsched.errors import Refused
+from fluxsched.sched.engine.forecast import Forecast, order_of
 from fluxsched.sched.engine.lacking import lacking
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.engine.waiting.set_aside import RULE, WHEN
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan.placed import PoolPlan
-from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, Fits
 from fluxsched.sched.pool.reasons import counted
 from fluxsched.sched.queue.orders import FIFO
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.quotas.queue import Application
-from fluxsched.sched.registry import OWN, says
-
-NAMED_MAX = 3
-"""Jobs without a limit that are named; one would do."""
+from fluxsched.sched.registry import says
 
 
 def why_of(jobid: int, groups: Iterable[Group], ledger: Ledger, now_s: float) -> Why:
@@ -65,7 +59,7 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_
         return Why(held, "a job on hold is skipped", "not while it is held")
     if job.application is not None:
         return _explain_ask(group, queue, job, job.application)
-    name, order = queue.policy.name, _order_of(queue)
+    name, order = queue.policy.name, order_of(queue)
     how = says(queue.policy) or "it does not say how it decides"
     told = _told_by_policy(queue, job, now_s)
     if told is not None and told.reason:
@@ -83,7 +77,7 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_
         place_in = "in line" if order == FIFO else f"in the order {order},"
         place = f"first {place_in}" if not ahead else f"{ahead} ahead of it" + ("" if order == FIFO else f" {place_in}")
         rule = f"{place} under {name}: {how}"
-    earliest_s, when = _Forecast(group, ledger, now_s).of(queue, job)
+    earliest_s, when = Forecast(group, ledger, now_s).of(queue, job)
     return Why(_reason(group, queue, job, ahead if order else None, order or FIFO), rule, when, earliest_s)
 
 
@@ -94,13 +88,6 @@ def _explain_ask(group: Group, queue: PolicyQueue, job: Waiting, application: Ap
     if found is None:
         return Why("waits its turn: nothing that it needs is lacking", rule, "in one of the next passes")
     return Why(found.text, rule, "not known: allocations have no end that is known before")
-
-
-def _order_of(queue: PolicyQueue) -> str | None:
-    """In which order jobs are looked at; None for the policy of a plugin that sorts them itself."""
-    if queue.jobs.lines is not None:
-        return None
-    return queue.order or (FIFO if type(queue.policy) in OWN.values() else None)
 
 
 def _told_by_policy(queue: PolicyQueue, job: Waiting, now_s: float) -> Why | None:
@@ -136,61 +123,3 @@ def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, o
     if queue.jobs.lines is not None:
         return "fits now, but jobs ahead of it wait"
     return f"fits now, but policy {queue.policy.name!r} has looked at the queue and decided nothing about it"
-
-
-class _Forecast:
-    """When jobs may start at the earliest; asks an index of its own, so that policies that do not plan pay nothing."""
-
-    def __init__(self, group: Group, ledger: Ledger, now_s: float) -> None:
-        self._group = group
-        self._now_s = now_s
-        self._endless = [holding.jobid for holding in group.holdings() if holding.end_s == inf]
-        self._running = RunningJobs(group.pool, ledger)
-
-    def of(self, queue: PolicyQueue, job: Waiting) -> tuple[float | None, str]:
-        """The time, and what it rests on."""
-        kept = queue.planned.get(job.jobid)
-        if kept is not None and kept.start_s < inf:
-            return kept.start_s, "as it is planned; sooner if running jobs end before their limits"
-        start_s, head = self._earliest(job), queue.jobs.first
-        if start_s == inf and job.shape.number in self._group.pool.narrowed:
-            return None, "not known: plugins keep targets from it"
-        if start_s == inf:
-            return None, f"not known: {self._why_not()}"
-        if queue.jobs.lines is not None:
-            head = None  # it is another one by account
-        in_line = _order_of(queue) == FIFO or (head is not None and head.jobid in queue.planned)
-        if in_line and head is not None and head.jobid != job.jobid and self._behind(queue, head, start_s):
-            planned = queue.planned.get(head.jobid)
-            head_s = self._earliest(head) if planned is None else planned.start_s
-            name = format_f58(head.jobid)
-            if head_s == inf:
-                return None, f"not known: job {name}, first in line, has no time itself; {self._why_not()}"
-            return max(head_s, start_s), f"not before job {name}, first in line"
-        if start_s <= self._now_s:
-            return None, "it fits now"
-        return start_s, "if running jobs use up their limits and no job goes ahead of it"
-
-    def _behind(self, queue: PolicyQueue, head: Waiting, start_s: float) -> bool:
-        """Whether the first in line blocks the job: it fits now but does not start, or only the first is tried."""
-        if start_s <= self._now_s:
-            return True
-        reasons = self._group.notices.reasons
-        return not queue.planned and reasons.keys() == {head.jobid}
-
-    def _earliest(self, job: Waiting) -> float:
-        """When the job fits on what running jobs leave; `now_s` at the earliest."""
-        group = self._group
-        plan = PoolPlan(group.pool, self._running, self._now_s, group.expiration_s or inf)
-        fits = plan.place(job, BEST_FIT) is not None
-        return self._now_s if fits else plan.reserve(job).start_s
-
-    def _why_not(self) -> str:
-        if self._endless:
-            names = ", ".join(format_f58(jobid) for jobid in self._endless[:NAMED_MAX])
-            more = len(self._endless) - NAMED_MAX
-            names += f" and {more} more" if more > 0 else ""
-            return f"{names}, running, has no time limit" if len(self._endless) == 1 else f"{names} run without a limit"
-        if self._group.pool.down:
-            return "it needs nodes that are down"
-        return "no running job will release the resources it needs"

@@ -155,6 +155,8 @@ async def test_in_private_mode_guests_see_what_runs_of_their_own(world: Any, flu
         found = await site.ok("job-manager.running")
         assert {entry[0] for entry in found["jobs"]} == ({ids[0]} if is_private else set(ids))
         assert found["left_out"] == 0, "how many others there are is not told either"
+        errnum, _ = await site.ask("sched.plan")
+        assert errnum == (errno.EPERM if is_private else 0)
 
 
 def test_the_topics_of_both_dialects_are_tried() -> None:

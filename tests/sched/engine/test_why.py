@@ -9,7 +9,7 @@ import pytest
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
-from fluxsched.sched.engine.why import NAMED_MAX
+from fluxsched.sched.engine.forecast import NAMED_MAX
 from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import decide
 from fluxsched.sched.registry import make

@@ -18,6 +18,7 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.accounts import AccountsRequest
+from fluxsched.protocol.messages.live.plan import PlanRequest
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import PayloadMemo
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
@@ -59,6 +60,7 @@ class SchedulingService:
                 "sched.why": self._sched_why,
                 "sched.permit": self._sched_permit,
                 "sched.accounts": self._sched_accounts,
+                "sched.plan": self._sched_plan,
             }
         )
         router.on_response("sched.alloc", self._answer)
@@ -183,6 +185,10 @@ class SchedulingService:
     def _sched_accounts(self, request: RpcRequest) -> None:
         wanted = request.payload(AccountsRequest)
         self._forward(request, wanted.group, codec.pack(wanted))  # of what came, only what was understood
+
+    def _sched_plan(self, request: RpcRequest) -> None:
+        wanted = request.payload(PlanRequest)
+        self._forward(request, wanted.group, codec.pack(wanted))
 
     def _forward(self, request: RpcRequest, group: str, payload: bytes | None = None) -> None:
         peer = self.scheduler_of(group)

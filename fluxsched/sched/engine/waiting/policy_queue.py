@@ -22,7 +22,8 @@ UNCOUNTED: Final = -2
 class PolicyQueue:
     """`name` is the queue's, or empty for all queues of the group that have no policy of their own.
 
-    `planned` are the reservations that the policy made in its last pass, `plan` is what it made them in. `arrivals` are
+    `planned` are the reservations that the policy made in its last pass, `plan` is what it made them in. While a pass
+    makes them anew, `planned_before` are those that it found. `arrivals` are
     the jobs that came since, if nothing else has happened, none is ahead of the first waiting job or of one with a
     reservation, and the policy need only examine them (`changed_by_arrivals`); else None.
     `order` is the one of ORDERS in which the policy last asked for jobs, None if in none.
@@ -30,7 +31,7 @@ class PolicyQueue:
 
     __slots__ = (
         "_counted", "_rear", "_uncountable", "arrivals", "changed_by_arrivals", "jobs", "name", "order", "plan",
-        "planned", "policy", "replans",
+        "planned", "planned_before", "policy", "replans",
     )  # fmt: skip
 
     def __init__(self, name: str, policy: Policy) -> None:
@@ -38,6 +39,7 @@ class PolicyQueue:
         self.policy = policy
         self.jobs = PendingJobs()
         self.planned: dict[int, Reservation] = {}
+        self.planned_before: dict[int, Reservation] = {}
         self.plan: CountedPlan | PoolPlan | None = None
         self.arrivals: list[Waiting] | None = None
         self.changed_by_arrivals: str = getattr(policy, "ARRIVALS", ANYTHING)

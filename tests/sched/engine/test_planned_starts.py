@@ -1,0 +1,143 @@
+"""When and where jobs will start: reservations as promises, else a forecast, also while a pass makes them anew."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from math import inf
+from typing import Any
+
+import pytest
+
+from fluxsched.sched.engine import planned_starts
+from fluxsched.sched.engine.planned_starts import FORECAST_KEPT_S, FORECASTS_MAX, KEPT_S, PLANNED_JOBS_MAX, PlannedStart
+from fluxsched.sched.loading import parse_spec
+from fluxsched.sched.registry import make
+
+ENDS_S = 200.0
+
+
+@pytest.fixture
+def four(bench_of: Any, make_r: Any, spec: Any) -> Callable[..., Any]:
+    """At 100 s job 1 runs on two of four nodes until 200; jobs 2 (4 nodes) and 3 (1 node, for long) wait."""
+
+    def build(policy: str, limit_s: float = 100.0, **options: Any) -> Any:
+        bench = bench_of(make(*parse_spec(policy)), **options)
+        bench.grow(make_r("0-3"))
+        bench.submit(1, spec(nodes=2, cores=4, duration=limit_s))
+        bench.run()
+        bench.submit(2, spec(nodes=4, cores=4, duration=50.0))
+        bench.submit(3, spec(nodes=1, cores=4, duration=1000.0))
+        bench.run()
+        return bench
+
+    return build
+
+
+def plan(bench: Any, group: str = "default") -> list[PlannedStart]:
+    found: list[PlannedStart] = bench.scheduler.plan(group, bench.now_s)
+    return found
+
+
+def starts(bench: Any) -> dict[int, tuple[float, float, bool]]:
+    return {one.jobid: (one.start_s, one.end_s, one.is_promised) for one in plan(bench)}
+
+
+@pytest.mark.parametrize(
+    ("policy", "planned"),
+    [
+        ("conservative", {2: (200.0, 250.0, True), 3: (250.0, 1250.0, True)}),
+        ("easy", {2: (200.0, 250.0, True)}),
+        ("hybrid:depth=2", {2: (200.0, 250.0, True), 3: (250.0, 1250.0, True)}),
+        ("fair:backfill=easy", {2: (200.0, 250.0, True)}),
+        ("fifo", {2: (200.0, 250.0, False), 3: (200.0, 1200.0, False)}),
+        ("hybrid:depth=0", {2: (1100.0, 1150.0, False)}),
+    ],
+)
+def test_what_each_policy_plans(four: Any, policy: str, planned: dict[int, tuple[float, float, bool]]) -> None:
+    assert starts(four(policy)) == planned
+
+
+def test_where_and_how_much(four: Any, spec: Any) -> None:
+    bench = four("conservative")
+    first, second = plan(bench)
+    assert (first.nnodes, first.ncores, str(first.ranks) if first.ranks else None) == (4, 16, None)
+    bench.submit(4, spec(nodes=1, cores=1, duration=10.0, constraint={"ranks": ["3"]}))
+    bench.run()
+    bench.now_s += KEPT_S
+    found = {one.jobid: one for one in plan(bench)}
+    assert (str(found[2].ranks), found[2].nnodes, found[2].ncores) == ("0-3", 4, 16)
+    assert second.jobid == 3
+
+
+def test_no_limit_no_forecast(four: Any) -> None:
+    assert starts(four("fifo", limit_s=0.0)) == {}
+    assert starts(four("easy", limit_s=0.0)) == {}
+
+
+def test_a_forecast_job_without_a_limit_has_no_end(four: Any, spec: Any) -> None:
+    bench = four("fifo")
+    bench.submit(9, spec(nodes=4, cores=4), priority=31)
+    bench.run()
+    assert starts(bench)[9] == (200.0, inf, False)
+
+
+def test_an_answer_with_forecasts_serves_for_longer(four: Any, spec: Any) -> None:
+    bench = four("fifo")
+    assert starts(bench)[2] == (200.0, 250.0, False)
+    bench.scheduler.expiration(1, 150.0)
+    bench.now_s += KEPT_S
+    assert starts(bench)[2][0] == 200.0
+    bench.now_s += FORECAST_KEPT_S
+    assert starts(bench)[2][0] == 150.0
+
+
+def test_an_answer_serves_all_who_ask_for_a_while(four: Any, spec: Any) -> None:
+    bench = four("conservative")
+    assert plan(bench)
+    bench.submit(5, spec(nodes=4, cores=4, duration=1.0))
+    bench.run()
+    bench.scheduler.cancel(2)
+    assert [one.jobid for one in plan(bench)] == [3], "those that have gone are not shown"
+    bench.now_s += KEPT_S
+    bench.run()
+    assert {one.jobid for one in plan(bench)} == {5}
+    bench.now_s -= 1000.0
+    assert {one.jobid for one in plan(bench)} == {5}, "a clock that steps back is no reason to keep an answer for long"
+
+
+def test_within_a_pass_what_it_has_not_come_to_stands_as_before(four: Any, spec: Any) -> None:
+    bench = four("conservative:order=sjf")
+    before = starts(bench)
+    bench.submit(6, spec(nodes=4, cores=4, duration=5.0))
+    bench.now_s += KEPT_S
+    passing = bench.scheduler.schedule(bench.now_s)
+    next(passing)
+    during = starts(bench)
+    passing.close()
+    assert before.keys() <= during.keys()
+    assert during[2][2] is True
+
+
+@pytest.mark.plain_only("lowers limits")
+def test_an_answer_has_limits(four: Any, spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (PLANNED_JOBS_MAX, FORECASTS_MAX) == (1000, 8)
+    monkeypatch.setattr(planned_starts, "PLANNED_JOBS_MAX", 1)
+    assert list(starts(four("conservative"))) == [2], "the first in time"
+    monkeypatch.setattr(planned_starts, "PLANNED_JOBS_MAX", 2)
+    monkeypatch.setattr(planned_starts, "FORECASTS_MAX", 1)
+    assert list(starts(four("fifo"))) == [2]
+    monkeypatch.setattr(planned_starts, "FORECASTS_MAX", 2)
+    assert list(starts(four("fifo"))) == [2, 3]
+    monkeypatch.setattr(planned_starts, "WALKED_JOBS_MAX", 0)
+    assert list(starts(four("fifo"))) == [2], "one is made in any case"
+
+
+def test_a_group_that_is_not_served(four: Any) -> None:
+    with pytest.raises(Exception, match="group 'lab' was not acquired"):
+        plan(four("fifo"), "lab")
+
+
+def test_before_the_first_grow_nothing_is_planned(bench_of: Any, spec: Any) -> None:
+    bench = bench_of(make(*parse_spec("conservative")))
+    bench.submit(1, spec())
+    assert plan(bench) == []
