@@ -3,42 +3,88 @@
 A change has the keys that are new, with their values. The value replaces the old one, except
 - `states`, `busy`, `busy_gpus`: values to idsets, each target in one. The change lists the targets that changed: they
   leave the idset they were in;
-- `rows`: the job rows by id that changed; a row whose id is not in `order` is gone;
-- `events`, `output`, `messages`: what is to be appended; the last KEPT_MAX of it are kept.
+- `jobs`, `bars`: those that are new or differ, by their `jobid` (of bars the first entry); those in `gone` are gone.
+  Where there is an `order` of ids, the list is in it;
+- `events`, `output`, `messages`: what is to be appended; KEPT_MAX of it are kept, of output OUTPUT_CHARS_MAX.
 A reader that follows these rules has, after any changes, what it would get if it asked for the whole anew.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 
 Body = Mapping[str, Any]
 PARTITIONS = ("states", "busy", "busy_gpus")
-KEPT_MAX = {"events": 1000, "output": 400, "messages": 1000}
-"""How many entries of what is appended are kept: of events, lines of output, messages."""
+KEYED = {"jobs": "jobid", "bars": 0}
+KEPT_MAX = 1000
+"""How many events, or messages, are kept."""
+OUTPUT_CHARS_MAX = 64 * 1024
+"""How much of a job's output is kept, its end."""
 
 
 def joined(older: Body, newer: Body) -> dict[str, Any]:
-    """A whole with a change, or two changes as one."""
+    """A whole with a change, or two changes as one; in a whole `gone` means nothing (see `after`)."""
     found = dict(older)
     for key, value in newer.items():
         before = found.get(key)
+        if key in KEYED or key == "gone":
+            continue
         if before is None:
             found[key] = value
         elif key in PARTITIONS:
             found[key] = _moved(before, value)
-        elif key in KEPT_MAX:
-            found[key] = [*before, *value][-KEPT_MAX[key] :]
-        elif key == "rows":
-            found[key] = {**before, **value}
+        elif key in ("events", "messages"):
+            found[key] = [*before, *value][-KEPT_MAX:]
+        elif key == "output":
+            found[key] = tail([*before, *value])
         else:
             found[key] = value
-    if "rows" in found and "order" in found:
-        rows = found["rows"]
-        found["rows"] = {jobid: rows[jobid] for jobid in found["order"] if jobid in rows}
+    for key in KEYED:
+        if key in older or key in newer:
+            _join_keyed(found, older, newer, key)
+    if "gone" in newer and not any(key in found for key in KEYED):
+        found["gone"] = [*dict.fromkeys([*older.get("gone", ()), *newer["gone"]])]
+    return found
+
+
+def after(whole: Body, change: Body) -> dict[str, Any]:
+    """The whole after a change."""
+    found = joined(whole, change)
+    found.pop("gone", None)
+    return found
+
+
+def _join_keyed(found: dict[str, Any], older: Body, newer: Body, key: str) -> None:
+    name = KEYED[key]
+    gone = set(newer.get("gone", ()))
+    rows = {row[name]: row for row in older.get(key, ()) if row[name] not in gone}
+    rows |= {row[name]: row for row in newer.get(key, ())}
+    left = [jobid for jobid in dict.fromkeys([*older.get("gone", ()), *newer.get("gone", ())]) if jobid not in rows]
+    if left or "gone" in found:
+        found["gone"] = left
+    order = found.get("order") if key == "jobs" else None
+    found[key] = [*rows.values()] if order is None else [rows[jobid] for jobid in order if jobid in rows]
+
+
+def tail(pieces: Sequence[Sequence[str]]) -> list[list[str]]:
+    """The last OUTPUT_CHARS_MAX characters of `[stream, text]`, neighbours of one stream as one."""
+    found: list[list[str]] = []
+    for stream, text in pieces:
+        if found and found[-1][0] == stream:
+            found[-1] = [stream, found[-1][1] + text]
+        else:
+            found.append([stream, text])
+    excess = sum([len(text) for _, text in found]) - OUTPUT_CHARS_MAX
+    while excess > 0:
+        stream, text = found[0]
+        if len(text) > excess:
+            found[0] = [stream, text[excess:]]
+        else:
+            del found[0]
+        excess -= len(text)
     return found
 
 

@@ -11,10 +11,23 @@ not do) or `change` (what is new; `changes.joined(whole, change)` is the whole a
 not be changed: viewers share it. `message.json` is its text, made once. What an instance refuses is a whole
 `{"refused": TEXT}`; it is asked again.
 
-Topics and parameters, wholes, changes:
+Topics, their parameters (values, or texts of a query) and wholes; a change has the keys that are new:
 - `machine`: `{"R", "states": {STATE: idset}, "busy": {CORES: idset}, "busy_gpus", "drains", "groups", "made_up",
   "counts": {STATE: n}, "cores": {"total", "in_use"}, "gpus": {"total", "in_use"}, "sections": {"group" | "property" |
-  "host": [[TITLE, idset]...]}}`; a change, of any but R: `{"states": {"drained": "7"}, "counts": {...}}`.
+  "host": [[TITLE, idset]...]}}`; change: `{"states": {"drained": "7"}, "counts": {...}}`.
+- `jobs` (`states user queue name text targets ids array since constraint max_entries`): `{"jobs": [ROW...], "order":
+  [JOBID...], "left_out": 0 | 1}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `reason`,
+  `estimate`; change: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.
+- `job` (`id`): `{"job": ROW, "why", "events": [...], "output": [[STREAM, TEXT]...], "output_left_out": n}`; change:
+  `{"events": [new ones], "output": [...]}`.
+- `timeline` (`since until targets bars_max`; times below 10^8 are from now): `{"now", "begin", "end", "expires", "ranks",
+  "states", "spans": [[idset, STATE, from, to | null, note]...], "bars", "rows", "left_out", "starts"}`, see
+  `timeline.py`; change: `{"now", "bars": [bars that differ], "gone": [JOBID...]}`.
+- `groups`: `{"groups": as resource.groups, "queues": [...], "holders": {GROUP: [[JOBID, idset, end, user, name]...]}}`.
+- `messages` (`topics`): `{"messages": [...], "dropped": n in all}`; change: `{"messages": [new ones], "dropped"}`.
+- `shares` (`group`): sched.accounts in one, `group`, `groups` that have some; or `{"accounts": null, "why": TEXT}`.
+- `history` (`since until points by`): `{"now", "since", "until", "samples", "intervals", "observed", "report"}`.
+- `figures`: instance.metrics.
 
 Law: what has no viewer is not asked for. A viewer that reads nothing costs one merged message.
 """
@@ -24,7 +37,7 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from types import TracebackType
 from typing import Any
 
@@ -33,25 +46,18 @@ from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.runtime.client.asyncio_client import AsyncHandle
 from fluxsched.views.changes import Body
 from fluxsched.views.connection import Connect, KeptConnection
-from fluxsched.views.feeds.feed import Feed, checked
-from fluxsched.views.feeds.machine import MachineFeed
+from fluxsched.views.feeds.feed import Feed
+from fluxsched.views.feeds.figures import Figures
 from fluxsched.views.subscription import MessageKind, Subscription, ViewMessage
+from fluxsched.views.topics import TOPICS, feed_of
 
 REFUSED_RETRY_S = 5.0
 """After how long what was refused is asked again (seconds)."""
 ENDED_S = 0.5
 """An instance that ends a stream is usually gone a moment later, and that is what is told (seconds)."""
 
-Params = Mapping[str, Any]
-MakeFeed = Callable[[Params], Feed]
-
-
-def _machine(params: Params) -> Feed:
-    checked("machine", params)
-    return MachineFeed()
-
-
-TOPICS: Mapping[str, MakeFeed] = {"machine": _machine}
+LINGERED_S = 2.0
+"""How long a feed goes on without a viewer: a page's script asks again what its server has just asked (seconds)."""
 
 
 class Channel:
@@ -111,12 +117,13 @@ class Follower:
         connect: Connect | None = None,
     ) -> None:
         self._connection = KeptConnection(connect or (lambda: AsyncHandle(uri, key=key)), self)
+        self._figures = Figures()
         self._channels: dict[str, Channel] = {}
         self._ending: set[asyncio.Task[None]] = set()
         self._instance: ViewMessage | None = None
         self._is_closed = False
 
-    def subscribe(self, topic: str, params: Params | None = None) -> Subscription:
+    def subscribe(self, topic: str, params: Mapping[str, Any] | None = None) -> Subscription:
         """Follow a topic. Raises InvalidValue for an unknown topic or parameter."""
         if topic not in TOPICS:
             raise InvalidValue(f"there is no view {topic!r}; there are {some_of(list(TOPICS))}")
@@ -124,7 +131,7 @@ class Follower:
             raise InvalidValue(f"view {topic}: this follower is closed")
         given = {name: value for name, value in (params or {}).items() if value is not None}
         name = json.dumps([topic, given], sort_keys=True, default=str)
-        channel = self._channels.get(name) or Channel(TOPICS[topic](given))
+        channel = self._channels.get(name) or Channel(feed_of(topic, given, self._figures))
         viewer = Subscription(lambda viewer: self._leave(name, viewer))
         self._channels[name] = channel
         channel.viewers.add(viewer)
@@ -144,9 +151,10 @@ class Follower:
     async def close(self) -> None:
         """End all subscriptions and the connection."""
         self._is_closed = True
-        for channel in [*self._channels.values()]:
+        for name, channel in [*self._channels.items()]:
             for viewer in [*channel.viewers]:
                 viewer.close()
+            self._drop(name, channel)
         await asyncio.gather(*self._ending, return_exceptions=True)
         await self._connection.close()
 
@@ -206,9 +214,17 @@ class Follower:
         if channel is None or viewer not in channel.viewers:
             return
         channel.viewers.discard(viewer)
-        if not channel.viewers:
-            del self._channels[name]
-            task = self._stopped(channel)
-            if task is not None:
-                self._ending.add(task)
-                task.add_done_callback(self._ending.discard)
+        if self._is_closed:
+            self._drop(name, channel)
+        elif not channel.viewers:
+            asyncio.get_running_loop().call_later(LINGERED_S, self._drop, name, channel)
+
+    def _drop(self, name: str, channel: Channel) -> None:
+        """End a feed that still has no viewer."""
+        if channel.viewers or self._channels.get(name) is not channel:
+            return
+        del self._channels[name]
+        task = self._stopped(channel)
+        if task is not None:
+            self._ending.add(task)
+            task.add_done_callback(self._ending.discard)

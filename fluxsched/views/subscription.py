@@ -13,7 +13,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fluxsched.views.changes import Body, joined
+from fluxsched.views.changes import Body, after, joined
 
 MessageKind = Literal["whole", "change", "instance"]
 _ENCODER = msgspec.json.Encoder()
@@ -61,7 +61,8 @@ class Subscription:
         elif message.kind == "whole" or self._data is None:
             self._data = message
         else:
-            self._data = ViewMessage(self._data.kind, joined(self._data.body, message.body))
+            merge = after if self._data.kind == "whole" else joined
+            self._data = ViewMessage(self._data.kind, merge(self._data.body, message.body))
         self._arrived.set()
 
     def fail(self, fault: BaseException) -> None:

@@ -10,7 +10,6 @@ import pytest
 
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.views import connection, follower
-from fluxsched.views.changes import KEPT_MAX, joined
 from fluxsched.views.follower import Follower
 from fluxsched.views.subscription import Subscription
 
@@ -22,7 +21,8 @@ WHOLE = {
 
 
 @pytest.fixture
-def following(spoken: Any) -> Follower:
+def following(spoken: Any, monkeypatch: pytest.MonkeyPatch) -> Follower:
+    monkeypatch.setattr(follower, "LINGERED_S", 0.0)
     spoken.first["resource.watch"] = (WHOLE,)
     return Follower(connect=spoken.connect)
 
@@ -58,11 +58,24 @@ async def test_what_has_no_viewer_is_not_asked_for(following: Follower, spoken: 
     async with following:
         async with following.subscribe("machine") as viewer:
             await kinds(viewer, 2)
+        await asyncio.sleep(0.001)
         await settle()
         assert spoken.streams["resource.watch"][0].is_cancelled
         async with following.subscribe("machine") as viewer:
             assert await kinds(viewer, 2) == ["instance", "whole"]
         assert spoken.count("resource.watch") == 2
+
+
+async def test_a_feed_is_kept_a_moment_for_the_next_viewer(
+    following: Follower, spoken: Any, settle: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "LINGERED_S", 60.0)
+    async with following:
+        for _ in range(2):
+            async with following.subscribe("machine") as viewer:
+                await kinds(viewer, 2)
+            await settle()
+        assert spoken.count("resource.watch") == 1
 
 
 async def test_a_viewer_that_reads_nothing_has_one_merged_message(
@@ -145,15 +158,3 @@ async def test_unknown_topics_and_parameters_are_refused_at_once(following: Foll
         following.subscribe("weather_map")
     with pytest.raises(InvalidValue, match="machine: colour: no such parameter"):
         following.subscribe("machine", {"colour": 1})
-
-
-def test_a_change_to_a_whole_follows_one_rule() -> None:
-    whole = {"states": {"free": "0-3"}, "counts": {"free": 4}}
-    change = {"states": {"lost": "1-3"}, "counts": {"free": 1, "lost": 3}}
-    assert joined(whole, change) == {"states": {"free": "0", "lost": "1-3"}, "counts": {"free": 1, "lost": 3}}
-
-
-def test_what_is_appended_is_bounded() -> None:
-    limit = KEPT_MAX["messages"]
-    merged = joined({"messages": list(range(limit))}, {"messages": [-1, -2]})
-    assert merged["messages"] == [*range(2, limit), -1, -2]

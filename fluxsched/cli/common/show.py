@@ -7,16 +7,15 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Iterable, Mapping
-from datetime import datetime
 from typing import Any
 
 import click
 
 from fluxsched.core.text import UNPRINTABLE, printable
-
-MILLISECONDS_BELOW_S = 0.1
-"""Shorter times (seconds) are said in milliseconds."""
-_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
+from fluxsched.views.words import duration_text as duration_text
+from fluxsched.views.words import rounded as rounded
+from fluxsched.views.words import time_text as time_text
+from fluxsched.views.words import user_name as user_name
 
 GREEN, RED, YELLOW, DIM = "green", "red", "yellow", "bright_black"
 
@@ -78,42 +77,6 @@ def flushed(text: str) -> None:
 
 def _plain(value: object) -> object:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def time_text(timestamp_s: float, style: str = "%Y-%m-%dT%H:%M:%S") -> str:
-    """Wall time in the local zone; a time that no calendar has, in seconds since the epoch."""
-    try:
-        return datetime.fromtimestamp(timestamp_s).strftime(style)
-    except (ValueError, OverflowError, OSError):
-        return f"{timestamp_s:.0f}"
-
-
-def duration_text(duration_s: float) -> str:
-    """An FSD (RFC 23) short enough to be read: about three digits of the largest unit that fits: `1.5m`, `2.33h`."""
-    if duration_s == float("inf"):
-        return "infinity"
-    for unit_s, unit in _UNITS:
-        if duration_s >= unit_s:
-            return rounded(duration_s / unit_s) + unit
-    if 0 < duration_s < MILLISECONDS_BELOW_S:
-        return f"{rounded(duration_s * 1000)}ms"
-    return f"{rounded(duration_s)}s"
-
-
-def rounded(number: float) -> str:
-    """About three digits, at most two behind the point: `0.03`, `12.5`, `1240`."""
-    text = f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text
-
-
-def user_name(userid: int) -> str:
-    """The name of a user, or the number where the system has no name for it."""
-    import pwd
-
-    try:
-        return pwd.getpwuid(userid).pw_name
-    except (KeyError, OverflowError):
-        return str(userid)
 
 
 def plural(count: int, noun: str) -> str:

@@ -85,7 +85,7 @@ def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | 
 def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:
     """Say on stderr why a job waits, and again when it waits for another reason. Yields when to go on (seconds)."""
     yield PENDING_HINT_S
-    from fluxsched.cli.jobs.fields import PENDING
+    from fluxsched.views.job_row import PENDING
 
     said = None
     while (why := _why(handle, jobid))["state"] in PENDING:

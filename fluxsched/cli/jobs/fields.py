@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shlex
 from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple
+from typing import Any
 
 from fluxsched.cli.common import show
 from fluxsched.cli.common.options import TableSpec
@@ -12,96 +12,7 @@ from fluxsched.cli.common.table import Field
 from fluxsched.cli.jobs import usage as job_usage
 from fluxsched.core.job_attributes import JOB_ATTRIBUTES
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
-from fluxsched.core.nested import ADDRESS_KEY
-
-PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
-RUNNING = ("RUN", "CLEANUP")
-STATES = {
-    "pending": PENDING, "running": RUNNING, "active": PENDING + RUNNING, "inactive": ("INACTIVE",),
-    **{state.lower(): (state,) for state in PENDING + RUNNING},
-}  # fmt: skip
-RESULTS = {"completed": "CD", "failed": "F", "canceled": "CA", "timeout": "TO"}
-"""Names and abbreviations of how inactive jobs ended."""
-PREEMPTED = "PREEMPTED"
-"""What the status of a job says that failed because it was preempted, as Slurm has it; `PR` for short."""
-
-_ABBREVIATIONS = {"NEW": "N", "DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN": "R", "CLEANUP": "C", "INACTIVE": "I"}
-
-
-class JobRow(NamedTuple):
-    """A job as job-manager.list gives it, the time at which it was asked, and why its queue schedules nothing."""
-
-    info: Mapping[str, Any]
-    now_s: float
-    blocked: str = ""
-
-    def runtime_s(self) -> float:
-        """How long it has run, or ran."""
-        started_s = self.info.get("t_run")
-        ended_s = self.info.get("t_cleanup") or self.info.get("t_inactive") or self.now_s
-        return max(0.0, ended_s - started_s) if started_s else 0.0
-
-    def remaining_s(self) -> float:
-        """How long a running job may still run; 0 if unknown."""
-        expiration_s = self.info.get("expiration") or 0.0
-        return max(0.0, expiration_s - self.now_s) if expiration_s and self.info["state"] in RUNNING else 0.0
-
-    def status(self) -> str:
-        """The result if it has one, else the state."""
-        return PREEMPTED if self.is_preempted else str(self.info.get("result") or self.info["state"])
-
-    @property
-    def is_preempted(self) -> bool:
-        """Whether it failed because it was preempted."""
-        return self.info.get("result") == "FAILED" and (self.info.get("exception") or {}).get("type") == "preempt"
-
-    def status_abbrev(self) -> str:
-        """One or two letters."""
-        if self.is_preempted:
-            return "PR"
-        return RESULTS.get(self.status().lower()) or _ABBREVIATIONS.get(self.status(), "?")
-
-    def sched(self) -> Mapping[str, Any]:
-        """What the scheduler says of it."""
-        return (self.info.get("annotations") or {}).get("sched") or {}
-
-    def address(self) -> str | None:
-        """Where the instance is that it is, if it is one and runs."""
-        said: Mapping[str, str] = (self.info.get("annotations") or {}).get("user") or {}
-        return said.get(ADDRESS_KEY) if self.info["state"] in RUNNING else None
-
-    def contextual_info(self) -> str:
-        """What one wants to know in this state: what it waits for, where it is, why it failed."""
-        sched = self.sched()
-        if self.is_preempted:
-            again, note = self.info.get("requeued_as"), self.info["exception"].get("note") or "preempted"
-            return f"again as {show.jobid_text(again)}; {note}" if again else str(note)
-        if self.info["state"] == "CLEANUP" and self.info.get("exception"):
-            return self.exception()
-        if self.info["state"] not in PENDING:
-            return str(self.info.get("nodelist") or self.exception())
-        if self.info.get("dependencies") and self.info["state"] == "DEPEND":
-            return f"depends:{','.join(map(_readable, self.info['dependencies']))}"
-        if self.info.get("priority") == 0 or self.info["urgency"] == 0:
-            return "held"
-        estimate_s = sched.get("t_estimate")
-        if estimate_s:
-            return f"eta:{show.duration_text(max(0.0, estimate_s - self.now_s))}"
-        return str(sched.get("reason_pending") or self.blocked)
-
-    def exception(self) -> str:
-        """Type and note of the exception that ended it."""
-        exception = self.info.get("exception") or {}
-        return ": ".join(str(exception[key]) for key in ("type", "note") if exception.get(key))
-
-
-def _readable(dependency: str) -> str:
-    """A dependency as a job has it, `SCHEME=VALUE`; the time of begin-time as a date."""
-    scheme, _, value = dependency.partition("=")
-    try:
-        return f"{scheme}={show.time_text(float(value))}" if scheme == "begin-time" else dependency
-    except ValueError:
-        return dependency
+from fluxsched.views.job_row import ABBREVIATIONS, PENDING, PREEMPTED, RESULTS, JobRow
 
 
 def _of(key: str) -> Callable[[JobRow], object]:
@@ -144,7 +55,7 @@ FIELDS = {
     "username": Field("USER", lambda row: show.user_name(row.info["userid"])),
     "status": Field("STATUS", JobRow.status, _colour),
     "status_abbrev": Field("ST", JobRow.status_abbrev, _colour),
-    "state_single": Field("S", lambda row: _ABBREVIATIONS.get(row.info["state"], "?")),
+    "state_single": Field("S", lambda row: ABBREVIATIONS.get(row.info["state"], "?")),
     "runtime": Field("RUNTIME", JobRow.runtime_s),
     "t_remaining": Field("REMAINING", JobRow.remaining_s),
     "contextual_time": Field(

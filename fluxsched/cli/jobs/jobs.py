@@ -8,13 +8,16 @@ from typing import Any
 
 import click
 
+from fluxsched.cli.common import show
 from fluxsched.cli.common.base import Command
 from fluxsched.cli.common.options import Converted, InstanceHandle, Output, Whole, table_options, typed, viewing
 from fluxsched.cli.common.table import SortKey, parse_sort, sort_rows
-from fluxsched.cli.jobs.fields import FIELDS, JOBS, JobRow
-from fluxsched.cli.jobs.selection import JobConstraint, Jobs, JobSelection, filter_options, in_states, jobs_argument
+from fluxsched.cli.jobs.fields import FIELDS, JOBS
+from fluxsched.cli.jobs.selection import JobSelection, filter_options, jobs_argument
 from fluxsched.errors import InvalidValue, Refused, RPCError
 from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.views.job_filter import JobConstraint, Jobs, list_request
+from fluxsched.views.job_row import JobRow, queue_reason
 
 LISTED_DEFAULT = 1000
 LISTED_MAX = 100_000
@@ -45,13 +48,9 @@ def sort_keys(text: str) -> tuple[SortKey, ...]:
 
 def request_for(asked: JobSelection, every_state: bool, since_s: float | None, count: int) -> dict[str, Any]:
     """The job-manager.list request: active jobs, unless the options or operands say otherwise."""
-    terms = list(asked.terms.values())
-    if not (every_state or asked.jobs.ids or asked.names_states or since_s is not None):
-        terms.append(in_states("active"))
-    ids = list(asked.jobs.ids) if not asked.jobs.ranges else None
-    constraint: JobConstraint | None = terms[0] if len(terms) == 1 else {"and": terms} if terms else None
-    request = {"max_entries": count or LISTED_MAX, "ids": ids or None, "constraint": constraint, "since": since_s}
-    return {key: value for key, value in request.items() if value is not None}
+    wants_all = every_state or bool(asked.jobs.ids) or asked.names_states
+    ids = asked.jobs.ids if not asked.jobs.ranges else ()
+    return list_request([*asked.terms.values()], ids, wants_all, since_s, count or LISTED_MAX)
 
 
 @click.command("jobs", cls=Command)
@@ -116,7 +115,7 @@ def rows_of(
     handle: InstanceHandle, found: Iterable[Mapping[str, Any]], now_s: float, shown: frozenset[str]
 ) -> list[JobRow]:
     """Rows for these fields: jobs that wait without a reason of their own get that of their queue, where it has one."""
-    rows = [JobRow(info, now_s) for info in found]
+    rows = [JobRow(info, now_s, is_ascii=not show.unicode_ok()) for info in found]
     if "contextual_info" not in shown:
         return rows
     silent = [row.info["state"] in ("PRIORITY", "SCHED") and not row.contextual_info() for row in rows]
@@ -131,10 +130,6 @@ def rows_of(
 def _blocked(handle: InstanceHandle, queue: str | None) -> str:
     """Why nothing of a queue is scheduled; a queue that cannot be asked has nothing to say."""
     try:
-        status = handle.rpc("job-manager.queue-status", {"name": queue} if queue else {})
+        return queue_reason(handle.rpc("job-manager.queue-status", {"name": queue} if queue else {}))
     except RPCError:
         return ""
-    if status["start"]:
-        return ""
-    reason = str(status.get("start_reason") or "")
-    return reason if status.get("blocked") else f"queue stopped{reason and ': '}{reason}"

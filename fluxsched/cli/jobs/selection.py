@@ -8,7 +8,7 @@ then those that are there are meant. What was selected can have ended when its t
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any, NamedTuple
 
@@ -17,22 +17,11 @@ from click.core import ParameterSource
 
 from fluxsched.cli.common import complete, show
 from fluxsched.cli.common.options import JOBID, Converted, Function, InstanceHandle, WordList, note_typed, parse_jobid
-from fluxsched.cli.jobs.fields import RESULTS, STATES
 from fluxsched.errors import InvalidValue
+from fluxsched.views.job_filter import ANY_USER, RANGES, JobConstraint, Jobs, on_targets, terms_of, user_id
+from fluxsched.views.job_row import JOB_STATES, RESULTS
 
-JobConstraint = dict[str, Any]
-
-ANY_USER = "all"
-_RANGES = "JOBID..JOBID"
-_WILD = frozenset("*?[")
-STATE_WORDS = WordList((*STATES, *RESULTS))
-
-
-class Jobs(NamedTuple):
-    """The operands JOBID...: single jobs, and ranges as texts."""
-
-    ids: tuple[int, ...] = ()
-    ranges: tuple[str, ...] = ()
+STATE_WORDS = WordList((*JOB_STATES, *RESULTS))
 
 
 class JobSelection(NamedTuple):
@@ -50,7 +39,7 @@ class JobSelection(NamedTuple):
     @property
     def is_definite(self) -> bool:
         """Whether it means certain jobs, whatever has become of them: an array, or a range of ids."""
-        return "--array" in self.terms or _RANGES in self.terms
+        return "--array" in self.terms or RANGES in self.terms
 
     @property
     def names_states(self) -> bool:
@@ -64,43 +53,7 @@ class JobSelection(NamedTuple):
     def said(self) -> str:
         """The options that were given, for an error."""
         ranges = ", ".join("..".join(show.jobid_text(int(id)) for id in each.split("..")) for each in self.jobs.ranges)
-        return ", ".join(ranges if term == _RANGES else term for term in self.terms) or "--all"
-
-
-def in_states(*words: str) -> JobConstraint:
-    """Jobs in one of these states or with one of these results."""
-    states = sorted({state for word in words for state in STATES.get(word, ())})
-    results = sorted(word.upper() for word in words if word in RESULTS)
-    parts = [{operator: values} for operator, values in (("states", states), ("results", results)) if values]
-    return parts[0] if len(parts) == 1 else {"or": parts}
-
-
-def named(names: Iterable[str]) -> JobConstraint:
-    """Jobs of one of these names; a name with `*`, `?` or `[...]` is also a pattern."""
-    texts = list(names)
-    patterns = [text for text in texts if not _WILD.isdisjoint(text)]
-    exact: JobConstraint = {"name": texts}
-    return {"or": [exact, {"name-pattern": patterns}]} if patterns else exact
-
-
-def on_targets(text: str) -> JobConstraint:
-    """Jobs that have resources on one of these hosts or ranks."""
-    from fluxsched.core.targets import split_targets
-
-    ranks, hosts = split_targets(text)
-    terms = [{"ranks": [str(ranks)]}] if ranks or not hosts else []
-    terms += [{"hostlist": [str(hosts)]}] if hosts else []
-    return terms[0] if len(terms) == 1 else {"or": terms}
-
-
-def user_id(text: str) -> int | None:
-    """A user by name or number; None for all. Raises InvalidValue."""
-    import pwd
-
-    try:
-        return None if text == ANY_USER else int(text) if text.isdecimal() else pwd.getpwnam(text).pw_uid
-    except (KeyError, ValueError):
-        raise InvalidValue(f"there is no user {text!r}") from None
+        return ", ".join(ranges if term == RANGES else term for term in self.terms) or "--all"
 
 
 def _named_sets(ctx: click.Context, param: click.Parameter, names: tuple[str, ...]) -> JobConstraint | None:
@@ -120,38 +73,6 @@ def _split(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -
     if not all(names):  # an empty variable of a script must not select more
         raise click.BadParameter("the name of a queue is empty", ctx, param)
     return names
-
-
-def terms_of(
-    jobs: Jobs,
-    *,
-    user: int | None,
-    names: tuple[str, ...],
-    queues: tuple[str, ...],
-    words: tuple[str, ...] | None,
-    array: tuple[int, ...],
-    sets: JobConstraint | None,
-    targets: JobConstraint | None,
-) -> dict[str, JobConstraint]:
-    """What each option that was given demands, by the option's name."""
-    found: dict[str, JobConstraint] = {}
-    if jobs.ranges:
-        found[_RANGES] = {"id": [*jobs.ranges, *jobs.ids]}
-    if user is not None:
-        found["--user"] = {"userid": [user]}
-    if names:
-        found["--name"] = named(names)
-    if queues:
-        found["--queue"] = {"queue": list(queues)}
-    if words:
-        found["--filter"] = in_states(*words)
-    if array:
-        found["--array"] = {"array": list(array)}
-    if sets is not None:
-        found["--set"] = sets
-    if targets is not None:
-        found["--include"] = targets
-    return found
 
 
 def _operands(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]) -> Jobs:

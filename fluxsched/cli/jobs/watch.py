@@ -21,9 +21,9 @@ from fluxsched.cli.common import show
 from fluxsched.cli.common.options import InstanceHandle, Output
 from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.common.table import render
-from fluxsched.cli.jobs.fields import JobRow
 from fluxsched.errors import RPCError
 from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.views.job_row import JobRow
 
 ASKED_EVERY_S = 0.5
 """How often a busy instance is asked what has changed, at the shortest (seconds)."""

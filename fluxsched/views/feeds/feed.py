@@ -6,12 +6,11 @@ gone ends `run` with an RPCError, and the next `run` begins anew with a whole.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import asyncio
+from collections.abc import Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from fluxsched.core.text import some_of
-from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.views.changes import Body
 
 
@@ -57,24 +56,12 @@ def streaming(handle: Asking, topic: str, payload: Any = None) -> Iterator[Any]:
             stream.cancel()
 
 
-def checked(topic: str, params: Mapping[str, Any], **allowed: type | tuple[type, ...]) -> dict[str, Any]:
-    """The parameters of a subscription, if each is known and of its type; those that are None are absent.
-
-    Raises InvalidValue naming all that are not.
-    """
-    given = {name: value for name, value in params.items() if value is not None}
-    wrong = [name for name, value in given.items() if name not in allowed or not isinstance(value, allowed[name])]
-    if wrong:
-        raise InvalidValue(
-            f"view {topic}: {some_of(wrong)}: no such parameter, or of another type; there are {some_of([*allowed])}"
-        )
-    return given
-
-
-def bounded_number(topic: str, name: str, value: int, limit: int) -> int:
-    """A number of at least 1. Raises InvalidValue, or LimitExceeded above `limit`."""
-    if value < 1:
-        raise InvalidValue(f"view {topic}: {name} {value} is not at least 1")
-    if value > limit:
-        raise LimitExceeded(f"view {topic}: {name} {value} is above the limit of {limit}")
-    return value
+async def together(*parts: Coroutine[Any, Any, None]) -> None:
+    """Run all; the first fault ends the others and is raised, else it ends when all have."""
+    tasks = [asyncio.ensure_future(part) for part in parts]
+    try:
+        await asyncio.gather(*tasks)
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)

@@ -1,0 +1,37 @@
+"""Topic `history`: the past as the store keeps it: samples, states of targets, and a report."""
+
+from __future__ import annotations
+
+import asyncio
+from typing import Any
+
+from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.views.feeds.feed import Asking
+from fluxsched.views.feeds.params import Params, Period
+
+HISTORY_EVERY_S = 10.0
+POINTS_DEFAULT, POINTS_MAX = 600, 4000
+"""Steps of a figure: about as many as a screen has columns."""
+DAY_S = 86400.0
+
+
+class HistoryQuestion:
+    """One period; the report is by user, bank, queue, group or property."""
+
+    def __init__(self, params: Params) -> None:
+        self._period = Period(params, -DAY_S, 0.0)
+        self._points = params.count("points", POINTS_DEFAULT, POINTS_MAX)
+        self._by = params.text("by") or "user"
+
+    async def ask(self, handle: Asking) -> dict[str, Any]:
+        """The three answers as they are."""
+        now_s = SystemClock.wall_s()
+        since_s, until_s = self._period.bounds_s(now_s)
+        period = {"since": since_s, "until": until_s}
+        samples, intervals, report = await asyncio.gather(
+            handle.rpc("history.samples", {**period, "points_max": self._points}),
+            handle.rpc("history.intervals", period),
+            handle.rpc("history.report", {**period, "by": self._by}),
+        )
+        return {"now": now_s, **period, "samples": samples, "intervals": intervals["intervals"],
+                "observed": intervals["observed"], "report": report}  # fmt: skip

@@ -1,0 +1,155 @@
+"""Topic `timeline`: what ran, runs and will run on targets, within a period that moves with time."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from fluxsched.core.targets import parse_targets
+from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.views.changes import Body, differences
+from fluxsched.views.feeds.feed import Asking, Audience, streaming, together
+from fluxsched.views.feeds.jobs import job_body
+from fluxsched.views.feeds.params import Params, Period
+from fluxsched.views.feeds.polled import PolledFeed
+from fluxsched.views.machine import LiveMachine
+from fluxsched.views.timeline import BARS_MAX, Bar, TimeWindow, drain_spans, drawn, ended_bar, planned_bar, running_bar
+
+TIMELINE_EVERY_S = 1.0
+BEFORE_S, AHEAD_S = 3600.0, 4 * 3600.0
+"""What is shown unless it is said: the last hour and the next four (seconds)."""
+PLANNED_MAX = 100
+"""Planned jobs of each group that are asked for."""
+STARTS_MAX = 20
+"""Next starts that are listed."""
+RUNNING_MAX = 10_000
+ENDED_MAX = 1000
+"""Jobs that are asked for: what runs, with most core-seconds first, and what has ended lately."""
+
+
+class TimelineFeed:
+    """One period, of all targets or some."""
+
+    def __init__(self, params: Params) -> None:
+        self._period = Period(params, -BEFORE_S, AHEAD_S)
+        self._targets = params.text("targets")
+        self._bars_max = params.count("bars_max", BARS_MAX, BARS_MAX)
+        self._machine = LiveMachine()
+        self._is_known = asyncio.Event()
+        self._polled = PolledFeed(self._ask, TIMELINE_EVERY_S, bar_differences)
+
+    def now(self) -> Body | None:
+        """See `Feed`."""
+        return self._polled.now()
+
+    async def run(self, handle: Asking, audience: Audience) -> None:
+        """See `Feed`."""
+        self._is_known.clear()
+        await together(self._watch(handle), self._poll(handle, audience))
+
+    async def _watch(self, handle: Asking) -> None:
+        self._machine = LiveMachine()
+        with streaming(handle, "resource.watch") as answers:
+            async for answer in answers:
+                self._machine.apply(answer)
+                self._is_known.set()
+
+    async def _poll(self, handle: Asking, audience: Audience) -> None:
+        await self._is_known.wait()
+        await self._polled.run(handle, audience)
+
+    async def _ask(self, handle: Asking) -> dict[str, Any]:
+        now_s, machine = SystemClock.wall_s(), self._machine
+        begin_s, end_s = self._period.bounds_s(now_s)
+        ranks = machine.resources.ranks
+        if self._targets:
+            ranks = _named(self._targets, machine)
+        window = TimeWindow(begin_s, end_s, ranks)
+        (running, left_out), planned, ended = await asyncio.gather(
+            self._running(handle), plans(handle, machine), self._ended(handle, begin_s, now_s)
+        )
+        return {
+            "now": now_s,
+            "begin": begin_s,
+            "end": end_s,
+            "expires": machine.resources.expiration_s,
+            "ranks": str(ranks),
+            "states": machine.states.texts(),
+            "spans": drain_spans(machine.drains) if isinstance(machine.drains, Mapping) else [],
+            "left_out": left_out,
+            "starts": [start_body(bar, info) for bar, info in planned[:STARTS_MAX]],
+            **drawn([*ended, *running, *[bar for bar, _ in planned]], window, machine.resources, self._bars_max),
+        }
+
+    async def _running(self, handle: Asking) -> tuple[list[Bar], int]:
+        request: dict[str, Any] = {"max_entries": RUNNING_MAX, **({"targets": self._targets} if self._targets else {})}
+        answer = await handle.rpc("job-manager.running", request)
+        return [running_bar(entry) for entry in answer["jobs"]], answer["left_out"]
+
+    async def _ended(self, handle: Asking, begin_s: float, now_s: float) -> list[Bar]:
+        if begin_s >= now_s:
+            return []
+        request = {"constraint": {"states": ["INACTIVE"]}, "since": max(begin_s, 0.0), "max_entries": ENDED_MAX}
+        found = (await handle.rpc("job-manager.list", request))["jobs"]
+        return [bar for bar in map(ended_bar, found) if bar is not None]
+
+
+def _named(text: str, machine: LiveMachine) -> Any:
+    try:
+        return parse_targets(text, machine.resources.ranks_on, machine.resources.ranks)
+    except FluxschedError as fault:
+        raise RPCError(str(fault), fault.errnum) from None
+
+
+async def plans(handle: Asking, machine: LiveMachine) -> list[tuple[Bar, Mapping[str, Any]]]:
+    """What is planned in each group that a scheduler serves, by start; and what the job list says of each job."""
+    names = [group["name"] for group in machine.groups if group.get("acquired")]
+    entries = [entry for found in await asyncio.gather(*[_plan(handle, name) for name in names]) for entry in found]
+    if not entries:
+        return []
+    ids = [entry[0] for entry in entries]
+    answer = await handle.rpc("job-manager.list", {"ids": ids, "max_entries": len(ids)})
+    known = {info["id"]: info for info in answer["jobs"]}
+    found = [(planned_bar(entry, known[entry[0]]), known[entry[0]]) for entry in entries if entry[0] in known]
+    return sorted(found, key=lambda pair: pair[0].start_s)
+
+
+async def _plan(handle: Asking, group: str) -> list[Any]:
+    try:
+        found: list[Any] = (await handle.rpc("sched.plan", {"group": group, "max_entries": PLANNED_MAX}))["jobs"]
+    except RPCError:
+        if handle.is_gone:
+            raise
+        return []  # another's scheduler may know no plan, and a guest may not see it
+    return found
+
+
+def start_body(bar: Bar, info: Mapping[str, Any]) -> dict[str, Any]:
+    """One of the next starts, for a table."""
+    row = job_body(info, bar.start_s)
+    return {
+        "jobid": row["jobid"],
+        "start": bar.start_s,
+        "end": bar.end_s,
+        "targets": None if bar.ranks is None else str(bar.ranks),
+        "ncores": bar.ncores,
+        "promised": bar.kind == "reserved",
+        "reason": row["reason"],
+        "user": row["user"],
+        "queue": bar.queue,
+        "name": bar.name,
+    }
+
+
+def bar_differences(before: Body, now: Body) -> dict[str, Any]:
+    """The change from one timeline to another: of bars those that are new or differ."""
+    known = {bar[0]: bar for bar in before["bars"]}
+    change = differences(before, {key: value for key, value in now.items() if key != "bars"})
+    if bars := [bar for bar in now["bars"] if known.get(bar[0]) != bar]:
+        change["bars"] = bars
+    there = {bar[0] for bar in now["bars"]}
+    if gone := [jobid for jobid in known if jobid not in there]:
+        change["gone"] = gone
+    return change

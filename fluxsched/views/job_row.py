@@ -1,0 +1,118 @@
+"""One job as people read it: its status, its times, and what one wants to know of it in this state."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.nested import ADDRESS_KEY
+from fluxsched.views.words import duration_text, time_text
+
+PENDING = ("NEW", "DEPEND", "PRIORITY", "SCHED")
+RUNNING = ("RUN", "CLEANUP")
+JOB_STATES = {
+    "pending": PENDING, "running": RUNNING, "active": PENDING + RUNNING, "inactive": ("INACTIVE",),
+    **{state.lower(): (state,) for state in PENDING + RUNNING},
+}  # fmt: skip
+RESULTS = {"completed": "CD", "failed": "F", "canceled": "CA", "timeout": "TO"}
+"""Names and abbreviations of how inactive jobs ended."""
+PREEMPTED = "PREEMPTED"
+"""What the status of a job says that failed because it was preempted, as Slurm has it; `PR` for short."""
+
+ABBREVIATIONS = {"NEW": "N", "DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN": "R", "CLEANUP": "C", "INACTIVE": "I"}
+
+
+class JobRow(NamedTuple):
+    """A job as job-manager.list gives it, the time at which it was asked, and why its queue schedules nothing."""
+
+    info: Mapping[str, Any]
+    now_s: float
+    blocked: str = ""
+    is_ascii: bool = False
+    """Whether ids are written without the florin sign."""
+
+    def runtime_s(self) -> float:
+        """How long it has run, or ran."""
+        started_s = self.info.get("t_run")
+        ended_s = self.info.get("t_cleanup") or self.info.get("t_inactive") or self.now_s
+        return max(0.0, ended_s - started_s) if started_s else 0.0
+
+    def remaining_s(self) -> float:
+        """How long a running job may still run; 0 if unknown."""
+        expiration_s = self.info.get("expiration") or 0.0
+        return max(0.0, expiration_s - self.now_s) if expiration_s and self.info["state"] in RUNNING else 0.0
+
+    def status(self) -> str:
+        """The result if it has one, else the state."""
+        return PREEMPTED if self.is_preempted else str(self.info.get("result") or self.info["state"])
+
+    @property
+    def is_preempted(self) -> bool:
+        """Whether it failed because it was preempted."""
+        return self.info.get("result") == "FAILED" and (self.info.get("exception") or {}).get("type") == "preempt"
+
+    def status_abbrev(self) -> str:
+        """One or two letters."""
+        if self.is_preempted:
+            return "PR"
+        return RESULTS.get(self.status().lower()) or ABBREVIATIONS.get(self.status(), "?")
+
+    def sched(self) -> Mapping[str, Any]:
+        """What the scheduler says of it."""
+        return (self.info.get("annotations") or {}).get("sched") or {}
+
+    def address(self) -> str | None:
+        """Where the instance is that it is, if it is one and runs."""
+        said: Mapping[str, str] = (self.info.get("annotations") or {}).get("user") or {}
+        return said.get(ADDRESS_KEY) if self.info["state"] in RUNNING else None
+
+    def estimate_s(self) -> float | None:
+        """When it is expected to start (wall time), if the scheduler says so of one that waits for resources."""
+        waits = self.info["state"] in PENDING and not self._holding_back()
+        return self.sched().get("t_estimate") or None if waits else None
+
+    def contextual_info(self) -> str:
+        """What one wants to know in this state: what it waits for, or how long still; where it is, why it failed."""
+        estimate_s = self.estimate_s()
+        return f"eta:{duration_text(max(0.0, estimate_s - self.now_s))}" if estimate_s else self.reason()
+
+    def reason(self) -> str:
+        """The same, without how long it may wait."""
+        sched = self.sched()
+        if self.is_preempted:
+            again, note = self.info.get("requeued_as"), self.info["exception"].get("note") or "preempted"
+            return f"again as {format_f58(again, ascii=self.is_ascii)}; {note}" if again else str(note)
+        if self.info["state"] == "CLEANUP" and self.info.get("exception"):
+            return self.exception()
+        if self.info["state"] not in PENDING:
+            return str(self.info.get("nodelist") or self.exception())
+        return self._holding_back() or str(sched.get("reason_pending") or self.blocked)
+
+    def _holding_back(self) -> str:
+        """What keeps a job from waiting for resources."""
+        if self.info.get("dependencies") and self.info["state"] == "DEPEND":
+            return f"depends:{','.join(map(_readable, self.info['dependencies']))}"
+        return "held" if self.info.get("priority") == 0 or self.info["urgency"] == 0 else ""
+
+    def exception(self) -> str:
+        """Type and note of the exception that ended it."""
+        exception = self.info.get("exception") or {}
+        return ": ".join(str(exception[key]) for key in ("type", "note") if exception.get(key))
+
+
+def _readable(dependency: str) -> str:
+    """A dependency as a job has it, `SCHEME=VALUE`; the time of begin-time as a date."""
+    scheme, _, value = dependency.partition("=")
+    try:
+        return f"{scheme}={time_text(float(value))}" if scheme == "begin-time" else dependency
+    except ValueError:
+        return dependency
+
+
+def queue_reason(status: Mapping[str, Any]) -> str:
+    """Why nothing of a queue is scheduled (a queue-status answer), empty if it is."""
+    if status["start"]:
+        return ""
+    reason = str(status.get("start_reason") or "")
+    return reason if status.get("blocked") else f"queue stopped{reason and ': '}{reason}"

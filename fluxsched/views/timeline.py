@@ -1,0 +1,190 @@
+"""What holds targets when: bars of jobs that ran, run and will run, or their sums where there are too many bars.
+
+Law: pure, and bounded: never more than BARS_MAX bars, ROWS_MAX rows of STEPS_MAX steps. A bar is `[jobid, targets,
+start, end, kind, cores, user, queue, name]`: end null has no limit, targets "" are not chosen yet. All are wall times.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.resources import ResourceSet
+from fluxsched.views.words import user_name
+
+BARS_MAX = 2000
+"""More bars than this a viewer gets as sums."""
+ROWS_MAX = 64
+STEPS_MAX = 240
+"""Sums are of so many parts of the machine, at so many times: about what a screen can show."""
+RUNNING, ENDED, RESERVED, FORECAST = "running", "ended", "reserved", "forecast"
+
+
+class Bar(NamedTuple):
+    """One job in time. `ranks` is None while its targets are not chosen, `end_s` is None without a limit."""
+
+    jobid: int
+    ranks: Idset | None
+    start_s: float
+    end_s: float | None
+    kind: str
+    ncores: int
+    userid: int
+    queue: str
+    name: str
+
+    def body(self) -> list[Any]:
+        """As viewers get it."""
+        ranks = "" if self.ranks is None else str(self.ranks)
+        start_s, end_s = round(self.start_s, 3), None if self.end_s is None else round(self.end_s, 3)
+        times = [start_s, end_s, self.kind]
+        return [format_f58(self.jobid), ranks, *times, self.ncores, user_name(self.userid), self.queue, self.name]
+
+    def overlaps(self, begin_s: float, end_s: float) -> bool:
+        """Whether some of it is within these times."""
+        return self.start_s < end_s and (self.end_s is None or self.end_s > begin_s)
+
+
+class TimeWindow(NamedTuple):
+    """The times and targets that are looked at."""
+
+    begin_s: float
+    end_s: float
+    ranks: Idset
+
+
+def running_bar(entry: Sequence[Any]) -> Bar:
+    """Of an entry of job-manager.running."""
+    jobid, ranks, start_s, end_s, ncores, userid, queue, name = entry
+    return Bar(jobid, Idset.parse(ranks), start_s, end_s or None, RUNNING, ncores, userid, queue, name)
+
+
+def planned_bar(entry: Sequence[Any], info: Mapping[str, Any]) -> Bar:
+    """Of an entry of sched.plan, and what the job list says of the job."""
+    jobid, start_s, end_s, ranks, _, ncores, is_promised = entry
+    chosen = None if ranks is None else Idset.parse(ranks)
+    kind, userid, queue, name = RESERVED if is_promised else FORECAST, *(info.get(key) for key in _OF_JOB)
+    return Bar(
+        jobid, chosen, start_s, end_s or None, kind, ncores, -1 if userid is None else userid, queue or "", name or ""
+    )
+
+
+def ended_bar(info: Mapping[str, Any]) -> Bar | None:
+    """Of a job of the list that has ended; None if it never ran."""
+    if not info.get("t_run") or not info.get("ranks"):
+        return None
+    end_s = info.get("t_cleanup") or info.get("t_inactive")
+    ranks, ncores = Idset.parse(info["ranks"]), info.get("ncores") or 0
+    return Bar(
+        info["id"], ranks, info["t_run"], end_s, ENDED, ncores, info["userid"], info.get("queue") or "", info["name"]
+    )
+
+
+_OF_JOB = ("userid", "queue", "name")
+
+
+def drain_spans(drains: Mapping[str, Mapping[str, Any]]) -> list[list[Any]]:
+    """`[targets, state, from, to, note]` of what is drained now: it lasts."""
+    return [
+        [ranks, drain.get("state") or "drained", drain["timestamp"], None, drain.get("reason") or ""]
+        for ranks, drain in drains.items()
+    ]
+
+
+def drawn(bars: Iterable[Bar], window: TimeWindow, resources: ResourceSet, bars_max: int = BARS_MAX) -> dict[str, Any]:
+    """`bars` and `rows`: all bars within the window, or, if they are more than `bars_max`, those that are to come and
+    sums of the others by rows of targets.
+    """
+    within = [bar for bar in bars if bar.overlaps(window.begin_s, window.end_s) and _is_on(bar, window.ranks)]
+    if len(within) <= bars_max:
+        return {"bars": [bar.body() for bar in within], "rows": None}
+    planned = [bar for bar in within if bar.kind in (RESERVED, FORECAST)]
+    rows = summed([bar for bar in within if bar.kind not in (RESERVED, FORECAST)], window, resources)
+    return {"bars": [bar.body() for bar in planned[:bars_max]], "rows": rows}
+
+
+def _is_on(bar: Bar, ranks: Idset) -> bool:
+    return bar.ranks is None or not bar.ranks.isdisjoint(ranks)
+
+
+def summed(bars: Sequence[Bar], window: TimeWindow, resources: ResourceSet) -> list[dict[str, Any]]:
+    """Cores in use over time, by rows of about equally many targets: `{"ranks", "title", "cores", "steps"}`, steps as
+    `[time, mean of cores in use until the next]`, only where that changes.
+    """
+    blocks = split_evenly(window.ranks, ROWS_MAX)
+    starts = [block.min() for block in blocks]
+    step_s = max((window.end_s - window.begin_s) / STEPS_MAX, 1e-3)
+    # differences of what is in use, so that a long bar costs no more than a short one
+    slopes = [[0.0] * (STEPS_MAX + 2) for _ in blocks]
+    for bar in bars:
+        if not bar.ranks:
+            continue
+        here = bar.ranks & window.ranks
+        if not here:
+            continue
+        each = bar.ncores / len(bar.ranks)
+        first, last = _place(starts, here.min()), _place(starts, here.max())
+        low = _within((bar.start_s - window.begin_s) / step_s)
+        high = _within(STEPS_MAX if bar.end_s is None else (bar.end_s - window.begin_s) / step_s)
+        for row in range(first, last + 1):
+            count = len(here) if first == last else len(here & blocks[row])
+            if count:
+                _ramp(slopes[row], low, count * each)
+                _ramp(slopes[row], high, -count * each)
+    return [
+        {
+            "ranks": str(block),
+            "title": _title(resources, block),
+            "cores": sum([len(entry.ranks & block) * entry.children.count("core") for entry in resources.entries]),
+            "steps": _steps(slope, window.begin_s, step_s),
+        }
+        for block, slope in zip(blocks, slopes, strict=True)
+    ]
+
+
+def _within(step: float) -> float:
+    return min(max(step, 0.0), float(STEPS_MAX))
+
+
+def _ramp(slope: list[float], at: float, cores: float) -> None:
+    """So many cores more from here on: the step that it falls into has its part of them."""
+    step = int(at)
+    part = 1.0 - (at - step)
+    slope[step] += cores * part
+    slope[step + 1] += cores * (1.0 - part)
+
+
+def _steps(slope: Sequence[float], begin_s: float, step_s: float) -> list[list[float]]:
+    found: list[list[float]] = []
+    total = 0.0
+    for at, more in enumerate(slope[:STEPS_MAX]):
+        total += more
+        cores = round(total, 2) + 0.0
+        if not found or found[-1][1] != cores:
+            found.append([round(begin_s + at * step_s, 3), cores])
+    return found
+
+
+def split_evenly(ranks: Idset, count: int) -> list[Idset]:
+    """At most `count` parts of consecutive ranks, all of about the same size."""
+    left, found = ranks, []
+    size = -(-len(ranks) // count) if ranks else 1
+    while left:
+        part = left.first(size)
+        left -= part
+        found.append(part)
+    return found
+
+
+def _place(starts: Sequence[int], rank: int) -> int:
+    return bisect_right(starts, rank) - 1
+
+
+def _title(resources: ResourceSet, block: Idset) -> str:
+    if not resources.nodelist.hosts:
+        return str(block)
+    first, last = resources.host(block.min()), resources.host(block.max())
+    return first if first == last else f"{first} .. {last}"

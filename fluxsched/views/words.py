@@ -1,0 +1,49 @@
+"""Times, durations and users as people read them, the same on page, screen and command line."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from functools import lru_cache
+
+MILLISECONDS_BELOW_S = 0.1
+"""Shorter times (seconds) are said in milliseconds."""
+USERS_KEPT = 4096
+"""Names of users that are not asked for again: to ask takes a directory service milliseconds."""
+_UNITS = ((86400, "d"), (3600, "h"), (60, "m"))
+
+
+def time_text(timestamp_s: float, style: str = "%Y-%m-%dT%H:%M:%S") -> str:
+    """Wall time in the local zone; a time that no calendar has, in seconds since the epoch."""
+    try:
+        return datetime.fromtimestamp(timestamp_s).strftime(style)
+    except (ValueError, OverflowError, OSError):
+        return f"{timestamp_s:.0f}"
+
+
+def duration_text(duration_s: float) -> str:
+    """An FSD (RFC 23) short enough to be read: about three digits of the largest unit that fits: `1.5m`, `2.33h`."""
+    if duration_s == float("inf"):
+        return "infinity"
+    for unit_s, unit in _UNITS:
+        if duration_s >= unit_s:
+            return rounded(duration_s / unit_s) + unit
+    if 0 < duration_s < MILLISECONDS_BELOW_S:
+        return f"{rounded(duration_s * 1000)}ms"
+    return f"{rounded(duration_s)}s"
+
+
+def rounded(number: float) -> str:
+    """About three digits, at most two behind the point: `0.03`, `12.5`, `1240`."""
+    text = f"{number:.{2 if number < 10 else 1 if number < 100 else 0}f}"
+    return text.rstrip("0").rstrip(".") if "." in text else text
+
+
+@lru_cache(USERS_KEPT)
+def user_name(userid: int) -> str:
+    """The name of a user, or the number where the system has no name for it."""
+    import pwd
+
+    try:
+        return pwd.getpwuid(userid).pw_name
+    except (KeyError, OverflowError):
+        return str(userid)

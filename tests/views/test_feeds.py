@@ -1,0 +1,287 @@
+"""What each topic asks of an instance, and what viewers get of the answers."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+from typing import Any
+
+import pytest
+
+from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
+from fluxsched.views.changes import OUTPUT_CHARS_MAX, after
+from fluxsched.views.feeds import job as job_feed
+from fluxsched.views.feeds import jobs as jobs_feed
+from fluxsched.views.feeds import polled
+from fluxsched.views.feeds.groups import HOLDERS_MAX
+from fluxsched.views.feeds.history import POINTS_MAX
+from fluxsched.views.feeds.jobs import FILTERS, ROWS_MAX, job_request
+from fluxsched.views.feeds.params import Params, Period
+from fluxsched.views.feeds.timeline import ENDED_MAX, PLANNED_MAX, RUNNING_MAX, STARTS_MAX
+from fluxsched.views.follower import Follower
+from fluxsched.views.subscription import Subscription
+from fluxsched.views.topics import TOPICS
+
+TARGETS = [{"rank": "0-3", "children": {"core": "0-1"}}]
+WHOLE = {
+    "R": {"version": 1, "execution": {"R_lite": TARGETS, "nodelist": ["n[0-3]"]}},
+    "states": {"free": "0-3"}, "busy": {}, "busy_gpus": {}, "made_up": "",
+    "drains": {"3": {"timestamp": 5.0, "reason": "fan", "state": "drained"}},
+    "groups": [{"name": "default", "targets": "0-3", "leaving": "", "incoming": "", "acquired": True}],
+}  # fmt: skip
+
+
+def job_info(jobid: int, **more: Any) -> dict[str, Any]:
+    return {"id": jobid, "state": "SCHED", "name": "solve", "userid": 0, "urgency": 16, "t_submit": 1.0, "ntasks": 1,
+            "duration": 0.0, "annotations": {}, "dependencies": [], **more}  # fmt: skip
+
+
+def counts(submitted: int) -> dict[str, Any]:
+    return {
+        "jobs": {"submitted": submitted, "started": 0, "ended": {}},
+        "queues": [{"name": "", "pending": 2, "running": 1}],
+    }
+
+
+@pytest.fixture
+def following(spoken: Any, monkeypatch: pytest.MonkeyPatch) -> Follower:
+    for module in (jobs_feed, job_feed):
+        monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)
+    monkeypatch.setattr(polled, "SHARE", 1000.0)
+    spoken.first["resource.watch"] = (WHOLE,)
+    spoken.answers |= {
+        "instance.metrics": lambda _: counts(len(spoken.jobs)),
+        "job-manager.list": lambda asked: {"jobs": spoken.jobs[: asked["max_entries"]]},
+        "job-manager.queue-status": {"enable": True, "start": False, "start_reason": "power", "group": "default"},
+        "job-manager.queue-list": {"queues": []},
+    }
+    spoken.jobs = [job_info(1)]
+    return Follower(connect=spoken.connect)
+
+
+async def whole_of(viewer: Subscription) -> Any:
+    """After the word that the instance is there."""
+    while (message := await anext(viewer)).kind == "instance":
+        pass
+    return message.body
+
+
+async def until(viewer: Subscription, whole: Any, reached: Any) -> Any:
+    """The whole once it is so; messages that came at once are one."""
+    while not reached(whole):
+        whole = after(whole, (await anext(viewer)).body)
+    return whole
+
+
+async def test_a_page_of_jobs_and_its_differences(following: Follower, spoken: Any) -> None:
+    async with following, following.subscribe("jobs", {"user": "all", "max_entries": "2"}) as viewer:
+        whole = await whole_of(viewer)
+        assert whole["order"] == ["ƒ2"]
+        (row,) = whole["jobs"]
+        assert (row["jobid"], row["user"], row["reason"]) == ("ƒ2", "root", "queue stopped: power")
+        assert "id" not in row
+        spoken.jobs = [job_info(3), job_info(2, state="RUN", nodelist="n7"), job_info(1)]
+        kind, change = await anext(viewer)
+        assert kind == "change"
+        assert [row["jobid"] for row in change["jobs"]] == ["ƒ4", "ƒ3"]
+        assert (change["order"], change["gone"], change["left_out"]) == (["ƒ4", "ƒ3"], ["ƒ2"], 1)
+        assert change["jobs"][1]["reason"] == "n7"
+
+
+async def test_a_rare_event_asks_for_the_list_where_figures_are_refused(following: Follower, spoken: Any) -> None:
+    spoken.answers["instance.metrics"] = RPCError("not for guests", errno.EPERM)
+    async with following, following.subscribe("jobs") as viewer:
+        await whole_of(viewer)
+        spoken.jobs = [job_info(1, urgency=0)]
+        spoken.streams["job-manager.watch"][0].say({"events": [[1, 2.0, "urgency", {}]]})
+        assert (await anext(viewer)).body["jobs"][0]["reason"] == "held"
+
+
+def test_the_filters_of_a_page_mean_what_those_of_the_command_mean() -> None:
+    words = {"states": "failed,RUN", "user": "root", "queue": "a,b", "name": "x*", "targets": "0-3,n7", "since": 5}
+    assert job_request(Params("jobs", words, *FILTERS)) == {
+        "max_entries": ROWS_MAX,
+        "since": 5.0,
+        "constraint": {"and": [
+            {"userid": [0]},
+            {"or": [{"name": ["x*"]}, {"name-pattern": ["x*"]}]},
+            {"queue": ["a", "b"]},
+            {"or": [{"states": ["RUN"]}, {"results": ["FAILED"]}]},
+            {"or": [{"ranks": ["0-3"]}, {"hostlist": ["n7"]}]},
+        ]},
+    }  # fmt: skip
+    assert job_request(Params("jobs", {"ids": "ƒ2,ƒ3"}, *FILTERS)) == {"max_entries": ROWS_MAX, "ids": [1, 2]}
+    ranges = job_request(Params("jobs", {"ids": "ƒ2..ƒ3", "array": "ƒ4"}, *FILTERS))
+    assert ranges["constraint"]["and"][:2] == [{"id": ["1..2"]}, {"array": [3]}]
+    given = job_request(Params("jobs", {"constraint": {"states": ["RUN"]}, "text": "mesh"}, *FILTERS))
+    assert {"states": ["RUN"]} in given["constraint"]["and"]
+
+
+@pytest.mark.parametrize(
+    ("topic", "params", "said"),
+    [
+        ("jobs", {"states": "asleep"}, "asleep is not among"),
+        ("jobs", {"user": "no-such-user"}, "there is no user"),
+        ("jobs", {"ids": "???"}, "job"),
+        ("jobs", {"max_entries": ROWS_MAX + 1}, f"above the limit of {ROWS_MAX}"),
+        ("jobs", {"max_entries": 0}, "at least 1"),
+        ("jobs", {"constraint": "x"}, "not an object"),
+        ("jobs", {"name": 7}, "not a text"),
+        ("jobs", {"since": "yesterday"}, "not a number"),
+        ("job", {"id": ""}, "job"),
+        ("history", {"points": POINTS_MAX + 1}, f"above the limit of {POINTS_MAX}"),
+        ("timeline", {"until": "1e99"}, "sensible"),
+        ("machine", {"colour": "red"}, "colour: no such parameter"),
+    ],
+)
+async def test_wrong_parameters_are_refused_at_once(following: Follower, topic: str, params: Any, said: str) -> None:
+    with pytest.raises((InvalidValue, LimitExceeded), match=said):
+        following.subscribe(topic, params)
+
+
+async def test_one_job_its_events_its_output_and_why(following: Follower, spoken: Any) -> None:
+    events = [{"timestamp": 1.0, "name": "submit"}, {"timestamp": 2.0, "name": "depend"}]
+    spoken.answers |= {
+        "job-manager.list": lambda _: {"jobs": spoken.jobs},
+        "job-manager.lookup": {"id": 1, "eventlog": events},
+        "job-manager.why": lambda _: {"id": 1, "state": spoken.jobs[0]["state"], "reason": "n/a"},
+    }
+    async with following, following.subscribe("job", {"id": "ƒ2"}) as viewer:
+        whole = await whole_of(viewer)
+        assert [event["name"] for event in whole["events"]] == ["submit", "depend"]
+        assert (whole["why"]["id"], whole["job"]["jobid"], whole["output"]) == ("ƒ2", "ƒ2", [])
+        while "job-manager.output" not in spoken.streams or "job-manager.eventlog" not in spoken.streams:
+            await asyncio.sleep(0)
+        output, log = spoken.streams["job-manager.output"][0], spoken.streams["job-manager.eventlog"][0]
+        output.say({"stream": "stdout", "data": b"a\x1b[31mb\r\n\xc3"}, {"stream": "stdout", "data": b"\xa9"})
+        whole = await until(viewer, whole, lambda whole: "é" in str(whole["output"]))
+        assert whole["output"] == [["stdout", "a\\x1b[31mb\né"]]
+        output.say({"stream": "stderr", "data": b"x" * (OUTPUT_CHARS_MAX + 7)})
+        whole = await until(viewer, whole, lambda whole: whole["output_left_out"])
+        assert whole["output"] == [["stderr", "x" * OUTPUT_CHARS_MAX]]
+        assert whole["output_left_out"] == 7 + len("a\\x1b[31mb\né")
+        spoken.jobs = [job_info(1, state="INACTIVE", result="COMPLETED")]
+        log.say({"events": events[:1]}, {"events": [events[1], {"timestamp": 3.0, "name": "clean"}]})
+        whole = await until(viewer, whole, lambda whole: whole["job"]["status"] == "COMPLETED")
+        assert [event["name"] for event in whole["events"]] == ["submit", "depend", "clean"]
+
+
+async def test_a_job_that_is_not_there_is_refused(following: Follower, spoken: Any) -> None:
+    spoken.answers |= {"job-manager.list": {"jobs": []}, "job-manager.lookup": RPCError("no such job", errno.ENOENT)}
+    async with following, following.subscribe("job", {"id": "ƒ2"}) as viewer:
+        assert "no such job" in (await whole_of(viewer))["refused"]
+
+
+async def test_the_timeline_has_what_ended_runs_and_is_planned(following: Follower, spoken: Any) -> None:
+    now_s = 2e9
+    asked: dict[str, Any] = {}
+
+    def listed(request: dict[str, Any]) -> dict[str, Any]:
+        found = [job_info(8, ranks="2", ncores=2, t_run=now_s - 90, t_inactive=now_s - 9, state="INACTIVE")]
+        return {"jobs": [job_info(7, queue="batch")] if "ids" in request else found}
+
+    def running(request: dict[str, Any]) -> dict[str, Any]:
+        asked.update(request)
+        return {"jobs": [[5, "0-1", now_s - 60, 0.0, 4, 0, "", "run"]], "left_out": 3}
+
+    spoken.answers |= {
+        "job-manager.list": listed,
+        "job-manager.running": running,
+        "sched.plan": {"jobs": [[7, now_s + 60, now_s + 120, "0-3", 4, 8, True]], "left_out": 0},
+    }
+    params = {"since": now_s - 3600, "until": now_s + 3600, "targets": "n[0-2]"}
+    async with following, following.subscribe("timeline", params) as viewer:
+        whole = await whole_of(viewer)
+    assert [(bar[0], bar[4], bar[3]) for bar in whole["bars"] if bar[4] != "ended"] == [
+        ("ƒ6", "running", None), ("ƒ8", "reserved", now_s + 120)
+    ]  # fmt: skip
+    assert (whole["ranks"], whole["left_out"], whole["rows"]) == ("0-2", 3, None)
+    assert whole["spans"] == [["3", "drained", 5.0, None, "fan"]]
+    assert whole["starts"][0]["queue"] == "batch"
+    assert asked == {"max_entries": RUNNING_MAX, "targets": "n[0-2]"}
+    assert PLANNED_MAX >= STARTS_MAX
+    assert (
+        max(request.get("max_entries", 0) for topic, request in spoken.asked if topic == "job-manager.list")
+        <= ENDED_MAX
+    )
+
+
+async def test_groups_say_for_whom_a_leaving_target_waits(following: Follower, spoken: Any) -> None:
+    groups = [{"name": "default", "targets": "0-2", "leaving": "3", "incoming": "", "acquired": True}]
+    spoken.answers |= {
+        "resource.groups": {"groups": groups},
+        "job-manager.running": {"jobs": [[5, "2-3", 1.0, 9.0, 4, 0, "", "run"]], "left_out": 0},
+    }
+    async with following, following.subscribe("groups") as viewer:
+        whole = await whole_of(viewer)
+    assert whole["groups"] == groups
+    assert whole["holders"] == {"default": [["ƒ6", "3", 9.0, "root", "run"]]}
+    (queue,) = whole["queues"]
+    assert (queue["name"], queue["started"], queue["waiting"], queue["running"]) == ("", False, 2, 1)
+    assert ("job-manager.running", {"targets": "3", "max_entries": HOLDERS_MAX}) in spoken.asked
+
+
+async def test_accounts_are_one_answer_and_none_is_no_fault(following: Follower, spoken: Any) -> None:
+    groups = [{"name": name, "acquired": True, "leaving": ""} for name in ("default", "fair")]
+
+    def accounts(request: dict[str, Any]) -> Any:
+        if request["group"] == "default":
+            return RPCError("keeps no accounts", errno.ENOSYS)
+        return {"capacity": 4.0, "accounts": [request["start"]], "next": 1 if not request["start"] else None}
+
+    spoken.answers |= {"resource.groups": {"groups": groups}, "sched.accounts": accounts}
+    async with following:
+        async with following.subscribe("shares") as viewer:
+            assert await whole_of(viewer) == {"capacity": 4.0, "accounts": [0, 1], "group": "fair", "groups": ["fair"]}
+        async with following.subscribe("shares", {"group": "default"}) as viewer:
+            assert (await whole_of(viewer))["why"] == "keeps no accounts"
+
+
+async def test_history_is_asked_for_one_period(following: Follower, spoken: Any) -> None:
+    spoken.answers["history.samples"] = {"t": []}
+    spoken.answers["history.intervals"] = {"intervals": [], "observed": []}
+    spoken.answers["history.report"] = {"rows": []}
+    async with following, following.subscribe("history", {"since": -3600, "by": "queue"}) as viewer:
+        whole = await whole_of(viewer)
+    assert whole["until"] - whole["since"] == pytest.approx(3600, abs=5)
+    assert (whole["samples"], whole["report"]) == ({"t": []}, {"rows": []})
+
+
+async def test_messages_are_appended_and_counted(following: Follower, spoken: Any) -> None:
+    async with following, following.subscribe("messages", {"topics": "resource.,sched."}) as viewer:
+        assert await whole_of(viewer) == {"messages": [], "dropped": 0}
+        stream = spoken.streams["instance.trace"][0]
+        assert stream.payload == {"topics": ["resource.", "sched."]}
+        stream.say({"messages": [{"t": 1.0}], "dropped": 2}, {"messages": [{"t": 2.0}], "dropped": 1})
+        whole = await until(viewer, {"messages": [], "dropped": 0}, lambda whole: whole["dropped"] == 3)
+        assert whole["messages"] == [{"t": 1.0}, {"t": 2.0}]
+
+
+async def test_every_topic_says_it_when_it_is_refused(following: Follower, spoken: Any) -> None:
+    spoken.answers = {"instance.info": {}}
+    refused = RPCError("not for you", errno.EPERM)
+    for topic in ("resource.watch", "instance.trace", "job-manager.watch"):
+        spoken.first[topic] = (refused,)
+
+    class Refusing(dict[str, Any]):
+        def __missing__(self, topic: str) -> Any:
+            return refused
+
+    spoken.answers = Refusing(spoken.answers)
+    async with following:
+        for topic in TOPICS:
+            async with following.subscribe(topic, {"id": "ƒ2"} if topic == "job" else {}) as viewer:
+                body = await whole_of(viewer)
+                while topic == "messages" and "refused" not in body:
+                    body = await whole_of(viewer)
+                assert body == {"refused": "not for you"}, topic
+
+
+def test_a_period_is_in_order_and_may_be_relative() -> None:
+    def bounds(**given: Any) -> tuple[float, float]:
+        return Period(Params("history", given, "since", "until"), -10.0, 0.0).bounds_s(2e9)
+
+    assert bounds() == (2e9 - 10, 2e9)
+    assert bounds(since=-60, until="60") == (2e9 - 60, 2e9 + 60)
+    assert bounds(since=1.9e9, until=1.8e9) == (1.9e9, 1.9e9)
+    assert issubclass(InvalidValue, FluxschedError)
