@@ -23,7 +23,7 @@ STEPS_MAX = 240
 RUNNING, ENDED, RESERVED, FORECAST = "running", "ended", "reserved", "forecast"
 
 
-class Bar(NamedTuple):
+class JobBar(NamedTuple):
     """One job in time. `ranks` is None while its targets are not chosen, `end_s` is None without a limit."""
 
     jobid: int
@@ -56,29 +56,29 @@ class TimeWindow(NamedTuple):
     ranks: Idset
 
 
-def running_bar(entry: Sequence[Any]) -> Bar:
+def running_bar(entry: Sequence[Any]) -> JobBar:
     """Of an entry of job-manager.running."""
     jobid, ranks, start_s, end_s, ncores, userid, queue, name = entry
-    return Bar(jobid, Idset.parse(ranks), start_s, end_s or None, RUNNING, ncores, userid, queue, name)
+    return JobBar(jobid, Idset.parse(ranks), start_s, end_s or None, RUNNING, ncores, userid, queue, name)
 
 
-def planned_bar(entry: Sequence[Any], info: Mapping[str, Any]) -> Bar:
+def planned_bar(entry: Sequence[Any], info: Mapping[str, Any]) -> JobBar:
     """Of an entry of sched.plan, and what the job list says of the job."""
     jobid, start_s, end_s, ranks, _, ncores, is_promised = entry
     chosen = None if ranks is None else Idset.parse(ranks)
     kind, userid, queue, name = RESERVED if is_promised else FORECAST, *(info.get(key) for key in _OF_JOB)
-    return Bar(
+    return JobBar(
         jobid, chosen, start_s, end_s or None, kind, ncores, -1 if userid is None else userid, queue or "", name or ""
     )
 
 
-def ended_bar(info: Mapping[str, Any]) -> Bar | None:
+def ended_bar(info: Mapping[str, Any]) -> JobBar | None:
     """Of a job of the list that has ended; None if it never ran."""
     if not info.get("t_run") or not info.get("ranks"):
         return None
     end_s = info.get("t_cleanup") or info.get("t_inactive")
     ranks, ncores = Idset.parse(info["ranks"]), info.get("ncores") or 0
-    return Bar(
+    return JobBar(
         info["id"], ranks, info["t_run"], end_s, ENDED, ncores, info["userid"], info.get("queue") or "", info["name"]
     )
 
@@ -94,7 +94,9 @@ def drain_spans(drains: Mapping[str, Mapping[str, Any]]) -> list[list[Any]]:
     ]
 
 
-def drawn(bars: Iterable[Bar], window: TimeWindow, resources: ResourceSet, bars_max: int = BARS_MAX) -> dict[str, Any]:
+def drawn(
+    bars: Iterable[JobBar], window: TimeWindow, resources: ResourceSet, bars_max: int = BARS_MAX
+) -> dict[str, Any]:
     """`bars` and `rows`: all bars within the window, or, if they are more than `bars_max`, those that are to come and
     sums of the others by rows of targets.
     """
@@ -106,11 +108,11 @@ def drawn(bars: Iterable[Bar], window: TimeWindow, resources: ResourceSet, bars_
     return {"bars": [bar.body() for bar in planned[:bars_max]], "rows": rows}
 
 
-def _is_on(bar: Bar, ranks: Idset) -> bool:
+def _is_on(bar: JobBar, ranks: Idset) -> bool:
     return bar.ranks is None or not bar.ranks.isdisjoint(ranks)
 
 
-def summed(bars: Sequence[Bar], window: TimeWindow, resources: ResourceSet) -> list[dict[str, Any]]:
+def summed(bars: Sequence[JobBar], window: TimeWindow, resources: ResourceSet) -> list[dict[str, Any]]:
     """Cores in use over time, by rows of about equally many targets: `{"ranks", "title", "cores", "steps"}`, steps as
     `[time, mean of cores in use until the next]`, only where that changes.
     """

@@ -16,7 +16,7 @@ from fluxsched.views.timeline import (
     ROWS_MAX,
     RUNNING,
     STEPS_MAX,
-    Bar,
+    JobBar,
     TimeWindow,
     drain_spans,
     drawn,
@@ -38,8 +38,8 @@ MACHINE = ResourceSet.parse({
 WINDOW = TimeWindow(1000.0, 1000.0 + STEPS_MAX, MACHINE.ranks)
 
 
-def bar(jobid: int, ranks: str, start_s: float, end_s: float | None, kind: str = RUNNING, ncores: int = 4) -> Bar:
-    return Bar(jobid, Idset.parse(ranks), start_s, end_s, kind, ncores, 0, "batch", "solve")
+def bar(jobid: int, ranks: str, start_s: float, end_s: float | None, kind: str = RUNNING, ncores: int = 4) -> JobBar:
+    return JobBar(jobid, Idset.parse(ranks), start_s, end_s, kind, ncores, 0, "batch", "solve")
 
 
 def test_bars_are_drawn_as_they_are_while_they_are_few() -> None:
@@ -75,7 +75,9 @@ bars = st.lists(
 @given(bars)
 def test_sums_have_the_core_seconds_of_their_bars(jobs: list[tuple[set[int], int, int | None]]) -> None:
     many = [
-        Bar(jobid, Idset.of(ranks), float(start), None if took is None else float(start + took), RUNNING, 3, 0, "", "")
+        JobBar(
+            jobid, Idset.of(ranks), float(start), None if took is None else float(start + took), RUNNING, 3, 0, "", ""
+        )
         for jobid, (ranks, start, took) in enumerate(jobs)
     ]
     ends = [WINDOW.end_s if one.end_s is None else min(one.end_s, WINDOW.end_s) for one in many]

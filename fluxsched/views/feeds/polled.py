@@ -15,13 +15,13 @@ from fluxsched.views.feeds.feed import Asking, Audience
 SHARE = 0.05
 """The most of the time that an answer of one topic is waited for."""
 
-Ask = Callable[[Asking], Awaitable[dict[str, Any]]]
+AskWhole = Callable[[Asking], Awaitable[dict[str, Any]]]
 
 
 class PolledFeed:
     """`ask` gives the whole; `every_s` is the shortest time between two (seconds)."""
 
-    def __init__(self, ask: Ask, every_s: float, differing: Callable[[Body, Body], Body] = differences) -> None:
+    def __init__(self, ask: AskWhole, every_s: float, differing: Callable[[Body, Body], Body] = differences) -> None:
         self._ask = ask
         self._every_s = every_s
         self._differing = differing

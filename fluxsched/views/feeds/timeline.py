@@ -15,7 +15,16 @@ from fluxsched.views.feeds.jobs import job_body
 from fluxsched.views.feeds.params import Params, Period
 from fluxsched.views.feeds.polled import PolledFeed
 from fluxsched.views.machine import LiveMachine
-from fluxsched.views.timeline import BARS_MAX, Bar, TimeWindow, drain_spans, drawn, ended_bar, planned_bar, running_bar
+from fluxsched.views.timeline import (
+    BARS_MAX,
+    JobBar,
+    TimeWindow,
+    drain_spans,
+    drawn,
+    ended_bar,
+    planned_bar,
+    running_bar,
+)
 
 TIMELINE_EVERY_S = 1.0
 BEFORE_S, AHEAD_S = 3600.0, 4 * 3600.0
@@ -83,12 +92,12 @@ class TimelineFeed:
             **drawn([*ended, *running, *[bar for bar, _ in planned]], window, machine.resources, self._bars_max),
         }
 
-    async def _running(self, handle: Asking) -> tuple[list[Bar], int]:
+    async def _running(self, handle: Asking) -> tuple[list[JobBar], int]:
         request: dict[str, Any] = {"max_entries": RUNNING_MAX, **({"targets": self._targets} if self._targets else {})}
         answer = await handle.rpc("job-manager.running", request)
         return [running_bar(entry) for entry in answer["jobs"]], answer["left_out"]
 
-    async def _ended(self, handle: Asking, begin_s: float, now_s: float) -> list[Bar]:
+    async def _ended(self, handle: Asking, begin_s: float, now_s: float) -> list[JobBar]:
         if begin_s >= now_s:
             return []
         request = {"constraint": {"states": ["INACTIVE"]}, "since": max(begin_s, 0.0), "max_entries": ENDED_MAX}
@@ -103,7 +112,7 @@ def _named(text: str, machine: LiveMachine) -> Any:
         raise RPCError(str(fault), fault.errnum) from None
 
 
-async def plans(handle: Asking, machine: LiveMachine) -> list[tuple[Bar, Mapping[str, Any]]]:
+async def plans(handle: Asking, machine: LiveMachine) -> list[tuple[JobBar, Mapping[str, Any]]]:
     """What is planned in each group that a scheduler serves, by start; and what the job list says of each job."""
     names = [group["name"] for group in machine.groups if group.get("acquired")]
     entries = [entry for found in await asyncio.gather(*[_plan(handle, name) for name in names]) for entry in found]
@@ -126,7 +135,7 @@ async def _plan(handle: Asking, group: str) -> list[Any]:
     return found
 
 
-def start_body(bar: Bar, info: Mapping[str, Any]) -> dict[str, Any]:
+def start_body(bar: JobBar, info: Mapping[str, Any]) -> dict[str, Any]:
     """One of the next starts, for a table."""
     row = job_body(info, bar.start_s)
     return {
