@@ -33,6 +33,7 @@ export function show(root, source) {
   let map = null;
   const panel = makePanel(room, cells, source, may, () => {
     room.classList.remove("paneled");
+    map.resize();
     canvas.focus();
   });
 
@@ -42,10 +43,16 @@ export function show(root, source) {
   }
 
   function begin() {
-    map = new MapCanvas(canvas, cells, Object.fromEntries(states.map((each) => [each.word, each.sign])));
+    map = new MapCanvas(canvas, cells, Object.fromEntries(states.map((each) => [each.word, each.sign])), room);
     canvas.map = map; // measured by benchmarks
     pointing(map, {hover, open, choose, focus}, () => band.getAttribute("aria-pressed") === "true");
-    new ResizeObserver(() => map.resize()).observe(frame);
+    let width = 0;
+    new ResizeObserver(() => {
+      if (frame.clientWidth === width) return; // its height follows the cells
+      width = frame.clientWidth;
+      map.resize();
+    }).observe(frame);
+    addEventListener("resize", () => map.resize());
     addEventListener("colours", () => map.recolour());
   }
 
@@ -72,6 +79,7 @@ export function show(root, source) {
     hover(-1);
     room.classList.add("paneled");
     panel.open(at);
+    map.resize();
     if (matchMedia("(max-width: 760px)").matches || document.activeElement === canvas) panel.focus();
   }
 

@@ -12,11 +12,15 @@ const SIGN_PX = 15;
 const NAME_PX = 44;
 const CELL_MAX_PX = 96;
 const MARGIN_PX = 12;
+const LOW_PX = 120;
+const PANEL_PX = 460;
+const NAME_SHARE = 0.2; // where a name is written that much of a cell is filled
 
 export class MapCanvas {
-  /** `signs`: a sign for each state's word. */
-  constructor(canvas, cells, signs) {
+  /** `signs`: a sign for each state's word; `room` is as high as the style sheet says, or less if the cells need less. */
+  constructor(canvas, cells, signs, room) {
     this.canvas = canvas;
+    this.room = room;
     this.context = canvas.getContext("2d", {alpha: false});
     this.cells = cells;
     this.signs = signs;
@@ -48,16 +52,19 @@ export class MapCanvas {
   }
 
   resize() {
+    this.room.style.height = "";
     const {clientWidth: width, clientHeight: height} = this.canvas.parentElement;
     const ratio = devicePixelRatio || 1;
     const isFitted = !this.plan || this.scale <= this.fitScale * 1.001;
     [this.width, this.height, this.ratio] = [Math.max(width, 1), Math.max(height, 1), ratio];
-    this.canvas.width = Math.round(this.width * ratio);
-    this.canvas.height = Math.round(this.height * ratio);
     const place = this.plan && !isFitted ? this.scale / this.fitScale : 1;
     this.#place();
     this.fitScale = this.plan.unit;
+    this.height = Math.min(this.height, Math.max(this.#high(this.fitScale), this.room.classList.contains("paneled") ? PANEL_PX : LOW_PX));
+    this.room.style.height = `${this.height + 2}px`;
     this.scale = this.fitScale * place;
+    this.canvas.width = Math.round(this.width * ratio);
+    this.canvas.height = Math.round(this.height * ratio);
     this.#clamp();
     this.paint();
   }
@@ -137,7 +144,7 @@ export class MapCanvas {
     const [unitX, unitY] = this.#units(x, y);
     this.scale = wanted;
     this.x = unitX * wanted + MARGIN_PX - x;
-    this.y = unitY * wanted + MARGIN_PX - y;
+    this.y = unitY * wanted + this.above - y;
     this.#clamp();
     this.draw();
     return true;
@@ -157,13 +164,24 @@ export class MapCanvas {
   }
 
   #clamp() {
-    const over = (units, length) => Math.max(0, units * this.scale + 2 * MARGIN_PX - length);
-    this.x = Math.min(Math.max(this.x, 0), over(this.plan.columns, this.width));
-    this.y = Math.min(Math.max(this.y, 0), over(this.plan.rows, this.height));
+    const right = Math.max(0, this.plan.columns * this.scale + 2 * MARGIN_PX - this.width);
+    const bottom = Math.max(0, this.#high(this.scale) - this.height);
+    this.x = Math.min(Math.max(this.x, 0), right);
+    this.y = Math.min(Math.max(this.y, 0), bottom);
+  }
+
+  /** How high everything is at a scale. */
+  #high(scale) {
+    return (this.plan.rows - this.plan.lift) * scale + 2 * MARGIN_PX;
+  }
+
+  /** What is above the first cells, less what of their title is empty. */
+  get above() {
+    return MARGIN_PX - this.plan.lift * this.scale;
   }
 
   #units(x, y) {
-    return [(x + this.x - MARGIN_PX) / this.scale, (y + this.y - MARGIN_PX) / this.scale];
+    return [(x + this.x - MARGIN_PX) / this.scale, (y + this.y - this.above) / this.scale];
   }
 
   /** The index of the cell at a place, or -1. */
@@ -194,7 +212,7 @@ export class MapCanvas {
 
   /** Where a cell is: left, top and size in pixels. */
   where(at) {
-    return [this.column[at] * this.scale - this.x + MARGIN_PX, this.row[at] * this.scale - this.y + MARGIN_PX, this.scale];
+    return [this.column[at] * this.scale - this.x + MARGIN_PX, this.row[at] * this.scale - this.y + this.above, this.scale];
   }
 
   /** The cell beside another: `right` and `down` are -1, 0 or 1. Titles and gaps are stepped over. */
@@ -236,7 +254,7 @@ export class MapCanvas {
     context.setTransform(1, 0, 0, 1, 0, 0);
     context.fillStyle = css(colours.ground);
     context.fillRect(0, 0, this.canvas.width, this.canvas.height);
-    context.setTransform(ratio, 0, 0, ratio, (MARGIN_PX - this.x) * ratio, (MARGIN_PX - this.y) * ratio);
+    context.setTransform(ratio, 0, 0, ratio, (MARGIN_PX - this.x) * ratio, (this.above - this.y) * ratio);
     context.imageSmoothingEnabled = scale * ratio < 1;
     if (scale < LARGE_PX) {
       context.drawImage(this.sheet, 0, 0, plan.columns * scale, plan.rows * scale);
@@ -311,7 +329,7 @@ export class MapCanvas {
             context.fillStyle = css(isFaded ? colours.faded(fillings[state]) : fillings[state]);
             context.fillRect(x, y + side - filled, side, filled);
           }
-          if (scale >= SIGN_PX && !isFaded) this.#written(at, x, y, side, share > 0.5 ? fillings[state] : base);
+          if (scale >= SIGN_PX && !isFaded) this.#written(at, x, y, side, share > (side >= NAME_PX ? NAME_SHARE : 0.5) ? fillings[state] : base);
         }
       }
     }

@@ -10,8 +10,8 @@ const STEPS = 18;
 const BAND = 8;
 const BANDED_MIN = 1000;
 
-/** `sizes`: how many cells each section has. Gives `{unit, columns, rows, blocks: [{x, y, columns, rows, title, size, band}]}`,
- * in units. */
+/** `sizes`: how many cells each section has. Gives `{unit, columns, rows, lift, blocks: [{x, y, columns, rows, title, size, band}]}`,
+ * in units; `lift` is how much of the first title is empty. */
 export function layout(sizes, width, height) {
   const stacked = largest(sizes, width, height, () => Infinity);
   const beside = sizes.length > 1 ? largest(sizes, width, height, (size, unit) => Math.max(Math.ceil(Math.sqrt(size * 1.7)), BLOCK_MIN_PX / unit)) : stacked;
@@ -25,7 +25,7 @@ function largest(sizes, width, height, wish) {
   for (let step = 0; step < STEPS; step += 1) {
     const unit = step ? (low + high) / 2 : high;
     const tried = pack(sizes, width, unit, wish);
-    if (tried.rows * unit <= height) [low, best] = [unit, tried];
+    if ((tried.rows - tried.lift) * unit <= height) [low, best] = [unit, tried];
     else high = unit;
     if (low === UNIT_MAX_PX) break;
   }
@@ -36,19 +36,20 @@ function pack(sizes, width, unit, wish) {
   const columnsMax = Math.max(1, Math.floor(width / unit));
   const title = Math.ceil(TITLE_PX / unit);
   const gap = Math.ceil(GAP_PX / unit);
+  const below = unit > TITLE_PX ? 0 : gap; // one unit of title is space enough
   const blocks = [];
   let [x, y, shelf, right] = [0, 0, 0, 0];
   for (const size of sizes) {
     const columns = Math.min(columnsMax, Math.max(1, Math.ceil(Math.min(wish(size, unit), size))));
     const spread = Math.max(columns, Math.min(columnsMax, Math.ceil(BLOCK_MIN_PX / unit)));
     const rows = Math.ceil(size / columns);
-    if (x && x + spread > columnsMax) [x, y, shelf] = [0, y + shelf + gap, 0];
+    if (x && x + spread > columnsMax) [x, y, shelf] = [0, y + shelf + below, 0];
     blocks.push({x, y, columns, rows, title, size, band: size < BANDED_MIN ? 1 : BAND});
     shelf = Math.max(shelf, title + rows);
     right = Math.max(right, x + spread);
     x += spread + gap;
   }
-  return {unit, columns: right, rows: y + shelf, blocks};
+  return {unit, columns: right, rows: y + shelf, blocks, lift: title - Math.min(title, TITLE_PX / unit)};
 }
 
 /**
