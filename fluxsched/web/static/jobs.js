@@ -1,15 +1,16 @@
 // Jobs: a table that follows the instance row by row; filters are those of `fluxsched jobs`.
 
 import {element, keyed, setText} from "./base/dom.js";
-import {count, duration, exact, number, time} from "./base/words.js";
+import {count, duration, exact, time} from "./base/words.js";
 
 const TYPED_S = 0.35;
 const CLOCK_S = 1;
 const KINDS = {RUN: "on", CLEANUP: "on", COMPLETED: "good", FAILED: "bad", TIMEOUT: "bad"};
+const SORT = "#sort=";
 
 /** State or result of a job, in lower case, and what kind of pill it is. */
 export function stateOf(job) {
-  const state = job.result ?? job.state;
+  const state = job.status;
   const words = {sched: "waiting", run: "running", depend: "depends", priority: "waiting", new: "new", cleanup: "ending"};
   return [words[state.toLowerCase()] ?? state.toLowerCase(), KINDS[state] ?? ""];
 }
@@ -19,9 +20,9 @@ export function runtime(job, now_s) {
   return job.t_run ? (job.t_cleanup ?? job.t_inactive ?? now_s) - job.t_run : undefined;
 }
 
-/** When a job that waits can start, as its scheduler says; undefined if it does not. */
+/** When a job that waits can start (seconds since 1970), as its scheduler says; undefined if it does not. */
 export function estimate(job) {
-  return job.state === "SCHED" ? job.annotations?.sched?.t_estimate || undefined : undefined;
+  return job.estimate || undefined;
 }
 
 /** Follow jobs in the table in `root`. */
@@ -65,8 +66,10 @@ export function show(root, source) {
     time: (job) => runtime(job, now()) ?? -1,
   };
 
+  const sortedBy = () => (location.hash.startsWith(SORT) ? location.hash.slice(SORT.length) : "");
+
   function sorted(jobs) {
-    const by = source.params.sort ?? "";
+    const by = sortedBy();
     const value = VALUES[by.replace("-", "")];
     if (!value) return jobs;
     const sign = by.startsWith("-") ? -1 : 1;
@@ -76,7 +79,7 @@ export function show(root, source) {
   function draw() {
     const shown = sorted(order.map((jobid) => rows.get(jobid)).filter(Boolean));
     keyed(body, shown, (job) => job.jobid, make, fill);
-    setText(note, shown.length ? `${count(shown.length, "job")} shown${left ? `, ${number(left)} more: narrow the filters to see them` : ""}` : "No job passes these filters.");
+    setText(note, shown.length ? `${count(shown.length, "job")} shown${left ? "; there are more: narrow the filters to see them" : ""}` : "No job passes these filters.");
   }
 
   function make(job) {
@@ -121,7 +124,7 @@ export function show(root, source) {
   /* filters and order */
 
   let typed = 0;
-  const apply = () => source.filter(Object.fromEntries([...new FormData(form)].filter(([name]) => name !== "sort")));
+  const apply = () => source.filter(Object.fromEntries(new FormData(form)));
   form.addEventListener("submit", (event) => (event.preventDefault(), apply()));
   form.addEventListener("change", () => (clearTimeout(typed), apply()));
   form.addEventListener("input", () => {
@@ -129,19 +132,27 @@ export function show(root, source) {
     typed = setTimeout(apply, 1000 * TYPED_S);
   });
 
-  for (const link of root.querySelectorAll("a[data-sort]")) {
-    link.addEventListener("click", (event) => {
-      event.preventDefault();
-      const {sort} = link.dataset;
-      const before = source.params.sort ?? "";
-      source.sort(before === sort ? `-${sort}` : before === `-${sort}` ? "" : sort);
-      for (const each of root.querySelectorAll("a[data-sort]")) {
-        const now = source.params.sort ?? "";
-        const heading = each.closest("th");
-        if (now.replace("-", "") === each.dataset.sort) heading.setAttribute("aria-sort", now.startsWith("-") ? "descending" : "ascending");
-        else heading.removeAttribute("aria-sort");
-      }
-      draw();
-    });
+  const headings = [...root.querySelectorAll("th[data-sort]")];
+  for (const heading of headings) {
+    const {sort} = heading.dataset;
+    const button = element("button", {type: "button", class: "quiet", title: "Sort by this", onclick: () => sortBy(sort)}, heading.textContent);
+    heading.replaceChildren(button);
+  }
+  tellOrder();
+
+  function sortBy(sort) {
+    const before = sortedBy();
+    const by = before === sort ? `-${sort}` : before === `-${sort}` ? "" : sort;
+    history.replaceState(null, "", `${location.pathname}${location.search}${by && SORT}${by}`);
+    tellOrder();
+    draw();
+  }
+
+  function tellOrder() {
+    const by = sortedBy();
+    for (const heading of headings) {
+      if (by.replace("-", "") === heading.dataset.sort) heading.setAttribute("aria-sort", by.startsWith("-") ? "descending" : "ascending");
+      else heading.removeAttribute("aria-sort");
+    }
   }
 }

@@ -59,7 +59,12 @@ function instance(said) {
   if (wasLost && !isLost) announce("The instance is back.");
 }
 
-function figures(said) {
+let known = {}; // all figures: those that are told later are only what differs
+
+function figures(news) {
+  known = {...known, ...news};
+  const said = known;
+  if (said.cores === undefined || said.running === undefined || !said.targets) return;
   const bar = document.getElementById("figures");
   const percent = said.cores ? Math.round((100 * said.cores_in_use) / said.cores) : 0;
   const figure = (name, value, ...words) => {

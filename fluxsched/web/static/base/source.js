@@ -62,7 +62,7 @@ export function liveSource(view, params, page) {
   }
 
   function address() {
-    history.replaceState(null, "", `${location.pathname}${Object.keys(current).length ? `?${query(current)}` : ""}`);
+    history.replaceState(null, "", `${location.pathname}${Object.keys(current).length ? `?${query(current)}` : ""}${location.hash}`);
   }
 
   function visibility() {
@@ -91,11 +91,6 @@ export function liveSource(view, params, page) {
       last = null;
       address();
       open();
-    },
-    /** Another order of the same data: only the address tells it. */
-    sort(by) {
-      current = kept({...current, sort: by});
-      address();
     },
     async act(name, fields) {
       const body = new URLSearchParams({...fields, csrf, confirmed: "yes"});

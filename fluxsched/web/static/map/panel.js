@@ -86,10 +86,10 @@ export function panel(root, cells, source, may, closed) {
   async function load() {
     const [mine, rank] = [(asked += 1), cells.ranks[shown]];
     try {
-      const said = await source.fetch("target", {rank});
+      const [running, said] = await Promise.all([source.fetch("jobs", {targets: rank, states: "running"}), source.fetch("target", {rank})]);
       if (mine !== asked) return;
-      const now_s = said.now ?? Date.now() / 1000;
-      jobs.replaceChildren(...(said.jobs.length ? said.jobs.map((job) => element("li", {},
+      const now_s = Date.now() / 1000;
+      jobs.replaceChildren(...(running.jobs.length ? running.jobs.map((job) => element("li", {},
         element("a", {href: `/jobs/${encodeURIComponent(job.jobid)}`, class: "mono"}, job.jobid), ` ${job.name} `,
         element("span", {class: "unit"}, `${job.user ?? ""} ${job.t_run ? duration(now_s - job.t_run) : ""}`))) : [element("li", {class: "unit"}, "none")]));
       events.replaceChildren(...(said.events.length ? [...said.events].reverse().map((event) => element("li", {},

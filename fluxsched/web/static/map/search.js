@@ -32,7 +32,7 @@ function pattern(typed, cells) {
 }
 
 async function ofJob(typed, cells, source) {
-  const [job] = (await source.fetch("jobs", {ids: typed, states: "all"})).jobs;
+  const [job] = (await source.fetch("jobs", {ids: typed})).jobs;
   if (!job) throw new Error(`there is no job ${typed}`);
   const found = job.ranks ? cells.ofRanks(job.ranks) : [];
   if (!found.length) throw new Error(`job ${job.jobid} (${job.state.toLowerCase()}) has no targets`);
