@@ -11,7 +11,7 @@ from fluxsched.views.feeds.groups import GROUPS_EVERY_S, GroupsQuestion
 from fluxsched.views.feeds.history import HISTORY_EVERY_S, HistoryQuestion
 from fluxsched.views.feeds.job import JobFeed
 from fluxsched.views.feeds.jobs import FILTERS, JobsFeed
-from fluxsched.views.feeds.machine import MachineFeed
+from fluxsched.views.feeds.machine import MachineFeed, TargetFeed
 from fluxsched.views.feeds.messages import MessagesFeed
 from fluxsched.views.feeds.params import Params
 from fluxsched.views.feeds.polled import PolledFeed
@@ -31,6 +31,7 @@ TOPICS: Mapping[str, tuple[tuple[str, ...], MakeFeed]] = {
     "machine": ((), lambda params, figures: MachineFeed()),
     "jobs": (FILTERS, JobsFeed),
     "job": (("id",), lambda params, figures: JobFeed(params)),
+    "target": (("rank",), lambda params, figures: TargetFeed(params)),
     "timeline": (("since", "until", "targets", "bars_max"), lambda params, figures: TimelineFeed(params)),
     "groups": ((), lambda params, figures: PolledFeed(GroupsQuestion(figures).ask, GROUPS_EVERY_S)),
     "messages": (("topics",), lambda params, figures: MessagesFeed(params)),

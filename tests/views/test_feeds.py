@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from fluxsched.core.idset import ID_MAX
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
 from fluxsched.views.changes import OUTPUT_CHARS_MAX, after
 from fluxsched.views.feeds import job as job_feed
@@ -16,6 +17,7 @@ from fluxsched.views.feeds import polled
 from fluxsched.views.feeds.groups import HOLDERS_MAX
 from fluxsched.views.feeds.history import POINTS_MAX
 from fluxsched.views.feeds.jobs import FILTERS, ROWS_MAX, job_request
+from fluxsched.views.feeds.machine import EVENTS_MAX
 from fluxsched.views.feeds.params import Params, Period
 from fluxsched.views.feeds.timeline import ENDED_MAX, PLANNED_MAX, RUNNING_MAX, STARTS_MAX
 from fluxsched.views.follower import Follower
@@ -247,6 +249,27 @@ async def test_history_is_asked_for_one_period(following: Follower, spoken: Any)
     assert (whole["samples"], whole["report"]) == ({"t": []}, {"rows": []})
 
 
+async def test_events_of_one_target_are_the_last_that_name_it(following: Follower, spoken: Any) -> None:
+    def event(name: str, **context: Any) -> dict[str, Any]:
+        return {"timestamp": 1.0, "name": name, "context": context}
+
+    many = [event("drain", idset="2-4", reason=str(number)) for number in range(EVENTS_MAX + 1)]
+    spoken.first["resource.journal"] = (
+        {"events": [event("restart"), *many, event("drain", idset="5")]},
+        {"events": [event("property-add", properties={"ssd": "0-3"})]},
+        {"events": []},
+    )
+    async with following, following.subscribe("target", {"rank": "3"}) as viewer:
+        whole = await whole_of(viewer)
+        assert [each["name"] for each in whole["events"]] == ["drain"] * (EVENTS_MAX - 1) + ["property-add"]
+        stream = spoken.streams["resource.journal"][0]
+        stream.say({"events": [event("undrain", idset="4")]}, {"events": [event("lost", idset="3")]})
+        whole = await until(viewer, whole, lambda whole: len(whole["events"]) > EVENTS_MAX)
+        assert whole["events"][-1]["name"] == "lost"
+        with pytest.raises(LimitExceeded):
+            following.subscribe("target", {"rank": str(ID_MAX + 1)})
+
+
 async def test_messages_are_appended_and_counted(following: Follower, spoken: Any) -> None:
     async with following, following.subscribe("messages", {"topics": "resource.,sched."}) as viewer:
         assert await whole_of(viewer) == {"messages": [], "dropped": 0}
@@ -260,7 +283,7 @@ async def test_messages_are_appended_and_counted(following: Follower, spoken: An
 async def test_every_topic_says_it_when_it_is_refused(following: Follower, spoken: Any) -> None:
     spoken.answers = {"instance.info": {}}
     refused = RPCError("not for you", errno.EPERM)
-    for topic in ("resource.watch", "instance.trace", "job-manager.watch"):
+    for topic in ("resource.watch", "resource.journal", "instance.trace", "job-manager.watch"):
         spoken.first[topic] = (refused,)
 
     class Refusing(dict[str, Any]):

@@ -53,13 +53,13 @@ class Params:
             raise self._wrong(name, "a number of sensible size")
         return number
 
-    def count(self, name: str, default: int, limit: int) -> int:
-        """A whole number, at least 1. Raises LimitExceeded above the limit."""
+    def count(self, name: str, default: int, limit: int, least: int = 1) -> int:
+        """A whole number from `least` on. Raises LimitExceeded above the limit."""
         number = self.number(name)
         if number is None:
             return default
-        if number < 1 or number != int(number):
-            raise self._wrong(name, "a whole number, at least 1")
+        if number < least or number != int(number):
+            raise self._wrong(name, f"a whole number, at least {least}")
         if number > limit:
             raise LimitExceeded(f"view {self._topic}: {name} {int(number)} is above the limit of {limit}")
         return int(number)
