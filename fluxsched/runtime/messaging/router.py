@@ -83,7 +83,7 @@ class Router:
         self._dirty: dict[Peer, None] = {}
         self._on_lost: list[Callable[[Peer], None]] = []
         self._on_response: dict[str, Callable[[Peer, Message], None]] = {}
-        self._trace = trace
+        self._trace = self._own_trace = trace
         self.received = self.sent = 0
 
     # -- set-up -------------------------------------------------------------------------------------------------
@@ -132,6 +132,17 @@ class Router:
     def unregister(self, service: str, peer: Peer) -> None:
         """End what `register` began."""
         self.services.unregister(service, peer)
+
+    def trace_to(self, trace: Callable[[str, Message], None] | None) -> None:
+        """Show messages to `trace`, too, until it is None."""
+        own = self._own_trace
+
+        def both(direction: str, message: Message) -> None:
+            for show in (own, trace):
+                if show is not None:
+                    show(direction, message)
+
+        self._trace = own if trace is None else trace if own is None else both
 
     # -- sending ------------------------------------------------------------------------------------------------
 

@@ -56,6 +56,7 @@ from fluxsched.runtime.services.metrics import MetricsService
 from fluxsched.runtime.services.modules.service import ModuleService
 from fluxsched.runtime.services.resource import ResourceService, allocated
 from fluxsched.runtime.services.resource_watch import ResourceWatch
+from fluxsched.runtime.services.trace import TraceService
 from fluxsched.runtime.system import log as logs
 
 log = logs.logger("instance")
@@ -133,6 +134,7 @@ class Assembly:
         )  # fmt: skip
         self.sampling = Sampling(self.turns, self.store, lambda: look_at(module, manager, self.effects.counts))
         self.past = HistoryService(Queries(self.store, self.outside.background), self.turns, self.router)
+        TraceService(self.router, self.turns)
         serve_instance(self.router, self.resource, self.instance, self.modules, self.turns, self.outside.started_s)
         self._executors()
         self.router.guard(DiskGuard(self.store, self.turns, self.outside.disk_shortage).guards())
