@@ -13,15 +13,9 @@ const PARTS = [["stays", "hue-1", "stays"], ["leaving", "hue-2", "leaving"], ["i
 
 export function show(root, source) {
   const view = new Groups(root, source);
-  const messages = new Messages(root.querySelector("#messages"), source);
-  source.whole((whole) => {
-    view.whole(whole);
-    messages.take(whole.messages, true);
-  });
-  source.change((change) => {
-    view.whole({ ...view.data, ...change });
-    messages.take(change.messages, false);
-  });
+  new Messages(root.querySelector("#messages"), source.events ?? ((params) => new EventSource(`/events?${new URLSearchParams(params)}`)));
+  source.whole((whole) => view.whole(whole));
+  source.change((change) => view.whole(change));
 }
 
 class Groups {
@@ -78,26 +72,28 @@ function holder([jobid, , end, user, name], at) {
 }
 
 class Messages {
-  constructor(root, source) {
-    this.source = source;
+  /** `open(params)` opens a stream of events: one of its own, only while messages are followed. */
+  constructor(root, open) {
+    this.open = open;
+    this.stream = null;
+    this.topics = "";
     this.kept = [];
     this.dropped = 0;
     this.paused = false;
     this.list = element("ol", { class: "messages", tabindex: 0, "aria-label": "Messages", hidden: true });
     this.note = element("p", { class: "note", role: "status" });
-    const on = source.params.messages === "1";
-    this.follow = element("button", { type: "button", "aria-pressed": String(on), onclick: () => this.toggle() }, "Follow");
-    this.pause = element("button", { type: "button", "aria-pressed": "false", hidden: !on, onclick: () => this.hold() }, "Pause");
+    this.follow = element("button", { type: "button", "aria-pressed": "false", onclick: () => this.toggle() }, "Follow");
+    this.pause = element("button", { type: "button", "aria-pressed": "false", hidden: true, onclick: () => this.hold() }, "Pause");
     const field = (name, label, placeholder, deed) => element("label", { class: "grows" }, label,
-      element("input", { name, placeholder, autocomplete: "off", value: source.params[name] ?? "", onchange: deed, oninput: name === "text" ? deed : null }));
+      element("input", { name, placeholder, autocomplete: "off", onchange: deed, oninput: name === "text" ? deed : null }));
     this.tools = element("div", { class: "filters" }, this.follow, this.pause,
-      field("topics", "Topics", "resource., sched.", (event) => source.filter({ topics: event.target.value })),
+      field("topics", "Topics", "resource., sched.", (event) => { this.topics = event.target.value; if (this.stream) this.connect(); }),
       field("text", "Text", "in the payload", (event) => { this.text = event.target.value.toLowerCase(); this.draw(); }));
     this.list.addEventListener("click", (event) => event.target.closest("li")?.classList.toggle("open"));
     root.querySelector("#messages-tools").replaceChildren(this.tools);
     root.querySelector("#messages-list").replaceChildren(this.list, this.note);
-    reveal(this.list, on);
-    setText(this.note, on ? "" : "Follow shows every message between the instance and its peers, as start --trace does; for the owner of the instance only.");
+    addEventListener("pagehide", () => this.stream?.close());
+    setText(this.note, "Follow shows every message between the instance and its peers, as start --trace does; for the owner of the instance only.");
   }
 
   toggle() {
@@ -107,7 +103,18 @@ class Messages {
     if (!on && this.paused) this.hold();
     reveal(this.list, on);
     setText(this.note, "");
-    this.source.filter({ messages: on ? "1" : "" });
+    this.stream?.close();
+    this.stream = null;
+    if (on) this.connect();
+  }
+
+  connect() {
+    this.stream?.close();
+    const stream = (this.stream = this.open({ view: "messages", topics: this.topics }));
+    for (const name of ["whole", "change", "refused"]) {
+      stream.addEventListener(name, (event) => stream === this.stream && this.take(JSON.parse(event.data), name === "whole"));
+    }
+    stream.addEventListener("error", () => stream.readyState === EventSource.CLOSED && setText(this.note, "The page's server refused the stream: try again."));
   }
 
   hold() {
@@ -117,13 +124,12 @@ class Messages {
     this.draw();
   }
 
-  /** `given` is `{messages, dropped}`, or `{refused: why}`. */
+  /** `given` is `{messages, dropped}`, or says why there are none. */
   take(given, anew) {
     if (anew) this.kept = [];
-    if (!given) return;
-    if (given.refused) {
+    if (given.refused || given.error) {
       reveal(this.list, false);
-      setText(this.note, `Messages are not shown: ${given.refused}`);
+      setText(this.note, `Messages are not shown: ${given.refused ?? given.error}`);
       return;
     }
     this.dropped = given.dropped ?? 0;

@@ -131,7 +131,7 @@ class Timeline {
     const out = OUT.filter((state) => data.states[state]).map((state) => [data.states[state], state, now, null, ""]);
     this.gantt.show({
       bars: closer ? closer.bars : [...this.bars.values()], spans: [...data.spans, ...out], now, begin: data.begin,
-      end: data.end, targets: bounds(data.ranks), sums: closer ? null : sums(data.rows),
+      end: data.end, targets: bounds(data.ranks), cores: data.cores_per_target, sums: closer ? null : sums(data.rows),
     });
     this.drawLegend();
     this.table(data.starts);

@@ -34,6 +34,7 @@ export class Gantt {
     this.canvas = document.createElement("canvas");
     this.canvas.className = "gantt";
     this.canvas.tabIndex = 0;
+    this.canvas.gantt = this;
     this.canvas.setAttribute("role", "application");
     this.canvas.setAttribute("aria-label", this.options.label);
     host.append(this.canvas);
@@ -43,6 +44,7 @@ export class Gantt {
     this.keyOf = (bar) => bar[USER];
     this.data = { now: 0, begin: 0, end: 1, targets: [0, 0], spans: [] };
     this.rectangles = new Rectangles([], 1);
+    this.overview = usedCores([], 0, 1, OVERVIEW_PARTS, 0);
     this.window = { begin: 0, end: 1, top: 0, bottom: 1 };
     this.whole = true;
     this.selected = this.pointed = -1;
