@@ -21,8 +21,8 @@ Topics, their parameters (values, or texts of a query) and wholes; a change has 
 - `job` (`id`): `{"job": ROW, "why", "events": [...], "output": [[STREAM, TEXT]...], "output_left_out": n}`; change:
   `{"events": [new ones], "output": [...]}`.
 - `timeline` (`since until targets bars_max`; times below 10^8 are from now): `{"now", "begin", "end", "expires",
-  "ranks", "states", "spans": [[idset, STATE, from, to | null, note]...], "bars", "rows", "left_out", "starts"}`, see
-  `timeline.py`; change: `{"now", "bars": [bars that differ], "gone": [JOBID...]}`.
+  "ranks", "cores_per_target", "states", "spans": [[idset, STATE, from, to | null, note]...], "bars", "rows",
+  "left_out", "starts"}`, see `timeline.py`; change: `{"now", "bars": [bars that differ], "gone": [JOBID...]}`.
 - `groups`: `{"groups": as resource.groups, "queues": [...], "holders": {GROUP: [[JOBID, idset, end, user, name]...]}}`.
 - `messages` (`topics`): `{"messages": [...], "dropped": n in all}`; change: `{"messages": [new ones], "dropped"}`.
 - `shares` (`group`): sched.accounts in one, `group`, `groups` that have some; or `{"accounts": null, "why": TEXT}`.

@@ -198,6 +198,7 @@ async def test_the_timeline_has_what_ended_runs_and_is_planned(following: Follow
         ("ƒ6", "running", None), ("ƒ8", "reserved", now_s + 120)
     ]  # fmt: skip
     assert (whole["ranks"], whole["left_out"], whole["rows"]) == ("0-2", 3, None)
+    assert whole["cores_per_target"] == 2
     assert whole["spans"] == [["3", "drained", 5.0, None, "fan"]]
     assert whole["starts"][0]["queue"] == "batch"
     assert asked == {"max_entries": RUNNING_MAX, "targets": "n[0-2]"}

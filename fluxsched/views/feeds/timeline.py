@@ -85,6 +85,7 @@ class TimelineFeed:
             "end": end_s,
             "expires": machine.resources.expiration_s,
             "ranks": str(ranks),
+            "cores_per_target": max([len(children.cores) for _, children in machine.resources.entries], default=0),
             "states": machine.states.texts(),
             "spans": drain_spans(machine.drains) if isinstance(machine.drains, Mapping) else [],
             "left_out": left_out,
