@@ -39,7 +39,10 @@ MAY_IMPORT = {
         "runtime.scheduler_process.session",
     },
     "views": {"core", "errors", "protocol.messages", "runtime.client", "runtime.system.clock"},
-    "web": {"core", "errors"},
+    "web": {
+        "core", "errors", "protocol.roles", "runtime.system.clock", "runtime.system.http_address", "runtime.system.log",
+        "runtime.system.own_process", "runtime.system.private_files", "views",
+    },
     "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
@@ -49,7 +52,7 @@ MAY_IMPORT = {
         "runtime.instance.proxy", "runtime.access.key_files", "runtime.access.rules",
         "adapters.flux.install", "adapters.si.config.report",
         "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
-        "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views", "web.standalone",
+        "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views", "web.runner", "web.standalone",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")

@@ -150,6 +150,18 @@ ROOMS = {
         "topics": {"feeds"},
         "follower": {"changes", "connection", "feeds", "subscription", "topics"},
     },
+    "web": {
+        "access": set(),
+        "bodies": set(),
+        "wire": {"bodies"},
+        "events": {"wire"},
+        "pages": {"access", "wire"},
+        "data": {"pages", "wire"},
+        "actions": {"access", "pages", "wire"},
+        "app": {"access", "actions", "data", "events", "pages", "wire"},
+        "runner": {"access", "app", "events"},
+        "standalone": set(),
+    },
     "cli": {
         "common": set(),
         "jobs": {"common"},

@@ -23,6 +23,7 @@ SECTIONS = {
         "ping": Lazy("fluxsched.cli.instance.commands:ping", "Measure the round-trip time to a service."),
         "agent": Lazy("fluxsched.cli.instance.commands:agent", "Report targets online while this runs."),
         "metrics": Lazy("fluxsched.cli.instance.metrics:metrics", "Serve figures to Prometheus."),
+        "web": Lazy("fluxsched.cli.instance.web:web", "Serve an instance as a page for browsers."),
         "doctor": Lazy("fluxsched.cli.instance.doctor:doctor", "Report what works here and what is missing."),
         "backup": Lazy("fluxsched.cli.instance.backup:backup", "Write the state of an instance to a file."),
         "restore": Lazy("fluxsched.cli.instance.backup:restore", "Make a backup the state of a new directory."),

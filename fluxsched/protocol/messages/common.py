@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 from msgspec import Meta
@@ -100,3 +100,6 @@ class InstanceInfo(Payload, frozen=True, kw_only=True):
     """All that it listens at: `uri`, the socket for Flux's own clients, and what `--bind` adds."""
     state_notice: str | None = None
     """That the stored state was damaged when the instance started, and what was lost of it."""
+    role: Literal["guest", "admin", "owner"] | None = None
+    """Which role the asking connection has, and as which user it is known."""
+    userid: Unsigned32 | None = None

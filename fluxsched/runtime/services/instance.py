@@ -5,9 +5,12 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable, Mapping
 
+import msgspec
+
 from fluxsched.errors import Refused
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
 from fluxsched.runtime.messaging.peers import RpcRequest, ping_answer
+from fluxsched.runtime.messaging.permissions import role_of
 from fluxsched.runtime.messaging.router import GOODBYE, Router
 from fluxsched.runtime.messaging.services import Handler
 
@@ -32,7 +35,7 @@ class InstanceService:
         """What `attr.get` answers."""
         router.serve(
             {
-                "instance.info": lambda request: request.respond(self._info()),
+                "instance.info": self._answer,
                 "instance.ready": self._ready,
                 "instance.stop": self._stop_request,
                 "instance.restart": self._restart_request,
@@ -57,7 +60,11 @@ class InstanceService:
 
     def _ready(self, request: RpcRequest) -> None:
         """Answer once the agents are online and the schedulers are ready or have failed."""
-        self.when_ready(lambda: request.respond(self._info()))
+        self.when_ready(lambda: self._answer(request))
+
+    def _answer(self, request: RpcRequest) -> None:
+        role = str(role_of(request.message.rolemask))
+        request.respond(msgspec.structs.replace(self._info(), role=role, userid=request.userid))
 
     def when_ready(self, call: Callable[[], None]) -> None:
         """Call now, or once the agents are online and the schedulers are ready or have failed."""

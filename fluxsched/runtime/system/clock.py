@@ -7,6 +7,7 @@ the simulator can put virtual time in its place.
 from __future__ import annotations
 
 import random
+import secrets
 import signal
 import time
 from collections.abc import Iterator
@@ -80,6 +81,11 @@ def generator_id(seed: int | None = None) -> int:
 def matchtag_before() -> int:
     """Where a client's matchtags begin: anywhere, so that two clients hardly ever have the same."""
     return random.getrandbits(31)
+
+
+def secret_token() -> str:
+    """256 bits that cannot be guessed, as text for an address."""
+    return secrets.token_urlsafe(32)
 
 
 Chance = random.Random

@@ -1,0 +1,86 @@
+"""How long a connection may take: a request that dribbles, and a viewer that reads nothing.
+
+Law: a client, whatever it sends or does not read, costs a bounded time and a bounded buffer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+from typing import Any
+
+from uvicorn.protocols.http.h11_impl import H11Protocol
+
+HEAD_S = 10.0
+"""For how long a request may take to arrive up to the end of its headers, or a connection may be idle before its first
+one (seconds)."""
+DEAF_S = 30.0
+"""For how long a client may read nothing of what waits for it (seconds)."""
+BUFFER_BYTES = 65_536
+"""What waits for one client; more is not written before it has read."""
+
+
+class Deadline:
+    """Something that is done unless it is called off in time."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, call: Callable[[], None]) -> None:
+        self._loop, self._call = loop, call
+        self._timer: asyncio.TimerHandle | None = None
+
+    def begin(self, delay_s: float) -> None:
+        """Begin to wait, unless it has begun."""
+        if self._timer is None:
+            self._timer = self._loop.call_later(delay_s, self._call)
+
+    def call_off(self) -> None:
+        """Do not do it; it may begin again."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+
+class PageConnection(H11Protocol):
+    """One connection; uvicorn makes one for each."""
+
+    def __init__(self, *args: Any, **more: Any) -> None:
+        super().__init__(*args, **more)
+        self._head = Deadline(self.loop, self._abort)
+        self._reading = Deadline(self.loop, self._abort)
+
+    def _abort(self) -> None:
+        self.transport.abort()
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """See `asyncio.Protocol`."""
+        super().connection_made(transport)
+        transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self._head.begin(HEAD_S)
+
+    def data_received(self, data: bytes) -> None:
+        """See `asyncio.Protocol`."""
+        super().data_received(data)
+        if self.cycle is not None and not self.cycle.response_complete:
+            self._head.call_off()
+        else:
+            self._head.begin(HEAD_S)  # this was a part of the next request
+
+    def on_response_complete(self) -> None:
+        """From here until the first byte of the next request uvicorn's timeout of idle connections holds."""
+        self._head.call_off()
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        super().pause_writing()
+        self._reading.begin(DEAF_S)
+
+    def resume_writing(self) -> None:
+        """See `asyncio.Protocol`."""
+        self._reading.call_off()
+        super().resume_writing()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        """See `asyncio.Protocol`."""
+        self._head.call_off()
+        self._reading.call_off()
+        super().connection_lost(exc)

@@ -1,0 +1,135 @@
+"""What may be changed: only with our own form, once confirmed; what the instance is asked and what it said."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+import pytest
+
+from fluxsched.errors import RPCError
+from fluxsched.web.access import forms
+from fluxsched.web.access.forms import BODY_BYTES_MAX, FIELDS_MAX
+from fluxsched.web.actions import FAULTS_MAX, IDS_MAX
+
+JSON = {"Accept": "application/json"}
+
+
+async def act(page: Any, name: str, **fields: str) -> tuple[int, dict[str, Any]]:
+    sent = {"csrf": page.secrets.csrf, "confirmed": "yes", **fields}
+    answer = await page.post(f"/actions/{name}", sent, JSON)
+    return answer.status, json.loads(answer.body)
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "asked", "said"),
+    [
+        ("drain", {"targets": " 0-1 ", "reason": "fan", "mode": "overwrite"},
+         ("resource.drain", {"targets": "0-1", "reason": "fan", "mode": "overwrite"}), "drained 0-1"),
+        ("undrain", {"targets": "node7"}, ("resource.undrain", {"targets": "node7"}), "node7 back in service"),
+        ("cancel", {"ids": "123"}, ("job-manager.cancel", {"id": 123, "note": "on the page"}), "canceled ƒ38"),
+        ("cancel", {"ids": "123", "note": "no"}, ("job-manager.cancel", {"id": 123, "note": "no (on the page)"}),
+         "canceled ƒ38"),
+        ("urgency", {"ids": "ƒ38", "urgency": "0"}, ("job-manager.urgency", {"id": 123, "urgency": 0}),
+         "urgency 0 for ƒ38"),
+        ("raise", {"ids": "123", "type": "test"},
+         ("job-manager.raise", {"id": 123, "type": "test", "severity": 0, "note": "on the page"}),
+         "exception test raised on ƒ38"),
+    ],
+)  # fmt: skip
+async def test_what_is_done(page: Any, name: str, fields: dict[str, str], asked: Any, said: str) -> None:
+    assert await act(page, name, **fields) == (200, {"said": said})
+    assert page.follower.asked == [asked]
+
+
+@pytest.mark.parametrize(
+    ("name", "fields", "error"),
+    [
+        ("drain", {"reason": "x"}, "name targets"),
+        ("cancel", {}, "name jobs"),
+        ("cancel", {"ids": "x" * 30}, "x"),
+        ("cancel", {"ids": "1 " * (IDS_MAX + 1)}, f"the limit is {IDS_MAX}"),
+        ("urgency", {"ids": "1", "urgency": "-1"}, "0 \\(hold\\) to 31"),
+        ("urgency", {"ids": "1", "urgency": "٣"}, "is not a number"),
+    ],
+)
+async def test_what_is_wrong_is_said(page: Any, name: str, fields: dict[str, str], error: str) -> None:
+    status, answer = await act(page, name, **fields)
+    assert status == 400
+    assert re.search(error, answer["error"])
+    assert page.follower.asked == []
+
+
+async def test_the_instances_own_words_are_shown(page: Any) -> None:
+    page.follower.refusal = RPCError("Request requires admin credentials", 1)
+    assert await act(page, "drain", targets="0") == (400, {"error": "Request requires admin credentials"})
+    status, answer = await act(page, "cancel", ids=" ".join(map(str, range(1, FAULTS_MAX + 4))))
+    assert (status, answer["error"].count("admin")) == (400, FAULTS_MAX)
+    assert answer["error"].endswith("and 3 more")
+
+
+async def test_without_script_it_is_asked_first_and_users_texts_stay_texts(page: Any) -> None:
+    fields = {"csrf": page.secrets.csrf, "targets": "0", "reason": "<script>alert(1)</script>"}
+    asked = await page.post("/actions/drain", fields)
+    assert asked.status == 200
+    assert "&lt;script&gt;alert" in asked.body
+    assert "<script>alert" not in asked.body
+    assert page.follower.asked == []
+    done = await page.post("/actions/drain", {**fields, "confirmed": "yes"})
+    assert (done.status, done.headers["location"]) == (303, "/machine")
+    for ids, back in (("123", "/jobs/%C6%9238"), ("1 2", "/jobs")):
+        done = await page.post("/actions/cancel", {"csrf": page.secrets.csrf, "confirmed": "yes", "ids": ids})
+        assert done.headers["location"] == back
+    page.follower.refusal = RPCError("target 9 is unknown", 22)
+    failed = await page.post("/actions/drain", {**fields, "confirmed": "yes"})
+    assert failed.status == 400
+    assert "target 9 is unknown" in failed.body
+
+
+@pytest.mark.parametrize(
+    "headers",
+    [
+        {"Origin": "http://evil.example"}, {"Origin": "null"}, {"Sec-Fetch-Site": "cross-site"},
+        {"Sec-Fetch-Site": "same-site"}, {"Sec-Fetch-Site": "none"},
+    ],
+)  # fmt: skip
+async def test_another_sites_form_changes_nothing(page: Any, headers: dict[str, str]) -> None:
+    fields = {"csrf": page.secrets.csrf, "confirmed": "yes", "targets": "0"}
+    assert (await page.post("/actions/drain", fields, headers)).status == 403
+    assert page.follower.asked == []
+
+
+async def test_our_own_form_without_its_token_changes_nothing(page: Any) -> None:
+    fields = {"confirmed": "yes", "targets": "0"}
+    for csrf in ("", "0" * 64, page.secrets.cookie, page.secrets.token):
+        assert (await page.post("/actions/drain", {**fields, "csrf": csrf})).status == 403
+    assert page.follower.asked == []
+    ours = {"Origin": f"http://{page.host}", "Sec-Fetch-Site": "same-origin", "X-CSRF": page.secrets.csrf, **JSON}
+    assert (await page.post("/actions/drain", fields, ours)).status == 200
+
+
+async def test_a_form_is_limited_in_size_time_and_kind(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    post, form = "POST /actions/drain", {"Content-Type": "application/x-www-form-urlencoded"}
+    big = b"x" * (BODY_BYTES_MAX + 1)
+    assert (await page.ask(post, {**form, "Content-Length": str(len(big))}, big)).status == 413
+    assert (await page.post("/actions/drain", {str(n): "" for n in range(FIELDS_MAX + 1)})).status == 413
+    assert (await page.ask(post, {"Content-Type": "text/plain", "Content-Length": "2"}, b"{}")).status == 400
+    assert (await page.ask(post, {**form, "Content-Length": "2"}, b"\xff\xfe")).status == 400
+    monkeypatch.setattr(forms, "BODY_S", 0.05)
+    assert (await page.ask(post, {**form, "Content-Length": "9"}, b"csrf=")).status == 413
+    assert page.follower.asked == []
+
+
+async def test_methods_and_names_that_there_are_not(page: Any) -> None:
+    assert (await page.post("/actions/format", {"csrf": page.secrets.csrf})).status == 404
+    wrong = await page.ask("GET /actions/drain")
+    assert (wrong.status, wrong.headers["allow"]) == (405, "POST")
+    assert "<nav" in wrong.body  # in the page's look
+    for line in ("DELETE /machine", "OPTIONS /machine", "TRACE /machine"):
+        assert (await page.ask(line)).status == 405
+    missing = await page.ask("GET /<script>alert(1)</script>")
+    assert missing.status == 404
+    assert "<script>alert" not in missing.body
+    head = await page.ask("HEAD /machine")
+    assert (head.status, head.body) == (200, "")

@@ -1,0 +1,41 @@
+"""Wholes as JSON and files, compressed, and asked for anew."""
+
+from __future__ import annotations
+
+import json
+import random
+from typing import Any
+
+from fluxsched.core.idset import Idset
+from fluxsched.web.pages import IDSET_CHARS_MAX
+
+
+async def test_a_whole_is_json(page: Any) -> None:
+    answer = await page.ask("GET /data/machine")
+    assert answer.headers["content-type"] == "application/json"
+    assert json.loads(answer.body)["states"] == {"free": "0-3"}
+    assert page.follower.open == {}
+
+
+async def test_a_big_machine_is_compressed_and_in_the_page_only_its_sum(page: Any) -> None:
+    chance = random.Random(1)
+    cores: dict[str, list[int]] = {}
+    for first in range(0, 131_072, 8):
+        cores.setdefault(str(chance.choice((0, 16, 64, 64))), []).extend(range(first, first + 8))
+    page.follower.wholes["machine"]["busy"] = {n: str(Idset.of(ranks)) for n, ranks in cores.items()}
+    page.follower.wholes["machine"]["states"] = {"free": str(Idset.of(cores["0"]))}
+    answer = await page.ask("GET /data/machine", {"Accept-Encoding": "gzip, br"})
+    assert answer.headers["content-encoding"] == "gzip"
+    assert int(answer.headers["content-length"]) < 80_000
+    shown = await page.ask("GET /machine")
+    assert "…" in shown.body
+    assert len(shown.body) < 12_000 + IDSET_CHARS_MAX
+
+
+async def test_files_are_checked_and_sent_when_they_have_changed(page: Any) -> None:
+    first = await page.ask("GET /static/style.css")
+    assert (first.status, first.headers["content-type"]) == (200, "text/css; charset=utf-8")
+    again = await page.ask("GET /static/style.css", {"If-None-Match": first.headers["etag"]})
+    assert (again.status, again.body) == (304, "")
+    colours = await page.ask("GET /static/states.css")
+    assert "--state-drained:" in colours.body

@@ -1,0 +1,171 @@
+"""Event streams: differences only, bounded for viewers that read nothing, and limited in number."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import socket
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+import pytest
+
+from fluxsched.errors import InvalidValue
+from fluxsched.web import events
+from fluxsched.web.access import connections
+from fluxsched.web.events import VIEWERS_MAX
+from fluxsched.web.wire import MESSAGES_KEPT, PARAMS_MAX
+
+Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
+
+
+async def next_event(reader: asyncio.StreamReader) -> tuple[str, Any]:
+    """The next event's name and body."""
+    name = ""
+    while True:
+        line = (await asyncio.wait_for(reader.readline(), 5)).decode().strip()
+        if line.startswith("event: "):
+            name = line.removeprefix("event: ")
+        elif line.startswith("data: "):
+            return name, json.loads(line.removeprefix("data: "))
+
+
+async def test_a_viewer_gets_the_whole_then_differences_and_the_figures(page: Any) -> None:
+    reader, writer = await page.events()
+    first = dict([await next_event(reader) for _ in range(3)])
+    assert first["whole"]["states"] == {"free": "0-3"}
+    assert first["figures"]["cores"] == 4
+    assert first["instance"]["instance"] == "there"
+    page.follower.say("machine", {"states": {"drained": "2"}})
+    assert await next_event(reader) == ("change", {"states": {"drained": "2"}})
+    page.follower.say("figures", {"cores": 5}, "whole")
+    assert await next_event(reader) == ("figures", {"cores": 5})
+    writer.close()
+
+
+async def test_an_instance_that_is_lost_and_comes_back_is_told_once(page: Any) -> None:
+    reader, writer = await page.events()
+    for _ in range(3):
+        await next_event(reader)
+    for topic in ("machine", "figures"):
+        page.follower.say(topic, {"instance": "lost", "why": "gone"}, "instance")
+    assert await next_event(reader) == ("instance", {"instance": "lost", "why": "gone"})
+    page.follower.say("machine", {"states": {}}, "whole")
+    assert (await next_event(reader))[0] == "whole"
+    assert page.site.wire.about.lost == "gone"
+    writer.close()
+
+
+async def test_a_page_without_its_instance_says_so_and_looks_for_it(page: Any) -> None:
+    page.follower.info = {"instance": "lost", "why": "no instance is running"}
+    shown = await page.ask("GET /machine")
+    assert (shown.status, shown.headers["refresh"]) == (503, "3")
+    assert "no instance is running" in shown.body
+    assert (await page.ask("GET /data/machine", {"Accept": "application/json"})).status == 503
+
+
+async def test_a_filter_that_is_none_and_a_view_that_there_is_not(page: Any) -> None:
+    terms = "&".join(f"x{n}=1" for n in range(PARAMS_MAX + 1))
+    for query, said in (("view=none", "no view"), (f"view=machine&{terms}", f"at most {PARAMS_MAX} terms")):
+        refused = await page.ask(f"GET /events?{query}", {"Accept": "application/json"})
+        assert refused.status == 400
+        assert said in refused.body
+
+
+async def test_a_fault_of_a_view_is_told_and_not_asked_for_again(page: Any) -> None:
+    reader, writer = await page.events()
+    for _ in range(3):
+        await next_event(reader)
+    viewer = next(viewer for viewer, topic in page.follower.open.items() if topic == "machine")
+    viewer.fail(InvalidValue("no"))
+    assert await next_event(reader) == ("refused", {"error": "no"})
+    writer.close()
+
+
+async def test_a_viewer_that_leaves_is_forgotten(page: Any, eventually: Eventually) -> None:
+    _, writer = await page.events()
+    assert page.site.viewers.count == 1
+    writer.close()
+    await eventually(lambda: page.site.viewers.count == 0 and not page.follower.open)
+
+
+async def test_silence_is_filled(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(events, "KEEP_ALIVE_S", 0.02)
+    reader, writer = await page.events()
+    await asyncio.wait_for(reader.readuntil(b":\n\n"), 20)
+    writer.close()
+
+
+async def test_viewers_are_limited_and_the_next_is_told(
+    page: Any, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(events, "VIEWERS_MAX", 5)
+    assert VIEWERS_MAX == 1000
+    viewers = [await page.events() for _ in range(5)]
+    refused = await page.ask("GET /events?view=machine", {"Accept": "application/json"})
+    assert (refused.status, json.loads(refused.body)["error"][:9]) == (503, "5 viewers")
+    assert (await page.ask("GET /machine")).status == 200
+    viewers.pop()[1].close()
+    await eventually(lambda: page.site.viewers.count == 4)
+    viewers.append(await page.events())
+    for _, writer in viewers:
+        writer.close()
+
+
+async def test_a_thousand_viewers_share_the_bytes(page: Any, eventually: Eventually) -> None:
+    viewers = [socket.create_connection(page.where) for _ in range(VIEWERS_MAX)]
+    for viewer in viewers:
+        viewer.sendall(page.head("GET /events?view=machine", {"Host": page.host, **page.cookie}))
+    await eventually(lambda: page.site.viewers.count == VIEWERS_MAX)
+    assert (await page.ask("GET /events?view=machine")).status == 503
+    page.follower.say("machine", {"states": {"drained": "2"}})
+    await eventually(lambda: all(b'drained":"2"' in viewer.recv(65_536, socket.MSG_PEEK) for viewer in viewers[-9:]))
+    assert len(page.site.wire.written) <= MESSAGES_KEPT
+    for viewer in viewers:
+        viewer.close()
+    await eventually(lambda: page.site.viewers.count == 0)
+
+
+async def test_a_viewer_that_reads_nothing_costs_one_merged_message_and_is_dropped(
+    page: Any, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
+) -> None:
+    monkeypatch.setattr(connections, "DEAF_S", 0.2)
+    deaf = socket.socket()
+    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    deaf.connect(page.where)
+    deaf.sendall(page.head("GET /events?view=machine", {"Host": page.host, **page.cookie}))
+    await eventually(lambda: page.site.viewers.count == 1)
+    for number in range(200):
+        page.follower.say("machine", {"drains": {"0": {"reason": f"{number} " + "x" * 50_000}}})
+        await asyncio.sleep(0)
+        sizes = [connection.transport.get_write_buffer_size() for connection in page.server.server_state.connections]
+        assert max(sizes, default=0) < 2 * connections.BUFFER_BYTES + 60_000
+    await eventually(lambda: page.site.viewers.count == 0)
+    deaf.close()
+
+
+async def test_a_request_that_dribbles_is_ended(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connections, "HEAD_S", 0.1)
+    for beginning in (b"", b"GET /mach"):
+        reader, writer = await page.connect()
+        writer.write(beginning)
+        assert await asyncio.wait_for(reader.read(), 20) == b""
+        writer.close()
+    reader, writer = await page.connect()
+    writer.write(page.head("GET /machine", {"Host": page.host, **page.cookie}))  # a whole one, then part of the next
+    await reader.readuntil(b"</html>")
+    writer.write(b"GET /")
+    assert await asyncio.wait_for(reader.read(), 20) == b""
+    writer.close()
+
+
+async def test_the_end_of_the_server_ends_the_streams(page: Any) -> None:
+    reader, writer = await page.events()
+    page.server.end()
+    await asyncio.wait_for(reader.read(), 20)
+    writer.close()
+
+
+async def test_head_of_an_event_stream_has_no_body(page: Any) -> None:
+    answer = await page.ask("HEAD /events?view=machine")
+    assert (answer.status, answer.body) == (200, "")
