@@ -102,6 +102,14 @@ class LiveMachine:
             "host": bounded(_by_host(self.resources)),
         }
 
+    def only(self, ranks: Idset) -> LiveMachine:
+        """A picture of these targets alone."""
+        found = LiveMachine()
+        found.apply(self.whole())
+        found._define(self.resources.restrict(ranks).to_json())
+        found.made_up &= ranks
+        return found
+
     def whole(self) -> dict[str, Any]:
         """What a new viewer gets."""
         return {

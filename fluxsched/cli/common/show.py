@@ -80,8 +80,8 @@ def _plain(value: object) -> object:
 
 
 def plural(count: int, noun: str) -> str:
-    """`1 job`, `2 jobs`."""
-    return f"{count} {noun}" if count == 1 else f"{count} {noun}s"
+    """`1 job`, `2 jobs`, `131,072 jobs`."""
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
 
 
 def context_text(context: Mapping[str, Any]) -> str:

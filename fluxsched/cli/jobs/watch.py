@@ -1,24 +1,21 @@
 """`fluxsched jobs --watch`: the table as it changes; redrawn on a terminal, elsewhere one line per change.
 
 Law: the instance reports events (job-manager.watch), and is asked for details at a bounded rate, for no more jobs
-than are shown. The terminal is left as it was found, however this ends.
+than are shown.
 """
 
 from __future__ import annotations
 
-import os
-import select
 import shutil
-import signal
-import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any, NamedTuple
 
 import click
 
 from fluxsched.cli.common import show
 from fluxsched.cli.common.options import InstanceHandle, Output
+from fluxsched.cli.common.screen import PressedKeys, draw, has_screen, terminal
 from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.common.table import render
 from fluxsched.errors import RPCError
@@ -38,9 +35,6 @@ ASKED_IDS_MAX = 1000
 
 EVENTS = ("submit", "depend", "priority", "urgency", "alloc", "finish", "exception", "clean")
 """What changes a row."""
-
-_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
-_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 MakeRows = Callable[[Sequence[Mapping[str, Any]]], list[JobRow]]
 
@@ -87,27 +81,9 @@ class News:
         return self._ended
 
 
-class PressedKeys:
-    """What is typed while the table is shown; `quit` once that is a q. `stale` if the screen must be drawn anew."""
-
-    def __init__(self, fd: int) -> None:
-        self.fd: int | None = fd
-        self.quit = False
-        self.stale = False
-
-    def look(self) -> None:
-        """Read what was typed, if anything was."""
-        if self.fd is None or not select.select([self.fd], [], [], 0)[0]:
-            return
-        data = os.read(self.fd, 1024)
-        self.quit |= b"q" in data or b"Q" in data
-        if not data:
-            self.fd = None
-
-
 def watch(handle: InstanceHandle, watched: Watched, output: Output) -> int:
     """Show jobs until interrupted, or until those that were named have ended: the exit status."""
-    if sys.stdout.isatty() and sys.stdin.isatty() and not output.as_json:
+    if has_screen() and not output.as_json:
         return _screen(handle, watched, output)
     return _lines(handle, watched, output)
 
@@ -164,49 +140,10 @@ def _look(row: JobRow) -> str:
 # -- a screen ---------------------------------------------------------------------------------------------------
 
 
-@contextmanager
-def _terminal() -> Iterator[PressedKeys]:
-    """A screen of our own, keys without Enter."""
-    import termios
-    import tty
-
-    fd = sys.stdin.fileno()
-    before = termios.tcgetattr(fd)
-    keys = PressedKeys(fd)
-
-    def enter() -> None:
-        tty.setcbreak(fd)
-        os.write(out, _ENTER)
-
-    def leave() -> None:
-        termios.tcsetattr(fd, termios.TCSADRAIN, before)
-        os.write(out, _LEAVE)
-
-    def suspended(signum: int, frame: object) -> None:
-        """Ctrl-Z: the shell gets its terminal, and we take ours when we go on."""
-        leave()
-        signal.signal(signum, signal.SIG_DFL)
-        os.kill(os.getpid(), signum)
-        signal.signal(signum, suspended)
-        enter()
-        keys.stale = True
-
-    out = sys.stdout.fileno()
-    sys.stdout.flush()
-    usual = signal.signal(signal.SIGTSTP, suspended)
-    try:
-        enter()
-        yield keys
-    finally:
-        signal.signal(signal.SIGTSTP, usual)
-        sys.stdout.flush()
-        leave()
-
-
 def _screen(handle: InstanceHandle, watched: Watched, output: Output) -> int:
     """Draw the table again and again; the last one is left on the terminal."""
     rows: list[JobRow] = []
-    with EndingSignals(), suppress(KeyboardInterrupt), _terminal() as keys:  # interrupting is how people end it
+    with EndingSignals(), suppress(KeyboardInterrupt), terminal() as keys:  # interrupting is how people end it
         _keep_drawing(handle, watched, output, keys, rows)
     for line in render(rows, output.layout, output.fields, header=output.header):
         click.echo(line)
@@ -241,6 +178,4 @@ def _keep_drawing(
 
 def _draw(rows: Sequence[JobRow], output: Output, height: int) -> None:
     title = f"{show.time_text(SystemClock.wall_s(), '%H:%M:%S')}  {show.plural(len(rows), 'job')} shown, q ends this"
-    lines = [title, *render(rows, output.layout, output.fields, header=output.header)][:height]
-    sys.stdout.write(_HOME + "\n".join(line + _REST_OF_LINE for line in lines) + _REST_OF_SCREEN)
-    sys.stdout.flush()
+    draw([title, *render(rows, output.layout, output.fields, header=output.header)], height)

@@ -8,11 +8,13 @@ from fluxsched.cli.common.base import Lazy, LazyGroup
 
 _VIEWS = "fluxsched.cli.resource.views"
 _ADMIN = "fluxsched.cli.resource.admin"
+_MAP = "fluxsched.cli.resource.machine_map"
 
 SECTIONS = {
     "Show": {
         "list": Lazy(f"{_VIEWS}:list_resources", "Show resources: free, allocated, down."),
         "status": Lazy(f"{_VIEWS}:status", "Show the state of targets: avail, drained, offline and so on."),
+        "map": Lazy(f"{_MAP}:machine_map", "Print a map of the machine."),
         "info": Lazy(f"{_VIEWS}:info", "Print the numbers of nodes, cores and GPUs."),
         "R": Lazy(f"{_VIEWS}:print_r", "Print the resources as R (RFC 20)."),
         "groups": Lazy(f"{_VIEWS}:groups", "List groups, their acquirers, and moving targets."),

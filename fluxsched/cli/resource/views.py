@@ -44,7 +44,7 @@ LIST = TableSpec(
     {
         "default": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} ?:{amounts:<16} ?:{where:<7} {nodelist}",
         "long": "{state:>10} ?:{properties:<10} {nnodes:>6} {ncores:>8} {ngpus:>8} "
-                "?:{amounts:<16} ?:{where:<7} {ranks:<8} {nodelist}",
+        "?:{amounts:<16} ?:{where:<7} {ranks:<8} {nodelist}",
         "rlist": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} {rlist}",
     },
     LIST_FIELDS,
@@ -53,7 +53,7 @@ STATUS = TableSpec(
     {
         "default": "{state:>10} {up:>2} {nnodes:>6} ?:{where:<7} {nodelist}",
         "long": "{state:>10} {up:>2} {group:<8} {nnodes:>6} ?:{where:<7} ?:{user:<8} ?:{reason:<30.30+} "
-                "{ranks:<8} {nodelist}",
+        "{ranks:<8} {nodelist}",
     },
     STATUS_FIELDS,
 )
@@ -66,7 +66,7 @@ def _of(kind: str) -> Callable[[Any], object]:
 GROUPS = TableSpec(
     {
         "default": "{name:<10} {nnodes:>6} ?:{leaving:>8} ?:{incoming:>8} {acquired:<8} ?:{where:<7} {ranks:<8} "
-                   "{nodelist}",
+        "{nodelist}",
     },
     {
         "name": Field("GROUP", _of("name")),
@@ -137,15 +137,35 @@ def list_resources(
 @_states(STATUS_STATES, "all")
 @_INCLUDE
 @_QUEUE
+@click.option(
+    "--watch",
+    "is_live",
+    is_flag=True,
+    help="Show changes as they happen: on a terminal until q is pressed, else one line each.",
+)
 @table_options(STATUS)
 @viewing
 def status(
-    handle: InstanceHandle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
-) -> None:
+    handle: InstanceHandle,
+    states: tuple[str, ...],
+    include: str | None,
+    queue: str | None,
+    is_live: bool,
+    output: Output,
+) -> int:
     """Show the state of each target in the resource module; `*` and the UP column mark offline targets."""
+    if is_live:
+        from fluxsched.cli.resource.watch import watch_status
+
+        def rows(answer: Mapping[str, Any], is_all: bool) -> list[ResourceRow]:
+            wanted = _wanted(handle, include, queue, answer["R"])
+            return _only(status_rows(answer, ("all",) if is_all else states, output.layout.names), wanted)
+
+        return watch_status(handle, rows, output)
     answer = handle.rpc("resource.status")
     wanted = _wanted(handle, include, queue, answer["R"])
     output.show(answer, lambda shown: _only(status_rows(answer, states, shown), wanted))
+    return 0
 
 
 def _asked(answer: Mapping[str, Any], states: tuple[str, ...], include: str | None) -> ResourceSet:
