@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fluxsched.views.feeds.feed import Feed
+from fluxsched.views.feeds.feed import Feed, PolledFeed
 from fluxsched.views.feeds.figures import FIGURES_EVERY_S, Figures
 from fluxsched.views.feeds.groups import GROUPS_EVERY_S, GroupsQuestion
 from fluxsched.views.feeds.history import HISTORY_EVERY_S, HistoryQuestion
@@ -14,7 +14,6 @@ from fluxsched.views.feeds.jobs import FILTERS, JobsFeed
 from fluxsched.views.feeds.machine import MachineFeed, TargetFeed
 from fluxsched.views.feeds.messages import MessagesFeed
 from fluxsched.views.feeds.params import Params
-from fluxsched.views.feeds.polled import PolledFeed
 from fluxsched.views.feeds.shares import SHARES_EVERY_S, SharesQuestion
 from fluxsched.views.feeds.timeline import TimelineFeed
 

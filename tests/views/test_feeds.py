@@ -11,9 +11,9 @@ import pytest
 from fluxsched.core.idset import ID_MAX
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
 from fluxsched.views.changes import OUTPUT_CHARS_MAX, after
+from fluxsched.views.feeds import feed
 from fluxsched.views.feeds import job as job_feed
 from fluxsched.views.feeds import jobs as jobs_feed
-from fluxsched.views.feeds import polled
 from fluxsched.views.feeds.groups import HOLDERS_MAX
 from fluxsched.views.feeds.history import POINTS_MAX
 from fluxsched.views.feeds.jobs import FILTERS, ROWS_MAX, job_request
@@ -49,7 +49,7 @@ def counts(submitted: int) -> dict[str, Any]:
 def following(spoken: Any, monkeypatch: pytest.MonkeyPatch) -> Follower:
     for module in (jobs_feed, job_feed):
         monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)
-    monkeypatch.setattr(polled, "SHARE", 1000.0)
+    monkeypatch.setattr(feed, "SHARE", 1000.0)
     spoken.first["resource.watch"] = (WHOLE,)
     spoken.answers |= {
         "instance.metrics": lambda _: counts(len(spoken.jobs)),

@@ -1,4 +1,4 @@
-"""What a feed is: the one that asks an instance for a topic, for all viewers that asked the same.
+"""What a feed is: it asks an instance for a topic, for all viewers that asked the same; one that asks at times.
 
 Law: a feed keeps no viewer. It knows the whole at any time, and tells changes to its audience; an instance that is
 gone ends `run` with an RPCError, and the next `run` begins anew with a whole.
@@ -7,11 +7,14 @@ gone ends `run` with an RPCError, and the next `run` begins anew with a whole.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Iterator
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import contextmanager
 from typing import Any, Protocol
 
-from fluxsched.views.changes import Body
+from fluxsched.views.changes import Body, differences
+
+SHARE = 0.05
+"""The most of the time that an answer of one topic is waited for."""
 
 
 class Asking(Protocol):
@@ -65,3 +68,36 @@ async def together(*parts: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+AskWhole = Callable[[Asking], Awaitable[dict[str, Any]]]
+
+
+class PolledFeed:
+    """What is asked for again and again: the whole each time, of which viewers get what differs.
+
+    `ask` gives the whole; `every_s` is the shortest time between two (seconds)."""
+
+    def __init__(self, ask: AskWhole, every_s: float, differing: Callable[[Body, Body], Body] = differences) -> None:
+        self._ask = ask
+        self._every_s = every_s
+        self._differing = differing
+        self._whole: Body | None = None
+
+    def now(self) -> Body | None:
+        """See `Feed`."""
+        return self._whole
+
+    async def run(self, handle: Asking, audience: Audience) -> None:
+        """See `Feed`."""
+        loop, is_first = asyncio.get_running_loop(), True
+        while True:
+            begun_s = loop.time()
+            whole = await self._ask(handle)
+            took_s, before, self._whole = loop.time() - begun_s, self._whole, whole
+            if is_first or before is None:
+                audience.whole(whole)
+            elif change := self._differing(before, whole):
+                audience.change(change)
+            is_first = False
+            await asyncio.sleep(max(self._every_s, took_s / SHARE))

@@ -13,10 +13,9 @@ from fluxsched.core.jobid import format_f58, parse_jobids
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.changes import Body, differences
-from fluxsched.views.feeds.feed import Asking, Audience, streaming, together
+from fluxsched.views.feeds.feed import SHARE, Asking, Audience, streaming, together
 from fluxsched.views.feeds.figures import Figures
 from fluxsched.views.feeds.params import Params
-from fluxsched.views.feeds.polled import SHARE
 from fluxsched.views.job_filter import ANY_USER, Jobs, list_request, on_targets, terms_of, user_id
 from fluxsched.views.job_row import JOB_STATES, RESULTS, JobRow, queue_reason
 from fluxsched.views.words import user_name

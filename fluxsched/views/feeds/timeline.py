@@ -10,10 +10,9 @@ from fluxsched.core.targets import parse_targets
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.changes import Body, differences
-from fluxsched.views.feeds.feed import Asking, Audience, streaming, together
+from fluxsched.views.feeds.feed import Asking, Audience, PolledFeed, streaming, together
 from fluxsched.views.feeds.jobs import job_body
 from fluxsched.views.feeds.params import Params, Period
-from fluxsched.views.feeds.polled import PolledFeed
 from fluxsched.views.machine import LiveMachine
 from fluxsched.views.timeline import (
     BARS_MAX,
@@ -85,7 +84,7 @@ class TimelineFeed:
             "end": end_s,
             "expires": machine.resources.expiration_s,
             "ranks": str(ranks),
-            "cores_per_target": max([len(children.cores) for _, children in machine.resources.entries], default=0),
+            "cores_per_target": max([one.children.count("core") for one in machine.resources.entries], default=0),
             "states": machine.states.texts(),
             "spans": drain_spans(machine.drains) if isinstance(machine.drains, Mapping) else [],
             "left_out": left_out,
