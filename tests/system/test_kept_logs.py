@@ -89,6 +89,20 @@ def test_the_last_end_is_told_also_of_an_instance_that_began_before_others(place
     assert str(kept_logs.last_end()).endswith("its log is " + str(place / "20260102-080000-1.log"))
 
 
+def test_a_start_says_once_what_became_of_the_last_instance(place: Path) -> None:
+    """It was said at each start as long as no other instance had ended."""
+    place.mkdir(parents=True)
+    for name, ended_s in (("20260102-080000-1.log", 10_000.0), ("20260102-090000-2.log", 20_000.0)):
+        (place / name).write_text("begun\nthe instance was killed\n")
+        os.utime(place / name, (ended_s, ended_s))
+        assert str(kept_logs.untold_end()).endswith(f"its log is {place / name}")
+        assert kept_logs.untold_end() is None
+        assert kept_logs.last_end() is not None
+    (place / kept_logs.TOLD_NAME).unlink()
+    (place / kept_logs.TOLD_NAME).mkdir()
+    assert kept_logs.untold_end() == kept_logs.untold_end() == kept_logs.last_end()
+
+
 def test_a_start_that_is_refused_is_no_unexpected_end(user: Any) -> None:
     user.process("start", "--fake", "1x1", "--bind", "tcp://192.0.2.1:1", "--", "true", status=1)
     assert user.shell("true", "--fake", "1x1").err == ""

@@ -35,7 +35,7 @@ from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.instance.parts.exporter import Exporter
 from fluxsched.runtime.instance.parts.restarting import RESTART_S, HandedOver
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
-from fluxsched.runtime.instance.run_directory import lock_state, make_run_directory, remove_dead
+from fluxsched.runtime.instance.run_directory import StateLock, make_run_directory, remove_dead
 from fluxsched.runtime.instance.settings import Settings
 from fluxsched.runtime.instance.shutdown import end_jobs, end_modules, until
 from fluxsched.runtime.instance.stored_state import StoredState, read_store
@@ -94,7 +94,8 @@ class Instance:
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
         state = settings.statedir or self.run_directory
         private_state(state)
-        begun.enter_context(lock_state(state))
+        self._state_lock = StateLock(state, None if handed is None else handed.state_lock)
+        begun.callback(self._let_go)
         (self.run_directory / LOG_NAME).unlink(missing_ok=True)  # that before a restart
         keep_log(begun, self.run_directory, settings.statedir, started_s)
         self.turns = Turns(settings.clock)
@@ -238,12 +239,16 @@ class Instance:
 
     def handed_over(self) -> HandedOver:
         """What the next instance in this process needs of this one."""
-        return HandedOver(os.getpid(), str(self.run_directory), self._owner, self.program)
+        return HandedOver(os.getpid(), str(self.run_directory), self._owner, self.program, self._state_lock.fd)
 
     def _give_up(self) -> None:
         if not self.is_restarting:
             shutil.rmtree(self.run_directory, ignore_errors=True)
             os.close(self._owner)
+
+    def _let_go(self) -> None:
+        if not self.is_restarting:
+            self._state_lock.release()
 
     def stop(self) -> None:
         """End the instance; `ended` completes."""

@@ -40,7 +40,7 @@ from fluxsched.runtime.messaging.tracing import printer
 from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import SystemClock, sleep
 from fluxsched.runtime.system.live_instances import find_uri
-from fluxsched.runtime.system.logs.kept_logs import last_end
+from fluxsched.runtime.system.logs.kept_logs import untold_end
 from fluxsched.runtime.system.paths import level_here
 from fluxsched.runtime.system.private_files import private_state
 from fluxsched.runtime.system.processes import stat_of
@@ -249,7 +249,7 @@ async def _command(instance: Instance, options: StartOptions) -> int:
 
 def _tell_last_end(statedir: Path | None) -> None:
     """Say once if an instance was lost; of those inside jobs that is nothing unusual."""
-    said = None if level_here() else last_end(statedir)
+    said = None if level_here() else untold_end(statedir)
     if said is not None:
         sys.stderr.write(f"fluxsched: start: {said}\n")
 

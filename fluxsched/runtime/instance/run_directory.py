@@ -52,23 +52,35 @@ def make_run_directory() -> tuple[Path, int]:
         raise
 
 
-@contextlib.contextmanager
-def lock_state(state: Path) -> Iterator[None]:
-    """Hold the state directory for this process; a second instance on it is refused.
+class StateLock:
+    """Holds a state directory for this process; a second instance on it is refused.
 
     The lock's file is removed while the lock is held, so it is never another instance's.
     """
-    path = state / "lock"
-    fd = _locked(path)
-    while not os.fstat(fd).st_nlink:  # its owner has just removed it: this one excludes no other
-        os.close(fd)
-        fd = _locked(path)
+
+    def __init__(self, state: Path, held: int | None = None) -> None:
+        """`held` is the descriptor of a lock that this process had before it executed itself anew."""
+        self._path = state / "lock"
+        self.fd = _locked(self._path) if held is None else held
+        while not os.fstat(self.fd).st_nlink:  # its owner has just removed it: this one excludes no other
+            os.close(self.fd)
+            self.fd = _locked(self._path)
+
+    def release(self) -> None:
+        """Let others have the directory."""
+        with contextlib.suppress(OSError):  # a directory that is gone, or read-only by now
+            self._path.unlink()
+        os.close(self.fd)
+
+
+@contextlib.contextmanager
+def lock_state(state: Path) -> Iterator[None]:
+    """Hold the state directory meanwhile; see `StateLock`."""
+    lock = StateLock(state)
     try:
         yield
     finally:
-        with contextlib.suppress(OSError):  # a directory that is gone, or read-only by now
-            path.unlink()
-        os.close(fd)
+        lock.release()
 
 
 def _locked(path: Path) -> int:

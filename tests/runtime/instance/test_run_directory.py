@@ -18,7 +18,7 @@ import pytest
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.instance import run_directory
-from fluxsched.runtime.instance.run_directory import OWNER_NAME, make_run_directory, remove_dead
+from fluxsched.runtime.instance.run_directory import OWNER_NAME, StateLock, make_run_directory, remove_dead
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.live_instances import find_uri
 from fluxsched.runtime.system.paths import PREFIX
@@ -208,3 +208,31 @@ def test_an_owner_file_that_is_longer_than_ours_is_not_ours(left: Callable[..., 
     dead, long = left(pid=dead_pid), left(pid=dead_pid, more="x" * run_directory.OWNER_BYTES_MAX)
     remove_dead(CLOCK)
     assert (dead.exists(), long.exists()) == (False, True)
+
+
+async def test_no_other_instance_takes_the_state_of_one_that_restarts(world: Any) -> None:
+    """The lock was released before the next program took it anew."""
+    state = world.directory / "state"
+    site = await world.bare(statedir=state)
+    site.restart()
+    await world.stop(site)
+    with pytest.raises(FluxschedError, match="is used by another instance"):
+        StateLock(state)
+    handed = site.handed_over()
+    assert handed.state_lock is not None
+    with pytest.raises(FluxschedError, match="is used by another instance"):
+        StateLock(state)
+    lock = StateLock(state, handed.state_lock)
+    lock.release()
+    StateLock(state).release()
+    os.close(handed.owner)
+    shutil.rmtree(handed.run_directory)
+
+
+async def test_a_lock_that_was_removed_meanwhile_excludes_others_all_the_same(tmp_path: Path) -> None:
+    held = StateLock(tmp_path)
+    (tmp_path / "lock").unlink()
+    lock = StateLock(tmp_path, held.fd)
+    with pytest.raises(FluxschedError, match="is used by another instance"):
+        StateLock(tmp_path)
+    lock.release()

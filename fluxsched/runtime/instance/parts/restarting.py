@@ -1,8 +1,8 @@
 """An instance that restarts in place: the same process executes itself anew, and its jobs and program go on.
 
 Law: what the next one needs and cannot find is handed over in one variable of the environment, which it removes at
-once, so that no job sees it: the run directory, so that its address stays, with the lock on it, and the initial
-program. All else is in the state, and with the keepers.
+once, so that no job sees it: the run directory, so that its address stays, the locks on it and on the state, and the
+initial program. All else is in the state, and with the keepers.
 """
 
 from __future__ import annotations
@@ -38,6 +38,8 @@ class HandedOver(msgspec.Struct, frozen=True):
     """The descriptor that holds the lock on it."""
     program: int | None
     """Its initial program, if one runs."""
+    state_lock: int | None = None
+    """The descriptor that holds the lock on its state: no other instance may take that meanwhile."""
 
     @classmethod
     def take(cls) -> HandedOver | None:
@@ -46,8 +48,13 @@ class HandedOver(msgspec.Struct, frozen=True):
         found = None if text is None else msgspec.json.decode(text, type=cls)
         if found is None or found.pid != os.getpid():
             return None
-        os.set_inheritable(found.owner, False)
+        for fd in found._locks:
+            os.set_inheritable(fd, False)
         return found
+
+    @property
+    def _locks(self) -> list[int]:
+        return [fd for fd in (self.owner, self.state_lock) if fd is not None]
 
     @property
     def directory(self) -> tuple[Path, int]:
@@ -56,7 +63,8 @@ class HandedOver(msgspec.Struct, frozen=True):
 
     def execute(self) -> NoReturn:
         """Execute this program again, with the same arguments."""
-        os.set_inheritable(self.owner, True)
+        for fd in self._locks:
+            os.set_inheritable(fd, True)
         os.environ[VARIABLE] = msgspec.json.encode(self).decode()
         os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
 

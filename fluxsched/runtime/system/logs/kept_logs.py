@@ -28,6 +28,8 @@ LOGS_KEPT = 16
 """Logs of ended instances that are kept in one directory."""
 TAIL_BYTES = 4096
 """What is read of a log's beginning and of its end."""
+TOLD_NAME = "told"
+"""The file that names the log of which it was last said that its instance ended unexpectedly."""
 ENDED = "the instance has ended"
 """The last line of a log whose instance ended in good order."""
 DATED = ("the instance was killed", "the instance ends: ")
@@ -84,9 +86,28 @@ def last_end(statedir: Path | None = None) -> str | None:
     """What became of the last of this user's instances (or of a state directory's) that has ended, if it did not in
     good order; one sentence.
     """
-    path = next(_ended(logs_directory(statedir)), None)
+    return _last_end(logs_directory(statedir))[1]
+
+
+def untold_end(statedir: Path | None = None) -> str | None:
+    """The same if it has not been told by this before: instances may start for weeks until one ends in good order."""
+    directory = logs_directory(statedir)
+    path, said = _last_end(directory)
+    if path is None or said is None:
+        return None
+    told = directory / TOLD_NAME
+    with contextlib.suppress(OSError):  # not told, or it cannot be noted: then it is told again
+        if told.read_text() == path.name:
+            return None
+    with contextlib.suppress(OSError):
+        told.write_text(path.name)
+    return said
+
+
+def _last_end(directory: Path) -> tuple[Path | None, str | None]:
+    path = next(_ended(directory), None)
     end = None if path is None else _end(path)
-    return None if end is None else f"the last instance {end}"
+    return path, None if end is None else f"the last instance {end}"
 
 
 def end_of(uri: str) -> str | None:
