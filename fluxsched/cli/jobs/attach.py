@@ -11,7 +11,7 @@ from fluxsched.cli.common import show
 from fluxsched.cli.common.base import warn
 from fluxsched.cli.common.options import InstanceHandle
 from fluxsched.cli.jobs.forward import Forwarder
-from fluxsched.errors import RPCError
+from fluxsched.errors import FluxschedError, RPCError
 
 PENDING_HINT_S = 2.0
 """Delay before the user is shown why the job is still waiting (seconds); most jobs have started by then."""
@@ -21,19 +21,32 @@ HINT_EVERY_S = 30.0
 
 class OutputWriter:
     """Writes what tasks write, at once and byte for byte; labelled, it waits for whole lines and puts `prefix` and the
-    task's number before each.
+    task's number before each. What comes again after `begin_again` is passed over.
     """
 
     def __init__(self, labelled: bool = False, prefix: bytes = b"") -> None:
         self.labelled = labelled
         self._prefix = prefix
         self._rest: dict[tuple[str, int], bytes] = {}
+        self._taken: dict[tuple[str, int], int] = {}
+        """Bytes of each stream of a task that have been written."""
+        self._again: dict[tuple[str, int], int] = {}
+        """Bytes of them that are to come again."""
+
+    def begin_again(self) -> None:
+        """All that was written comes once more, from its beginning."""
+        self._again = dict(self._taken)
 
     def write(self, piece: Mapping[str, Any]) -> None:
         """One answer of job-manager.output."""
         data = piece["data"]
         data = data.encode() if isinstance(data, str) else data
-        stream, task = piece["stream"], piece.get("task") or 0
+        stream, task = key = piece["stream"], piece.get("task") or 0
+        again = min(self._again.get(key, 0), len(data))
+        if again:
+            self._again[key] -= again
+            data = data[again:]
+        self._taken[key] = self._taken.get(key, 0) + len(data)
         if self.labelled:
             lines = (self._rest.pop((stream, task), b"") + data).split(b"\n")
             self._rest[stream, task] = lines.pop()
@@ -49,10 +62,9 @@ class OutputWriter:
 
 
 def follow_output(
-    handle: InstanceHandle, jobid: int, *, follow: bool, labelled: bool, **aside: Any
+    handle: InstanceHandle, jobid: int, writer: OutputWriter, *, follow: bool, **aside: Any
 ) -> None:
     """Copy a job's output here; with `follow` until the job has finished. `aside` is what `stream` takes."""
-    writer = OutputWriter(labelled)
     for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}, **aside):
         writer.write(piece)
     writer.finish()
@@ -66,20 +78,35 @@ def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | 
     """
     from fluxsched.runtime.client.blocking import Disconnected
 
+    writer = OutputWriter(labelled)
     while True:
         hints = pending_hints(handle, jobid) if sys.stderr.isatty() else ()
         forwarder = None if source is None else Forwarder(handle, jobid, source)
         try:
-            follow_output(handle, jobid, follow=True, labelled=labelled, meanwhile=hints, beside=forwarder)
+            follow_output(handle, jobid, writer, follow=True, meanwhile=hints, beside=forwarder)
             result = handle.wait(jobid, follow=False)
         except Disconnected as fault:  # after a restart or a crash of the instance the job goes on
             name = show.jobid_text(jobid)
-            raise Disconnected(f"{fault}; {name} may go on: fluxsched job attach {name}", fault.errnum) from None
+            come_back(handle, fault, f"{name} may go on: fluxsched job attach {name}")
+            writer.begin_again()
+            if forwarder is not None:
+                forwarder.say_what_is_unsure()
+            continue
         if not result.get("requeued_as"):
             return report_end(result)
         again = show.jobid_text(result["requeued_as"])
         warn(f"{show.jobid_text(jobid)}: {end_text(result)}; submitted again as {again}")
-        jobid = result["requeued_as"]
+        jobid, writer = result["requeued_as"], OutputWriter(labelled)
+
+
+def come_back(handle: InstanceHandle, fault: FluxschedError, remedy: str) -> None:
+    """Connect again to an instance that went away, and say so. Raises Disconnected with the `remedy` if it stays so."""
+    from fluxsched.runtime.client.blocking import Disconnected
+
+    try:
+        handle.reconnect(lambda: warn(f"{fault}: connecting again when it is back"))
+    except Disconnected:
+        raise Disconnected(f"{fault}; {remedy}", fault.errnum) from None
 
 
 def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:

@@ -25,7 +25,7 @@ from fluxsched.cli.common.options import (
     viewing,
 )
 from fluxsched.cli.common.values import parse_value
-from fluxsched.cli.jobs.attach import end_text, exit_status, job_text, report_end
+from fluxsched.cli.jobs.attach import come_back, end_text, exit_status, job_text, report_end
 from fluxsched.cli.jobs.selection import JobSelection, described, one_line, selected, selection_options
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.views.job_filter import in_states
@@ -197,9 +197,19 @@ def wait_for(handle: InstanceHandle, jobids: Sequence[int], verbose: bool = Fals
     """Tell how each job ends, as it ends; the highest exit status."""
     if not jobids:
         return 0
-    results = handle.stream("job-manager.wait-all", {"ids": list(jobids)})
+    from fluxsched.runtime.client.blocking import Disconnected
+
     seen: set[int] = set()
-    return max(_ended(result, verbose, as_json, seen) for result in results)
+    left, status = dict.fromkeys(jobids), 0
+    while left:
+        try:
+            for result in handle.stream("job-manager.wait-all", {"ids": list(left)}):
+                left.pop(result["id"], None)
+                status = max(status, _ended(result, verbose, as_json, seen))
+            break
+        except Disconnected as fault:
+            come_back(handle, fault, "the jobs may go on: wait for them again")
+    return status
 
 
 def _ended(result: Mapping[str, Any], verbose: bool, as_json: bool, seen: set[int]) -> int:

@@ -36,6 +36,8 @@ class Forwarder:
         self._jobid = jobid
         self._source = source
         self._any = False
+        self._unsure_bytes = 0
+        """Of what was sent and is not answered."""
 
     def look(self) -> None:
         """Send what can be read now, or its end."""
@@ -50,16 +52,22 @@ class Forwarder:
             data = b""
         self.fd = None  # until it is answered, or for ever
         self._any |= bool(data)
+        self._unsure_bytes = len(data)
         request = {"id": self._jobid, **({"data": data} if data else {"eof": True})}
         self._handle.post("job-manager.input", request, lambda answer: self._answered(answer, data))
 
     def _answered(self, answer: Any, data: bytes) -> None:
         """Input for a job that has ended is dropped; other refusals are reported if there was any input."""
-        error = answer.error
+        error, self._unsure_bytes = answer.error, 0
         if error is None:
             self.fd = self._source if data else None
         elif self._any and error.errnum != errno.ESRCH:
             self._say(f"input is not forwarded: {error}")
+
+    def say_what_is_unsure(self) -> None:
+        """The instance went away: whether the last piece has reached the job is not known, and it is not sent twice."""
+        if self._unsure_bytes:
+            self._say(f"the last {self._unsure_bytes} bytes of input may be lost")
 
     def _say(self, text: str) -> None:
         warn(f"{show.jobid_text(self._jobid)}: {text}")

@@ -23,8 +23,8 @@ from fluxsched.cli.common.options import (
     typed,
     viewing,
 )
+from fluxsched.cli.jobs.attach import OutputWriter, follow_output
 from fluxsched.cli.jobs.attach import attach as attach_to
-from fluxsched.cli.jobs.attach import follow_output
 from fluxsched.cli.jobs.control import cancel, each, kill, update, urgency, wait
 from fluxsched.cli.jobs.forward import own_input
 from fluxsched.cli.jobs.usage import usage_lines
@@ -209,7 +209,7 @@ def output(handle: InstanceHandle, jobid: int, follow: bool, label_io: bool, as_
     if as_json:
         show.print_stream(handle.stream("job-manager.output", {"id": jobid, "follow": follow}))
     else:
-        follow_output(handle, jobid, follow=follow, labelled=label_io)
+        follow_output(handle, jobid, OutputWriter(label_io), follow=follow)
 
 
 @job.command("raise")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shutil
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, NamedTuple
 
 import click
@@ -18,6 +19,8 @@ from fluxsched.cli.common.options import InstanceHandle, Output
 from fluxsched.cli.common.screen import PressedKeys, draw, has_screen, terminal
 from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.common.table import render
+from fluxsched.cli.jobs.attach import come_back
+from fluxsched.core.text import printable
 from fluxsched.errors import RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.job_row import JobRow
@@ -96,6 +99,8 @@ def _are_over(found: Sequence[Mapping[str, Any]], ids: frozenset[int]) -> bool:
 
 
 def _lines(handle: InstanceHandle, watched: Watched, output: Output) -> int:
+    from fluxsched.runtime.client.blocking import Disconnected
+
     news = News(handle, watched.ids)
     told: dict[int, str] = {}
     layout = output.layout._replace(columns=tuple(one._replace(droppable=False) for one in output.layout.columns))
@@ -112,24 +117,44 @@ def _lines(handle: InstanceHandle, watched: Watched, output: Output) -> int:
             for line in render(rows, layout, output.fields, header=header):
                 show.flushed(line)
 
-    found = handle.rpc("job-manager.list", dict(watched.request))["jobs"]
-    tell(found, header=output.header)
-    left = {job["id"] for job in found if job["state"] != "INACTIVE"} & watched.ids
-    while left or not watched.ids:
-        if not news:
-            if news.is_over:
-                break
-            handle.listen(None)
-        until_s = SystemClock.monotonic_s() + GATHERED_S
-        while news and not news.is_over and (rest_s := until_s - SystemClock.monotonic_s()) > 0:
-            handle.listen(rest_s)
-        changed = news.taken()
+    def tell_changed(changed: Sequence[int]) -> None:
         for at in range(0, len(changed), ASKED_IDS_MAX):
             request = {**watched.changes, "ids": changed[at : at + ASKED_IDS_MAX], "max_entries": ASKED_IDS_MAX}
             found = handle.rpc("job-manager.list", request)["jobs"]
             tell(list(reversed(found)))
-            left -= {job["id"] for job in found if job["state"] == "INACTIVE"}
+            left.difference_update(job["id"] for job in found if job["state"] == "INACTIVE")
+
+    found = handle.rpc("job-manager.list", dict(watched.request))["jobs"]
+    tell(found, header=output.header)
+    left = {job["id"] for job in found if job["state"] != "INACTIVE"} & watched.ids
+    is_back = False
+    while left or not watched.ids:
+        try:
+            if is_back:
+                is_back, news = False, News(handle, watched.ids)
+                tell_changed(list(told))
+                now = handle.rpc("job-manager.list", dict(watched.request))["jobs"]
+                tell([job for job in now if job["state"] != "INACTIVE"])
+            elif not _gather(handle, news):
+                break
+            else:
+                tell_changed(news.taken())
+        except Disconnected as fault:
+            come_back(handle, fault, "watch them again")
+            is_back = True
     return 0
+
+
+def _gather(handle: InstanceHandle, news: News) -> bool:
+    """Wait for changes, and a moment for more of them; False if none will come."""
+    if not news:
+        if news.is_over:
+            return False
+        handle.listen(None)
+    until_s = SystemClock.monotonic_s() + GATHERED_S
+    while news and not news.is_over and (rest_s := until_s - SystemClock.monotonic_s()) > 0:
+        handle.listen(rest_s)
+    return True
 
 
 def _look(row: JobRow) -> str:
@@ -154,6 +179,19 @@ def _keep_drawing(
     handle: InstanceHandle, watched: Watched, output: Output, keys: PressedKeys, rows: list[JobRow]
 ) -> None:
     """Until a q, the end of all that is watched, or of the instance; `rows` are what was shown last."""
+    from fluxsched.runtime.client.blocking import Disconnected
+
+    while True:
+        try:
+            return _draw_while_connected(handle, watched, output, keys, rows)
+        except Disconnected as fault:
+            text = printable(f"{fault}: connecting again when it is back")
+            handle.reconnect(partial(draw, [text], 1))
+
+
+def _draw_while_connected(
+    handle: InstanceHandle, watched: Watched, output: Output, keys: PressedKeys, rows: list[JobRow]
+) -> None:
     news = News(handle, watched.ids)
     found: Sequence[Mapping[str, Any]] = ()
     asked_s = drawn_s = -REFRESHED_EVERY_S

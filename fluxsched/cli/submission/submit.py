@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from typing import Any
 
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.base import Command, EndedBySignal
+from fluxsched.cli.common.base import Command, EndedBySignal, warn
 from fluxsched.cli.common.options import InstanceHandle, connect, uri_option
 from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.jobs.attach import attach
@@ -21,7 +21,7 @@ from fluxsched.cli.submission.array import submit as submit_all
 from fluxsched.cli.submission.feasibility import check_feasible
 from fluxsched.cli.submission.jobspec_options import build, job_options
 from fluxsched.core.idset import Idset
-from fluxsched.errors import RPCError
+from fluxsched.errors import FluxschedError, RPCError
 
 COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """Options end where the command begins."""
@@ -94,8 +94,12 @@ def own_job(
             signals.release()
             yield jobid
         except (KeyboardInterrupt, OSError) as end:
-            with suppress(RPCError):  # it has ended by itself
+            try:
                 handle.rpc("job-manager.cancel", {"id": jobid, "note": reason(end)})
+            except RPCError:
+                pass  # it has ended by itself
+            except FluxschedError as gone:
+                warn(f"{show.jobid_text(jobid)} is not canceled and may go on: {gone}")
             raise
 
 

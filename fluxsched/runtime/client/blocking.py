@@ -63,6 +63,7 @@ class Handle(BlockingCalls):
     ) -> None:
         super().__init__()
         self.uri = find_uri(uri, only=only)
+        self._key = key
         self._client = _client(self.uri, key)
 
     def __enter__(self) -> Handle:
@@ -72,6 +73,29 @@ class Handle(BlockingCalls):
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.close()
+
+    def reconnect(self, began: Callable[[], None] = lambda: None) -> None:
+        """After `Disconnected`: connect to the instance again once it is back, after a restart or on its state.
+
+        Calls and streams that were open are gone. `began` is called if it may come back. Raises Disconnected if it does
+        not, or not within RECONNECT_S.
+        """
+        from fluxsched.runtime.client.coming_back import may_come_back, places
+
+        if may_come_back(self.uri):
+            began()
+            for uri in places(self.uri):
+                with contextlib.suppress(Disconnected):
+                    self._exchange(BlockingClient(uri, keys=key_for(uri, self._key)))
+                    self.rpc("instance.ready", timeout_s=None)
+                    self.uri = uri
+                    return
+        raise Disconnected(f"{self.uri} is not back")
+
+    def _exchange(self, client: BlockingClient) -> None:
+        self._client.close()
+        self._client = client
+        self.calls.abandon()
 
     def close(self) -> None:
         """End the connection; streams and waits of it end too."""

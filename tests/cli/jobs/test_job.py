@@ -3,10 +3,16 @@
 from __future__ import annotations
 
 import json
+import os
 import time
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from fluxsched.cli.jobs import forward
+from fluxsched.cli.jobs.attach import OutputWriter
+from fluxsched.cli.jobs.forward import Forwarder
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RPCError
 
@@ -136,3 +142,39 @@ def test_submit_a_jobspec(cli) -> None:
     done = cli("job", "submit", stdin='{"version": 1}')
     assert (done.code, done.calls) == (1, [])
     assert done.err.startswith("fluxsched: job submit: ")
+
+
+def test_what_is_printed_again_after_a_lost_connection_is_passed_over(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    writer = OutputWriter(labelled=True)
+    pieces = [{"stream": "stdout", "task": 1, "data": b"one\ntw"}, {"stream": "stdout", "task": 0, "data": b"zero\n"}]
+    for piece in pieces:
+        writer.write(piece)
+    writer.begin_again()
+    for data in (b"o", b"ne\nt", b"wo\nthr"):
+        writer.write({"stream": "stdout", "task": 1, "data": data})
+    writer.begin_again()
+    writer.write({"stream": "stdout", "task": 1, "data": b"one\ntwo\nthree\n"})
+    writer.write({"stream": "stderr", "task": 1, "data": b"new\n"})
+    assert capfdbinary.readouterr() == (b"1: one\n0: zero\n1: two\n1: three\n", b"1: new\n")
+
+
+def test_input_that_was_under_way_when_the_instance_went_away_is_not_sent_twice(
+    monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers: list[Any] = []
+    said: list[str] = []
+    monkeypatch.setattr(forward, "warn", said.append)
+    handle: Any = SimpleNamespace(post=lambda topic, request, answered: answers.append(answered))
+    source, sink = os.pipe()
+    os.write(sink, b"12345")
+    forwarder = Forwarder(handle, 1, source)
+    forwarder.look()
+    forwarder.say_what_is_unsure()
+    assert said == ["ƒ2: the last 5 bytes of input may be lost"]
+    answers[0](SimpleNamespace(error=None))
+    forwarder.say_what_is_unsure()
+    assert len(said) == 1
+    os.close(source)
+    os.close(sink)

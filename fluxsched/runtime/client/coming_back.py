@@ -1,0 +1,63 @@
+"""Where an instance is again that a client has lost: at its address after `fluxsched restart`, or wherever a later
+start has taken its state directory.
+
+Law: an instance that ended in good order, or leaves no state, does not come back; others are looked for within a limit.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from fluxsched.runtime.system.clock import SystemClock, sleep
+from fluxsched.runtime.system.live_instances import live_instances
+from fluxsched.runtime.system.logs.kept_logs import end_of
+from fluxsched.runtime.system.paths import INFO_NAME
+from fluxsched.runtime.system.processes import stat_of
+
+RECONNECT_S = 60.0
+"""How long a client looks for an instance that it has lost (seconds): as long as keepers wait for it."""
+LOOK_S = 0.05
+"""How often (seconds)."""
+
+
+def may_come_back(uri: str) -> bool:
+    """Whether to look for it at all."""
+    return next(places(uri, 0.0), None) is not None
+
+
+def places(uri: str, within_s: float = RECONNECT_S) -> Iterator[str]:
+    """Addresses to try, one after the other, with pauses; the end says that it will not be back, or not in time."""
+    until_s = SystemClock.monotonic_s() + within_s
+    info = _written_at(uri)
+    while True:
+        if info is None:
+            if _is_local(uri):
+                return
+            yield uri
+        else:
+            stat = stat_of(int(info["pid"]))
+            if stat is not None and stat.alive:
+                yield uri
+            elif info.get("statedir") is None or "unexpectedly" not in (end_of(uri) or ""):
+                return
+            else:
+                yield next((one["uri"] for one in live_instances() if one.get("statedir") == info["statedir"]), uri)
+        if SystemClock.monotonic_s() >= until_s:
+            return
+        sleep(LOOK_S)
+
+
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith(("ipc://", "local://"))
+
+
+def _written_at(uri: str) -> dict[str, Any] | None:
+    """What a local instance wrote into its run directory, which is there until it ends in good order."""
+    try:
+        found = json.loads((Path(uri.partition("://")[2]).parent / INFO_NAME).read_text())
+        return found if isinstance(found, dict) and "pid" in found else None
+    except (OSError, ValueError):
+        return None
