@@ -1,6 +1,6 @@
-"""From the bodies of `views` to those that the script reads: names for people, ids that a script can hold.
+"""What the bar at the top of the page shows, from `instance.metrics`. Other bodies are passed on as `views` has them.
 
-A job's number is above 2^53, where a script's numbers are not exact: it is known by its F58 text, `jobid`. Pure.
+Pure.
 """
 
 from __future__ import annotations
@@ -8,9 +8,16 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from fluxsched.views.subscription import ViewMessage
 
-
-def body_of(view: str, message: ViewMessage) -> Mapping[str, Any]:
-    """What the script gets."""
-    return message.body
+def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
+    """Of a whole all figures, of a change those that it has."""
+    found: dict[str, Any] = {}
+    if "targets" in metrics:
+        found["targets"] = metrics["targets"]
+    if "cores" in metrics:
+        found["cores"] = sum(metrics["cores"].values())
+        found["cores_in_use"] = metrics["cores"].get("allocated", 0)
+    if "queues" in metrics:
+        found["running"] = sum([queue["running"] for queue in metrics["queues"]])
+        found["waiting"] = sum([queue["pending"] for queue in metrics["queues"]])
+    return found

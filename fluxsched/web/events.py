@@ -14,7 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from fluxsched.errors import FluxschedError, LimitExceeded
 from fluxsched.views.subscription import Subscription
-from fluxsched.web.wire import Wire, as_json
+from fluxsched.web.wire import FIGURES, REFUSED, Wire, as_json
 
 VIEWERS_MAX = 1000
 """Event streams at once. One holds 100 KB at most, and takes a share of the loop for each event."""
@@ -22,8 +22,8 @@ KEEP_ALIVE_S = 15.0
 """How often a viewer to whom nothing happens gets a comment, so that proxies see life and we see its end (seconds)."""
 RETRY_MS = 2000
 """How soon a browser asks again after a loss."""
-FIGURES = "figures"
-"""The view whose events every stream has."""
+NOTHING = b"{}"
+"""A change of figures that are not shown."""
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
 
 
@@ -65,9 +65,8 @@ class EventStream:
 
     def __init__(self, wire: Wire, view: str, params: Mapping[str, str], gone: Any) -> None:
         self._wire, self._view, self._gone = wire, view, gone
-        self._subscriptions = {view: wire.subscribe(view, params)}
-        if wire.has(FIGURES):
-            self._subscriptions.setdefault(FIGURES, wire.subscribe(FIGURES, {}))
+        own = wire.subscribe(view, params)  # first: it may be refused
+        self._subscriptions = {FIGURES: wire.subscribe(FIGURES, {}), view: own}
         self._writing = asyncio.Lock()
         self._number = 0
         self._wrote = False
@@ -89,7 +88,7 @@ class EventStream:
             leaving = asyncio.create_task(_left(receive))
             tasks = [leaving, *following, asyncio.create_task(self._keep_alive(send))]
             try:
-                await asyncio.wait([leaving, following[0]], return_when=asyncio.FIRST_COMPLETED)
+                await asyncio.wait([leaving, *following], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for task in tasks:
                     task.cancel()
@@ -102,10 +101,11 @@ class EventStream:
     async def _follow(self, view: str, subscription: Subscription, send: Send) -> None:
         try:
             async for message in subscription:
+                data = self._wire.json(view, message)
                 if view == self._view:
-                    await self._write(message.kind, self._wire.json(view, message), send)
-                elif message.kind != "instance":  # of which the view tells
-                    await self._write(view, self._wire.json(view, message), send)
+                    await self._write(message.kind, data, send)
+                elif message.kind != "instance" and REFUSED not in message.body and data != NOTHING:
+                    await self._write(view, data, send)  # of the instance the view tells
         except FluxschedError as fault:
             await self._write("refused", as_json({"error": str(fault)}), send)
             await asyncio.Event().wait()  # the browser would ask again for the same

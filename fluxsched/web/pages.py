@@ -19,7 +19,7 @@ from fluxsched.runtime.system.clock import SystemClock, local_moment
 from fluxsched.views.states import states_table
 from fluxsched.web.access.guard import wants_json
 from fluxsched.web.access.secrets import Secrets
-from fluxsched.web.wire import InstanceLost, ViewBody, Wire
+from fluxsched.web.wire import REFUSED, InstanceLost, ViewBody, Wire
 
 NAVIGATION = {
     "machine": "Machine", "jobs": "Jobs", "timeline": "Timeline", "groups": "Groups", "shares": "Shares",
@@ -93,11 +93,11 @@ class Pages:
         title = NAVIGATION.get(view) or params["id"]
         try:
             data = await self._wire.whole(view, params)
-            figures = await self._wire.whole("figures", {}) if self._wire.has("figures") else None
+            figures = await self._wire.figures()
         except FluxschedError as fault:
             return self.fault(request.headers, fault)
-        if "refused" in data:
-            return self.fault(request.headers, InvalidValue(str(data["refused"])))
+        if REFUSED in data:
+            return self.fault(request.headers, InvalidValue(str(data[REFUSED])))
         data = _summary(data) if view == "machine" else data
         return self.render(f"{view}.html", view, title, data=data, figures=figures, filters=params)
 

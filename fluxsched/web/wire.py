@@ -1,7 +1,4 @@
-"""What the page's script gets of a view: the body of a message of `views`, as JSON, and what is known of the instance.
-
-Law: one message is written once, however many viewers get it.
-"""
+"""The views of the instance for the page, and what is known of the instance itself."""
 
 from __future__ import annotations
 
@@ -17,14 +14,16 @@ from fluxsched.protocol.roles import least_of
 from fluxsched.runtime.system.private_files import user_name
 from fluxsched.views.follower import Follower
 from fluxsched.views.subscription import Subscription, ViewMessage
-from fluxsched.web.bodies import body_of
+from fluxsched.web.bodies import summary
 
 ViewBody = dict[str, Any]
 
 PARAMS_MAX = 32
 """Terms of a filter."""
-MESSAGES_KEPT = 32
-"""Messages whose JSON is kept: the newest of as many views and filters."""
+FIGURES = "figures"
+"""The view that every page shows at its top."""
+REFUSED = "refused"
+"""The key of a whole that the instance refuses."""
 NEEDED = {
     "drain": "resource.drain",
     "undrain": "resource.undrain",
@@ -55,11 +54,10 @@ class About(NamedTuple):
 
 
 class Wire:
-    """The views of one instance as bytes."""
+    """The views of one instance."""
 
     def __init__(self, follower: Follower) -> None:
         self._follower = follower
-        self.written: dict[int, tuple[ViewMessage, bytes]] = {}
         self.about = About()
         """As of the last message."""
 
@@ -69,24 +67,21 @@ class Wire:
             raise InvalidValue(f"a filter has at most {PARAMS_MAX} terms, this has {len(params)}")
         return self._follower.subscribe(view, params)
 
-    def has(self, view: str) -> bool:
-        """Whether there is such a view."""
-        try:
-            self._follower.subscribe(view).close()
-        except InvalidValue:
-            return False
-        return True
-
     async def whole(self, view: str, params: Mapping[str, str]) -> ViewBody:
         """All of a view now. Raises FluxschedError, InstanceLost when there is no instance."""
         async with self.subscribe(view, params) as messages:
             async for message in messages:
                 self.note(message)
                 if message.kind == "whole":
-                    return dict(body_of(view, message))
+                    return dict(message.body)
                 if self.about.lost is not None:
                     raise InstanceLost(self.about.lost)
         raise InstanceLost("the page is being closed")
+
+    async def figures(self) -> ViewBody | None:
+        """The summary for the top of a page; None where this user may not have it."""
+        body = await self.whole(FIGURES, {})
+        return None if REFUSED in body else summary(body)
 
     async def ask(self, topic: str, payload: ViewBody) -> ViewBody:
         """One question. Raises FluxschedError, the instance's own."""
@@ -98,16 +93,11 @@ class Wire:
             self.about = about(message.body, self.about)
 
     def json(self, view: str, message: ViewMessage) -> bytes:
-        """The message as it is sent."""
-        found = self.written.get(id(message))
-        if found is not None and found[0] is message:
-            return found[1]
+        """The body as it is sent, written once for all viewers of a message."""
         self.note(message)
-        data = as_json(body_of(view, message))
-        self.written[id(message)] = message, data
-        if len(self.written) > MESSAGES_KEPT:
-            self.written.pop(next(iter(self.written)))
-        return data
+        if view == FIGURES and message.kind != "instance":
+            return as_json(summary(message.body))
+        return message.json
 
 
 def about(said: Mapping[str, Any], before: About) -> About:

@@ -21,7 +21,9 @@ from fluxsched.web.runner import PageServer, config_of
 TOKEN = "t0ken-of-the-test"
 INFO = {"instance": "there", "uri": "ipc:///run/x", "owner": 0, "role": "owner", "userid": 0}
 MACHINE = {"R": {}, "states": {"free": "0-3"}, "busy": {}, "busy_gpus": {}, "drains": {}, "groups": [], "made_up": ""}
-FIGURES = {"name": "x", "targets": {"free": 4}, "cores": 4, "cores_in_use": 0, "running": 0, "waiting": 0}
+FIGURES = {
+    "targets": {"free": 4}, "cores": {"free": 3, "allocated": 1, "down": 0}, "queues": [{"running": 1, "pending": 2}]
+}  # fmt: skip
 
 
 class FakeFollower:
