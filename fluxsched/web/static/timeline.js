@@ -19,6 +19,7 @@ const STILL_MS = 300, AGAIN_MS = 3000;
 const COLOURS = {
   user: [(bar) => bar[USER]],
   queue: [(bar) => bar[QUEUE] || "no queue"],
+  name: [(bar) => bar[NAME] || "no name"],
   state: [(bar) => bar[KIND]],
 };
 
@@ -67,7 +68,7 @@ class Timeline {
     return element("div", { class: "filters" },
       choice("Back", BACK, params.since ?? "-3600", (since) => this.filter({ since })),
       choice("Ahead", AHEAD, params.until ?? "14400", (until) => this.filter({ until })),
-      choice("Colour by", ["user", "queue", "state"].map((name) => [name, name]), "user", (name) => {
+      choice("Colour by", ["user", "queue", "name", "state"].map((name) => [name, name]), "user", (name) => {
         this.gantt.colourBy(...COLOURS[name]);
         this.drawLegend();
       }),
