@@ -39,6 +39,7 @@ class Study {
     this.gantts = [];
     this.keyPolicies(root);
     root.append(this.timeline(), this.courses(), this.machine(), this.waits());
+    if (study.policies.some((policy) => policy.accounts.length)) root.append(this.accounts());
     this.colour("wait");
   }
 
@@ -158,6 +159,24 @@ class Study {
     return section;
   }
 
+  /** How accounts shared the machine, by the policies that keep some. */
+  accounts() {
+    const section = part("Shares", "shares"), kept = this.study.policies.filter((policy) => policy.accounts.length);
+    const most = Math.max(...kept.flatMap((policy) => policy.accounts.map((each) => Math.max(each.usage, each.share))), 1e-9);
+    for (const policy of kept) {
+      const at = this.study.policies.indexOf(policy) + 1;
+      const rows = policy.accounts.map((each) => accountRow(each, at, most));
+      section.append(element("div", { class: "card scrolls" }, element("table", { class: "rows accounts" },
+        element("caption", { class: `key hue-${at}` }, policy.title),
+        element("thead", {}, element("tr", {}, ["Account", "Jobs", "Mean usage", "Mean share"].map((name, column) =>
+          element("th", { scope: "col", class: column ? "number" : "" }, name)), element("th", { scope: "col", class: "scale" },
+          element("span", { class: `key hue-${at}` }, "usage"), element("span", { class: "mark-share" }, "share")),
+        element("th", { scope: "col", class: "number" }, "Shortfall"), element("th", { scope: "col", class: "number" }, "Mean wait"))),
+        element("tbody", {}, rows))));
+    }
+    return section;
+  }
+
   waits() {
     const section = part("Waits", "waits"), { study, titles } = this;
     const rowsOf = (classes) => classes.map((each) => ({
@@ -181,6 +200,17 @@ class Study {
 function outages(usable) {
   const whole = usable[0][1];
   return usable.flatMap(([time, cores], at) => (cores < whole ? [[time, usable[at + 1]?.[0] ?? null]] : []));
+}
+
+function accountRow(each, hue, most) {
+  const bar = element("i"), tick = element("b");
+  bar.style.width = `${(100 * each.usage) / most}%`;
+  tick.style.left = `calc(${(100 * each.share) / most}% - 1px)`;
+  const wait = each.wait_mean_s === null ? "–" : duration(each.wait_mean_s);
+  const numeric = (text) => element("td", { class: "number" }, text);
+  return element("tr", {}, element("th", { scope: "row" }, each.name), numeric(number(each.jobs)), numeric(number(Math.round(each.usage))),
+    numeric(number(Math.round(each.share))), element("td", {}, element("span", { class: `bar hue-${hue}`, "aria-hidden": "true" }, bar, tick)),
+    numeric(`${number(Math.round(each.shortfall_s / 3600))} h`), numeric(wait));
 }
 
 function part(title, name) {

@@ -2,7 +2,7 @@
 // bars while there are few enough, else sums of many targets, of which a closer look shows bars again; the table of the
 // next starts says the same in words.
 
-import { announce, element, setText, show as reveal } from "./base/dom.js";
+import { announce, element, keyed, setText, show as reveal } from "./base/dom.js";
 import { ranges } from "./base/sets.js";
 import { duration, number, time } from "./base/words.js";
 import { CORES, END, ID, KIND, NAME, QUEUE, RANKS, START, USER } from "./gantt/bars.js";
@@ -165,13 +165,14 @@ class Timeline {
 
   table(starts) {
     const { now } = this.data;
-    this.body.replaceChildren(...starts.map((start) => element("tr", {},
-      element("td", { class: "mono" }, element("a", { href: `/jobs/${encodeURIComponent(start.jobid)}` }, start.jobid)),
-      element("td", { class: "number" }, start.start <= now ? "now" : `in ${duration(start.start - now)}`),
-      element("td", {}, start.promised ? "reserved" : "forecast"),
-      element("td", {}, start.user ?? ""), element("td", { class: "name" }, start.name ?? ""),
-      element("td", { class: "number" }, number(start.ncores ?? 0)),
-      element("td", { class: "wide" }, start.targets ? shortened(start.targets) : "not chosen yet"))));
+    const kinds = ["mono", "number", "", "", "name", "number", "wide"];
+    const make = (start) => element("tr", {}, kinds.map((kind, at) =>
+      element("td", { class: kind }, at ? "" : element("a", { href: `/jobs/${encodeURIComponent(start.jobid)}` }, start.jobid))));
+    keyed(this.body, starts, (start) => start.jobid, make, (row, start) => {
+      const texts = [start.start <= now ? "now" : `in ${duration(start.start - now)}`, start.promised ? "reserved" : "forecast",
+        start.user ?? "", start.name ?? "", number(start.ncores ?? 0), start.targets ? shortened(start.targets) : "not chosen yet"];
+      texts.forEach((text, at) => setText(row.children[at + 1], text));
+    });
     reveal(this.empty, starts.length === 0);
   }
 }

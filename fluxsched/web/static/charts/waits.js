@@ -24,7 +24,8 @@ export function waitRows(host, rows, policies, label) {
   const place = element("div", { class: "waits" });
   host.append(place);
   drawn(place, (width) => {
-    const left = Math.min(150, width * 0.3), each = Math.max(26, policies.length * MARK + 12);
+    const widest = Math.max(...rows.map((row) => row.label.length));
+    const left = Math.min(150, width * 0.3, widest * 7.5 + 12), each = Math.max(26, policies.length * MARK + 12);
     const bottom = rows.length * each + 4;
     const x = logarithmic(longest, left + 8, width - RIGHT);
     const root = svg("svg", { width, height: bottom + AXIS, role: "img", "aria-label": label });

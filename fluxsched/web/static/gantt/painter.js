@@ -250,6 +250,12 @@ export class Painter {
     context.beginPath();
     context.rect(left, top, right - left - 5, bottom - top);
     context.clip();
+    if (!past) {  // what is hatched would run through the letters
+      context.strokeStyle = this.colours["surface-2"];
+      context.lineWidth = 3;
+      context.lineJoin = "round";
+      context.strokeText(bar[NAME] || bar[ID], left + 5, Math.min((top + bottom) / 2, top + 40));
+    }
     context.fillText(bar[NAME] || bar[ID], left + 5, Math.min((top + bottom) / 2, top + 40));
     context.restore();
   }
