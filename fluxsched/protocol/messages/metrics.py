@@ -40,7 +40,9 @@ class StoreMetrics(Payload, frozen=True, omit_defaults=False):
 
 
 class PeerMetrics(Payload, frozen=True, omit_defaults=False):
-    """Connected peers, those lost without goodbye, open streams, requests that wait for answers, what is unsent."""
+    """Connected peers, those lost without goodbye, open streams, requests that wait for answers, what is unsent, and
+    messages to peers that were gone.
+    """
 
     connected: Size
     lost: Size
@@ -50,6 +52,7 @@ class PeerMetrics(Payload, frozen=True, omit_defaults=False):
     unsent_bytes: Size
     received: Size
     sent: Size
+    dropped: Size
 
 
 class JobMetrics(Payload, frozen=True, omit_defaults=False):

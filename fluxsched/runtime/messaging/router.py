@@ -230,6 +230,11 @@ class Router:
             if monotonic_s() >= until_s:
                 return True
 
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped since their peers were gone."""
+        return sum([server.dropped for server in self._servers])
+
     def _read(self) -> None:
         for server in self._servers:
             for arrival in server.receive(RECEIVE_MAX):

@@ -53,6 +53,7 @@ FAMILIES: Final = {
         Family("fluxsched_unsent_bytes", GAUGE, "Bytes that peers have not taken."),
         Family("fluxsched_messages_received_total", COUNTER, "Messages received."),
         Family("fluxsched_messages_sent_total", COUNTER, "Messages sent."),
+        Family("fluxsched_messages_dropped_total", COUNTER, "Messages dropped, since their peers were gone."),
         Family("fluxsched_scheduler_up", GAUGE, "Whether the scheduler module answered.", ("module",)),
         Family("fluxsched_scheduler_waiting_jobs", GAUGE, "Requests that the scheduler has.", ("module", "group")),
         Family("fluxsched_scheduler_planned_jobs", GAUGE, "Reservations that stand.", ("module", "group")),
@@ -130,6 +131,7 @@ def _of_peers(found: MetricsResponse) -> list[_Named]:
         ("fluxsched_unsent_bytes", {}, peers.unsent_bytes),
         ("fluxsched_messages_received_total", {}, peers.received),
         ("fluxsched_messages_sent_total", {}, peers.sent),
+        ("fluxsched_messages_dropped_total", {}, peers.dropped),
     ]
 
 

@@ -90,6 +90,7 @@ class MetricsService:
             unsent_bytes=sum(router.unsent_bytes(peer) for peer in peers),
             received=router.received,
             sent=router.sent,
+            dropped=router.dropped,
         )
 
 

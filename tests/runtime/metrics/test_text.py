@@ -10,10 +10,16 @@ from typing import Any
 import pytest
 
 from fluxsched.protocol.messages import metrics as msg
+from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.state.inventory import Inventory
+from fluxsched.runtime.inventory.sources import fake_resources
 from fluxsched.runtime.metrics.families import FAMILIES, SchedulerAnswer, text
 from fluxsched.runtime.metrics.text import COUNTER, GAUGE, HISTOGRAM
+from fluxsched.runtime.services.jobs.counts import JobCounts
+from fluxsched.runtime.services.metrics import core_states, target_states
 
 ROOT = Path(__file__).parents[3]
+SELECTED = re.compile(r"\b(fluxsched_[a-z_]+)\{([^}]*)\}")
 NAME = re.compile(r"\bfluxsched_[a-z_]+\b")
 TIMES = msg.HistogramValue((0.5, 1.0), (3, 0, 2), 7.25)
 ODD = 'a "b"\\\n'
@@ -28,7 +34,7 @@ METRICS = msg.MetricsResponse(
     queues=(msg.QueueMetrics("", 5, 1),),
     jobs=msg.JobMetrics(7, 2, {"completed": 1}, TIMES),
     store=msg.StoreMetrics(TIMES, 0, "disk full"),
-    peers=msg.PeerMetrics(2, 0, 1, 1, 0, 0, 10, 11),
+    peers=msg.PeerMetrics(2, 0, 1, 1, 0, 0, 10, 11, 3),
 )
 PASSES = {"bounds": [0.5, 1.0], "counts": [3, 0, 2], "sum": 7.25}
 SCHEDULERS = (
@@ -75,6 +81,12 @@ def test_buckets_add_up() -> None:
         assert value(found, f"{name}_sum", **labels) == 7.25
 
 
+def test_what_is_told_of_peers() -> None:
+    found = parsed(text(METRICS, ()))
+    assert value(found, "fluxsched_messages_dropped_total") == 3
+    assert value(found, "fluxsched_messages_sent_total") == 11
+
+
 def test_of_an_instance_that_does_not_answer_that_is_all_that_is_said() -> None:
     found = parsed(text(None))
     assert set(found) == {"fluxsched_up", "fluxsched_sample_seconds"}
@@ -101,6 +113,29 @@ def test_board_and_alerts_use_names_that_are_exported(path: str) -> None:
     used = set(NAME.findall((ROOT / path).read_text()))
     assert used
     assert used - known == set()
+
+
+@pytest.mark.parametrize("path", ["examples/grafana.json", "examples/alerts.yml"])
+def test_board_and_alerts_select_by_labels_and_values_that_exist(path: str) -> None:
+    """A selector of another name or state selects nothing, and an alert on it never fires."""
+    resources = fake_resources("1x1")
+    module = ResourceModule(Inventory(resources, "configuration"), {}, now_s=0.0)
+    fixed = {
+        ("fluxsched_targets", "state"): {*target_states(module)[0]},
+        ("fluxsched_cores", "state"): {*core_states(resources, resources.ranks, {})},
+        ("fluxsched_jobs", "state"): {"pending", "running"},
+        ("fluxsched_jobs_ended_total", "result"): {*JobCounts().value().ended},
+    }
+    asked = [
+        (name, label, value)
+        for name, selectors in SELECTED.findall((ROOT / path).read_text().replace('\\"', '"'))
+        for label, values in re.findall(r'(\w+) *(?:=|!=|=~|!~) *"([^"]*)"', selectors)
+        for value in values.split("|")
+    ]
+    assert asked
+    for name, label, value in asked:
+        assert label in FAMILIES[re.sub("_(bucket|sum|count)$", "", name)].labels, (name, label)
+        assert value in fixed.get((name, label), {value}), (name, label, value)
 
 
 def test_the_board_is_a_board() -> None:
