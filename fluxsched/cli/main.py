@@ -22,6 +22,7 @@ SECTIONS = {
         "proxy": Lazy("fluxsched.cli.submission.batch:proxy", "Run a command in the instance that a job is."),
         "ping": Lazy("fluxsched.cli.instance.commands:ping", "Measure the round-trip time to a service."),
         "agent": Lazy("fluxsched.cli.instance.commands:agent", "Report targets online while this runs."),
+        "report": Lazy("fluxsched.cli.instance.report:report", "Report what users, banks, queues and so on used."),
         "metrics": Lazy("fluxsched.cli.instance.metrics:metrics", "Serve figures to Prometheus."),
         "web": Lazy("fluxsched.cli.instance.web:web", "Serve an instance as a page for browsers."),
         "doctor": Lazy("fluxsched.cli.instance.doctor:doctor", "Report what works here and what is missing."),

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
 from typing import Any
 
 import click
@@ -12,9 +11,10 @@ from fluxsched.cli.common import show
 from fluxsched.cli.common.base import Command
 from fluxsched.cli.common.options import Converted, InstanceHandle, Output, Whole, table_options, typed, viewing
 from fluxsched.cli.common.table import SortKey, parse_sort, sort_rows
+from fluxsched.cli.common.values import WHEN
 from fluxsched.cli.jobs.fields import FIELDS, JOBS
 from fluxsched.cli.jobs.selection import JobSelection, filter_options, jobs_argument
-from fluxsched.errors import InvalidValue, Refused, RPCError
+from fluxsched.errors import Refused, RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.job_filter import JobConstraint, Jobs, list_request
 from fluxsched.views.job_row import JobRow, queue_reason
@@ -22,23 +22,6 @@ from fluxsched.views.job_row import JobRow, queue_reason
 LISTED_DEFAULT = 1000
 LISTED_MAX = 100_000
 """More than this no list shows."""
-
-
-def parse_since(text: str) -> float:
-    """Seconds since the epoch, from a duration before now (`-6h`, `6h`) or a date and time; not in the future."""
-    from fluxsched.core.duration import parse_duration
-
-    now_s = SystemClock.wall_s()
-    try:
-        since_s = datetime.fromisoformat(text).timestamp() if text[:4].isdecimal() and "-" in text else None
-        since_s = now_s - parse_duration(text.removeprefix("-")) if since_s is None else since_s
-    except (ValueError, OverflowError):
-        raise InvalidValue(
-            f"{text!r} is neither a duration, such as -6h, nor a date, such as 2030-01-31T12:00"
-        ) from None
-    if not 0.0 <= since_s <= now_s:
-        raise InvalidValue(f"{text!r} is not between 1970 and now")
-    return since_s
 
 
 def sort_keys(text: str) -> tuple[SortKey, ...]:
@@ -58,7 +41,7 @@ def request_for(asked: JobSelection, every_state: bool, since_s: float | None, c
 @click.option("-a", "all_states", is_flag=True, help="Jobs in all states, not only active ones.")
 @click.option("-A", "all_users", is_flag=True, help="Jobs of all users (the default).")
 @filter_options()
-@click.option("--since", metavar="WHEN", type=Converted("when", parse_since),
+@click.option("--since", metavar="WHEN", type=WHEN,
               help="Active jobs, and jobs that ended since -FSD or a date and time.")
 @click.option("-c", "--count", metavar="N", type=Whole(0, LISTED_MAX), default=LISTED_DEFAULT, show_default=True,
               help=f"Maximum number of jobs; 0 is {LISTED_MAX:,}.")

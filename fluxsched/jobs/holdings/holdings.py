@@ -41,37 +41,41 @@ class GrantPart(msgspec.Struct, frozen=True, gc=False):
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
-    """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together and cores in all, amounts of the
-    instance, the hosts' names as one text, and from when until when (0: without end).
+    """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together, cores and GPUs in all, amounts of
+    the instance, the hosts' names as one text, from when until when (0: without end), and properties that some of the
+    ranks have, each in a line.
     """
 
     parts: tuple[GrantPart, ...]
     ranks: Idset
     ncores: int
+    ngpus: int
     shared: Amounts = ()
     nodelist: str = ""
     starttime_s: float = 0.0
     expiration_s: float = 0.0
+    properties: str = ""
 
 
-_Targets = tuple[tuple[GrantPart, ...], Idset, int]
-"""The first three values of a grant, which are those of its R_lite."""
+_Targets = tuple[tuple[GrantPart, ...], Idset, int, int]
+"""The first four values of a grant, which are those of its R_lite."""
 
 
 def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
     """The grant that R makes. Raises RemoteProtocolError naming the job and what is wrong."""
     try:
         execution = R["execution"]
-        parts, ranks, ncores = _targets(execution["R_lite"])
+        parts, ranks, ncores, ngpus = _targets(execution["R_lite"])
         shared = parse_shared(execution["shared"]) if "shared" in execution else ()
         nodelist = ",".join(execution.get("nodelist") or ())
         starttime_s = float(execution.get("starttime") or 0.0)
         expiration_s = float(execution.get("expiration") or 0.0)
+        properties = "\n".join(sorted(execution["properties"])) if "properties" in execution else ""
     except (KeyError, TypeError, ValueError, InvalidValue) as error:
         raise RemoteProtocolError(f"R for job {jobid} is not an RFC 20 R: {type(error).__name__}: {error}") from error
     if not parts:
         raise RemoteProtocolError(f"R for job {jobid} has no ranks: deny the request instead of granting nothing")
-    return Grant(parts, ranks, ncores, shared, nodelist, starttime_s, expiration_s)
+    return Grant(parts, ranks, ncores, ngpus, shared, nodelist, starttime_s, expiration_s, properties)
 
 
 def _targets(rlite: Any) -> _Targets:
@@ -93,12 +97,14 @@ def _one_target(rank: str, *children: tuple[str, str]) -> _Targets:
         return _parse_targets([{"rank": rank, "children": dict(children)}])
     there, only = Children.parse(dict(children)), int(rank)
     ranks = Idset(1 << only)
-    return (GrantPart(ranks, (only,), there.masks()),), ranks, len(there.cores)
+    return (GrantPart(ranks, (only,), there.masks()),), ranks, len(there.cores), len(there.gpus)
 
 
 def _parse_targets(rlite: Any) -> _Targets:
     entries, ranks = parse_entries(rlite)
-    return tuple([_part(entry) for entry in entries]), ranks, sum([_cores(entry) for entry in entries])
+    ncores = sum([len(targets) * len(children.cores) for targets, children in entries])
+    ngpus = sum([len(targets) * len(children.gpus) for targets, children in entries])
+    return tuple([_part(entry) for entry in entries]), ranks, ncores, ngpus
 
 
 def _part(entry: Entry) -> GrantPart:
@@ -106,10 +112,6 @@ def _part(entry: Entry) -> GrantPart:
     only = ranks.single()
     # most parts are one rank: a tuple of one is iterated and counted faster than a set
     return GrantPart(ranks, ranks if only is None else (only,), children.masks(), children.amounts)
-
-
-def _cores(entry: Entry) -> int:
-    return len(entry.ranks) * len(entry.children.cores)
 
 
 class Holdings:

@@ -88,6 +88,9 @@ class Job(msgspec.Struct, eq=False, gc=False):
     held: Idset = EMPTY
     freed: Idset = EMPTY
     ncores: int = 0
+    ngpus: int = 0
+    properties: str = ""
+    """Those of its targets, each in a line."""
     nodelist: str = ""
     starttime_s: float = 0.0
     expiration_s: float = 0.0
@@ -165,7 +168,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
-        self.R, self.ranks, self.ncores, self.nodelist = R, grant.ranks, grant.ncores, grant.nodelist
+        self.R, self.ranks, self.nodelist = R, grant.ranks, grant.nodelist
+        self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
         self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
 
     def remainder(self, ranks: Idset) -> dict[str, Any]:

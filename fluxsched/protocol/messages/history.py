@@ -81,7 +81,7 @@ class ReportRequest(Payload, frozen=True):
 
 
 class ReportRow(Payload, frozen=True, kw_only=True, omit_defaults=False):
-    """Jobs that ended, by result, and what jobs used, of one user (a userid), bank, queue, group or property.
+    """Jobs that ended, by result, those that run still, and what both used, of one user (a userid), bank, ...
 
     Use is counted where it was, jobs and their waits where they ended. `waits` jobs had resources; `wait_mean` is
     exact, `wait_p50` and `wait_p95` are from ranges of a factor of 1.67 at most. `cpu_seconds` is CPU time that was
@@ -90,6 +90,7 @@ class ReportRow(Payload, frozen=True, kw_only=True, omit_defaults=False):
 
     name: str
     jobs: Size
+    running: Size
     results: dict[str, Size]
     core_seconds: Seconds
     gpu_seconds: Seconds

@@ -65,8 +65,8 @@ DELETES = {
     "AND NOT EXISTS (SELECT 1 FROM job_log WHERE files = ?1)",
     "sample": "DELETE FROM sample WHERE step = ? AND t >= ? AND t < ?",
     "run": "DELETE FROM run WHERE seen < ?",
-    "interval": "DELETE FROM interval WHERE ended < ? OR id <= ?",
-    "usage": "DELETE FROM usage WHERE t >= ? AND t < ?",
+    "interval": "DELETE FROM interval WHERE ended < ? OR (id <= ? AND ended NOTNULL)",
+    "usage": "DELETE FROM usage WHERE step = ? AND t >= ? AND t < ?",
 }
 STATEMENTS = {"add usage up": ADD_USAGE_UP, "all is counted": ALL_IS_COUNTED, "fewer are counted": FEWER_ARE_COUNTED}
 """What changes rows by others."""

@@ -5,36 +5,67 @@ Law: what is asked for is read from the store in no turn and put together in pie
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.manager import JobManager
-from fluxsched.protocol.messages.history import IntervalsRequest, IntervalsResponse, SamplesRequest
+from fluxsched.protocol.messages.history import (
+    IntervalsRequest,
+    IntervalsResponse,
+    ReportRequest,
+    SamplesRequest,
+)
 from fluxsched.resource.module import ResourceModule
+from fluxsched.runtime.history.accounting import JobAccounting
 from fluxsched.runtime.history.columns import SampleColumns, step_of
 from fluxsched.runtime.history.cores import cores_by_state
+from fluxsched.runtime.history.intervals import Conditions, conditions
+from fluxsched.runtime.history.report import Accounts, Running, read_accounts, response, running_use, whole
 from fluxsched.runtime.history.samples import MachineSample, Moment
-from fluxsched.runtime.history.sampling import DAY_S, MINUTE_S
-from fluxsched.runtime.history.stored import SampleRow, read_samples
-from fluxsched.runtime.loop.faults import error_answer, is_expected
+from fluxsched.runtime.history.sampling import DAY_S, MINUTE_S, Sampling
+from fluxsched.runtime.history.stored import IntervalRow, SampleRow, read_intervals, read_runs, read_samples
 from fluxsched.runtime.loop.queries import Queries
+from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.messaging.incremental import in_steps
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.counts import JobCounts
 from fluxsched.runtime.services.metrics import target_states
+from fluxsched.runtime.services.resource import ResourceService
+from fluxsched.runtime.storage.jobs import Query
+
+REPORT_S = 30.0 * DAY_S
+"""How much a report covers if it is not said (seconds)."""
 
 
 class HistoryService:
     """Serves `history.*`."""
 
-    def __init__(self, queries: Queries, turns: Turns, router: Router) -> None:
+    def __init__(
+        self,
+        queries: Queries,
+        store: Store,
+        accounting: JobAccounting,
+        manager: JobManager,
+        resource: ResourceService,
+        sampling: Sampling,
+        turns: Turns,
+        router: Router,
+    ) -> None:
         self._queries = queries
+        self._store = store
+        self._accounting = accounting
+        self._manager = manager
+        self._resource = resource
+        self._sampling = sampling
         self._turns = turns
+        self._router = router
         router.serve(
             {
                 "history.samples": self._samples,
                 "history.intervals": self._intervals,
+                "history.report": self._report,
             }
         )
 
@@ -50,20 +81,55 @@ class HistoryService:
             step_s = step_of(since_s, until_s, wanted.points_max, max([step for step, _, _ in rows], default=MINUTE_S))
             first = since_s // step_s * step_s
             inside = ((t, MachineSample.of_row(row)) for _, t, row in rows if t >= first)
-            self._turns.spread(self._columns(request, SampleColumns(step_s), inside), self._failure(request))
+            self._turns.spread(self._columns(request, SampleColumns(step_s), inside), request.failed)
 
-        self._queries.run(lambda read: read_samples(read, since_s, until_s), found, self._failure(request))
-
-    def _intervals(self, request: RpcRequest) -> None:
-        wanted = request.payload(IntervalsRequest)
-        self._times(wanted.since, wanted.until, DAY_S)
-        request.respond(IntervalsResponse(intervals=[], observed=[], left_out=0))
+        self._queries.run(lambda read: read_samples(read, since_s, until_s), found, request.failed)
 
     def _columns(
         self, request: RpcRequest, columns: SampleColumns, rows: Iterator[tuple[int, MachineSample]]
     ) -> Iterator[None]:
         yield from columns.add(rows)
         request.respond(columns.response())
+
+    def _intervals(self, request: RpcRequest) -> None:
+        wanted = request.payload(IntervalsRequest)
+        since_s, until_s = self._times(wanted.since, wanted.until, DAY_S)
+        targets = None if wanted.targets is None else self._resource.targets(wanted.targets)
+        begun_s, now_s = self._sampling.running
+
+        def read(query: Query) -> tuple[tuple[list[IntervalRow], int], list[tuple[float, float]]]:
+            rows = read_intervals(query, since_s, until_s, targets, wanted.max_entries)
+            return rows, read_runs(query, since_s, until_s)
+
+        def found(answer: tuple[tuple[list[IntervalRow], int], list[tuple[float, float]]]) -> None:
+            (rows, left_out), runs = answer
+            if runs and runs[-1][0] >= begun_s:
+                runs[-1] = runs[-1][0], max(runs[-1][1], min(now_s, until_s))
+            request.respond(IntervalsResponse(intervals=rows, observed=runs, left_out=left_out))
+
+        self._queries.run(read, found, request.failed)
+
+    def _report(self, request: RpcRequest) -> None:
+        wanted = request.payload(ReportRequest)
+        since_s, until_s = self._times(wanted.since, wanted.until, REPORT_S)
+        userid = self._router.permissions.sees_only(request)
+        span = whole(since_s, until_s, self._turns.wall_s)
+
+        def looked(running: Running) -> None:
+            def found(accounts: Accounts) -> None:
+                answer = response(wanted.by, span, accounts, running, wanted.max_entries, shows_all=userid is None)
+                request.respond(answer)
+
+            def ask() -> None:
+                self._queries.run(lambda read: read_accounts(read, span, wanted.by, userid), found, request.failed)
+
+            self._accounting.write()
+            self._store.when_settled(ask, request.failed)
+
+        holders = self._manager.holdings.jobids()
+        in_steps(
+            self._turns, request, running_use(self._manager.jobs.active, holders, span, wanted.by, userid), looked
+        )
 
     def _times(self, since_s: float | None, until_s: float | None, usual_s: float) -> tuple[float, float]:
         """The times that a request means. Raises InvalidValue."""
@@ -73,17 +139,14 @@ class HistoryService:
             raise InvalidValue(f"since {since_s:.0f} is after until {until_s:.0f}: give an earlier since")
         return since_s, until_s
 
-    def _failure(self, request: RpcRequest) -> Callable[[Exception], None]:
-        def failed(exc: Exception) -> None:
-            if not is_expected(exc):
-                self._turns.report_bug(request.topic, exc)
-            request.error(*error_answer(request.topic, exc))
-
-        return failed
-
 
 def look_at(module: ResourceModule, manager: JobManager, counts: JobCounts) -> Moment:
     """What a sample needs to know."""
     cores = cores_by_state(module.resources, target_states(module)[0], manager.holdings.busy("core"))
     queues = {queue.name or "": (queue.active - queue.running, queue.running) for queue in manager.queues}
     return Moment(cores, queues, counts.for_history())
+
+
+def kept_conditions(module: ResourceModule) -> Conditions:
+    """What intervals need to know."""
+    return conditions(module.states(), module.status()["drain"].items())

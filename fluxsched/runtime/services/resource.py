@@ -88,7 +88,7 @@ class ResourceService:
         self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
         self.made_up: Callable[[ResourceSet], Idset] = lambda resources: EMPTY
         """Which of these targets are not this machine."""
-        self.changed: Callable[[], None] = lambda: None
+        self.changed: list[Callable[[], None]] = []
         """Called when anything about the targets may have changed, but for what jobs hold."""
         self._slow = SlowReaders(router, turns)
         self._store = store
@@ -270,7 +270,8 @@ class ResourceService:
                 case effect.Ended(acquirer=key, errnum=errnum, text=text):
                     if (acquirer := self._acquirers.pop(key, None)) is not None:
                         acquirer.request.error(errnum, text)
-        self.changed()
+        for changed in self.changed:
+            changed()
         self._turns.wake()
 
     def _to_acquirer(self, key: Hashable, change: GroupChange) -> None:

@@ -70,7 +70,7 @@ class ResourceWatch:
         self._last: Look | None = None
         self._next_s = 0.0
         self._timer: Timer | None = None
-        service.changed = self._note_change
+        service.changed.append(self._note_change)
         router.serve({"resource.watch": self._open})
         turns.at_end(self._publish)
 

@@ -25,7 +25,7 @@ LOG_SUFFIX: Final = "-wal"
 """Of the name of SQLite's log beside a file; one that was closed has none."""
 KEYS: Final = {
     "saved": "kind, key", "journal": "seq", "job_log": "seq", "part": "id", "process": "jobid",
-    "sample": "step, t", "run": "began", "interval": "id", "usage": ", ".join(("t", *USAGE_KEY)),
+    "sample": "step, t", "run": "began", "interval": "id", "usage": ", ".join(("step", "t", *USAGE_KEY)),
 }  # fmt: skip
 """The tables that an instance has, of whatever form, and the order in which their rows are kept."""
 

@@ -1,4 +1,4 @@
-"""The table of what jobs used: a row for a time and for each user, bank, queue, group and set of properties.
+"""The table of what jobs used: a row for an hour or a day and for each user, bank, queue, group and set of properties.
 
 Law: all columns but the key are sums, so rows are added to, and rows of some time together are one of a longer time.
 """
@@ -10,7 +10,7 @@ from typing import Final
 WAITS: Final = 54
 """Ranges by which waits are counted: those of `histogram.WAITS_S`, and what is above."""
 KEY: Final = ("userid", "bank", "queue", "grp", "properties")
-"""Whose it is. `properties` are names that are in order, joined by commas."""
+"""Whose it is. `properties` are names in order, each in a line."""
 RESULT_COLUMNS: Final = ("completed", "failed", "canceled", "timeout")
 SUMS: Final = (
     *RESULT_COLUMNS, "core_s", "gpu_s", "cpu_s", "cpu_core_s", "wait_s", *(f"w{at}" for at in range(WAITS)),
@@ -19,23 +19,27 @@ SUMS: Final = (
 it was; seconds that jobs waited, and how many waited how long."""
 
 _ADDED: Final = f" ON CONFLICT DO UPDATE SET {', '.join(f'{name} = {name} + excluded.{name}' for name in SUMS)}"
-_COLUMNS: Final = ", ".join(("t", *KEY, *SUMS))
+HOUR: Final = 3600
+DAY: Final = 86_400
+"""Steps: hours, and days, which may have an hour more or less."""
+
+_COLUMNS: Final = ", ".join(("step", "t", *KEY, *SUMS))
 
 _TYPED: Final = ", ".join(name + (" REAL" if name.endswith("_s") else " INTEGER") for name in SUMS)
 USAGE_TABLE: Final = (
-    "CREATE TABLE usage (t INTEGER, userid INTEGER, bank TEXT, queue TEXT, grp TEXT, properties TEXT, "
-    f"{_TYPED}, PRIMARY KEY (t, {', '.join(KEY)})) WITHOUT ROWID"
+    "CREATE TABLE usage (step INTEGER, t INTEGER, userid INTEGER, bank TEXT, queue TEXT, grp TEXT, properties TEXT, "
+    f"{_TYPED}, PRIMARY KEY (step, t, {', '.join(KEY)})) WITHOUT ROWID"
 )
 ADD_USAGE: Final = (
     f"INSERT INTO usage ({_COLUMNS}) VALUES ",
-    f"({','.join('?' * (1 + len(KEY) + len(SUMS)))})",
+    f"({','.join('?' * (2 + len(KEY) + len(SUMS)))})",
     _ADDED,
 )
 ADD_USAGE_UP: Final = (
-    f"INSERT INTO usage ({_COLUMNS}) SELECT ?1, {', '.join((*KEY, *(f'sum({name})' for name in SUMS)))} "
-    f"FROM usage WHERE t > ?1 AND t < ?2 GROUP BY {', '.join(KEY)}{_ADDED}"
+    f"INSERT INTO usage ({_COLUMNS}) SELECT {DAY}, ?1, {', '.join((*KEY, *SUMS))} "
+    f"FROM usage WHERE step = {HOUR} AND t = ?2{_ADDED}"
 )
-"""Adds the rows after one time and before another to those of the former."""
+"""Adds an hour to a day."""
 
 COUNTED: Final = ("instance", "counted")
 """The row of `saved` that has the last row of jobs that `usage` knows of."""

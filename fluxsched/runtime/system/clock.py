@@ -49,6 +49,18 @@ def local_moment(time_s: float) -> str:
         return f"{time_s:.0f} s since the epoch"
 
 
+def local_hour(time_s: float) -> int:
+    """When the hour began by the clocks here (seconds since the epoch)."""
+    offset_s = time.localtime(time_s).tm_gmtoff
+    return int((time_s + offset_s) // 3600 * 3600 - offset_s)
+
+
+def local_day(time_s: float) -> int:
+    """When the day began by the clocks here (seconds since the epoch); it may have 23 or 25 hours."""
+    day = time.localtime(time_s)
+    return int(time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 0, 0, 0, 0, 0, -1)))
+
+
 def sleep(delay_s: float) -> None:
     """Block this thread; for command line tools, never for the instance's loop."""
     time.sleep(delay_s)

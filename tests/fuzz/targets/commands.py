@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from fluxsched.adapters.si.wire.address import parse_address
 from fluxsched.cli.common.table import parse_format, parse_sort, render
-from fluxsched.cli.common.values import parse_value
+from fluxsched.cli.common.values import parse_since, parse_value
 from fluxsched.cli.jobs.fields import FIELDS
-from fluxsched.cli.jobs.jobs import parse_since
 from fluxsched.cli.submission import jobspec_options, templates
 from fluxsched.cli.submission.batch_config import merged_config
 from fluxsched.cli.submission.environment import edited_environment, split_templates

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -15,37 +14,21 @@ from fluxsched.runtime.history.samples import CORE_STATES, RESULTS, JobFlow, Mac
 from fluxsched.runtime.history.sampling import Sampling
 from fluxsched.runtime.history.stored import read_samples
 from fluxsched.runtime.loop.histogram import WAITS_S
-from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.loop.writer import ImmediateWriter
 
-BEGIN_S = 1_795_370_400.0
-"""The beginning of an hour."""
+from .by_hand import BEGIN_S, ByHand
 
 
-class World:
-    """A clock that is moved by hand, a store on disk, and an instance that is what its attributes say."""
+class World(ByHand):
+    """An instance that is what its attributes say."""
 
     def __init__(self, directory: Path) -> None:
-        self.directory = directory
-        self.now_s = BEGIN_S
-        self.set_s = 0.0
         self.busy = 0
         self.pending = 0
         self.started = 0
-        self.start()
-
-    def wall_s(self) -> float:
-        return self.now_s + self.set_s
-
-    def monotonic_s(self) -> float:
-        return self.now_s
+        super().__init__(directory)
 
     def start(self) -> None:
-        """An instance on what the one before has left."""
-        self.turns = Turns(self)
-        self.turns.wall_s = self.wall_s()
-        self.store = Store(self.directory / "state", self.turns, ImmediateWriter())
+        super().start()
         self.sampling = Sampling(self.turns, self.store, self.look)
         self.sampling.start()
         self.flush()
@@ -57,27 +40,12 @@ class World:
         queues = {"batch": (self.pending, self.busy)}
         return Moment(cores, queues, JobFlow(self.started, self.started, dict.fromkeys(RESULTS, 0), tuple(waits)))
 
-    def flush(self) -> None:
-        """Have all written that was added."""
-        self.store.flush()
-        self.turns._run_posted(self.now_s + 1.0)
-
     def killed(self) -> None:
-        self.flush()
-        self.store.close()
+        self.close()
 
     def stop(self) -> None:
         self.sampling.stop()
-        self.killed()
-
-    def pass_s(self, duration_s: float) -> None:
-        """Let time go by, in steps of ten seconds."""
-        end_s = self.now_s + duration_s
-        while self.now_s < end_s:
-            self.now_s = min(end_s, self.now_s + 10.0)
-            self.turns.wall_s = self.wall_s()
-            self.turns._fire(self.now_s)
-            self.flush()
+        self.close()
 
     def columns(self, step_s: int = 60) -> SamplesResponse:
         found = SampleColumns(step_s)
@@ -85,9 +53,6 @@ class World:
         for _ in found.add((t, MachineSample.of_row(row)) for _, t, row in rows):
             pass
         return found.response()
-
-    def rows(self, sql: str) -> list[tuple[Any, ...]]:
-        return self.store.read(sql)
 
 
 @pytest.fixture

@@ -28,6 +28,7 @@ from fluxsched.runtime.client.enclosing import attributes_of
 from fluxsched.runtime.config.reader import banks_of, queue_configs
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.flux_compat.endpoint import serve_instance, serve_jobs
+from fluxsched.runtime.history.intervals import StateIntervals
 from fluxsched.runtime.history.sampling import Sampling
 from fluxsched.runtime.instance.parts.reloading import Reloading
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
@@ -42,7 +43,7 @@ from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.messaging.services import Handler
 from fluxsched.runtime.messaging.tracing import with_log
 from fluxsched.runtime.services.agents import AgentService
-from fluxsched.runtime.services.history import HistoryService, look_at
+from fluxsched.runtime.services.history import HistoryService, kept_conditions, look_at
 from fluxsched.runtime.services.instance import InstanceService
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.history import JobHistory
@@ -133,7 +134,13 @@ class Assembly:
             lambda: self.faults.count,
         )  # fmt: skip
         self.sampling = Sampling(self.turns, self.store, lambda: look_at(module, manager, self.effects.counts))
-        self.past = HistoryService(Queries(self.store, self.outside.background), self.turns, self.router)
+        self.sampling.on_minute.append(self._each_minute)
+        self.intervals = StateIntervals(self.turns, self.store, lambda: kept_conditions(module))
+        self.resource.changed.append(self.intervals.note_change)
+        self.past = HistoryService(
+            Queries(self.store, self.outside.background), self.store, self.effects.accounting, manager, self.resource,
+            self.sampling, self.turns, self.router,
+        )
         TraceService(self.router, self.turns)
         serve_instance(self.router, self.resource, self.instance, self.modules, self.turns, self.outside.started_s)
         self._executors()
@@ -141,12 +148,20 @@ class Assembly:
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
 
+    def _each_minute(self, now_s: float) -> None:
+        self.effects.accounting.write()
+        if self.store.fault is None:
+            self.effects.accounting.age(now_s)
+            self.intervals.age(now_s)
+
     def _held(self, jobid: int, ranks: Idset) -> None:
         self.watch.note_jobs(ranks)
         self._follow_jobs(self.resource.module.hold(jobid, ranks))
 
     def _unheld(self, jobid: int, ranks: Idset) -> None:
         self.watch.note_jobs(ranks)
+        if self.intervals.waits_for_jobs:
+            self.intervals.note_change()
         self._follow_jobs(self.resource.module.unhold(jobid, ranks, self.turns.wall_s))
 
     def _follow_jobs(self, effects: list[Any]) -> None:
@@ -164,10 +179,9 @@ class Assembly:
             "resource": lambda request: request.respond(self.resource.report()),
             "job-manager": self.jobs.stats,
             "instance": lambda request: request.respond(self.report()),
-            "history": lambda request: request.respond(self.past.report()),
         }
         self.modules.builtin.update(stats)
-        self.instance.serve_common(stats)
+        self.instance.serve_common({**stats, "history": lambda request: request.respond(self.past.report())})
         self.instance.set_attributes(
             {
                 **attributes_of(self.settings.parent),
@@ -213,6 +227,7 @@ class Assembly:
         for name, state in restored.queues.items():
             manager.queue_control.restore(name or None, state)
         self.turns.spread(manager.restore_ended(restored.ended, lambda fault: log.error("left out: %s", fault)))
+        effects.accounting.restore(restored.counted, self.history.start)
         found = manager.restore(restored.jobs, now_s)
         effects.perform(found.effects)
         self.resource.perform(self.resource.module.start(now_s))
@@ -239,7 +254,7 @@ class Assembly:
         self.turns.wall_s = self.turns.clock.wall_s()
         self.agents.embed(self._ours(self.settings.sources))
         self.turns.start(loop)
-        self.history.start()
+        self.intervals.start()
         self.sampling.start()
         self.load_schedulers()
         self._check_ready()

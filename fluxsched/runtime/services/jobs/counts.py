@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.result import RESULTS, result_name
+from fluxsched.jobs.job.result import RESULTS
 from fluxsched.protocol.messages.metrics import JobMetrics
 from fluxsched.runtime.history.samples import JobFlow
 from fluxsched.runtime.loop.histogram import LONG_S, WAITS_S, Histogram
@@ -23,11 +23,9 @@ class JobCounts:
         self._started += 1
         self._wait.observe(max(0.0, job.t_run - job.t_submit))
 
-    def ended(self, job: Job) -> None:
-        """The job is inactive."""
-        name = result_name(job)
-        if name is not None:
-            self._ended[name] += 1
+    def ended(self, name: str) -> None:
+        """A job is inactive, and this is the name of its result."""
+        self._ended[name] += 1
 
     def value(self) -> JobMetrics:
         """All counts until now, for monitoring."""

@@ -21,10 +21,12 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import effects as effect
 from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.result import result_name
 from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.exec.base import EXPIRED, Executor, JobLaunch, ResumedJob
+from fluxsched.runtime.history.accounting import JobAccounting
 from fluxsched.runtime.loop.faults import error_answer, is_expected
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Timer, Turns, pieces
@@ -79,6 +81,7 @@ class JobEffects:
         self._rows: ObjectMemo[JobspecRow] = ObjectMemo(self._parts.split, lambda row: len(row.text))
         self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
         self.counts = JobCounts()
+        self.accounting = JobAccounting(turns, store, manager.queues.for_restored)
         self._debugs = log.isEnabledFor(DEBUG)
         self._due: Timer | None = None
         self._due_at_s = 0.0
@@ -159,7 +162,11 @@ class JobEffects:
         if ended:
             self.ended_count += 1
             self._disarm_limit(one.jobid)
-            self.counts.ended(self.manager.jobs.get(one.jobid))
+            job = self.manager.jobs.get(one.jobid)
+            result = result_name(job)
+            if result is not None:
+                self.counts.ended(result)
+                self.accounting.ended(job, result)
 
     def _sched_alloc(self, one: effect.SchedAlloc) -> None:
         request = ALLOC(

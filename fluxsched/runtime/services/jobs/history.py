@@ -88,6 +88,7 @@ class JobHistory:
             self._store.remove("job_log", (jobid,))
         for part in parts:
             self._store.remove("part", (part,))
+        self._store.change("fewer are counted")
         self._count -= len(jobids)
         log.debug("%d jobs that ended long ago are forgotten", len(jobids))
         self._turns.wake()
