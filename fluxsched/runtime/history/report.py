@@ -26,7 +26,7 @@ REPORT_ROWS_MAX = 10_000
 """Rows in one answer: 3 MiB."""
 NO_PROPERTY: Final = ""
 STEP_JOBS: Final = 256
-"""Running jobs looked at in one step: half a millisecond."""
+"""RunningUse jobs looked at in one step: half a millisecond."""
 
 _SUMMED: Final = ", ".join(f"sum({name})" for name in SUMS)
 _CHOSEN: Final = f"usage WHERE step IN ({HOUR}, {DAY}) AND t >= ?1 AND t < ?2"
@@ -50,7 +50,7 @@ def whole(since_s: float, until_s: float, now_s: float) -> Span:
     return Span(since, until, now_s)
 
 
-class Running(NamedTuple):
+class RunningUse(NamedTuple):
     """What jobs that run still have used in some time: by name how many they are, core-seconds and GPU-seconds."""
 
     by_name: dict[str, list[float]]
@@ -58,9 +58,9 @@ class Running(NamedTuple):
 
 
 def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by: str, userid: int | None
-                ) -> Iterator[Running | None]:  # fmt: skip
+                ) -> Iterator[RunningUse | None]:  # fmt: skip
     """Look at the jobs that hold something, of one user if it is said, in steps."""
-    found = Running({}, [0.0, 0.0, 0.0])
+    found = RunningUse({}, [0.0, 0.0, 0.0])
     left = iter(holders)
     while some := list(islice(left, STEP_JOBS)):
         for job in map(jobs.get, some):
@@ -85,7 +85,7 @@ _NAMES: Final[dict[str, Callable[[Job], Collection[str]]]] = {
 }
 
 
-class Accounts(NamedTuple):
+class AccountSums(NamedTuple):
     """What is read: sums by name, of all together, and how many rows were left out; seconds of cores by state."""
 
     rows: list[tuple[str, list[float]]]
@@ -95,7 +95,7 @@ class Accounts(NamedTuple):
     cores: tuple[float, ...]
 
 
-def read_accounts(read: Query, span: Span, by: str, userid: int | None) -> Accounts:
+def read_accounts(read: Query, span: Span, by: str, userid: int | None) -> AccountSums:
     """What the store has of this time, of one user if it is said: for another thread, a year of a large site takes 1 s.
     """
     values: tuple[int, ...] = (span.since_s, span.until_s)
@@ -116,7 +116,7 @@ def read_accounts(read: Query, span: Span, by: str, userid: int | None) -> Accou
     cores = ", ".join(f"total({state})" for state in CORE_STATES)
     observed = f"SELECT total(observed), {cores} FROM sample WHERE step IN (60, 600, 3600) AND t >= ? AND t < ?"
     observed_s, *seconds = next(iter(read(observed, (span.since_s, span.until_s))))
-    return Accounts(rows, total, left_out, observed_s, tuple(seconds))
+    return AccountSums(rows, total, left_out, observed_s, tuple(seconds))
 
 
 def _by_property(rows: Iterable[tuple[str, list[float]]]) -> list[tuple[str, list[float]]]:
@@ -129,7 +129,7 @@ def _by_property(rows: Iterable[tuple[str, list[float]]]) -> list[tuple[str, lis
     return [*found.items()]
 
 
-def response(by: str, span: Span, accounts: Accounts, running: Running, max_entries: int, shows_all: bool
+def response(by: str, span: Span, accounts: AccountSums, running: RunningUse, max_entries: int, shows_all: bool
              ) -> ReportResponse:  # fmt: skip
     """The answer; `shows_all` is whether it tells of the machine."""
     rows = dict(accounts.rows)

@@ -20,7 +20,7 @@ from fluxsched.runtime.history.accounting import JobAccounting
 from fluxsched.runtime.history.columns import SampleColumns, step_of
 from fluxsched.runtime.history.cores import cores_by_state
 from fluxsched.runtime.history.intervals import Conditions, conditions
-from fluxsched.runtime.history.report import Accounts, Running, read_accounts, response, running_use, whole
+from fluxsched.runtime.history.report import AccountSums, RunningUse, read_accounts, response, running_use, whole
 from fluxsched.runtime.history.samples import MachineSample, Moment
 from fluxsched.runtime.history.sampling import DAY_S, MINUTE_S, Sampling
 from fluxsched.runtime.history.stored import IntervalRow, SampleRow, read_intervals, read_runs, read_samples
@@ -115,8 +115,8 @@ class HistoryService:
         userid = self._router.permissions.sees_only(request)
         span = whole(since_s, until_s, self._turns.wall_s)
 
-        def looked(running: Running) -> None:
-            def found(accounts: Accounts) -> None:
+        def looked(running: RunningUse) -> None:
+            def found(accounts: AccountSums) -> None:
                 answer = response(wanted.by, span, accounts, running, wanted.max_entries, shows_all=userid is None)
                 request.respond(answer)
 

@@ -6,6 +6,7 @@ import json
 
 import pytest
 
+from fluxsched.cli.common import values as values_module
 from fluxsched.cli.jobs import jobs as jobs_module
 from fluxsched.errors import Refused, RPCError
 
@@ -14,7 +15,8 @@ NOW_S = 1700000100.0
 
 @pytest.fixture(autouse=True)
 def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(jobs_module, "SystemClock", type("Clock", (), {"wall_s": staticmethod(lambda: NOW_S)}))
+    for module in (jobs_module, values_module):
+        monkeypatch.setattr(module, "SystemClock", type("Clock", (), {"wall_s": staticmethod(lambda: NOW_S)}))
 
 
 @pytest.fixture

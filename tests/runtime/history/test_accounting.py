@@ -18,7 +18,7 @@ from fluxsched.jobs.job.usage import Usage
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 from fluxsched.runtime.history import accounting as the
 from fluxsched.runtime.history.accounting import JobAccounting
-from fluxsched.runtime.history.report import Accounts, read_accounts, whole
+from fluxsched.runtime.history.report import AccountSums, read_accounts, whole
 from fluxsched.runtime.storage.events import pack_events
 from fluxsched.runtime.storage.usage import DAY, HOUR, SUMS
 
@@ -72,7 +72,7 @@ class World(ByHand):
             self.accounting.ended(job(end_s, 100.0, userid=context["userid"]), "COMPLETED")
         self.flush()
 
-    def report(self, by: str = "bank", since_s: float = 0.0, userid: int | None = None) -> Accounts:
+    def report(self, by: str = "bank", since_s: float = 0.0, userid: int | None = None) -> AccountSums:
         span = whole(since_s, self.now_s + HOUR, self.now_s)
         return read_accounts(self.store.read, span, by, userid)
 
