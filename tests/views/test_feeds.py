@@ -248,6 +248,10 @@ async def test_history_is_asked_for_one_period(following: Follower, spoken: Any)
         whole = await whole_of(viewer)
     assert whole["until"] - whole["since"] == pytest.approx(3600, abs=5)
     assert (whole["samples"], whole["report"]) == ({"t": []}, {"rows": []})
+    spoken.answers["history.samples"] = RPCError("not for guests", errno.EPERM)
+    async with Follower(connect=spoken.connect) as other, other.subscribe("history") as viewer:
+        whole = await whole_of(viewer)
+    assert (whole["samples"], whole["report"], whole["intervals"]) == (None, {"rows": []}, [])
 
 
 async def test_events_of_one_target_are_the_last_that_name_it(following: Follower, spoken: Any) -> None:

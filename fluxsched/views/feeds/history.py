@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from typing import Any
 
+from fluxsched.errors import RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.feeds.feed import Asking
 from fluxsched.views.feeds.params import Params, Period
@@ -24,14 +25,20 @@ class HistoryQuestion:
         self._by = params.text("by") or "user"
 
     async def ask(self, handle: Asking) -> dict[str, Any]:
-        """The three answers as they are."""
+        """The three answers as they are; null what is refused, where something is not."""
         now_s = SystemClock.wall_s()
         since_s, until_s = self._period.bounds_s(now_s)
         period = {"since": since_s, "until": until_s}
-        samples, intervals, report = await asyncio.gather(
+        answers = await asyncio.gather(
             handle.rpc("history.samples", {**period, "points_max": self._points}),
             handle.rpc("history.intervals", period),
             handle.rpc("history.report", {**period, "by": self._by}),
+            return_exceptions=True,
         )
-        return {"now": now_s, **period, "samples": samples, "intervals": intervals["intervals"],
-                "observed": intervals["observed"], "report": report}  # fmt: skip
+        faults = [answer for answer in answers if isinstance(answer, BaseException)]
+        for fault in faults:
+            if handle.is_gone or len(faults) == len(answers) or not isinstance(fault, RPCError):
+                raise fault
+        samples, states, report = [None if isinstance(answer, BaseException) else answer for answer in answers]
+        return {"now": now_s, **period, "samples": samples, "intervals": states and states["intervals"],
+                "observed": states and states["observed"], "report": report}  # fmt: skip
