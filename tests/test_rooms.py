@@ -146,7 +146,7 @@ ROOMS = {
         "job_filter": {"job_row"},
         "timeline": {"words"},
         "subscription": {"changes"},
-        "feeds": {"changes", "job_filter", "job_row", "machine", "timeline", "words"},
+        "feeds": {"changes", "job_filter", "job_row", "machine", "states", "timeline", "words"},
         "topics": {"feeds"},
         "follower": {"changes", "connection", "feeds", "subscription", "topics"},
     },

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import time
 from typing import Any
 
 import pytest
@@ -14,12 +15,13 @@ from fluxsched.views.changes import OUTPUT_CHARS_MAX, after
 from fluxsched.views.feeds import feed
 from fluxsched.views.feeds import job as job_feed
 from fluxsched.views.feeds import jobs as jobs_feed
+from fluxsched.views.feeds import timeline as timeline_feed
 from fluxsched.views.feeds.groups import HOLDERS_MAX
 from fluxsched.views.feeds.history import POINTS_MAX
 from fluxsched.views.feeds.jobs import FILTERS, ROWS_MAX, job_request
 from fluxsched.views.feeds.machine import EVENTS_MAX
 from fluxsched.views.feeds.params import Params, Period
-from fluxsched.views.feeds.timeline import ENDED_MAX, PLANNED_MAX, RUNNING_MAX, STARTS_MAX
+from fluxsched.views.feeds.timeline import ENDED_MAX, PLANNED_MAX, RUNNING_MAX, SPANS_MAX, STARTS_MAX
 from fluxsched.views.follower import Follower
 from fluxsched.views.subscription import Subscription
 from fluxsched.views.topics import TOPICS
@@ -186,7 +188,13 @@ async def test_the_timeline_has_what_ended_runs_and_is_planned(following: Follow
         asked.update(request)
         return {"jobs": [[5, "0-1", now_s - 60, 0.0, 4, 0, "", "run"]], "left_out": 3}
 
+    lasting = ["3", "drained", 5.0, None, "fan"]
     spoken.answers |= {
+        "history.intervals": lambda asked: {
+            "intervals": [lasting] * asked["max_entries"],
+            "observed": [],
+            "left_out": 0,
+        },
         "job-manager.list": listed,
         "job-manager.running": running,
         "sched.plan": {"jobs": [[7, now_s + 60, now_s + 120, "0-3", 4, 8, True]], "left_out": 0},
@@ -199,7 +207,7 @@ async def test_the_timeline_has_what_ended_runs_and_is_planned(following: Follow
     ]  # fmt: skip
     assert (whole["ranks"], whole["left_out"], whole["rows"]) == ("0-2", 3, None)
     assert whole["cores_per_target"] == 2
-    assert whole["spans"] == [["3", "drained", 5.0, None, "fan"]]
+    assert whole["spans"] == [lasting] * SPANS_MAX
     assert whole["starts"][0]["queue"] == "batch"
     assert asked == {"max_entries": RUNNING_MAX, "targets": "n[0-2]"}
     assert PLANNED_MAX >= STARTS_MAX
@@ -207,6 +215,26 @@ async def test_the_timeline_has_what_ended_runs_and_is_planned(following: Follow
         max(request.get("max_entries", 0) for topic, request in spoken.asked if topic == "job-manager.list")
         <= ENDED_MAX
     )
+
+
+async def test_a_timeline_asks_for_what_ended_only_once(following: Follower, spoken: Any, monkeypatch: Any) -> None:
+    """Where there is no history it shades what is drained now."""
+    monkeypatch.setattr(timeline_feed, "TIMELINE_EVERY_S", 0.001)
+    now_s = time.time()
+    found = [job_info(8, ranks="2", ncores=2, t_run=now_s - 90, t_inactive=now_s - 9, state="INACTIVE")]
+    spoken.answers |= {
+        "history.intervals": RPCError("there is none", errno.ENOSYS),
+        "job-manager.list": lambda asked: {"jobs": found if asked["since"] < now_s - 9 else []},
+        "job-manager.running": {"jobs": [], "left_out": 0},
+        "sched.plan": RPCError("not for guests", errno.EPERM),
+    }
+    async with following, following.subscribe("timeline", {"since": -60}) as viewer:
+        whole = await whole_of(viewer)
+        assert (whole["bars"][0][:2], whole["spans"]) == (["ƒ9", "2"], [["3", "drained", 5.0, None, "fan"]])
+        assert "gone" not in (await anext(viewer)).body
+    since = [request["since"] for topic, request in spoken.asked if topic == "job-manager.list"]
+    assert since[0] == pytest.approx(now_s - 60, abs=5)
+    assert since[1] == pytest.approx(now_s - 2, abs=5)
 
 
 async def test_groups_say_for_whom_a_leaving_target_waits(following: Follower, spoken: Any) -> None:

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from fluxsched.views.changes import Body, differences
 
-SHARE = 0.05
+SHARE = 0.25
 """The most of the time that an answer of one topic is waited for."""
 
 

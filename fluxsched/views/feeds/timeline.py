@@ -14,6 +14,7 @@ from fluxsched.views.feeds.feed import Asking, Audience, PolledFeed, streaming, 
 from fluxsched.views.feeds.jobs import job_body
 from fluxsched.views.feeds.params import Params, Period
 from fluxsched.views.machine import LiveMachine
+from fluxsched.views.states import USED
 from fluxsched.views.timeline import (
     BARS_MAX,
     JobBar,
@@ -35,6 +36,11 @@ STARTS_MAX = 20
 RUNNING_MAX = 10_000
 ENDED_MAX = 1000
 """Jobs that are asked for: what runs, with most core-seconds first, and what has ended lately."""
+LATE_S = 2.0
+"""A job that ended may be listed so much later."""
+SPANS_MAX = 500
+SPANS_EVERY_S = 10.0
+"""Of drains and outages: how many, and how often they are asked for while no state changes (seconds)."""
 
 
 class TimelineFeed:
@@ -46,6 +52,11 @@ class TimelineFeed:
         self._bars_max = params.count("bars_max", BARS_MAX, BARS_MAX)
         self._machine = LiveMachine()
         self._is_known = asyncio.Event()
+        self._ended: dict[int, JobBar] = {}
+        self._ended_until_s = 0.0
+        self._spans: list[Any] = []
+        self._spans_of: object = None
+        self._spans_until_s = 0.0
         self._polled = PolledFeed(self._ask, TIMELINE_EVERY_S, bar_differences)
 
     def now(self) -> Body | None:
@@ -55,6 +66,7 @@ class TimelineFeed:
     async def run(self, handle: Asking, audience: Audience) -> None:
         """See `Feed`."""
         self._is_known.clear()
+        self._ended, self._ended_until_s, self._spans_until_s = {}, 0.0, 0.0
         await together(self._watch(handle), self._poll(handle, audience))
 
     async def _watch(self, handle: Asking) -> None:
@@ -75,8 +87,11 @@ class TimelineFeed:
         if self._targets:
             ranks = _named(self._targets, machine)
         window = TimeWindow(begin_s, end_s, ranks)
-        (running, left_out), planned, ended = await asyncio.gather(
-            self._running(handle), plans(handle, machine), self._ended(handle, begin_s, now_s)
+        (running, left_out), planned, ended, spans = await asyncio.gather(
+            self._running(handle),
+            plans(handle, machine),
+            self._ask_ended(handle, begin_s, now_s),
+            self._ask_spans(handle, begin_s, now_s),
         )
         return {
             "now": now_s,
@@ -86,7 +101,7 @@ class TimelineFeed:
             "ranks": str(ranks),
             "cores_per_target": max([one.children.count("core") for one in machine.resources.entries], default=0),
             "states": machine.states.texts(),
-            "spans": drain_spans(machine.drains) if isinstance(machine.drains, Mapping) else [],
+            "spans": spans,
             "left_out": left_out,
             "starts": [start_body(bar, info) for bar, info in planned[:STARTS_MAX]],
             **drawn([*ended, *running, *[bar for bar, _ in planned]], window, machine.resources, self._bars_max),
@@ -97,12 +112,33 @@ class TimelineFeed:
         answer = await handle.rpc("job-manager.running", request)
         return [running_bar(entry) for entry in answer["jobs"]], answer["left_out"]
 
-    async def _ended(self, handle: Asking, begin_s: float, now_s: float) -> list[JobBar]:
-        if begin_s >= now_s:
-            return []
-        request = {"constraint": {"states": ["INACTIVE"]}, "since": max(begin_s, 0.0), "max_entries": ENDED_MAX}
-        found = (await handle.rpc("job-manager.list", request))["jobs"]
-        return [bar for bar in map(ended_bar, found) if bar is not None]
+    async def _ask_ended(self, handle: Asking, begin_s: float, now_s: float) -> list[JobBar]:
+        """Of those known only what is still within; asked for are those that have ended since."""
+        since_s = max(begin_s, self._ended_until_s - LATE_S, 0.0)
+        if since_s < now_s:
+            request = {"constraint": {"states": ["INACTIVE"]}, "since": since_s, "max_entries": ENDED_MAX}
+            found = (await handle.rpc("job-manager.list", request))["jobs"]
+            self._ended |= {bar.jobid: bar for bar in map(ended_bar, reversed(found)) if bar is not None}
+            self._ended_until_s = now_s
+        kept = [bar for bar in self._ended.values() if bar.overlaps(begin_s, now_s)][-ENDED_MAX:]
+        self._ended = {bar.jobid: bar for bar in kept}
+        return kept
+
+    async def _ask_spans(self, handle: Asking, begin_s: float, now_s: float) -> list[Any]:
+        """When targets could not be used, as the history says; where it is refused, what is drained now."""
+        machine = self._machine
+        out_of_use = {word: ranks for word, ranks in machine.states.parts.items() if word not in USED}
+        if (machine.drains, out_of_use) != self._spans_of or now_s >= self._spans_until_s:
+            self._spans_of, self._spans_until_s = (machine.drains, out_of_use), now_s + SPANS_EVERY_S
+            targets = {"targets": self._targets} if self._targets else {}
+            period = {"since": max(begin_s, 0.0), "until": now_s, "max_entries": SPANS_MAX}
+            try:
+                self._spans = (await handle.rpc("history.intervals", {**period, **targets}))["intervals"]
+            except RPCError:
+                if handle.is_gone:
+                    raise
+                self._spans = drain_spans(machine.drains) if isinstance(machine.drains, Mapping) else []
+        return self._spans
 
 
 def _named(text: str, machine: LiveMachine) -> Any:
