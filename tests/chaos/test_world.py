@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gc
 import hashlib
 import os
 import shutil
 import subprocess
 import sys
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -72,6 +74,23 @@ def test_jobs_run_and_end_on_virtual_time() -> None:
     ended = [one.jobid for one in seen if isinstance(one, TaskEnded)]
     assert len(submitted) == 10
     assert sorted(began) == sorted(ended) == sorted(submitted)
+
+
+def test_nothing_is_left_of_an_instance_that_has_ended() -> None:
+    """The last effects of its job manager named a scheduler, and were kept: worlds of 1 MiB each were never freed."""
+    with World(1) as world:
+        client = Client(world)
+        world.run_until(5.0)
+        parts = world.parts
+        assert parts is not None
+        client.send("job-manager.submit", {"jobspec": spec()})
+        jobs = parts.effects.manager.jobs
+        while not jobs.active:
+            world.run_until(world.now_s + 0.0001)
+        left = weakref.ref(parts)
+    del client, jobs, parts, world
+    gc.collect()
+    assert left() is None
 
 
 def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:

@@ -70,6 +70,7 @@ class Lifecycle:
                 if link is not None:
                     link.pump(self.jobs.active, out)
             touched.clear()
+        self.out = []  # effects name schedulers: kept here they were a cycle, which structs like them never end
         return out
 
     def log(
