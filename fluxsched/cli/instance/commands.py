@@ -54,6 +54,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
               help="Write the log as text, or as a JSON object a line. [default: config or text]")  # fmt: skip
 @click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
               help="Show messages on stderr: all of them, or those whose topic has one of these prefixes.")  # fmt: skip
+@click.option("--web", is_flag=True, help="Serve a page for browsers, too, and print its address (see fluxsched web).")
 @click.option("--nested", is_flag=True, hidden=True, help="This is a job of batch or alloc.")
 @click.option("--stays", is_flag=True, help="Neither command nor shell: run until stopped (for systemd).")
 @click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
@@ -79,6 +80,10 @@ def start(
         if "none" in schedulers or not (schedulers or options["config"] is None):
             raise click.UsageError("--plugin belongs to --scheduler NAME; a configuration has `plugins = [...]`")
         schedulers = tuple(with_plugins(specs, plugins) for specs in schedulers or ("fifo",))
+    if options["web"]:
+        from fluxsched.cli.instance.web import need_packages
+
+        need_packages()
     with usage():
         check_start(options["fake"], schedulers, options["config"])
     request = StartOptions(schedulers=schedulers, daemon=daemon, command=command, **options)

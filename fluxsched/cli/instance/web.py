@@ -13,8 +13,6 @@ from fluxsched.cli.common.options import connect, uri_option
 from fluxsched.errors import Refused
 
 BIND = "127.0.0.1:9480"
-ADDRESS_NAME = "web.address"
-"""The file in the run directory of an instance that serves a page (`start --web`)."""
 MODULES = ("jinja2", "starlette", "uvicorn")
 
 
@@ -56,8 +54,10 @@ def need_packages() -> None:
 
 
 def _served(uri: str | None) -> str:
+    from fluxsched.runtime.instance.launch import PAGE_NAME
+
     with connect(uri) as handle:
-        path = Path(handle.rpc("attr.get", {"name": "rundir"})["value"]) / ADDRESS_NAME
+        path = Path(handle.rpc("attr.get", {"name": "rundir"})["value"]) / PAGE_NAME
     try:
         return path.read_text().strip()
     except FileNotFoundError:

@@ -1,14 +1,15 @@
-"""The tables `[log]`, `[metrics]` and `[job-manager]`: how an instance tells what it does, where its figures are
-served, and how long it remembers jobs.
+"""The tables `[log]`, `[metrics]`, `[web]` and `[job-manager]`: how an instance tells what it does, where its figures
+and its page are served, and how long it remembers jobs.
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.config.toml_reader import TomlTable
-from fluxsched.runtime.system.http_address import parse_bind
+from fluxsched.runtime.system.http_address import parse_bind, parse_page_bind
 from fluxsched.runtime.system.logs.format import FORMATS, TEXT
 
 
@@ -18,6 +19,19 @@ class MetricsSettings:
 
     bind: str | None = None
     public: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """Where the page is served (None: nowhere), whether other hosts may reach that, and by which names."""
+
+    bind: str | None = None
+    public: bool = False
+    names: tuple[str, ...] = ()
+
+    def wanted(self) -> PageSettings:
+        """The same, at any free port of loopback where nothing is said."""
+        return self if self.bind is not None else replace(self, bind="127.0.0.1:0")
 
 
 INACTIVE_NUMBER_MAX = 100_000
@@ -52,11 +66,24 @@ def read_log(table: TomlTable) -> str:
 
 def read_metrics(table: TomlTable) -> MetricsSettings:
     """What `[metrics]` says."""
+    found = MetricsSettings(*_bind(table, parse_bind))
+    table.done()
+    return found
+
+
+def read_page(table: TomlTable) -> PageSettings:
+    """What `[web]` says."""
+    found = PageSettings(*_bind(table, parse_page_bind), table.texts("names"))
+    table.done()
+    return found
+
+
+def _bind(table: TomlTable, parse: Callable[..., object]) -> tuple[str | None, bool]:
+    """Where something is served, and whether that may be public."""
     bind, public = table.text("bind"), bool(table.flag("public"))
     if bind is not None:
         try:
-            parse_bind(bind, public=public)
+            parse(bind, public=public)
         except FluxschedError as fault:
             table.fault("bind", str(fault))
-    table.done()
-    return MetricsSettings(bind, public)
+    return bind, public

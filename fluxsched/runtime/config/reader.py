@@ -1,7 +1,8 @@
 """Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[queues.NAME]` and `[policy]` in the
-form of RFC 33 with our `group`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`, `[log]`, `[metrics]`, `[job-manager]`.
+form of RFC 33 with our `group`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`, `[log]`, `[metrics]`, `[web]`,
+`[job-manager]`.
 Law: a key that we do not act upon is refused, since a limit or an access rule that is silently ignored is worse than
 none.
 """
@@ -27,7 +28,7 @@ from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
 from fluxsched.resource.state.groups import check_name as check_group_name
 from fluxsched.runtime.config.access import read_access
 from fluxsched.runtime.config.fair import read_fair
-from fluxsched.runtime.config.operations import read_history, read_log, read_metrics
+from fluxsched.runtime.config.operations import read_history, read_log, read_metrics, read_page
 from fluxsched.runtime.config.policies import check_policy, located
 from fluxsched.runtime.config.schedulers import check_group, check_name, read_schedulers
 from fluxsched.runtime.config.toml_reader import Document, TomlFault, TomlTable, raise_faults
@@ -117,7 +118,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     kill_timeout_s, preempt_timeout_s = _exec(root.table("exec"))
     access = read_access(root.table("access"), directory)
     log_format, metrics = read_log(root.table("log")), read_metrics(root.table("metrics"))
-    history = read_history(root.table("job-manager"))
+    history, page = read_history(root.table("job-manager")), read_page(root.table("web"))
     root.done()
     raw, lines = document.raw, document.lines
     config = Config(
@@ -127,6 +128,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
         log_format,
         metrics,
         history,
+        page,
     )  # fmt: skip
     return config, document.faults
 

@@ -32,7 +32,7 @@ from fluxsched.runtime.exec.keeper.proxy import KeeperExecutor
 from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.exec.usage.memory import way_of_enforcing
 from fluxsched.runtime.instance.parts.assembly import Assembly
-from fluxsched.runtime.instance.parts.exporter import Exporter
+from fluxsched.runtime.instance.parts.companion import Companion, metrics_kind, page_kind
 from fluxsched.runtime.instance.parts.restarting import RESTART_S, HandedOver
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
 from fluxsched.runtime.instance.run_directory import StateLock, make_run_directory, remove_dead
@@ -51,12 +51,15 @@ from fluxsched.runtime.system.clock import generator_id
 from fluxsched.runtime.system.live_instances import write_info
 from fluxsched.runtime.system.logs.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.system.own_process import settle, uncollected
-from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, TEMPORARY_VARIABLE, temporary_directory
+from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, PAGE_NAME, TEMPORARY_VARIABLE, temporary_directory
 from fluxsched.runtime.system.private_files import SPOOL_NAME, private_state, user_name
 from fluxsched.runtime.system.processes import boot_id, identity
 from fluxsched.transport.base import Server
 
 log = logs.logger("instance")
+
+PAGE_S = 20.0
+"""How long a start waits for its page (seconds)."""
 
 
 class Instance:
@@ -69,7 +72,9 @@ class Instance:
         """Whether it ends to start again in place."""
         self.program: int | None = None
         """Its initial program."""
-        self._exporter: Exporter | None = None
+        self._companions: list[Companion] = []
+        self.page: str | None = None
+        """What is to be said of the page when the instance is ready."""
         self._following: asyncio.Future[None] | None = None
         with ExitStack() as begun:
             outside = self._begin(begun)
@@ -205,7 +210,12 @@ class Instance:
         if self.settings.enclosing is not None:
             self._following = asyncio.ensure_future(self.settings.enclosing.follow(self._expires))
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
-        self._exporter = Exporter(self.turns, self.settings.config.metrics, self.uri, self.run_directory)
+        config, directory = self.settings.config, self.run_directory
+        self._companions = [
+            Companion(self.turns, kind, self.uri, directory)
+            for kind in (metrics_kind(config.metrics), page_kind(config.page, directory))
+            if kind is not None
+        ]
         settle()
         return self
 
@@ -215,6 +225,12 @@ class Instance:
     async def ready(self) -> None:
         """Wait until jobs can be run: the schedulers are ready or have failed."""
         await until(self.turns, lambda: self._parts.is_ready or self.ended.done())
+
+    async def page_served(self) -> None:
+        """Wait until the page is served, if one is wanted."""
+        for companion in self._companions:
+            if companion.command == "web" and self.settings.handed is None:
+                self.page = f"page: {await companion.written(self.run_directory / PAGE_NAME, PAGE_S)}"
 
     @property
     def is_complete(self) -> bool:
@@ -281,8 +297,8 @@ class Instance:
         if self._following is not None:
             self._following.cancel()
         await end_modules(self.modules, self.turns)
-        if self._exporter is not None:
-            self._exporter.close()
+        for companion in self._companions:
+            companion.close()
         for executor in self.effects.executors.values():
             if self.is_restarting:
                 executor.leave(RESTART_S)

@@ -41,13 +41,14 @@ from fluxsched.runtime.system import log as logs
 from fluxsched.runtime.system.clock import SystemClock, sleep
 from fluxsched.runtime.system.live_instances import find_uri
 from fluxsched.runtime.system.logs.kept_logs import untold_end
-from fluxsched.runtime.system.paths import level_here
+from fluxsched.runtime.system.paths import PAGE_NAME, level_here
 from fluxsched.runtime.system.private_files import private_state
 from fluxsched.runtime.system.processes import stat_of
 from fluxsched.runtime.system.service_manager import ServiceManager
 from fluxsched.transport.base import Disconnected
 
 __all__ = [
+    "PAGE_NAME",
     "StartOptions",
     "agent",
     "check_config",
@@ -89,6 +90,8 @@ class StartOptions:
     """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
     nested: bool = False
     """A job of another instance (`batch`, `alloc`), which is sent the addresses of this one."""
+    web: bool = False
+    """Serve a page, too: where the configuration says, else at any free port of loopback."""
     stays: bool = False
     """No initial program: it runs, in the foreground, until it is stopped."""
 
@@ -104,6 +107,8 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
     if options.statedir is not None and options.statedir.exists():
         private_state(options.statedir)  # here, so that the user who starts the instance sees warnings
     config, faults = read_site(options.config, trying=trying)
+    if options.web:
+        config = replace(config, page=config.page.wanted())
     explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
     enclosing = None if explicit else enclosing_job()
     enclosed = None if enclosing is None else enclosing.resources()
@@ -185,6 +190,7 @@ def start(options: StartOptions) -> int:
     _tell_last_end(options.statedir)
 
     def ready(instance: Instance) -> None:
+        _say(instance.page)
         manager.tell("READY=1", f"STATUS={instance.info().size} targets, at {instance.uri}")
 
     found: int | HandedOver = 1
@@ -209,6 +215,7 @@ async def _run(settings: Settings, options: StartOptions, ready: Callable[[Insta
         if instance.ended.done() and (fault := instance.ended.result()) is not None:
             raise fault
         _check_complete(instance)
+        await instance.page_served()
         ready(instance)
         status = 0
         if options.nested and settings.enclosing is not None:
@@ -249,16 +256,18 @@ async def _command(instance: Instance, options: StartOptions) -> int:
 
 def _tell_last_end(statedir: Path | None) -> None:
     """Say once if an instance was lost; of those inside jobs that is nothing unusual."""
-    said = None if level_here() else untold_end(statedir)
-    if said is not None:
-        sys.stderr.write(f"fluxsched: start: {said}\n")
+    _say(None if level_here() else untold_end(statedir))
 
 
 def _tell_user(uri: str, targets: str | None) -> None:
     """What is worth knowing before the first command."""
-    if targets is not None:
-        sys.stderr.write(f"fluxsched: start: {targets}\n")
-    sys.stderr.write(f"fluxsched: start: for Flux's own commands: export FLUX_URI={uri}\n")
+    _say(targets)
+    _say(f"for Flux's own commands: export FLUX_URI={uri}")
+
+
+def _say(text: str | None) -> None:
+    if text is not None:
+        sys.stderr.write(f"fluxsched: start: {text}\n")
 
 
 def _made_up(instance: Instance) -> str | None:
@@ -293,6 +302,7 @@ def start_daemon(options: StartOptions) -> str:
         sys.stderr.write(f"fluxsched: start: warning: listening at {answer['open']}\n")
     if answer["state_notice"] is not None:
         sys.stderr.write(f"fluxsched: start: warning: {answer['state_notice']}\n")
+    _say(answer["page"])
     _tell_user(answer["local_uri"], answer["made_up"])
     return str(answer["uri"])
 
@@ -315,6 +325,7 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
 
     def tell(instance: Instance) -> None:
         found = {"uri": instance.uri, "local_uri": instance.local_uri, "open": instance.is_open_to_all}
+        found["page"] = instance.page
         found["made_up"], found["state_notice"] = _made_up(instance), instance.info().state_notice
         os.write(tell_fd, json.dumps(found).encode())
         os.close(tell_fd)

@@ -1,4 +1,4 @@
-"""An exporter that cannot be started, or ends, is tried again, ever more seldom, and ends nothing else."""
+"""A companion that cannot be started, or ends, is tried again, ever more seldom, and ends nothing else."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fluxsched.runtime.config.operations import MetricsSettings
-from fluxsched.runtime.instance.parts import exporter as module
-from fluxsched.runtime.instance.parts.exporter import AGAIN_MAX_S, AGAIN_S, Exporter
+from fluxsched.runtime.config.operations import MetricsSettings, PageSettings
+from fluxsched.runtime.instance.parts import companion as module
+from fluxsched.runtime.instance.parts.companion import AGAIN_MAX_S, AGAIN_S, Companion, metrics_kind, page_kind
 
 
 class Waits:
@@ -39,7 +39,9 @@ def test_it_is_tried_again_ever_more_seldom(monkeypatch: pytest.MonkeyPatch, tmp
 
     monkeypatch.setattr(module, "ChildProcess", start)
     turns: Any = Waits()
-    exporter = Exporter(turns, MetricsSettings("b"), "u", tmp_path)
+    kind = metrics_kind(MetricsSettings("b"))
+    assert kind is not None
+    exporter = Companion(turns, kind, "u", tmp_path)
     for _ in range(8):
         assert turns.due()
     assert turns.delays_s == [AGAIN_S * 2**n for n in range(6)] + [AGAIN_MAX_S] * 3
@@ -47,8 +49,13 @@ def test_it_is_tried_again_ever_more_seldom(monkeypatch: pytest.MonkeyPatch, tmp
     assert not turns.due()
 
 
-def test_without_an_address_nothing_is_started(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(module, "ChildProcess", None)
-    turns: Any = Waits()
-    Exporter(turns, MetricsSettings(), "u", tmp_path).close()
-    assert turns.delays_s == []
+def test_without_an_address_nothing_is_started(tmp_path: Path) -> None:
+    assert metrics_kind(MetricsSettings()) is None
+    assert page_kind(PageSettings(), tmp_path) is None
+
+
+def test_the_page_is_told_all_that_the_configuration_says(tmp_path: Path) -> None:
+    kind = page_kind(PageSettings("127.0.0.1:0", True, ("a.example",)), tmp_path)
+    assert kind is not None
+    options = ["--bind", "127.0.0.1:0", "--public", "--name", "a.example", "--address-file", f"{tmp_path}/web.address"]
+    assert (kind.command, kind.options) == ("web", options)

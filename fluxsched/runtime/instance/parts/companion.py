@@ -1,0 +1,107 @@
+"""A process that serves an instance's figures, or its page: started along, and again when it ends.
+
+Law: neither is part of the instance's work: one that cannot be started, or ends, is logged and tried again, and ends
+nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from fluxsched.runtime.config.operations import MetricsSettings, PageSettings
+from fluxsched.runtime.loop.turns import Timer, Turns
+from fluxsched.runtime.services.modules.starter import ChildProcess
+from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.paths import PAGE_NAME
+
+AGAIN_S, AGAIN_MAX_S = 1.0, 60.0
+"""How long after its end it is started again: twice as long each time, up to the most (seconds)."""
+CHECK_S = 0.02
+END_S = 2.0
+"""How long it may take to end (seconds)."""
+
+
+class CompanionKind(NamedTuple):
+    """What is run: the command of ours with its options, and what it is called in the log."""
+
+    command: str
+    what: str
+    options: Sequence[str]
+
+
+def metrics_kind(settings: MetricsSettings) -> CompanionKind | None:
+    """`fluxsched metrics`; None where the configuration asks for none."""
+    if settings.bind is None:
+        return None
+    return CompanionKind("metrics", "the exporter of metrics", _bound(settings.bind, settings.public))
+
+
+def page_kind(settings: PageSettings, directory: Path) -> CompanionKind | None:
+    """`fluxsched web`, which writes its address to the run directory; None where the page is not asked for."""
+    if settings.bind is None:
+        return None
+    names = [word for name in settings.names for word in ("--name", name)]
+    options = [*_bound(settings.bind, settings.public), *names, "--address-file", str(directory / PAGE_NAME)]
+    return CompanionKind("web", "the server of the page", options)
+
+
+def _bound(bind: str, public: bool) -> list[str]:
+    return ["--bind", bind, *(["--public"] if public else [])]
+
+
+class Companion:
+    """Runs a command of ours for the instance at `uri` until `close`."""
+
+    def __init__(self, turns: Turns, kind: CompanionKind, uri: str, directory: Path) -> None:
+        self._turns, self.command = turns, kind.command
+        self._process: ChildProcess | None = None
+        self._again: Timer | None = None
+        self._again_s = AGAIN_S
+        self.why_ended: str | None = None
+        """Why it ended last, if it has."""
+        self._what, self._said = kind.what, logger(kind.command)
+        self._words = [sys.executable, "-P", "-m", "fluxsched", kind.command, "--uri", uri, *kind.options]
+        self._words += ["--instance", str(os.getpid())]
+        self._log = directory / f"{kind.command}.log"
+        self._start()
+
+    def _start(self) -> None:
+        self._again = None
+        try:
+            self._process = ChildProcess(self._words, self._log, lambda: self._turns.post(self._ended))
+        except OSError as exc:
+            self._fail(str(exc))
+
+    def _ended(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            self._fail(process.why_ended(""))
+
+    def _fail(self, why: str) -> None:
+        self.why_ended = why
+        self._said.error("%s ended: %s; it is started again in %g s", self._what, why, self._again_s)
+        self._again = self._turns.after(self._again_s, self._start)
+        self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
+
+    async def written(self, file: Path, timeout_s: float) -> str:
+        """What it writes to `file` once it serves; or that it does not, and why."""
+        end_s = self._turns.clock.monotonic_s() + timeout_s
+        while not file.exists():
+            if self.why_ended is not None or self._turns.clock.monotonic_s() > end_s:
+                return f"none: {self.why_ended or 'it is not served yet'}"
+            await asyncio.sleep(CHECK_S)
+        return file.read_text().strip()
+
+    def close(self) -> None:
+        """End it."""
+        if self._again is not None:
+            self._again.cancel()
+        if self._process is not None:
+            self._process.forget()
+            self._process.terminate()
+            self._process.finish(END_S)
