@@ -91,6 +91,8 @@ class Timeline {
     this.data = whole;
     this.bars = new Map(whole.bars.map((bar) => [bar[ID], bar]));
     this.draw();
+    if (!this.isFitted && !whole.rows && this.gantt.whole) this.gantt.fit();
+    this.isFitted = true;
   }
 
   change(change) {

@@ -54,10 +54,20 @@ export class Gantt {
     control(this);
   }
 
+  /** Show the part of the time in which there are bars, if that is much less than all. */
+  fit() {
+    const { begin, end } = this.data;
+    const from = Math.max(begin, Math.min(end, ...this.bars().map((bar) => bar[START])));
+    const to = Math.min(end, Math.max(this.data.now ?? begin, ...this.bars().map((bar) => bar[END] || bar[START])));
+    const margin = (to - from) * 0.05;
+    if (to > from && to - from < (end - begin) * 0.7) this.look({ ...this.window, begin: from - margin, end: to + margin });
+  }
+
   /** What is shown: `bars`, `spans` ([idset, state, from, to, note]), `now`, `begin`, `end`, `targets` ([first, last]),
-   * `cores` (of a target), `sums` (instead of bars: `ranks` [first, last], `cores`, `steps` [[time, cores in use]...]). The window stays where it is, unless it showed everything. */
+   * `cores` (of a target), `sums` (instead of bars: `ranks` [first, last], `cores`, `steps` [[time, cores in use]...]).
+   * The window keeps its place in the time shown, which moves with now, or goes on showing everything. */
   show(data) {
-    const chosen = this.bars()[this.selected]?.[0];
+    const chosen = this.bars()[this.selected]?.[0], passed = data.begin - this.data.begin;
     this.data = { spans: [], ...data };
     this.rectangles = new Rectangles(data.bars, data.cores);
     this.selected = chosen === undefined ? -1 : data.bars.findIndex((bar) => bar[0] === chosen);
@@ -66,6 +76,7 @@ export class Gantt {
     addSums(this.overview, data);
     this.rank();
     if (this.whole) this.reset(false);
+    else this.look({ ...this.window, begin: this.window.begin + passed, end: this.window.end + passed }, false);
     this.draw();
   }
 
