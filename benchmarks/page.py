@@ -5,7 +5,7 @@
 First paint is from the start of the navigation until the map's cells are drawn (Jobs: until the rows are). A drain is
 timed from its request, by another client, until the map has drawn it. Frames are those of zooming in and out by 200
 small steps, one a frame. Memory is of the tab: of script, and of its whole process. Needs Debian's chromium and
-chromium-driver, and `fluxsched[web,dev]`.
+chromium-driver, and `fluxsched[dev]`.
 """
 
 from __future__ import annotations
