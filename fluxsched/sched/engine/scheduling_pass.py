@@ -253,7 +253,7 @@ class SchedulingPass:
         if not kept:
             return "fits now, but jobs ahead of it wait"
         first = min(kept, key=lambda kept: kept.start_s)
-        name, in_s = format_f58(first.jobid), max(0.0, first.start_s - self.now_s)
+        name, in_s = format_f58(first.jobid), float(round(max(0.0, first.start_s - self.now_s)))
         return f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"
 
     def _make_plan(self) -> CountedPlan | PoolPlan:

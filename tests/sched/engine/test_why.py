@@ -96,7 +96,7 @@ def test_a_job_does_not_block_itself(bench_of: Any, make_r: MakeR, spec: Spec) -
     """Job 4 could start on rank 2, which job 3 is to have; so it is planned where job 1 ends, before job 3 starts."""
     bench = bench_of(make("conservative", {}))
     bench.grow(make_r("0-2"))
-    waiting = ((1, 1, 10.0, "0"), (2, 1, 50.0, "1"), (3, 2, 100.0, "1-2"), (4, 1, 100.0, "0,2"))
+    waiting = ((1, 1, 10.0, "0"), (2, 1, 50.25, "1"), (3, 2, 100.0, "1-2"), (4, 1, 100.0, "0,2"))
     for jobid, nodes, limit_s, ranks in waiting:
         bench.submit(jobid, spec(nodes=nodes, exclusive=True, duration=limit_s, constraint={"ranks": [ranks]}))
     bench.run()
