@@ -1,7 +1,7 @@
 // Jobs: a table that follows the instance row by row; filters are those of `fluxsched jobs`.
 
 import {element, keyed, setText} from "./base/dom.js";
-import {count, duration, exact, time} from "./base/words.js";
+import {about, count, duration, exact} from "./base/words.js";
 
 const TYPED_S = 0.35;
 const CLOCK_S = 1;
@@ -62,7 +62,7 @@ export function show(root, source) {
 
   const VALUES = {
     id: (job) => job.t_submit, state: (job) => stateOf(job)[0], user: (job) => job.user, name: (job) => job.name,
-    queue: (job) => job.queue ?? "", nnodes: (job) => job.nnodes ?? 0, ncores: (job) => job.ncores ?? 0, urgency: (job) => job.urgency,
+    queue: (job) => job.queue ?? "", ntasks: (job) => job.ntasks, nnodes: (job) => job.nnodes ?? 0, urgency: (job) => job.urgency,
     time: (job) => runtime(job, now()) ?? -1,
   };
 
@@ -85,7 +85,7 @@ export function show(root, source) {
   function make(job) {
     const cell = (kind, ...children) => element("td", {class: kind}, ...children);
     return element("tr", {}, cell("mono", element("a", {href: `/jobs/${encodeURIComponent(job.jobid)}`}, job.jobid)), cell("", element("span", {class: "pill"})),
-      cell(""), cell("name"), cell("wide"), cell("number"), cell("number wide"), cell("number"), cell("number wide"), cell("reason", element("span", {}), element("span", {class: "eta"})));
+      cell(""), cell("name"), cell("wide"), cell("number wide"), cell("number"), cell("number"), cell("number wide"), cell("reason", element("span", {}), element("span", {class: "eta"})));
   }
 
   function fill(row, job) {
@@ -95,7 +95,7 @@ export function show(root, source) {
     const pill = row.children[1].firstChild;
     setText(pill, state);
     pill.className = `pill ${kind}`;
-    const texts = [job.user, job.name, job.queue ?? "", job.nnodes ?? "", job.ncores ?? "", null, job.urgency];
+    const texts = [job.user, job.name, job.queue ?? "", job.ntasks, job.nnodes ?? "", null, job.urgency];
     for (const [at, text] of texts.entries()) if (text !== null) setText(row.children[at + 2], text);
     row.children[3].title = job.name;
     const [where, eta] = row.children[9].children;
@@ -108,7 +108,7 @@ export function show(root, source) {
   function clock(row) {
     setText(row.children[7], duration(runtime(row.job, now())));
     const start_s = estimate(row.job);
-    setText(row.children[9].lastChild, start_s ? `${row.job.reason ? " · " : ""}starts ${start_s > now() ? `in ${duration(start_s - now())}` : "soon"} (${time(start_s)})` : "");
+    setText(row.children[9].lastChild, start_s ? `${row.job.reason ? " · " : ""}starts ${start_s > now() ? `in ${about(start_s - now())}` : "soon"}` : "");
   }
 
   setInterval(() => {

@@ -20,7 +20,7 @@ async function start() {
   if (!VIEWS.has(view)) return;
   const params = Object.fromEntries(new URLSearchParams(location.search));
   const jobid = view === "job" ? decodeURIComponent(location.pathname.split("/").pop()) : null;
-  const source = liveSource(view, jobid ? {id: jobid} : params, {connection, figures, instance});
+  const source = liveSource(view, jobid ? {id: jobid} : params, {connection, figures, instance, refused});
   forms(source);
   const module = await import(`./${view}.js`);
   module.show(document.getElementById("view"), source);
@@ -48,6 +48,12 @@ function banner(words, of = "page") {
   setText(lost, words);
   lost.dataset.of = of;
   show(lost, Boolean(words));
+}
+
+/** What the instance does not tell this page, and why. */
+function refused(words) {
+  const lost = document.getElementById("lost");
+  if (words || lost.dataset.of === "view") banner(words, "view");
 }
 
 function instance(said) {

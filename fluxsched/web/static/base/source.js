@@ -3,9 +3,11 @@
 import {ask} from "./dialog.js";
 
 const HIDDEN_S = 5;
+const TELL_THEMSELVES = new Set(["timeline", "groups", "shares", "history"]); // what the instance refuses
 const AGAIN_S = [1, 2, 4, 8, 15, 30];
 
-/** What a view is given: data of `view` under `params`, live. `page` is told figures, the instance and the connection. */
+/** What a view is given: data of `view` under `params`, live. `page` is told figures, the instance, the connection, and what
+ * is refused. */
 export function liveSource(view, params, page) {
   const told = {whole: [], change: [], problem: []};
   const csrf = document.querySelector('meta[name="csrf"]').content;
@@ -33,8 +35,10 @@ export function liveSource(view, params, page) {
     on("whole", (value) => {
       failures = 0;
       page.connection("live");
-      tell("whole", value);
+      if (!TELL_THEMSELVES.has(view)) page.refused(value.refused ?? "");
+      if (!value.refused || TELL_THEMSELVES.has(view)) tell("whole", value);
     });
+    on("refused", (value) => page.refused(value.error));
     on("change", (value) => tell("change", value));
     on("figures", (value) => page.figures(value));
     on("instance", (value) => page.instance(value));

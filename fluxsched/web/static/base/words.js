@@ -25,6 +25,17 @@ export function duration(seconds) {
   return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
 }
 
+/** Seconds as one says them: "40 s", "12 min", "7 h 53 min", "2 d 3 h". */
+export function about(seconds) {
+  if (!(seconds >= 0)) return "";
+  if (seconds < 60) return `${Math.ceil(seconds)} s`;
+  const minutes = Math.round(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  const [hours, rest] = [Math.floor(minutes / 60), minutes % 60];
+  if (hours < 24) return rest ? `${hours} h ${rest} min` : `${hours} h`;
+  return hours % 24 ? `${Math.floor(hours / 24)} d ${hours % 24} h` : `${hours / 24} d`;
+}
+
 /** A time (seconds since 1970) as "14:03:07" today, else "Nov 21 14:03", in the reader's zone; `now_s` is the present. */
 export function time(seconds, now_s = Date.now() / 1000) {
   if (!seconds) return "";
