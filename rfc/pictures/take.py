@@ -45,10 +45,10 @@ def fill(handle: Handle) -> None:
             [f"./{name}"], name=f"{name}-{number % 9}", nodes=nodes, cores_per_task=cores, duration_s=duration_s,
             test_run_duration_s=duration_s,
         ))  # fmt: skip
-    handle.submit_many(jobs)
-    handle.drain("37", "memory errors, ticket 4711")
     handle.drain("200-203", "new switch on Monday")
-    handle.drain("310,377", "fan is noisy")
+    handle.drain("310,460-463", "fan is noisy")
+    handle.submit_many(jobs)
+    handle.drain("37,114", "memory errors, ticket 4711")
 
 
 def browser(directory: str) -> webdriver.Chrome:
