@@ -144,6 +144,16 @@ class WebBrowser:
     def text(self, selector: str) -> str:
         return str(self.script("one(arguments[0])?.textContent ?? ''", selector))
 
+    def reload_until(self, selector: str, words: str) -> None:
+        """Load the page anew until an element that can be seen has these words: what one does without script."""
+
+        def seen(_: object) -> bool:
+            self.driver.refresh()
+            found = self.driver.find_elements(By.CSS_SELECTOR, selector)
+            return any(words in each.text for each in found)
+
+        WebDriverWait(self.driver, WAIT_S, 0.1).until(seen, words)
+
     def keys(self, *keys: str) -> None:
         """Press keys where the focus is."""
         for key in keys:
