@@ -39,6 +39,7 @@ MAY_IMPORT = {
         "runtime.scheduler_process.session",
     },
     "views": {"core", "errors", "protocol.messages", "runtime.client", "runtime.system.clock"},
+    "screen": {"core", "errors", "protocol.messages", "runtime.system.clock", "views"},
     "web": {
         "core", "errors", "protocol.roles", "runtime.system.clock", "runtime.system.http_address", "runtime.system.log",
         "runtime.system.own_process", "runtime.system.private_files", "views",
@@ -53,6 +54,7 @@ MAY_IMPORT = {
         "adapters.flux.install", "adapters.si.config.report",
         "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
         "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views", "web.runner", "web.standalone",
+        "screen.run",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")

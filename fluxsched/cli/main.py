@@ -18,6 +18,7 @@ SECTIONS = {
         "restart": Lazy("fluxsched.cli.instance.commands:restart", "Restart an instance in place: its jobs go on."),
         "stop": Lazy("fluxsched.cli.instance.commands:stop", "Stop an instance."),
         "uri": Lazy("fluxsched.cli.instance.commands:uri", "Print where the instance listens."),
+        "top": Lazy("fluxsched.cli.instance.top:top", "Watch machine and jobs on a terminal, and act on them."),
         "instances": Lazy("fluxsched.cli.instance.instances:instances", "List your instances on this machine."),
         "proxy": Lazy("fluxsched.cli.submission.batch:proxy", "Run a command in the instance that a job is."),
         "ping": Lazy("fluxsched.cli.instance.commands:ping", "Measure the round-trip time to a service."),

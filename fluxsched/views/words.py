@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
 from functools import lru_cache
+from typing import Any
 
 MILLISECONDS_BELOW_S = 0.1
 """Shorter times (seconds) are said in milliseconds."""
@@ -47,3 +49,15 @@ def user_name(userid: int) -> str:
         return pwd.getpwuid(userid).pw_name
     except (KeyError, OverflowError):
         return str(userid)
+
+
+def plural(count: int, noun: str) -> str:
+    """`1 job`, `2 jobs`, `131,072 jobs`."""
+    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+def context_text(context: Mapping[str, Any]) -> str:
+    """An event's context as `key=value` words, as Flux prints eventlogs."""
+    import json
+
+    return "".join(f" {key}={json.dumps(value, ensure_ascii=False)}" for key, value in context.items())

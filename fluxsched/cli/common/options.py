@@ -273,7 +273,8 @@ def _small(text: str) -> int:
 URGENCIES = {"hold": 0, "default": 16, "expedite": 31}
 
 
-def _urgency(text: str) -> int:
+def parse_urgency(text: str) -> int:
+    """0..31, or a word for one. Raises InvalidValue."""
     value = URGENCIES.get(text.lower(), _small(text))
     if not 0 <= value <= 31:
         raise InvalidValue(f"urgency {text!r} is not 0..31, {', '.join(URGENCIES)}")
@@ -325,7 +326,7 @@ STATE_DIRECTORY = StateDirectory()
 FSD = Converted("fsd", _duration)
 LIMIT_FSD = Converted("time limit", _time_limit)
 JOBID = JobIdType("jobid", parse_jobid)
-URGENCY = Converted("urgency", _urgency)
+URGENCY = Converted("urgency", parse_urgency)
 SIGNAL = Converted("signal", _signal)
 
 jobid_argument = click.argument("jobid", metavar="JOBID", type=JOBID)

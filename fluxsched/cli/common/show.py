@@ -6,13 +6,14 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Iterable
 
 import click
 
 from fluxsched.core.text import UNPRINTABLE, printable
+from fluxsched.views.words import context_text as context_text
 from fluxsched.views.words import duration_text as duration_text
+from fluxsched.views.words import plural as plural
 from fluxsched.views.words import rounded as rounded
 from fluxsched.views.words import time_text as time_text
 from fluxsched.views.words import user_name as user_name
@@ -77,15 +78,3 @@ def flushed(text: str) -> None:
 
 def _plain(value: object) -> object:
     return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-
-
-def plural(count: int, noun: str) -> str:
-    """`1 job`, `2 jobs`, `131,072 jobs`."""
-    return f"{count} {noun}" if count == 1 else f"{count:,} {noun}s"
-
-
-def context_text(context: Mapping[str, Any]) -> str:
-    """An event's context as `key=value` words, as Flux prints eventlogs."""
-    import json
-
-    return "".join(f" {key}={json.dumps(value, ensure_ascii=False)}" for key, value in context.items())

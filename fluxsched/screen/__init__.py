@@ -1,0 +1,1 @@
+"""`fluxsched top`: the instance in a terminal. Needs the extra `tui` (Textual)."""

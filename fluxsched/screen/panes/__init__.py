@@ -1,0 +1,1 @@
+"""The parts of the screen, each drawn line by line; they know nothing of the instance."""

@@ -1,0 +1,266 @@
+"""A table of rows with a cursor, tags, an order, and columns that leave when the pane is narrow.
+
+Law: the cursor and the tags stay with their row, by its key, wherever it moves; what left the table leaves the tags.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from textual import events
+from textual.message import Message
+from textual.strip import Strip
+
+from fluxsched.screen.panes.look import Run, TerminalLook, cell
+from fluxsched.screen.panes.pane import Pane
+
+HEAD_LINES = 2
+"""A title and the columns' headings."""
+
+
+class TableColumn(NamedTuple):
+    """One column: its heading, its cells, and how wide they are."""
+
+    heading: str
+    text: Callable[[Any], str]
+    width: int
+    align: str = "<"
+    style: Callable[[Any], str] = lambda row: ""
+    order: Callable[[Any], Any] | None = None
+    """What rows are sorted by when this column is chosen; None: it cannot be chosen."""
+    shown_from: int = 0
+    """The width of the pane from which the column is shown."""
+    share: int = 0
+    """How much of the width that is left the column gets, beside the others that grow."""
+    fits: bool = False
+    """Whether it is as wide as its widest cell, up to `width`."""
+    droppable: bool = False
+    """Whether it is left out when all its cells are empty."""
+
+
+class TablePane(Pane):
+    """A table; what is under the cursor is chosen with Enter or a click."""
+
+    class Chosen(Message):
+        """Enter, or a click on the row with the cursor."""
+
+        def __init__(self, pane: TablePane) -> None:
+            super().__init__()
+            self.pane = pane
+
+    class Moved(Message):
+        """The cursor is elsewhere."""
+
+    def __init__(
+        self, look: TerminalLook, columns: Sequence[TableColumn], key: Callable[[Any], Hashable], *, id: str, title: str
+    ) -> None:
+        super().__init__(look, id=id, can_focus=True)
+        self.columns = tuple(columns)
+        self.title = title
+        self.note = ""
+        """What stands behind the title: how many, filters, the order."""
+        self.empty_text = "none"
+        self.rows: list[Any] = []
+        self.tags: set[Hashable] = set()
+        self.sorted_by: int | None = None
+        self.is_reversed = False
+        self._key = key
+        self._given: Sequence[Any] = ()
+        self._at = 0
+        self._top = 0
+        self._strips: dict[tuple[Hashable, str, int], Strip] = {}
+        """Drawn rows, by key, style and width: moving the cursor draws two."""
+
+    # -- rows ---------------------------------------------------------------------------------------------------
+
+    def fill(self, rows: Sequence[Any]) -> None:
+        """Show these rows; `redraw` is the caller's."""
+        before = self.current_key
+        self._given = rows
+        self._strips.clear()
+        self.rows = self._in_order(rows)
+        keys = [self._key(row) for row in self.rows]
+        self.tags &= set(keys)
+        if before is not None and before in keys:
+            self._at = keys.index(before)
+        self._at = max(0, min(self._at, len(self.rows) - 1))
+
+    def sort(self, column: int | None, *, is_reversed: bool = False) -> None:
+        """Sort by a column; None: as they came."""
+        self.sorted_by, self.is_reversed = column, is_reversed
+        self.fill(self._given)
+        self.redraw()
+
+    def _in_order(self, rows: Sequence[Any]) -> list[Any]:
+        order = None if self.sorted_by is None else self.columns[self.sorted_by].order
+        if order is None:
+            return list(reversed(rows)) if self.is_reversed else list(rows)
+        found = order
+
+        def place(row: Any) -> tuple[bool, Any]:
+            value = found(row)
+            return value is None or value == "", value
+
+        missing = [row for row in rows if place(row)[0]]
+        return sorted((row for row in rows if not place(row)[0]), key=found, reverse=self.is_reversed) + missing
+
+    @property
+    def current(self) -> Any | None:
+        """The row under the cursor."""
+        return self.rows[self._at] if self.rows else None
+
+    @property
+    def current_key(self) -> Hashable | None:
+        """Its key."""
+        row = self.current
+        return None if row is None else self._key(row)
+
+    @property
+    def meant(self) -> list[Any]:
+        """The rows that are tagged; without tags that under the cursor."""
+        tagged = [row for row in self.rows if self._key(row) in self.tags]
+        return tagged or ([] if self.current is None else [self.current])
+
+    def tag(self) -> None:
+        """Tag the row under the cursor, or take its tag away, and go on to the next."""
+        key = self.current_key
+        if key is not None:
+            self.tags ^= {key}
+            self.move(1)
+
+    def find(self, text: str, *, go_on: bool) -> bool:
+        """Move to the next row that has `text` in a cell; whether there is one."""
+        wanted = text.casefold()
+        count = len(self.rows)
+        for step in range(1 if go_on else 0, count + (1 if go_on else 0)):
+            at = (self._at + step) % count
+            if any(wanted in column.text(self.rows[at]).casefold() for column in self.columns):
+                self.go_to(at)
+                return True
+        return False
+
+    # -- moving -------------------------------------------------------------------------------------------------
+
+    def move(self, by: int) -> None:
+        """Move the cursor by some rows."""
+        self.go_to(self._at + by)
+
+    def go_to(self, at: int) -> None:
+        """Put the cursor on a row."""
+        self._at = max(0, min(at, len(self.rows) - 1))
+        self.redraw()
+        self.post_message(self.Moved())
+
+    @property
+    def page(self) -> int:
+        """How many rows are shown."""
+        return max(1, self.size.height - HEAD_LINES)
+
+    def on_key(self, event: events.Key) -> None:
+        """The cursor's keys, and those of less and vi."""
+        steps = {
+            "up": -1, "down": 1, "j": 1, "pageup": -self.page, "pagedown": self.page,
+            "home": -len(self.rows), "end": len(self.rows), "g": -len(self.rows), "G": len(self.rows),
+            "upper_g": len(self.rows),
+        }  # fmt: skip
+        if event.key in steps:
+            event.stop()
+            self.move(steps[event.key])
+        elif event.key == "enter":
+            event.stop()
+            self.post_message(self.Chosen(self))
+
+    def on_mouse_scroll_down(self) -> None:
+        """Three rows at a time, as in a browser."""
+        self.move(3)
+
+    def on_mouse_scroll_up(self) -> None:
+        """Three rows at a time, as in a browser."""
+        self.move(-3)
+
+    def on_click(self, event: events.Click) -> None:
+        """A row gets the cursor, and is chosen if it had it; a heading sorts."""
+        at = self._top + event.y - HEAD_LINES
+        if event.y == 1:
+            self._sort_at(event.x)
+        elif event.y - HEAD_LINES >= 0 and at < len(self.rows):
+            if at == self._at and self.has_focus and event.chain > 1:
+                self.post_message(self.Chosen(self))
+            else:
+                self.go_to(at)
+
+    def _sort_at(self, x: int) -> None:
+        left = 1
+        for index, width in self._widths(self.size.width):
+            if left <= x <= left + width and self.columns[index].order is not None:
+                self.sort(index, is_reversed=self.sorted_by == index and not self.is_reversed)
+                return
+            left += width + 1
+
+    # -- drawing ------------------------------------------------------------------------------------------------
+
+    def make_lines(self, width: int, height: int) -> list[Strip]:
+        """A title, headings, rows."""
+        widths = self._widths(width)
+        shown = max(0, height - HEAD_LINES)
+        self._top = max(0, min(self._top, self._at, max(0, len(self.rows) - shown)))
+        if shown and self._at >= self._top + shown:
+            self._top = self._at - shown + 1
+        lines = [self._title(width), self._headings(widths, width)]
+        lines += [
+            self._row(self.rows[at], at, widths, width)
+            for at in range(self._top, min(self._top + shown, len(self.rows)))
+        ]
+        if not self.rows:
+            lines.append(self.look.strip([(f" {self.empty_text}", "dim")], width))
+        return lines
+
+    def _title(self, width: int) -> Strip:
+        style = "title-focused" if self.has_focus else "title"
+        tagged = f"  {len(self.tags)} tagged" if self.tags else ""
+        return self.look.strip([(f" {self.title} ", style), (f" {self.note}", "dim"), (tagged, "tagged")], width)
+
+    def _headings(self, widths: list[tuple[int, int]], width: int) -> Strip:
+        runs: list[Run] = [(" ", "head")]
+        for index, size in widths:
+            column = self.columns[index]
+            mark = (
+                (self.look.sign("▼", "v") if self.is_reversed else self.look.sign("▲", "^"))
+                if (index == self.sorted_by)
+                else ""
+            )
+            runs.append((cell(column.heading + mark, size, column.align) + " ", "head"))
+        return self.look.strip(runs, width)
+
+    def _row(self, row: Any, at: int, widths: list[tuple[int, int]], width: int) -> Strip:
+        is_current, is_tagged = at == self._at, self._key(row) in self.tags
+        over = ("cursor" if self.has_focus else "cursor-away") if is_current else "tagged" if is_tagged else None
+        mark = "*" if is_tagged else (">" if is_current and self.has_focus else " ")
+        drawn = self._strips.get((self._key(row), f"{mark}{over}", width))
+        if drawn is not None:
+            return drawn
+        runs: list[Run] = [(mark, over or "")]
+        for index, size in widths:
+            column = self.columns[index]
+            runs.append((cell(column.text(row), size, column.align) + " ", over or column.style(row)))
+        strip = self._strips[self._key(row), f"{mark}{over}", width] = self.look.strip(runs, width, over or "")
+        return strip
+
+    def _widths(self, width: int) -> list[tuple[int, int]]:
+        """The columns shown in a pane of this width, by index, and how wide each is."""
+        shown = [
+            (index, column) for index, column in enumerate(self.columns)
+            if width >= column.shown_from and not (column.droppable and not any(map(column.text, self.rows)))
+        ]  # fmt: skip
+        sizes = {
+            index: min(column.width, max([len(column.heading) + 1, *(len(column.text(row)) for row in self.rows)]))
+            if column.fits else column.width
+            for index, column in shown
+        }  # fmt: skip
+        left = width - 1 - sum(sizes.values()) - len(sizes)
+        shares = sum(column.share for _, column in shown)
+        if left > 0 and shares:
+            for index, column in shown:
+                sizes[index] += left * column.share // shares
+        return [(index, sizes[index]) for index, _ in shown]

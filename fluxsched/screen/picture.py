@@ -1,0 +1,205 @@
+"""What the screen knows of the instance: what the follower said, and figures made of it. No terminal here.
+
+Law: what a guest may not ask is absent, and the figures do without it. Events of the log come from differences: which
+targets changed to a state that an admin wants to know, which drains are new, the instance lost and back.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import parse_jobid
+from fluxsched.core.role import Role, parse_role
+from fluxsched.errors import InvalidValue
+from fluxsched.screen.panes.figures import Amount, InstanceFigures, JobRates
+from fluxsched.views.changes import Body, after
+from fluxsched.views.machine import LiveMachine
+from fluxsched.views.states import USED
+
+Tell = Callable[[str, str], None]
+"""Given the style and the text of a line for the log."""
+
+RATE_OVER_S = 3.0
+"""Rates are means over about this time: steady enough to be read, new enough to be true (seconds)."""
+_RANKS_SHOWN_CHARS = 60
+
+
+class _Totals(NamedTuple):
+    at_s: float
+    submitted: int
+    started: int
+    ended: int
+
+
+class Picture:
+    """See above. `tell` gets the lines for the log."""
+
+    def __init__(self, tell: Tell) -> None:
+        self.machine = LiveMachine()
+        self.jobs: Mapping[str, Any] = {}
+        self.metrics: Body = {}
+        self.queues: Sequence[Body] = ()
+        self.info: Body = {}
+        self.lost: str | None = "no answer yet"
+        self.refused: dict[str, str] = {}
+        """What the instance refuses this user, by topic."""
+        self._tell = tell
+        self._totals: deque[_Totals] = deque()
+        self._was_there = False
+
+    @property
+    def role(self) -> Role | None:
+        """What this user is to the instance, if it says so."""
+        try:
+            return parse_role(str(self.info.get("role")))
+        except InvalidValue:
+            return None
+
+    # -- what the follower says ---------------------------------------------------------------------------------
+
+    def take_instance(self, body: Body) -> None:
+        """The instance is there or lost."""
+        if body["instance"] == "there":
+            if self.lost is not None and self._was_there:
+                self._tell("good", "the instance is back")
+            self.info, self.lost, self._was_there = body, None, True
+            return
+        if self.lost is None:
+            self._tell("bad", f"the instance is lost: {body['why']}")
+        self.lost = str(body["why"])
+        self._totals.clear()
+
+    def take_machine(self, kind: str, body: Body) -> None:
+        """A whole, or what changed."""
+        if self._is_refused("machine", body):
+            return
+        if kind == "whole":
+            self.machine = LiveMachine()
+            self.machine.apply(body)
+            return
+        before = self.machine.drains if "drains" in body else None
+        self.machine.apply(body)
+        for state, ranks in (body.get("states") or {}).items():
+            if state not in USED:
+                self._tell("warn" if state != "lost" else "bad", f"{self.hosts_text(Idset.parse(ranks))}: {state}")
+        if before is not None:
+            self._note_drains(before, self.machine.drains)
+        for group in body.get("groups") or ():
+            if group.get("leaving"):
+                self._tell("", f"{self.hosts_text(Idset.parse(group['leaving']))}: leaving group {group['name']}")
+
+    def take_jobs(self, kind: str, body: Body) -> None:
+        """A whole, or what changed."""
+        if not self._is_refused("jobs", body):
+            self.jobs = body if kind == "whole" else after(self.jobs, body)
+
+    def take_figures(self, kind: str, body: Body, now_s: float) -> None:
+        """What `instance.metrics` says or what of it changed, and when by a steady clock (seconds)."""
+        if self._is_refused("figures", body):
+            self.metrics = {}
+            return
+        self.metrics = body if kind == "whole" else after(self.metrics, body)
+        jobs = self.metrics.get("jobs") or {}
+        if {"submitted", "started", "ended"} <= jobs.keys():
+            totals = _Totals(now_s, jobs["submitted"], jobs["started"], sum(jobs["ended"].values()))
+            if self._totals and totals.submitted < self._totals[-1].submitted:
+                self._totals.clear()  # another instance
+            self._totals.append(totals)
+            while len(self._totals) > 2 and now_s - self._totals[1].at_s >= RATE_OVER_S:
+                self._totals.popleft()
+
+    def _is_refused(self, topic: str, body: Body) -> bool:
+        if "refused" in body:
+            self.refused[topic] = str(body["refused"])
+            return True
+        self.refused.pop(topic, None)
+        return False
+
+    def _note_drains(self, before: Any, now: Any) -> None:
+        known = _reasons(before)
+        for ranks, (reason, user) in _reasons(now).items():
+            if known.get(ranks) != (reason, user):
+                who = f" by {user}" if user else ""
+                self._tell("warn", f"{self.hosts_text(Idset.parse(ranks))}: drained{who}: {reason or 'no reason'}")
+        back = _all_ranks(known) - _all_ranks(_reasons(now))
+        if back:
+            self._tell("good", f"{self.hosts_text(back)}: returned to service")
+
+    # -- what the screen shows ----------------------------------------------------------------------------------
+
+    def rows(self) -> list[Body]:
+        """The jobs in the order in which they were listed."""
+        return [{**row, "id": parse_jobid(row["jobid"])} for row in self.jobs.get("jobs") or ()]
+
+    def hosts_text(self, ranks: Idset) -> str:
+        """Targets in a few words: host names if they have any, and how many there are more."""
+        resources = self.machine.resources
+        known = ranks & resources.ranks
+        text = str(resources.hosts(known).unique()) if resources.nodelist and known else str(ranks)
+        if len(text) > _RANKS_SHOWN_CHARS:
+            text = f"{text[:_RANKS_SHOWN_CHARS]}... ({len(ranks):,} targets)"
+        return text
+
+    def drain_of(self, rank: int) -> tuple[str, str] | None:
+        """Reason and user of the drain of a target."""
+        return next((said for ranks, said in _reasons(self.machine.drains).items() if rank in Idset.parse(ranks)), None)
+
+    def figures(self, now_s: float) -> InstanceFigures:
+        """The lines on top; `now_s`: wall time."""
+        machine, jobs = self.machine, self.metrics.get("jobs") or {}
+        queues = self.metrics.get("queues")
+        amounts = [Amount("Cores", machine.busy.total(), machine.resources.count("core"))]
+        if gpus := machine.resources.count("gpu"):
+            amounts.append(Amount("GPUs", machine.busy_gpus.total(), gpus))
+        started_s = self.info.get("starttime")
+        return InstanceFigures(
+            name=str(self.info.get("uri") or ""),
+            up_s=max(0.0, now_s - started_s) if started_s else None,
+            targets=machine.states.counts() if machine.resources.ranks else None,
+            amounts=tuple(one for one in amounts if one.total),
+            running=None if queues is None else sum(queue["running"] for queue in queues),
+            waiting=None if queues is None else sum(queue["pending"] for queue in queues),
+            rates=self._rates(),
+            wait_median_s=_median_s(jobs.get("wait")),
+        )
+
+    def _rates(self) -> JobRates | None:
+        if len(self._totals) < 2:
+            return None
+        first, last = self._totals[0], self._totals[-1]
+        took_s = last.at_s - first.at_s
+        if took_s <= 0:
+            return None
+        return JobRates(*((after - before) / took_s for before, after in zip(first[1:], last[1:], strict=True)))
+
+
+def _reasons(drains: Any) -> dict[str, tuple[str, str]]:
+    """Reason and user by ranks, of drains as `resource.status` has them."""
+    if isinstance(drains, Mapping):
+        return {ranks: (str(one.get("reason") or ""), str(one.get("user") or "")) for ranks, one in drains.items()}
+    return {
+        str(one.get("targets") or one.get("ranks") or ""): (str(one.get("reason") or ""), str(one.get("user") or ""))
+        for one in drains
+    }
+
+
+def _all_ranks(reasons: Mapping[str, object]) -> Idset:
+    found = Idset.parse("")
+    for ranks in reasons:
+        found |= Idset.parse(ranks)
+    return found
+
+
+def _median_s(histogram: Any) -> float | None:
+    """The upper bound of the part that has the median; None without waits, or if it is beyond all bounds."""
+    if not histogram or not sum(histogram["counts"]):
+        return None
+    half, seen = sum(histogram["counts"]) / 2, 0
+    for bound_s, count in zip(histogram["bounds"], histogram["counts"], strict=False):
+        seen += count
+        if seen >= half:
+            return float(bound_s)
+    return None
