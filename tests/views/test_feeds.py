@@ -17,7 +17,7 @@ from fluxsched.views.feeds import job as job_feed
 from fluxsched.views.feeds import jobs as jobs_feed
 from fluxsched.views.feeds import timeline as timeline_feed
 from fluxsched.views.feeds.groups import HOLDERS_MAX
-from fluxsched.views.feeds.history import POINTS_MAX
+from fluxsched.views.feeds.history import POINTS_MAX, named
 from fluxsched.views.feeds.jobs import FILTERS, ROWS_MAX, job_request
 from fluxsched.views.feeds.machine import EVENTS_MAX
 from fluxsched.views.feeds.params import Params, Period
@@ -280,6 +280,12 @@ async def test_history_is_asked_for_one_period(following: Follower, spoken: Any)
     async with Follower(connect=spoken.connect) as other, other.subscribe("history") as viewer:
         whole = await whole_of(viewer)
     assert (whole["samples"], whole["report"], whole["intervals"]) == (None, {"rows": []}, [])
+
+
+def test_a_report_by_user_has_names() -> None:
+    rows = [{"name": "0", "jobs": 3}, {"name": "4294967290", "jobs": 1}]
+    assert [row["name"] for row in named({"by": "user", "rows": rows})["rows"]] == ["root", "4294967290"]
+    assert named({"by": "queue", "rows": rows})["rows"] == rows
 
 
 async def test_events_of_one_target_are_the_last_that_name_it(following: Follower, spoken: Any) -> None:

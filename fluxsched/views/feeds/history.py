@@ -9,6 +9,7 @@ from fluxsched.errors import RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.feeds.feed import Asking
 from fluxsched.views.feeds.params import Params, Period
+from fluxsched.views.words import user_name
 
 HISTORY_EVERY_S = 10.0
 POINTS_DEFAULT, POINTS_MAX = 600, 4000
@@ -25,7 +26,7 @@ class HistoryQuestion:
         self._by = params.text("by") or "user"
 
     async def ask(self, handle: Asking) -> dict[str, Any]:
-        """The three answers as they are; null what is refused, where something is not."""
+        """The three answers, with the names of users; null what is refused, where something is not."""
         now_s = SystemClock.wall_s()
         since_s, until_s = self._period.bounds_s(now_s)
         period = {"since": since_s, "until": until_s}
@@ -41,4 +42,15 @@ class HistoryQuestion:
                 raise fault
         samples, states, report = [None if isinstance(answer, BaseException) else answer for answer in answers]
         return {"now": now_s, **period, "samples": samples, "intervals": states and states["intervals"],
-                "observed": states and states["observed"], "report": report}  # fmt: skip
+                "observed": states and states["observed"], "report": report and named(report)}  # fmt: skip
+
+
+def named(report: dict[str, Any]) -> dict[str, Any]:
+    """A report whose users have names."""
+    if report.get("by") != "user":
+        return report
+    return report | {"rows": [row | {"name": _name(row["name"])} for row in report["rows"]]}
+
+
+def _name(userid: str) -> str:
+    return user_name(int(userid)) if userid.isdecimal() else userid

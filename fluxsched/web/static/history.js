@@ -33,29 +33,36 @@ class History {
         ...pairs.map(([value, word]) => element("option", { value, selected: value === chosen }, word))));
     const tools = element("div", { class: "filters" }, choice("Range", "since", RANGES, params.since ?? "-86400"),
       choice("Report by", "by", BY.map((name) => [name, name]), params.by ?? "user"));
-    const chart = element("div", { class: "card" });
+    const chart = (this.chart = element("div", { class: "card" }));
     this.note = element("p", { class: "note", role: "status" });
     root.querySelector("h1").after(tools, chart, this.note);
     this.panels = new Panels(chart, { height: 96, label: "History: arrow keys move the line that reads values" });
     this.report = root.querySelector("#report");
-    this.steps = root.querySelector("#steps tbody");
+    this.table = root.querySelector("#steps");
+    this.steps = this.table.querySelector("tbody");
     this.outages = root.querySelector("#outages");
   }
 
   whole(whole) {
-    if (whole.refused || !whole.samples) {
-      setText(this.note, whole.refused ?? "The instance keeps no history.");
+    if (whole.refused) {
+      setText(this.note, whole.refused);
       return;
     }
     this.data = whole;
+    this.fillReport(whole.report);
     const { samples, since, until, now } = whole, intervals = (whole.intervals ?? []).slice(-INTERVALS_MAX);
+    this.fillOutages(intervals);
+    reveal(this.chart, Boolean(samples));
+    reveal(this.table, Boolean(samples));
+    if (!samples) {
+      setText(this.note, "Samples are not shown to guests of an instance whose jobs are private.");
+      return;
+    }
     this.panels.show({
       begin: since, end: until, now, panels: panelsOf(samples),
       spans: outages(samples),
     });
     setText(this.note, samples.t.length ? `Steps of ${duration(samples.step)}; shaded: targets out of use, the darker the more.` : "Nothing was sampled in this time: the instance samples once a minute.");
-    this.fillReport(whole.report);
-    this.fillOutages(intervals);
     this.fillSteps(samples);
   }
 
