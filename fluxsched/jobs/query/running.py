@@ -19,7 +19,7 @@ RUNNING_JOBS_MAX = 10_000
 """Jobs in one answer: more bars than a picture has pixels; their answer takes a megabyte and 60 ms."""
 ENDLESS_S: Final = 1e12
 """For jobs without a limit: longer than all limits, so that they come first, and by their cores."""
-STEP_HOLDERS: Final = 512
+STEP_HOLDERS = 512
 """Jobs looked at in one step: half a millisecond."""
 
 

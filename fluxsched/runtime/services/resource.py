@@ -90,6 +90,8 @@ class ResourceService:
         """Which of these targets are not this machine."""
         self.changed: list[Callable[[], None]] = []
         """Called when anything about the targets may have changed, but for what jobs hold."""
+        self.watch_streams: Callable[[], int] = lambda: 0
+        """How many follow `resource.watch`."""
         self._slow = SlowReaders(router, turns)
         self._store = store
         self._turns = turns
@@ -314,6 +316,7 @@ class ResourceService:
         return {
             "acquirers": len(self._acquirers),
             "journal_streams": len(self._journal),
+            "watch_streams": self.watch_streams(),
             "targets": len(self.module.resources.ranks),
             "journal_events": len(self.module.journal.events),
         }

@@ -7,11 +7,13 @@ slow reader's changes merge, so what is kept for one is bounded by the machine.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from itertools import chain
 from typing import Any, NamedTuple
 
 import msgspec
 
-from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.jobs.holdings.holdings import Holdings
 from fluxsched.protocol.framing import codec
@@ -30,12 +32,13 @@ WATCH_EVERY_S = 0.1
 _KINDS = {"busy": "core", "busy_gpus": "gpu"}
 
 
+
 class Look(NamedTuple):
     """What was found; sets are values, so that two looks are compared quickly."""
 
     resources: ResourceSet
     states: dict[str, Idset]
-    drained: Idset
+    drained: frozenset[int]
     drains: dict[str, DrainInfo]
     groups: list[GroupView]
     made_up: Idset
@@ -48,7 +51,12 @@ class MachineReader:
 
     def __init__(self) -> None:
         self.told: Look | None = None
-        self.recounted = dict.fromkeys(_KINDS, EMPTY)
+        self.recounted: dict[str, frozenset[int]] = {}
+
+    def recount(self, key: str, changed: frozenset[int]) -> None:
+        """Some more of them. Those who have nothing else to be told share one set."""
+        before = self.recounted.get(key)
+        self.recounted[key] = before | changed if before else changed
 
 
 class ResourceWatch:
@@ -71,6 +79,7 @@ class ResourceWatch:
         self._next_s = 0.0
         self._timer: Timer | None = None
         service.changed.append(self._note_change)
+        service.watch_streams = lambda: len(self._readers)
         router.serve({"resource.watch": self._open})
         turns.at_end(self._publish)
 
@@ -116,64 +125,79 @@ class ResourceWatch:
         self._tell()
 
     def _look(self) -> None:
-        touched, self._touched = self._touched, []
-        mask = 0
-        for ranks in touched:
-            mask |= ranks.mask
-        union = Idset(mask)
-        for key, kind in _KINDS.items():
-            changed = self._recount(key, kind, union)
-            if changed:
-                for reader in self._readers.values():
-                    reader.recounted[key] |= changed
+        touched = self._take_touched()
+        for key, changed in self._recount(touched).items():
+            for reader in self._readers.values():
+                reader.recount(key, changed)
         before, is_stale, self._is_stale = self._last, self._is_stale, False
         states = self._module.states()
-        drained = states["draining"] | states["drained"]
-        if before is None or is_stale:
-            status = self._module.status()
-            resources = status["R"]
-            self._last = Look(
-                resources, states, drained, drain_lines(status), self._module.groups(), self._service.made_up(resources)
-            )
-        elif states != before.states:
-            drains = before.drains
-            if not union.isdisjoint(drained):  # a job that ends leaves a target drained that was draining
-                drains = drain_lines(self._module.status())
-            self._last = before._replace(states=states, drained=drained, drains=drains)
+        if before is not None and not is_stale and before.drained.isdisjoint(touched):
+            self._last = before if states == before.states else before._replace(states=states)
+            return
+        status = self._module.status()  # a job that ends leaves a target drained that was draining
+        resources = status["R"]
+        self._last = Look(
+            resources,
+            states,
+            frozenset(chain.from_iterable(status["drain"])),
+            drain_lines(status),
+            self._module.groups(),
+            self._service.made_up(resources),
+        )
+
+    def _take_touched(self) -> set[int]:
+        """The targets on which jobs began or ended: mostly one each."""
+        touched, self._touched = self._touched, []
+        found: set[int] = set()
+        for ranks in touched:
+            only = ranks.single()
+            if only is None:
+                found.update(ranks)
+            else:
+                found.add(only)
+        return found
 
     def _count(self, kind: str) -> dict[int, int]:
         return {rank: mask.bit_count() for rank, mask in self._holdings.busy(kind).items()}
 
-    def _recount(self, key: str, kind: str, touched: Idset) -> Idset:
+    def _recount(self, touched: set[int]) -> dict[str, frozenset[int]]:
         """Count anew on these targets; those where it is another number now."""
-        busy, counts, changed = self._holdings.busy(kind), self._counts[key], list[int]()
-        for rank in touched:
-            now = busy.get(rank, 0).bit_count()
-            if now != counts.get(rank, 0):
-                changed.append(rank)
-                if now:
-                    counts[rank] = now
-                else:
-                    del counts[rank]
-        return Idset.of(changed)
+        found: dict[str, frozenset[int]] = {}
+        for key, kind in _KINDS.items():
+            busy, counts, changed = self._holdings.busy(kind), self._counts[key], list[int]()
+            if not busy and not counts:
+                continue
+            for rank in touched:
+                now = busy.get(rank, 0).bit_count()
+                if now != counts.get(rank, 0):
+                    changed.append(rank)
+                    if now:
+                        counts[rank] = now
+                    else:
+                        del counts[rank]
+            if changed:
+                found[key] = frozenset(changed)
+        return found
 
     # -- telling ------------------------------------------------------------------------------------------------
 
     def _tell(self) -> None:
         now, self._behind = self._last, False
         assert now is not None, "there was a look"
-        worded: dict[tuple[object, ...], msgspec.Raw | None] = {}
+        worded: dict[tuple[int, ...], msgspec.Raw | None] = {}
         for request, reader in self._readers.items():
             if self._slow.must_wait(request.peer):
                 self._behind = True
                 continue
-            known = () if reader.told is None else (id(reader.told), *reader.recounted.values())
+            known: tuple[int, ...] = ()
+            if reader.told is not None:
+                known = id(reader.told), *map(id, reader.recounted.values())
             if known not in worded:
                 worded[known] = self._word(reader, now)
             answer = worded[known]
             if answer is not None:
                 request.respond(answer)
-            reader.told, reader.recounted = now, dict.fromkeys(_KINDS, EMPTY)
+            reader.told, reader.recounted = now, {}
 
     def _word(self, reader: MachineReader, now: Look) -> msgspec.Raw | None:
         """What is news to a reader; None if nothing is."""
@@ -181,7 +205,7 @@ class ResourceWatch:
         if told is None:
             found = self._whole(now)
         else:
-            found = {key: self._by_count(key, ranks) for key, ranks in reader.recounted.items() if ranks}
+            found = {key: self._by_count(key, ranks) for key, ranks in reader.recounted.items()}
             if told is not now:
                 found |= self._differences(told, now)
         return msgspec.Raw(codec.pack(MachineChange(**found))) if found else None
@@ -212,14 +236,24 @@ class ResourceWatch:
             found["made_up"] = str(now.made_up)
         return found
 
-    def _by_count(self, key: str, ranks: Idset | dict[int, int]) -> dict[str, str]:
-        """Targets by how many of their cores or GPUs are held."""
-        counts, found = self._counts[key], dict[int, list[int]]()
-        for rank in ranks:
+    def _by_count(self, key: str, ranks: Iterable[int]) -> dict[str, str]:
+        """Targets by how many of their cores or GPUs are held.
+
+        Written out: sets of a large machine, of which each has targets here and there, take seven times as long.
+        """
+        counts, found = self._counts[key], dict[int, list[str]]()
+        first = last = held = -1
+        for rank in sorted(ranks):
             count = counts.get(rank, 0)
-            same = found.get(count)
-            if same is None:
-                found[count] = [rank]
-            else:
-                same.append(rank)
-        return {str(count): str(Idset.of(there)) for count, there in sorted(found.items())}
+            if count != held or rank != last + 1:
+                if held >= 0:
+                    found.setdefault(held, []).append(_run(first, last))
+                first, held = rank, count
+            last = rank
+        if held >= 0:
+            found.setdefault(held, []).append(_run(first, last))
+        return {str(count): ",".join(runs) for count, runs in sorted(found.items())}
+
+
+def _run(first: int, last: int) -> str:
+    return f"{first}-{last}" if last > first else str(first)

@@ -108,7 +108,7 @@ async def test_every_change_is_told_and_nothing_else(world, eventually):
     assert picture.answers == told + 1
     peer.cancel("resource.watch", tag)
     assert (await peer.next(tag)).errnum == errno.ENODATA
-    assert len(site._parts.watch) == 0
+    assert (await peer.ok("resource.stats-get"))["watch_streams"] == 0
 
 
 async def test_leaving_targets_are_seen_and_count_for_metrics_as_what_they_are(world):
@@ -179,6 +179,23 @@ async def test_without_readers_nothing_is_gathered(world):
     job = (await other.ok("job-manager.submit", {"jobspec": spec(1, "1ms")}))["id"]
     await other.ok("job-manager.wait", {"id": job})
     assert (watch._last, watch._touched, watch._counts) == (None, [], {})
+
+
+async def test_an_offline_target_that_is_drained_is_drained_when_its_job_ends(world):
+    """Its state stays, its line does not."""
+    site = await world.instance(**SITE)
+    peer = world.second(site)
+    job = (await peer.ok("job-manager.submit", {"jobspec": spec(1)}))["id"]
+    tag, picture = peer.open("resource.watch"), Picture()
+    await follow(peer, tag, picture, lambda known: known.busy)
+    ((rank, _),) = true_counts(site, "core").items()
+    await peer.ok("resource.drain", {"targets": str(rank)})
+    site.resource.perform(site.resource.module.set_offline(Idset.of([rank]), site.turns.wall_s))
+    await follow(peer, tag, picture, lambda known: known.states[rank] == "offline")
+    assert picture.others["drains"][str(rank)]["state"] == "draining"
+    await peer.ok("job-manager.cancel", {"id": job})
+    await follow(peer, tag, picture, lambda known: known.others["drains"][str(rank)]["state"] == "drained")
+    assert picture.states[rank] == "offline"
 
 
 async def test_a_reload_tells_of_the_new_targets(world):

@@ -118,7 +118,6 @@ def test_within_a_pass_what_it_has_not_come_to_stands_as_before(four: Any, spec:
     assert during[2][2] is True
 
 
-@pytest.mark.plain_only("lowers limits")
 def test_an_answer_has_limits(four: Any, spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     assert (PLANNED_JOBS_MAX, FORECASTS_MAX) == (1000, 8)
     monkeypatch.setattr(planned_starts, "PLANNED_JOBS_MAX", 1)

@@ -36,7 +36,6 @@ async def test_what_runs_is_listed_with_its_targets_and_limit(world: Any, timed:
     assert (errnum, "fake[4-5]" in text) == (errno.EINVAL, True)
 
 
-@pytest.mark.plain_only("lowers a limit")
 async def test_an_answer_has_a_limit(
     world: Any, timed: Callable[..., Jobspec], monkeypatch: pytest.MonkeyPatch
 ) -> None:
