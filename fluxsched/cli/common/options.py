@@ -17,8 +17,9 @@ import click
 from click.shell_completion import CompletionItem
 
 from fluxsched.cli.common import complete, show
+from fluxsched.cli.common.base import warn
 from fluxsched.cli.common.table import Field, Format, parse_format, print_table
-from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
+from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
 
 if TYPE_CHECKING:
     from fluxsched.runtime.client.blocking import ReadableFile
@@ -77,6 +78,16 @@ def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManag
         return connect_sync(uri, only=not may_guess)
     handle: AbstractContextManager[InstanceHandle] = opener(uri)
     return handle
+
+
+def come_back(handle: InstanceHandle, fault: FluxschedError, remedy: str) -> None:
+    """Connect again to an instance that went away, and say so. Raises Disconnected with the `remedy` if it stays so."""
+    from fluxsched.runtime.client.blocking import Disconnected
+
+    try:
+        handle.reconnect(lambda: warn(f"{fault}: connecting again when it is back"))
+    except Disconnected:
+        raise Disconnected(f"{fault}; {remedy}", fault.errnum) from None
 
 
 uri_option = click.option(

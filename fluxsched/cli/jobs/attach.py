@@ -9,9 +9,9 @@ from typing import Any, BinaryIO
 
 from fluxsched.cli.common import show
 from fluxsched.cli.common.base import warn
-from fluxsched.cli.common.options import InstanceHandle
+from fluxsched.cli.common.options import InstanceHandle, come_back
 from fluxsched.cli.jobs.forward import Forwarder
-from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.errors import RPCError
 
 PENDING_HINT_S = 2.0
 """Delay before the user is shown why the job is still waiting (seconds); most jobs have started by then."""
@@ -97,16 +97,6 @@ def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | 
         again = show.jobid_text(result["requeued_as"])
         warn(f"{show.jobid_text(jobid)}: {end_text(result)}; submitted again as {again}")
         jobid, writer = result["requeued_as"], OutputWriter(labelled)
-
-
-def come_back(handle: InstanceHandle, fault: FluxschedError, remedy: str) -> None:
-    """Connect again to an instance that went away, and say so. Raises Disconnected with the `remedy` if it stays so."""
-    from fluxsched.runtime.client.blocking import Disconnected
-
-    try:
-        handle.reconnect(lambda: warn(f"{fault}: connecting again when it is back"))
-    except Disconnected:
-        raise Disconnected(f"{fault}; {remedy}", fault.errnum) from None
 
 
 def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:

@@ -19,13 +19,14 @@ from fluxsched.cli.common.options import (
     SIGNAL,
     URGENCY,
     InstanceHandle,
+    come_back,
     connected,
     jobid_argument,
     json_option,
     viewing,
 )
 from fluxsched.cli.common.values import parse_value
-from fluxsched.cli.jobs.attach import come_back, end_text, exit_status, job_text, report_end
+from fluxsched.cli.jobs.attach import end_text, exit_status, job_text, report_end
 from fluxsched.cli.jobs.selection import JobSelection, described, one_line, selected, selection_options
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.views.job_filter import in_states

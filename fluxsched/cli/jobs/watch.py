@@ -15,11 +15,10 @@ from typing import Any, NamedTuple
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.options import InstanceHandle, Output
+from fluxsched.cli.common.options import InstanceHandle, Output, come_back
 from fluxsched.cli.common.screen import PressedKeys, draw, has_screen, terminal
 from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.common.table import render
-from fluxsched.cli.jobs.attach import come_back
 from fluxsched.core.text import printable
 from fluxsched.errors import RPCError
 from fluxsched.runtime.system.clock import SystemClock

@@ -14,7 +14,7 @@ from typing import Any
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.options import InstanceHandle, Output
+from fluxsched.cli.common.options import InstanceHandle, Output, come_back
 from fluxsched.cli.common.screen import PressedKeys, draw, has_screen, terminal
 from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.common.table import Format, render
@@ -28,6 +28,7 @@ ASKED_EVERY_S = 0.5
 """How often the table is asked for at the shortest (seconds)."""
 DRAWN_EVERY_S = 1.0
 """How often the time above it is drawn anew (seconds)."""
+REMEDY = "watch it again"
 
 Rows = Callable[[Mapping[str, Any], bool], Sequence[ResourceRow]]
 """Rows of a resource.status answer: those that were asked for, or, if true, those of all states."""
@@ -79,36 +80,65 @@ def watch_status(handle: InstanceHandle, rows: Rows, output: Output) -> int:
 
 def _messages(handle: InstanceHandle) -> int:
     """What the instance says, as it says it."""
-    news = MachineNews(handle, lambda answer: show.print_stream([answer]))
-    while not news.is_over:
-        handle.listen(None)
-    return 0
+    from fluxsched.runtime.client.blocking import Disconnected
+
+    while True:
+        try:
+            news = MachineNews(handle, lambda answer: show.print_stream([answer]))
+            while not news.is_over:
+                handle.listen(None)
+            return 0
+        except Disconnected as fault:
+            come_back(handle, fault, REMEDY)
 
 
 def _lines(handle: InstanceHandle, rows: Rows, output: Output) -> int:
-    layout = output.layout
-    news = MachineNews(handle)
-    known: dict[tuple[object, ...], ResourceRow] = {}
-    asked = EMPTY
-    is_first = True
+    from fluxsched.runtime.client.blocking import Disconnected
+
+    lines = _Lines(rows, output)
     while True:
-        news.is_due = False
-        answer = handle.rpc("resource.status")
-        before, asked = asked, _all_ranks(rows(answer, False))
-        now = {_labels(row, output): row for row in rows(answer, True)}
-        if is_first:
-            layout = _settled(output, [*now.values()])
-        told = rows(answer, False) if is_first else _changed(now, known, before | asked)
-        for line in render(told, layout, output.fields, header=is_first and output.header):
+        try:
+            news = MachineNews(handle)
+            while True:
+                news.is_due = False
+                lines.tell(handle.rpc("resource.status"))
+                if not _wait(handle, news):
+                    return 0
+        except Disconnected as fault:
+            come_back(handle, fault, REMEDY)
+
+
+def _wait(handle: InstanceHandle, news: MachineNews) -> bool:
+    """Until there is something new, and it is time to ask; False if nothing more will come."""
+    until_s = SystemClock.monotonic_s() + ASKED_EVERY_S
+    while not news.is_due or SystemClock.monotonic_s() < until_s:
+        if news.is_over:
+            return news.is_due
+        handle.listen(max(until_s - SystemClock.monotonic_s(), 0.0) if news.is_due else None)
+    return True
+
+
+class _Lines:
+    """Prints the table, and of later ones what has changed."""
+
+    def __init__(self, rows: Rows, output: Output) -> None:
+        self._rows = rows
+        self._output = output
+        self._layout: Format | None = None
+        self._known: dict[tuple[object, ...], ResourceRow] = {}
+        self._asked = EMPTY
+
+    def tell(self, answer: Mapping[str, Any]) -> None:
+        """A target that was in a state that was asked for is followed out of it."""
+        output, is_first = self._output, self._layout is None
+        now = {_labels(row, output): row for row in self._rows(answer, True)}
+        wanted = self._rows(answer, False)
+        before, self._asked = self._asked, _all_ranks(wanted)
+        self._layout = self._layout or _settled(output, [*now.values()])
+        told = wanted if is_first else _changed(now, self._known, before | self._asked)
+        self._known = now
+        for line in render(told, self._layout, output.fields, header=is_first and output.header):
             show.flushed(line)
-        known, is_first = now, False
-        until_s = SystemClock.monotonic_s() + ASKED_EVERY_S
-        while not news.is_due or SystemClock.monotonic_s() < until_s:
-            if news.is_over:
-                if news.is_due:
-                    break
-                return 0
-            handle.listen(max(until_s - SystemClock.monotonic_s(), 0.0) if news.is_due else None)
 
 
 def _settled(output: Output, rows: Sequence[ResourceRow]) -> Format:

@@ -31,30 +31,31 @@ def may_come_back(uri: str) -> bool:
 def places(uri: str, within_s: float = RECONNECT_S) -> Iterator[str]:
     """Addresses to try, one after the other, with pauses; the end says that it will not be back, or not in time."""
     until_s = SystemClock.monotonic_s() + within_s
-    info = _written_at(uri)
-    while True:
-        if info is None:
-            if _is_local(uri):
-                return
-            yield uri
-        else:
-            stat = stat_of(int(info["pid"]))
-            if stat is not None and stat.alive:
-                yield uri
-            elif info.get("statedir") is None or "unexpectedly" not in (end_of(uri) or ""):
-                return
-            else:
-                yield next((one["uri"] for one in live_instances() if one.get("statedir") == info["statedir"]), uri)
+    info = written_at(uri)
+    while (place := place_now(uri, info)) is not None:
+        yield place
         if SystemClock.monotonic_s() >= until_s:
             return
         sleep(LOOK_S)
+
+
+def place_now(uri: str, info: dict[str, Any] | None) -> str | None:
+    """Where to try now, by what the instance wrote while it was there (`written_at`); None: it will not be back."""
+    if info is None:
+        return None if _is_local(uri) else uri
+    stat = stat_of(int(info["pid"]))
+    if stat is not None and stat.alive:
+        return uri
+    if info.get("statedir") is None or "unexpectedly" not in (end_of(uri) or ""):
+        return None
+    return next((str(one["uri"]) for one in live_instances() if one.get("statedir") == info["statedir"]), uri)
 
 
 def _is_local(uri: str) -> bool:
     return "://" not in uri or uri.startswith(("ipc://", "local://"))
 
 
-def _written_at(uri: str) -> dict[str, Any] | None:
+def written_at(uri: str) -> dict[str, Any] | None:
     """What a local instance wrote into its run directory, which is there until it ends in good order."""
     try:
         found = json.loads((Path(uri.partition("://")[2]).parent / INFO_NAME).read_text())

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import Refused
+from fluxsched.runtime.client.blocking import Disconnected
 
 
 def watched(count: int, **more: Any) -> dict[str, Any]:
@@ -75,12 +76,19 @@ def test_names_of_a_site_are_only_text(draw) -> None:
 def live(cli, fake, status, monkeypatch: pytest.MonkeyPatch):
     """`resource status --watch WORDS...`, told one after the other; at the second look no target is drained."""
 
-    def run(stream: list[dict[str, Any]], *words: str) -> Any:
+    def run(stream: list[Any], *words: str) -> Any:
         left = [*stream, None]
-        told = []
+        told: list[Any] = []
+
+        def tell(answer: Any) -> None:
+            if isinstance(answer, Exception):
+                raise answer
+            told[-1](answer)
+
         tables = iter([status, {**status, "drain": {}}])
         monkeypatch.setattr(fake, "subscribe", lambda self, topic, request, take: told.append(take))
-        monkeypatch.setattr(fake, "listen", lambda self, limit_s, beside=None: told[0](left.pop(0)))
+        monkeypatch.setattr(fake, "listen", lambda self, limit_s, beside=None: tell(left.pop(0)))
+        monkeypatch.setattr(fake, "reconnect", lambda self, began: began(), raising=False)
         monkeypatch.setattr("fluxsched.cli.resource.watch.ASKED_EVERY_S", 0.0)
         return cli("resource", "status", "--watch", *words, answers={"resource.status": lambda _: next(tables)})
 
@@ -104,6 +112,12 @@ def test_watch_prints_what_changes_and_asks_only_then(live) -> None:
 def test_watch_follows_targets_out_of_the_states_that_were_asked_for(live) -> None:
     lines = live([{"states": {"drained": "1"}}], "-n", "-s", "drained").out.split()
     assert lines == ["drained", "✔", "1", "node1", "avail", "✔", "1", "node1"]
+
+
+def test_watch_goes_on_once_an_instance_is_back(live) -> None:
+    done = live([Disconnected("the instance is gone")], "-n", "-s", "drained")
+    assert done.out.split() == ["drained", "✔", "1", "node1", "avail", "✔", "1", "node1"]
+    assert "the instance is gone: connecting again when it is back" in done.err
 
 
 def test_watch_as_json_says_what_the_instance_says_and_a_fault_ends_it(cli, status) -> None:
