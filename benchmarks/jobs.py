@@ -228,6 +228,10 @@ class Usage:
                 "client": os.getpid(),
             }
 
+    def add(self, name: str, pid: int) -> None:
+        """Another process takes part."""
+        self._pids[name] = pid
+
     def cpu_s(self) -> dict[str, float]:
         """User and system seconds of each."""
         return {name: _cpu_s(pid) for name, pid in self._pids.items()}

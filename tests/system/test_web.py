@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from fluxsched.cli.instance import web
+
 
 class Browser:
     """Keeps cookies."""
@@ -89,3 +91,9 @@ def test_a_configured_page_needs_a_sound_address(user: Any) -> None:
     path: Path = user.directory / "site.toml"
     path.write_text('[web]\nbind = "0.0.0.0:80"\n')
     assert "site.toml:2: [web] bind" in user("config", "check", path, status=1).err
+
+
+def test_without_the_extra_it_is_said_what_to_install(user: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(web, "find_spec", lambda name: None if name == "uvicorn" else name)
+    for words in (["web"], ["start", "--web", "--fake", "1x1", "true"]):
+        assert "needs uvicorn: pip install 'fluxsched[web]'" in user(*words, status=1).err
