@@ -108,7 +108,7 @@ export function show(root, source) {
   function clock(row) {
     setText(row.children[7], duration(runtime(row.job, now())));
     const start_s = estimate(row.job);
-    setText(row.children[9].lastChild, start_s ? `${row.job.reason ? " · " : ""}starts ${start_s > now() ? `in ${about(start_s - now())}` : "soon"}` : "");
+    setText(row.children[9].lastChild, start_s ? `${row.job.reason ? " · " : ""}${row.job.promised === false ? "forecast: " : ""}starts ${start_s > now() ? `in ${about(start_s - now())}` : "soon"}` : "");
   }
 
   setInterval(() => {
