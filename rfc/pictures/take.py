@@ -1,4 +1,4 @@
-"""Takes the pictures of this folder from a real instance and its page.
+"""Takes the pictures of this folder from a real instance, its page and its screen.
 
     python rfc/pictures/take.py
 
@@ -8,6 +8,8 @@ The machine is made up, its jobs only let time pass. Needs Debian's packages chr
 
 from __future__ import annotations
 
+import asyncio
+import re
 import shutil
 import subprocess
 import sys
@@ -20,15 +22,21 @@ from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.wait import WebDriverWait
 
 import fluxsched
+from fluxsched.cli.instance.top import parse_filter
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance import launch
+from fluxsched.screen.app import TopApp
+from fluxsched.screen.panes.look import TerminalLook
+from fluxsched.screen.settings import ScreenSettings
+from fluxsched.views.follower import Follower
 
 HERE = Path(__file__).parent
 SIZE = (1200, 700)
 SWITCHES = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
             "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage")  # fmt: skip
 NAMES = ("fft", "climate", "md-run", "train", "render", "assembly", "cfd")
+FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 HOUR_S = 3600.0
 LOOK_S = 1.0
 
@@ -92,6 +100,18 @@ def page(uri: str) -> None:
             server.terminate()
 
 
+async def screen(uri: str) -> None:
+    """The picture of `fluxsched top`."""
+    settings = ScreenSettings(TerminalLook(is_colourful=True, is_unicode=True), parse_filter, int)
+    async with Follower(uri) as follower:
+        app = TopApp(follower, settings)
+        async with app.run_test(size=(120, 34)) as pilot:
+            await asyncio.sleep(3 * LOOK_S)
+            await pilot.pause()
+            drawn = app.export_screenshot(title="fluxsched top")
+    (HERE / "screen.svg").write_text(FONTS.sub("", drawn))  # any monospaced font will do: nothing is loaded
+
+
 def main() -> int:
     uri = launch.start_daemon(launch.StartOptions(fake="512x16+2", schedulers=("conservative",)))
     try:
@@ -99,6 +119,7 @@ def main() -> int:
             fill(handle)
         time.sleep(LOOK_S)  # until the scheduler has placed them
         page(uri)
+        asyncio.run(screen(uri))
     finally:
         launch.stop(uri)
     return 0
