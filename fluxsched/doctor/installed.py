@@ -25,7 +25,12 @@ FILES_MIN = 4096
 """Open files that an instance should be allowed: two for each running task."""
 PYTHON_MIN = (3, 11)
 _WATCHED = "the memory of jobs is sampled instead"
-EXTRAS = (("matplotlib", "plots", "`fluxsched sim --plot`"), ("msgpack", "client", "the plain example client"))
+EXTRAS = (
+    ("matplotlib", "plots", "`fluxsched sim --plot`"),
+    ("msgpack", "client", "the plain example client"),
+    ("starlette", "web", "`fluxsched web`"),
+    ("textual", "tui", "`fluxsched top`"),
+)
 
 
 def installed() -> Iterator[Check]:

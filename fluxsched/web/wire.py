@@ -11,6 +11,7 @@ import msgspec
 from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.protocol.roles import least_of
+from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.private_files import user_name
 from fluxsched.views.follower import Follower
 from fluxsched.views.subscription import Subscription, ViewMessage
@@ -73,7 +74,7 @@ class Wire:
             async for message in messages:
                 self.note(message)
                 if message.kind == "whole":
-                    return dict(message.body)
+                    return {"now": SystemClock.wall_s(), **message.body}
                 if self.about.lost is not None:
                     raise InstanceLost(self.about.lost)
         raise InstanceLost("the page is being closed")
@@ -93,11 +94,16 @@ class Wire:
             self.about = about(message.body, self.about)
 
     def json(self, view: str, message: ViewMessage) -> bytes:
-        """The body as it is sent, written once for all viewers of a message."""
+        """The body as it is sent, written once for all viewers of a message.
+
+        Wholes tell the time here, by which ages are to be shown: a viewer's clock may differ, or step.
+        """
         self.note(message)
         if view == FIGURES and message.kind != "instance":
             return as_json(summary(message.body))
-        return message.json
+        if message.kind == "change" or not message.body or "now" in message.body:
+            return message.json
+        return b'{"now":%.3f,' % SystemClock.wall_s() + message.json[1:]  # what all viewers share is not written again
 
 
 def about(said: Mapping[str, Any], before: About) -> About:

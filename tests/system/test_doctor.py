@@ -24,6 +24,8 @@ Installed
   ok    SQLite                    3\.[\d.]+
   (ok|-)    +matplotlib                .*
   (ok|-)    +msgpack                   .*
+  (ok|-)    +starlette                 .*
+  (ok|-)    +textual                   .*
   (ok|-)    +hwloc                     .*
   (ok|-)    +MPI                       .*
   (ok|-)    +cgroup v2                 .*

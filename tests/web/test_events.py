@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import InvalidValue
+from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.web import events
 from fluxsched.web.access import connections
 from fluxsched.web.events import VIEWERS_MAX
@@ -34,6 +35,7 @@ async def test_a_viewer_gets_the_whole_then_differences_and_the_figures(page: An
     reader, writer = await page.events()
     first = dict([await next_event(reader) for _ in range(3)])
     assert first["whole"]["states"] == {"free": "0-3"}
+    assert abs(first["whole"]["now"] - SystemClock.wall_s()) < 20
     assert first["figures"] == {"targets": {"free": 4}, "cores": 4, "cores_in_use": 1, "running": 1, "waiting": 2}
     assert first["instance"]["instance"] == "there"
     page.follower.say("machine", {"states": {"drained": "2"}})
@@ -49,7 +51,8 @@ async def test_an_instance_that_is_lost_and_comes_back_is_told_once(page: Any) -
         await next_event(reader)
     for topic in ("machine", "figures"):
         page.follower.say(topic, {"instance": "lost", "why": "gone"}, "instance")
-    assert await next_event(reader) == ("instance", {"instance": "lost", "why": "gone"})
+    name, told = await next_event(reader)
+    assert (name, told["instance"], told["why"]) == ("instance", "lost", "gone")
     page.follower.say("machine", {"states": {}}, "whole")
     assert (await next_event(reader))[0] == "whole"
     assert page.site.wire.about.lost == "gone"
