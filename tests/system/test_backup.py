@@ -34,6 +34,7 @@ def test_a_backup_of_a_running_instance_is_the_state_of_a_new_one(user: Any, dae
     assert again("resource", "drain", "-n", "-o", "{ranks} {state} {reason}").word == "1 drained fan"
     assert again.info(ended)["result"] == "COMPLETED"
     assert again.info(waits)["state"] == "SCHED"
+    assert again("report", "--json").json["total"]["results"]["completed"] == 1
 
 
 def test_a_restored_state_leaves_the_jobs_of_the_instance_that_was_saved_alone(user: Any, daemon: Any) -> None:

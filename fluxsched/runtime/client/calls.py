@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from functools import partial
 from logging import DEBUG
-from typing import Any, Concatenate, Generic, ParamSpec, Protocol, TypeVar, overload
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
 
 from msgspec import to_builtins
 
@@ -19,6 +19,14 @@ from fluxsched.protocol.framing.bundle import unpack_bundle
 from fluxsched.protocol.framing.header import RESPONSE, Message, decode
 from fluxsched.protocol.messages import jobs, resource
 from fluxsched.protocol.messages.common import Empty, Payload
+from fluxsched.protocol.messages.history import (
+    IntervalsRequest,
+    IntervalsResponse,
+    ReportRequest,
+    ReportResponse,
+    SamplesRequest,
+    SamplesResponse,
+)
 from fluxsched.protocol.messages.live.machine import MachineChange
 from fluxsched.protocol.messages.live.plan import PlanRequest, PlanResponse
 from fluxsched.protocol.messages.live.running import RunningRequest, RunningResponse
@@ -165,6 +173,28 @@ class InstanceCalls:
     def plan(self, group: str = "default", max_entries: int | None = None) -> Payload:
         """When and where jobs will start that wait (PlanResponse)."""
         return PlanRequest(group, max_entries)
+
+    @rpc("history.samples", SamplesResponse, _object)
+    def samples(self, since_s: float | None = None, until_s: float | None = None, points_max: int = 0) -> Payload:
+        """Utilisation, queues and jobs over time, as columns (SamplesResponse)."""
+        return SamplesRequest(since_s, until_s, points_max)
+
+    @rpc("history.intervals", IntervalsResponse, _object)
+    def intervals(
+        self, since_s: float | None = None, until_s: float | None = None, targets: str | None = None
+    ) -> Payload:
+        """When targets could not be used, and why (IntervalsResponse)."""
+        return IntervalsRequest(since_s, until_s, targets)
+
+    @rpc("history.report", ReportResponse, _object)
+    def report(
+        self,
+        by: Literal["user", "bank", "queue", "group", "property"] = "user",
+        since_s: float | None = None,
+        until_s: float | None = None,
+    ) -> Payload:
+        """What jobs used (ReportResponse)."""
+        return ReportRequest(by, since_s, until_s)
 
     def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
         """The request of a new call."""

@@ -144,7 +144,7 @@ class JobAccounting:
         begin = local_hour(job.t_run) if job.t_run >= by_hours else local_day(job.t_run)
         while begin < self._hour:
             end = begin + HOUR if begin >= by_hours else local_day(begin + 1.5 * DAY)
-            _use(self._earlier_sums(begin, key), job, min(end, self._hour) - max(job.t_run, begin))
+            _use(self._earlier_sums(begin, key), job, min(end, self._hour) - max(job.t_run, float(begin)))
             begin = end
 
     def _put(self, hour: int, key: _Key, sums: list[float]) -> None:

@@ -88,6 +88,8 @@ class Truth:
     """Targets that the instance counts as allocated."""
     schedulers: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     """The figures of each scheduler module."""
+    accounts: Mapping[str, Any] | None = None
+    """The total of `history.report`."""
 
 
 class Checker:

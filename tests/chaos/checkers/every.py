@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tests.chaos.checkers.accounts import JobAccounts
 from tests.chaos.checkers.acquisition.groups import Groups
 from tests.chaos.checkers.acquisition.releases import Releases
 from tests.chaos.checkers.acquisition.streams import AcquireStreams
@@ -15,7 +16,7 @@ from tests.chaos.checkers.rest import Rest
 from tests.chaos.checkers.stories import Stories
 
 CHECKERS: tuple[type[Checker], ...] = (
-    Cores, Groups, Jobs, Releases, Promises, AcquireStreams, Stories, Limits, Answers, Rest,
+    Cores, Groups, Jobs, Releases, Promises, AcquireStreams, Stories, Limits, Answers, Rest, JobAccounts,
 )  # fmt: skip
 
 

@@ -120,6 +120,10 @@ JOBS = (
         "self.answer(request, msg.SubmitResponse(jobid))", "request.respond(msg.SubmitResponse(jobid))",
     ),
     Sabotage(
+        "count jobs again that are counted", "fluxsched.runtime.history.accounting:JobAccounting.write",
+        'self._store.change("all is counted")', "pass",
+    ),
+    Sabotage(
         "lose a job's end", f"{_SERVICES}.jobs.effects:JobEffects._persist",
         'self._store.add("job_log",', 'ended or self._store.add("job_log",',
     ),

@@ -156,12 +156,13 @@ class Settling:
 
     def _ask_truth(self) -> None:
         jobs = [job["id"] for job in self._read["job-manager.list"]["jobs"]]
-        self._missing = len(jobs) + 3
+        self._missing = len(jobs) + 4
         for jobid in jobs:
             self._user.call("job-manager.lookup", {"id": jobid, "keys": ["eventlog", "jobspec"]}, self._log)
         self._user.call("resource.sched-status", None, self._keep)
         self._user.call("resource.journal", None, self._events, streaming=True)
         self._user.call("module.list", None, self._modules)
+        self._user.call("history.report", {"since": 0.0}, self._accounts)
 
     def _log(self, answer: Any, errnum: int) -> None:
         assert not errnum, f"lookup in the end: {errnum} {answer}"
@@ -189,6 +190,11 @@ class Settling:
             self._user.call("module.stats", {"name": name}, partial(self._figures, name))
         self._came()
 
+    def _accounts(self, answer: Any, errnum: int) -> None:
+        assert not errnum, f"history.report in the end: {errnum} {answer}"
+        self._read["history.report"] = answer
+        self._came()
+
     def _figures(self, name: str, answer: Any, errnum: int) -> None:
         if not errnum:
             self._stats[name] = answer
@@ -210,4 +216,5 @@ class Settling:
             journal=self._journal,
             allocated=frozenset(cores_of(self._read["resource.sched-status"]["allocated"])),
             schedulers=self._stats,
+            accounts=self._read["history.report"]["total"],
         )

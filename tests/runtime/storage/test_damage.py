@@ -16,6 +16,7 @@ from fluxsched.runtime.storage.damage import make_sound
 from fluxsched.runtime.storage.events import pack_events
 from fluxsched.runtime.storage.parts import NO_JOBSPEC
 from fluxsched.runtime.storage.schema import prepare
+from fluxsched.runtime.storage.usage import SUMS
 
 JOBS = 400
 SETTINGS = 200
@@ -110,6 +111,27 @@ def test_a_damaged_index_costs_nothing(path: Path) -> None:
     assert kept.read_bytes() == damaged
     assert path.stat().st_mode & 0o777 == 0o600
     assert make_sound(path, has_jobs=True) is None
+
+
+HISTORY = {
+    "sample": (60, 1795370400, 60.0, 1.0, 2.0, 3.0, 4.0, 5.0, b"x"),
+    "run": (1795370400.0, 1795370460.0),
+    "interval": (1, "0-3", "drained", "fan", 1795370400.0, None),
+    "usage": (3600, 1795370400, 1001, "optics", "batch", "default", "gpu", *range(len(SUMS))),
+}
+
+
+def test_the_history_of_a_damaged_file_is_read_too(path: Path) -> None:
+    connection = sqlite3.connect(path)
+    for table, row in HISTORY.items():
+        connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+    connection.commit()
+    connection.close()
+    damage_page_of(path, "job_log_jobid", middle)
+    assert make_sound(path, has_jobs=True) is not None
+    connection = sqlite3.connect(path)
+    assert {table: connection.execute(f"SELECT * FROM {table}").fetchone() for table in HISTORY} == HISTORY
+    connection.close()
 
 
 @pytest.mark.parametrize("table", ["saved", "job_log"])
