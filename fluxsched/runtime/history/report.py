@@ -14,7 +14,7 @@ from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.jobs.job.job import Job
 from fluxsched.protocol.messages.history import ReportResponse, ReportRow
 from fluxsched.runtime.history.accounting import HOURS_AGE_MAX_S
-from fluxsched.runtime.history.samples import CORE_STATES
+from fluxsched.runtime.history.samples import CORE_STATES, MachineSample
 from fluxsched.runtime.loop.histogram import WAITS_S, quantile
 from fluxsched.runtime.storage.jobs import Query
 from fluxsched.runtime.storage.usage import DAY, HOUR, RESULT_COLUMNS, SUMS
@@ -93,6 +93,11 @@ class AccountSums(NamedTuple):
     left_out: int
     observed_s: float
     cores: tuple[float, ...]
+
+    def until_now(self, unwritten: MachineSample) -> AccountSums:
+        """With what was observed since the last sample: use is counted until now, too."""
+        cores = tuple([one + other for one, other in zip(self.cores, unwritten.cores, strict=True)])
+        return self._replace(observed_s=self.observed_s + unwritten.observed_s, cores=cores)
 
 
 def read_accounts(read: Query, span: Span, by: str, userid: int | None) -> AccountSums:

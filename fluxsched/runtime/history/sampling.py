@@ -68,6 +68,13 @@ class Sampling:
         """From when until now the present run is observed."""
         return self._run_s, max(self._run_s, self._turns.wall_s)
 
+    def unwritten(self) -> MachineSample:
+        """What was observed since the last sample."""
+        before = self._before
+        if before is None:
+            return MachineSample()
+        return MachineSample.between(before, self._look(), self._turns.clock.monotonic_s() - self._before_s)
+
     def _begin_run(self, wall_s: float) -> None:
         self._run_s = self._seen_s = wall_s
         self._store.add("run", (wall_s, wall_s))
@@ -77,8 +84,8 @@ class Sampling:
         self._timer = self._turns.after(MINUTE_S - wall_s % MINUTE_S, self._minute)
 
     def _minute(self) -> None:
+        self._wait()  # also after a fault in what follows
         self._observe(self._turns.wall_s)
-        self._wait()
 
     def _observe(self, wall_s: float) -> None:
         now, now_s = self._look(), self._turns.clock.monotonic_s()

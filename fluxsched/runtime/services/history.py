@@ -117,6 +117,8 @@ class HistoryService:
 
         def looked(running: RunningUse) -> None:
             def found(accounts: AccountSums) -> None:
+                if span.since_s <= span.now_s < span.until_s:
+                    accounts = accounts.until_now(self._sampling.unwritten())
                 answer = response(wanted.by, span, accounts, running, wanted.max_entries, shows_all=userid is None)
                 request.respond(answer)
 

@@ -64,6 +64,23 @@ async def test_a_report_has_all_that_ended_until_now_and_what_runs(world: Any, f
         assert (await report(site))[str(BOB)]["results"]["canceled"] == 1
 
 
+async def test_use_and_machine_are_over_the_same_time(world: Any, flux: Any) -> None:
+    """From the very start on, with a job that runs across the last sample."""
+    async with type(flux)(await world.instance(fake="1x2")) as site:
+        become(site, os.getuid(), 5)
+        await run(world, site, os.getuid(), None, "x", waits=False)
+        peer = world.second(site.instance)
+        while not (answer := await peer.ok("history.report"))["total"]["core_seconds"]:
+            pass
+        for _ in range(2):
+            capacity = answer["capacity"]
+            assert answer["total"]["core_seconds"] <= sum(capacity.values())
+            assert sum(capacity.values()) == pytest.approx(2 * answer["observed"], rel=1e-6)
+            site.instance.turns.post(site.instance._parts.sampling._minute)
+            await peer.ok("instance.info")
+            answer = await peer.ok("history.report")
+
+
 async def test_where_jobs_are_private_guests_see_their_own_use_and_nothing_of_the_machine(
     world: Any, flux: Any
 ) -> None:
