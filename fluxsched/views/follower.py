@@ -17,7 +17,7 @@ Topics, their parameters (values, or texts of a query) and wholes; a change has 
   "host": [[TITLE, idset]...]}}`; change: `{"states": {"drained": "7"}, "counts": {...}}`.
 - `jobs` (`states user queue name text targets ids array since constraint max_entries`): `{"jobs": [ROW...], "order":
   [JOBID...], "left_out": 0 | 1}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `reason`,
-  `estimate`; change: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.
+  `estimate`, `promised`?; change: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.
 - `job` (`id`): `{"job": ROW, "why", "events": [...], "output": [[STREAM, TEXT]...], "output_left_out": n}`; change:
   `{"events": [new ones], "output": [...]}`.
 - `timeline` (`since until targets bars_max`; times below 10^8 are from now): `{"now", "begin", "end", "expires",

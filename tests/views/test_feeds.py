@@ -58,6 +58,7 @@ def following(spoken: Any, monkeypatch: pytest.MonkeyPatch) -> Follower:
         "job-manager.list": lambda asked: {"jobs": spoken.jobs[: asked["max_entries"]]},
         "job-manager.queue-status": {"enable": True, "start": False, "start_reason": "power", "group": "default"},
         "job-manager.queue-list": {"queues": []},
+        "job-manager.reasons": RPCError("unknown method", errno.ENOSYS),
     }
     spoken.jobs = [job_info(1)]
     return Follower(connect=spoken.connect)
@@ -90,6 +91,24 @@ async def test_a_page_of_jobs_and_its_differences(following: Follower, spoken: A
         assert [row["jobid"] for row in change["jobs"]] == ["ƒ4", "ƒ3"]
         assert (change["order"], change["gone"], change["left_out"]) == (["ƒ4", "ƒ3"], ["ƒ2"], 1)
         assert change["jobs"][1]["reason"] == "n7"
+
+
+async def test_jobs_far_behind_in_a_queue_have_a_reason_and_an_estimate_too(following: Follower, spoken: Any) -> None:
+    spoken.answers["job-manager.queue-status"] = {"enable": True, "start": True, "group": "default"}
+    why = [[1, "7 ahead of it", 2e9, True], [2, "8 ahead of it", None, False]]
+    spoken.answers["job-manager.reasons"] = {"jobs": why}
+    told = {"sched": {"reason_pending": "no node is free", "t_estimate": 1.9e9}}
+    spoken.jobs = [job_info(3, annotations=told), job_info(1), job_info(2), job_info(4, urgency=0)]
+    async with following, following.subscribe("jobs") as viewer:
+        rows = (await whole_of(viewer))["jobs"]
+    assert [(row["reason"], row["estimate"], row.get("promised")) for row in rows] == [
+        ("no node is free", 1.9e9, None),
+        ("7 ahead of it", 2e9, True),
+        ("8 ahead of it", None, None),
+        ("held", None, None),
+    ]
+    assert ("job-manager.reasons", {"ids": [1, 2]}) in spoken.asked
+    assert spoken.count("job-manager.reasons") == 1
 
 
 async def test_a_rare_event_asks_for_the_list_where_figures_are_refused(following: Follower, spoken: Any) -> None:

@@ -6,7 +6,7 @@ Law: events of every job are not followed; figures say whether any came or went,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxsched.core.jobid import format_f58, parse_jobids
@@ -22,6 +22,8 @@ from fluxsched.views.words import user_name
 
 ASKED_EVERY_S, REFRESHED_EVERY_S = 1.0, 5.0
 """How often a list is asked for at the shortest, and how often while nothing happens: reasons change all the same."""
+REASONS_EVERY_S, REASONS_REFUSED_S = 2.0, 60.0
+"""How often a scheduler is asked why jobs wait, at the shortest, and where it has refused that (seconds)."""
 ROWS_MAX = 200
 """Jobs of one page."""
 RARE_EVENTS = ("urgency", "exception", "memo", "dependency-add", "dependency-remove", "jobspec-update")
@@ -101,6 +103,7 @@ class JobsFeed:
         self._params = params
         job_request(params)  # refused now rather than in the feed
         self._figures = figures
+        self._reasons = JobReasons()
         self._whole: dict[str, Any] | None = None
         self._is_due = asyncio.Event()
 
@@ -110,7 +113,7 @@ class JobsFeed:
 
     async def run(self, handle: Asking, audience: Audience) -> None:
         """See `Feed`."""
-        self._whole = None
+        self._whole, self._reasons = None, JobReasons()
         await together(self._list(handle, audience), self._listen(handle))
 
     async def _listen(self, handle: Asking) -> None:
@@ -123,7 +126,7 @@ class JobsFeed:
         while True:
             happened, begun_s = await self._figures.happened(handle), loop.time()
             self._is_due.clear()
-            whole = await asked_jobs(handle, job_request(self._params))
+            whole = await asked_jobs(handle, job_request(self._params), self._reasons)
             took_s, before, self._whole = loop.time() - begun_s, self._whole, whole
             if before is None:
                 audience.whole(whole)
@@ -144,23 +147,57 @@ class JobsFeed:
                 continue
 
 
-async def asked_jobs(handle: Asking, request: dict[str, Any]) -> dict[str, Any]:
-    """A list with the reasons of queues that schedule nothing, where a job has none of its own.
+class JobReasons:
+    """Why jobs wait of which the list says nothing: the scheduler tells a reason only to the first ones of a queue."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, tuple[str, float | None, bool]] = {}
+        self._asked_s = -REASONS_REFUSED_S
+        self._pause_s = 0.0
+
+    async def of(self, handle: Asking, ids: Sequence[int]) -> dict[int, tuple[str, float | None, bool]]:
+        """Reason, estimated start (wall time) and whether that is promised, of those that wait; asked now and then."""
+        now_s = asyncio.get_running_loop().time()
+        if ids and now_s >= self._asked_s + self._pause_s:
+            self._asked_s, self._pause_s = now_s, REASONS_EVERY_S
+            try:
+                found = (await handle.rpc("job-manager.reasons", {"ids": list(ids)}))["jobs"]
+                self._known = {jobid: (reason, start_s, promised) for jobid, reason, start_s, promised in found}
+            except RPCError:
+                if handle.is_gone:
+                    raise
+                self._known, self._pause_s = {}, REASONS_REFUSED_S  # an older instance, or not for us
+            self._pause_s = max(self._pause_s, (asyncio.get_running_loop().time() - now_s) / SHARE)
+        return self._known
+
+
+async def asked_jobs(handle: Asking, request: dict[str, Any], reasons: JobReasons) -> dict[str, Any]:
+    """A list with the reasons of jobs that have none of their own: their queue's, or their scheduler's.
 
     `left_out` is 1 if there are more.
     """
     count = request["max_entries"]
     found = (await handle.rpc("job-manager.list", {**request, "max_entries": count + 1}))["jobs"]
     now_s = SystemClock.wall_s()
-    infos = found[:count]
+    rows = {info["id"]: job_body(info, now_s) for info in found[:count]}
     silent = [
-        info for info in infos if info["state"] in ("PRIORITY", "SCHED") and not JobRow(info, now_s).contextual_info()
+        info
+        for info in found[:count]
+        if info["state"] in ("PRIORITY", "SCHED") and not (rows[info["id"]]["reason"] and rows[info["id"]]["estimate"])
     ]
-    queues = list({info.get("queue") for info in silent})
+    known = await reasons.of(handle, [info["id"] for info in silent if info["urgency"] and info.get("priority") != 0])
+    queues = list({info.get("queue") for info in silent if not rows[info["id"]]["reason"]})
     blocked = dict(zip(queues, await asyncio.gather(*[_blocked(handle, name) for name in queues]), strict=True))
-    waiting = {info["id"] for info in silent}
-    rows = [job_body(info, now_s, blocked[info.get("queue")] if info["id"] in waiting else "") for info in infos]
-    return {"jobs": rows, "order": [row["jobid"] for row in rows], "left_out": max(0, len(found) - count)}
+    for info in silent:
+        row, (reason, start_s, is_promised) = rows[info["id"]], known.get(info["id"], ("", None, False))
+        row["reason"] = row["reason"] or blocked[info.get("queue")] or reason
+        if row["estimate"] is None and start_s is not None:
+            row["estimate"], row["promised"] = float(round(start_s)), is_promised  # no new row for a moment's change
+    return {
+        "jobs": [*rows.values()],
+        "order": [row["jobid"] for row in rows.values()],
+        "left_out": max(0, len(found) - count),
+    }
 
 
 async def _blocked(handle: Asking, queue: str | None) -> str:
