@@ -164,6 +164,8 @@ export function show(root, source) {
   const arrangement = element("select", {"aria-label": "Arrange by", onchange: () => arrangeBy(arrangement.value)});
   const arranged = element("label", {hidden: true}, "by", arrangement);
   tools.append(form, arranged, band, legend, chosenBar, answer);
+  const madeUpSaid = element("p", {class: "note", hidden: true});
+  room.after(madeUpSaid);
   let only = null;
 
   function filterBy(word) {
@@ -216,6 +218,9 @@ export function show(root, source) {
         setText(row.children[3].firstChild, time(drain.timestamp));
         row.children[3].firstChild.title = exact(drain.timestamp);
       });
+    const madeUp = sizeOf(cells.madeUp);
+    shown(madeUpSaid, madeUp > 0);
+    setText(madeUpSaid, `${madeUp === cells.count ? "All targets are" : `${count(madeUp, "target")} ${madeUp === 1 ? "is" : "are"}`} made-up: jobs are scheduled as they would be there, but run on the instance's machine.`);
     const aloud = there.filter(([word]) => !QUIET.has(word)).map(([word, size]) => `${number(size)} ${word}`).join(", ");
     if (before && aloud !== before) announce(`Targets: ${aloud || "all in service"}.`);
     before = aloud || "all";

@@ -26,6 +26,8 @@ def test_a_cell_opens_its_target_which_is_drained_and_returned(browser: Any, job
     browser.click_cell(rank)
     browser.said(".panel", f"fake{rank}")
     browser.until("one('.panel a')?.textContent === arguments[0]", jobs["runs"])
+    browser.said(".panel dl", "made-up")
+    browser.said(".view-machine > .note", "All targets are made-up")
     browser.button("Drain…", ".panel").click()
     browser.agree(reason=REASON)
     browser.said("#drains-table tbody", REASON)

@@ -14,7 +14,7 @@ const lost = document.getElementById('lost');
 window.said = [];
 new MutationObserver(() => window.said.push(lost.textContent)).observe(lost, {childList: true, subtree: true});
 """
-VIEWS = ("machine", "jobs", "timeline", "groups", "shares")
+VIEWS = ("machine", "jobs", "timeline", "groups", "shares", "history")
 
 
 def paths(jobs: dict[str, str]) -> list[str]:

@@ -10,6 +10,7 @@ export class Cells {
     this.drains = {};
     this.groups = [];
     this.sections = {};
+    this.madeUp = "";
   }
 
   /** Replace everything by what `resource.watch` says first. */
@@ -29,6 +30,7 @@ export class Cells {
     for (const [gpus, idset] of Object.entries(data.busy_gpus ?? {})) this.#set(this.busyGpus, Number(gpus), idset, changed);
     if (data.drains) this.drains = data.drains;
     if (data.groups) this.groups = data.groups;
+    if (data.made_up !== undefined) this.madeUp = data.made_up;
     if (data.sections) this.sections = data.sections;
     return data.sections ? null : changed;
   }
@@ -147,6 +149,13 @@ export class Cells {
       if (isThere) return drain;
     }
     return null;
+  }
+
+  /** Whether a target is not the machine of the instance, on which all tasks run. */
+  isMadeUp(at) {
+    let isThere = false;
+    ranges(this.madeUp, (first, last) => (isThere ||= first <= this.ranks[at] && this.ranks[at] <= last));
+    return isThere;
   }
 
   groupOf(at) {

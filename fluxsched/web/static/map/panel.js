@@ -73,6 +73,7 @@ export function panel(root, cells, source, may, closed) {
       ["cores", `${cells.busy[shown]} of ${cells.cores[shown]} in use`],
       cells.gpus[shown] && ["GPUs", `${cells.busyGpus[shown]} of ${cells.gpus[shown]} in use`],
       group && ["group", group.name],
+      cells.isMadeUp(shown) && ["where", "made-up: its tasks run on the instance's machine"],
       ["properties", cells.propertiesOf(shown).join(", ")],
       drained && ["reason", drained.reason || "none given"],
       drained && ["drained by", drained.user ?? ""],
