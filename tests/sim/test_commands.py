@@ -195,6 +195,15 @@ def test_who_no_longer_fits_waits_unless_the_configuration_denies(
     assert (second["state"], second["start"]) == (state, "30" if not said else "")
 
 
+def test_a_page_is_written_before_the_report_is_printed(sim: Run, tmp_path: Path) -> None:
+    done = sim("t.swf", "--procs", "2", "--policy", "fifo", "--policy", "easy", "--html", "x.html")
+    assert done.exit_code == 0, done.stderr
+    page = (tmp_path / "x.html").read_text()
+    assert page.startswith("<!doctype html>")
+    assert '<th scope="col">fifo</th><th scope="col">easy</th>' in page
+    assert "wait mean [s]" in done.stdout
+
+
 @pytest.mark.parametrize(
     ("args", "code", "text"),
     [
