@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -22,6 +23,8 @@ def run_screen(
     is_unicode: bool,
 ) -> None:
     """Show the instance at `uri`, else the newest one, on this terminal."""
+    for name in ("COLUMNS", "LINES"):  # where a shell exports them, Textual takes them for the size for ever
+        os.environ.pop(name, None)
     look = TerminalLook(is_colourful, is_unicode)
     settings = ScreenSettings(look, parse_filter, parse_urgency, filter_text)
 

@@ -46,7 +46,7 @@ def test_it_draws_acts_fits_and_ends(
 ) -> None:  # fmt: skip
     user = daemon("--fake", "4x4")
     jobid = user.running("--job-name=[red]x[/]", "sleep", "600")
-    screen = Tmux(tmp_path / "tmux", user, "--uri", str(user.uri), TERM="vt100", NO_COLOR="1")
+    screen = Tmux(tmp_path / "tmux", user, "--uri", str(user.uri), TERM="vt100", NO_COLOR="1", COLUMNS="80", LINES="24")
     try:
         until(lambda: "[red]x[/]" in screen.shown() and "4 targets" in screen.shown())
         escapes = screen.shown(escapes=True)
