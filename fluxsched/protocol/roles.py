@@ -44,7 +44,7 @@ _GUESTS = _all(
 )
 """Listings leave out what a guest may not see."""
 
-_GUESTS_SEEN = _all(Role.GUEST, Scope.SEEN, "job-manager.why job-list.list-id")
+_GUESTS_SEEN = _all(Role.GUEST, Scope.SEEN, "job-manager.why job-manager.reasons job-list.list-id")
 
 _GUESTS_OWN = _all(
     Role.GUEST,
@@ -75,7 +75,7 @@ _ADMINS = _all(
     job-manager.queue-enable job-manager.queue-start job-manager.raiseall job-manager.killall job-manager.alloc-query
     job-manager.history.get job-manager.drain job-manager.idle
     instance.metrics feasibility.check
-    sched.why sched.permit config.reload module.reload module.stats agent.hello agent.heartbeat
+    sched.why sched.reasons sched.permit config.reload module.reload module.stats agent.hello agent.heartbeat
     """,
 )
 

@@ -26,12 +26,12 @@ from fluxsched.protocol.messages import (
     resource,
 )
 from fluxsched.protocol.messages.common import Payload
-from fluxsched.protocol.messages.live import machine, plan, running, trace
+from fluxsched.protocol.messages.live import machine, plan, reasons, running, trace
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 
 MODULES: tuple[ModuleType, ...] = (
     accounts, acquire, agents, alloc, common, flux_instance, flux_jobs, history, jobs, machine, modules, plan, queues,
-    resource, running, trace,
+    reasons, resource, running, trace,
 )  # fmt: skip
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

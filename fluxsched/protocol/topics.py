@@ -22,6 +22,7 @@ from fluxsched.protocol.messages.common import (
 )
 from fluxsched.protocol.messages.live.machine import MachineChange
 from fluxsched.protocol.messages.live.plan import PlanRequest, PlanResponse
+from fluxsched.protocol.messages.live.reasons import ReasonsRequest, ReasonsResponse, SchedReasonsRequest
 from fluxsched.protocol.messages.live.running import RunningRequest, RunningResponse
 from fluxsched.protocol.messages.live.trace import TraceRequest, TraceResponse
 from fluxsched.protocol.messages.metrics import MetricsResponse
@@ -106,6 +107,7 @@ _JOB_MANAGER = _service(
     output_cancel=(CancelRequest, None, "end an output stream"),
     input=(jobs.InputRequest, Empty, "send input to a job's tasks"),
     why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running"),
+    reasons=(ReasonsRequest, ReasonsResponse, "why many jobs wait"),
     running=(RunningRequest, RunningResponse, "jobs that hold resources, the largest first"),
     sched_hello=(alloc.HelloRequest, alloc.HelloResponse, "register a scheduler; the running jobs follow", True),
     sched_ready=(alloc.ReadyRequest, alloc.ReadyResponse, "a scheduler accepts alloc requests"),
@@ -127,6 +129,7 @@ _SCHED = _service(
     expiration=(alloc.ExpirationRequest, Empty, "change a running job's expiration"),
     permit=(alloc.PermitRequest, Empty, "permit a job for which a plugin waits, or refuse it"),
     why=(alloc.SchedWhyRequest, alloc.SchedWhyResponse, "why a job waits"),
+    reasons=(SchedReasonsRequest, ReasonsResponse, "why many jobs wait"),
     plan=(PlanRequest, PlanResponse, "when and where waiting jobs will start"),
     accounts=(accounts.AccountsRequest, accounts.AccountsResponse, "accounts: usage, shares, limits"),
 ) | _service("feasibility", check=(alloc.FeasibilityRequest, Empty, "check whether a jobspec could ever run"))

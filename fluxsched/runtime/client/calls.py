@@ -29,6 +29,7 @@ from fluxsched.protocol.messages.history import (
 )
 from fluxsched.protocol.messages.live.machine import MachineChange
 from fluxsched.protocol.messages.live.plan import PlanRequest, PlanResponse
+from fluxsched.protocol.messages.live.reasons import ReasonsRequest, ReasonsResponse
 from fluxsched.protocol.messages.live.running import RunningRequest, RunningResponse
 from fluxsched.protocol.messages.live.trace import TraceRequest, TraceResponse
 from fluxsched.protocol.sessions.rpc import Calls
@@ -168,6 +169,11 @@ class InstanceCalls:
     def running(self, targets: str | None = None, max_entries: int | None = None) -> Payload:
         """The jobs that hold resources, the largest first (RunningResponse)."""
         return RunningRequest(targets, max_entries)
+
+    @rpc("job-manager.reasons", ReasonsResponse, _object)
+    def reasons(self, ids: Sequence[int]) -> Payload:
+        """Why those of these jobs wait that do (ReasonsResponse)."""
+        return ReasonsRequest(list(ids))
 
     @rpc("sched.plan", PlanResponse, _object)
     def plan(self, group: str = "default", max_entries: int | None = None) -> Payload:

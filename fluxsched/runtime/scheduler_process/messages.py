@@ -14,6 +14,7 @@ from fluxsched.protocol.framing.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.accounts import AccountsRequest
 from fluxsched.protocol.messages.live.plan import PlanRequest
+from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
 from fluxsched.runtime.scheduler_process import effects
 
 REQUESTS: Mapping[str, Any] = {
@@ -26,6 +27,7 @@ REQUESTS: Mapping[str, Any] = {
     "sched.why": msg.SchedWhyRequest,
     "sched.accounts": AccountsRequest,
     "sched.plan": PlanRequest,
+    "sched.reasons": SchedReasonsRequest,
     "sched.resource-status": dict[str, Any],
     "feasibility.check": codec.with_raw(msg.FeasibilityRequest, "jobspec"),
 }

@@ -45,7 +45,7 @@ from fluxsched.runtime.scheduler_process.effects import (
     Respond,
     SessionEffect,
 )
-from fluxsched.runtime.scheduler_process.plan import plan_of
+from fluxsched.runtime.scheduler_process.plan import plan_of, reasons_of
 from fluxsched.runtime.scheduler_process.saving import Saving
 from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
 from fluxsched.sched import effects as sched
@@ -106,6 +106,7 @@ class SchedulerSession:
             "sched.why": self._why,
             "sched.accounts": partial(self._report, accounts_of),
             "sched.plan": partial(self._report, plan_of),
+            "sched.reasons": partial(self._report, reasons_of),
             "sched.resource-status": self._resource_status,
             "feasibility.check": self._feasibility,
         }

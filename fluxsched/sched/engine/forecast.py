@@ -19,6 +19,9 @@ from fluxsched.sched.queue.orders import FIFO
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.registry import OWN
 
+WALKED_JOBS_MAX = 10_000
+"""Running jobs that the forecasts of one answer may walk through, all of them for each: 0.1 s. One is made in any case.
+"""
 NAMED_MAX = 3
 """Jobs without a limit that are named; one would do."""
 
@@ -33,7 +36,9 @@ def order_of(queue: PolicyQueue) -> str | None:
 class Forecast:
     """When jobs may start at the earliest; asks an index of its own, so that policies that do not plan pay nothing."""
 
-    def __init__(self, group: Group, ledger: Ledger, now_s: float) -> None:
+    def __init__(self, group: Group, ledger: Ledger, now_s: float, *, is_bounded: bool = False) -> None:
+        """`is_bounded`: after WALKED_JOBS_MAX running jobs no further request is looked up."""
+        self._walks_max = max(1, WALKED_JOBS_MAX // max(1, len(ledger))) if is_bounded else inf
         self._group = group
         self._now_s = now_s
         self._endless = [holding.jobid for holding in group.holdings() if holding.end_s == inf]
@@ -45,6 +50,8 @@ class Forecast:
         kept = queue.planned.get(job.jobid)
         if kept is not None and kept.start_s < inf:
             return kept.start_s, "as it is planned; sooner if running jobs end before their limits"
+        if len(self._known) >= self._walks_max and (job.shape.number, job.duration_s) not in self._known:
+            return None, "not worked out: so many jobs run that it is known only if asked for this job alone"
         start_s, head = self._earliest(job), queue.jobs.first
         if start_s == inf and job.shape.number in self._group.pool.narrowed:
             return None, "not known: plugins keep targets from it"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.engine.forecast import Forecast
+from fluxsched.sched.engine.forecast import WALKED_JOBS_MAX, Forecast
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Ledger
@@ -28,8 +28,6 @@ PLANNED_JOBS_MAX = 1000
 """Jobs in one answer: a conservative plan has every waiting job."""
 FORECASTS_MAX = 8
 """Jobs of a queue that are forecast."""
-WALKED_JOBS_MAX = 10_000
-"""Running jobs that the forecasts of a queue may walk through, all of them for each: 0.1 s. One is made in any case."""
 KEPT_S = 1.0
 """How long an answer serves all who ask (seconds)."""
 FORECAST_KEPT_S = 5.0

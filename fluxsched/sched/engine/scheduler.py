@@ -32,7 +32,7 @@ from fluxsched.sched.engine.planned_starts import PlannedStart, PlannedStarts
 from fluxsched.sched.engine.status import planned, resource_status, stats
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.set_aside import WAIT, TimeText, asks_to_wait, utc_text
-from fluxsched.sched.engine.why import why_of
+from fluxsched.sched.engine.why import Forecasts, why_of
 from fluxsched.sched.hooks.api import TARGETS, Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.pool.placement import blocks_in
@@ -312,9 +312,9 @@ class Scheduler:
         except InvalidValue as fault:
             return str(fault)
 
-    def why(self, jobid: int, now_s: float) -> Why:
+    def why(self, jobid: int, now_s: float, forecasts: Forecasts | None = None) -> Why:
         """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
-        return self._plugins.why(jobid) or why_of(jobid, self._groups.values(), self._ledger, now_s)
+        return self._plugins.why(jobid) or why_of(jobid, self._groups.values(), self._ledger, now_s, forecasts)
 
     def permit(self, jobid: int, plugin: str, allow: bool, reason: str, now_s: float) -> list[Effect]:
         """Answers in a plugin's place for a job that waits for its permit. Raises Refused for any other."""

@@ -7,7 +7,7 @@ running jobs may still run at most, and where one of them has no limit there is 
 from __future__ import annotations
 
 import errno
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from fluxsched.core.why import Why
 from fluxsched.errors import Refused
@@ -25,22 +25,44 @@ from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.quotas.queue import Application
 from fluxsched.sched.registry import says
 
+Forecasts = dict[str, Forecast]
+"""By group: what was forecast for the jobs of one answer, so that those who ask for the same cost no more than one."""
 
-def why_of(jobid: int, groups: Iterable[Group], ledger: Ledger, now_s: float) -> Why:
-    """The answer about a job. Raises Refused for one that is not known here."""
+
+def why_of(
+    jobid: int, groups: Iterable[Group], ledger: Ledger, now_s: float, forecasts: Forecasts | None = None
+) -> Why:
+    """The answer about a job; `forecasts` are kept from one job to the next of the same answer, whose cost is bounded
+    then. Raises Refused for a job that is not known here.
+    """
     for group in groups:
         if jobid in group.set_aside:
             return explain_set_aside(group, jobid)
         queue = group.queue_of(jobid)
         job = None if queue is None else queue.jobs.get(jobid)
         if queue is not None and job is not None:
-            return explain(group, queue, job, ledger, now_s)
+            return explain(group, queue, job, _forecast(group, ledger, now_s, forecasts), now_s)
     if jobid in ledger:
         return Why("holds resources")
     raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
 
 
-def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_s: float) -> Why:
+def _forecast(
+    group: Group, ledger: Ledger, now_s: float, forecasts: Forecasts | None
+) -> Callable[[], Forecast]:
+    """What makes or finds the forecast of a group when it is asked for."""
+
+    def get() -> Forecast:
+        if forecasts is None:
+            return Forecast(group, ledger, now_s)
+        if group.name not in forecasts:
+            forecasts[group.name] = Forecast(group, ledger, now_s, is_bounded=True)
+        return forecasts[group.name]
+
+    return get
+
+
+def explain(group: Group, queue: PolicyQueue, job: Waiting, forecast: Callable[[], Forecast], now_s: float) -> Why:
     """The answer about a job of this queue; linear in the running jobs."""
     if not group.grown:
         return Why(
@@ -77,7 +99,7 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, ledger: Ledger, now_
         place_in = "in line" if order == FIFO else f"in the order {order},"
         place = f"first {place_in}" if not ahead else f"{ahead} ahead of it" + ("" if order == FIFO else f" {place_in}")
         rule = f"{place} under {name}: {how}"
-    earliest_s, when = Forecast(group, ledger, now_s).of(queue, job)
+    earliest_s, when = forecast().of(queue, job)
     return Why(_reason(group, queue, job, ahead if order else None, order or FIFO), rule, when, earliest_s)
 
 

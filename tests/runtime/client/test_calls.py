@@ -30,6 +30,7 @@ ARGUMENTS: dict[str, tuple[Any, ...]] = {
     "submit": (SPEC, 20), "wait": (7,), "cancel": (7, "enough"), "drain": ("0-3", "fan"), "undrain": ("0",),
     "watch": (["clean"],), "watch_resources": (), "trace": (["sched."],), "running": ("0-3", 10), "plan": ("lab", 10),
     "samples": (1.0, 2.0, 9), "intervals": (1.0, None, "0-3"), "report": ("bank", 1.0),
+    "reasons": ([7],),
 }  # fmt: skip
 
 
@@ -116,7 +117,7 @@ def test_both_clients_send_the_same_and_read_the_same() -> None:
 ANSWERS: dict[str, dict[str, Any]] = {
     "submit": {"id": 7}, "wait": {"id": 7, "success": False, "status": 256, "errstr": "exit 1"}, "cancel": {},
     "drain": {}, "undrain": {}, "running": {"jobs": [[7, "0", 1.0, 0.0, 4, 1000, "", "true"]], "left_out": 0},
-    "plan": {"jobs": [[7, 1.0, 0.0, None, 1, 4, True]], "left_out": 0},
+    "reasons": {"jobs": [[7, "no", None, False]]}, "plan": {"jobs": [[7, 1.0, 0.0, None, 1, 4, True]], "left_out": 0},
 }  # fmt: skip
 
 

@@ -147,7 +147,7 @@ async def test_wrong_payloads_to_every_topic(peer, site, flags):
         await peer.ok(topic, {"targets": "0"})
     unanswered = {topic for topic, tag in tags if not peer.waiting(tag)}
     # a stream that has nothing to say yet, and a question to the scheduler, which is this peer once it has said hello
-    assert unanswered <= {"job-manager.watch", "sched.accounts", "sched.plan"}
+    assert unanswered <= {"job-manager.watch", "sched.accounts", "sched.plan", "sched.reasons"}
     kinds = {answer.errnum for answer in [await peer.call("resource.drain", payload) for payload in WRONG]}
     assert kinds == {errno.EPROTO}
 

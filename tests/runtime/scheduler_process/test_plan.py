@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.protocol.messages.live.reasons import REASONS_MAX
 
 
 @pytest.mark.parametrize(("policy", "is_promised"), [("conservative", True), ("fifo", False)])
@@ -36,3 +37,19 @@ async def test_who_plans_nothing_and_who_is_not_there(world: Any) -> None:
     errnum, text = await asker.refused("sched.plan", {"group": "lab"})
     assert (errnum, "no scheduler serves group 'lab'" in text) == (errno.ENOSYS, True)
     assert (await asker.refused("sched.plan", {"max_entries": -1}))[0] == errno.EPROTO
+
+
+async def test_why_many_jobs_wait(world: Any, timed: Callable[..., Jobspec]) -> None:
+    site = await world.instance(fake="2x4", schedulers=("easy",))
+    client, asker = await world.client(site), world.second(site)
+    runs = await client.submit(timed("1h", nodes=2, exclusive=True, duration_s=600.0))
+    waits = [await client.submit(timed("1h", nodes=2, exclusive=True, duration_s=60.0)) for _ in range(3)]
+    held = await client.submit(timed("1h"), 0)
+    found: dict[int, Any] = {}
+    while not {*waits, held} <= found.keys() or found[waits[0]][2] is False:
+        found = {jobid: rest for jobid, *rest in (await client.reasons([runs, *waits, held, 7]))["jobs"]}
+    assert (runs in found, 7 in found) == (False, False)
+    assert all(reason and earliest for reason, earliest, _ in (found[jobid] for jobid in waits))
+    assert [found[jobid][2] for jobid in waits] == [True, False, False]
+    assert (await client.reasons([]))["jobs"] == []
+    assert (await asker.refused("job-manager.reasons", {"ids": [1] * (REASONS_MAX + 1)}))[0] == errno.EPROTO

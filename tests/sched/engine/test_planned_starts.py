@@ -8,7 +8,9 @@ from typing import Any
 
 import pytest
 
-from fluxsched.sched.engine import planned_starts
+from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
+from fluxsched.runtime.scheduler_process.plan import reasons_of
+from fluxsched.sched.engine import forecast, planned_starts
 from fluxsched.sched.engine.planned_starts import FORECAST_KEPT_S, FORECASTS_MAX, KEPT_S, PLANNED_JOBS_MAX, PlannedStart
 from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.registry import make
@@ -140,3 +142,26 @@ def test_before_the_first_grow_nothing_is_planned(bench_of: Any, spec: Any) -> N
     bench = bench_of(make(*parse_spec("conservative")))
     bench.submit(1, spec())
     assert plan(bench) == []
+
+
+def test_reasons_of_many_share_what_is_forecast(
+    four: Any, spec: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    bench = four("easy")
+    for jobid in (7, 8):
+        bench.submit(jobid, spec(nodes=3, cores=4, duration=10.0))
+    bench.run()
+
+    def asked() -> dict[int, tuple[str, float | None, bool]]:
+        wanted = SchedReasonsRequest([1, 2, 3, 7, 8, 99])
+        return {jobid: tuple(rest) for jobid, *rest in reasons_of(bench.scheduler, wanted, bench.now_s).jobs}
+
+    found = asked()
+    assert found.keys() == {2, 3, 7, 8}, "job 1 runs, and job 99 is not known"
+    for jobid, (reason, earliest_s, _) in found.items():
+        alone = bench.scheduler.why(jobid, bench.now_s)
+        assert (reason, earliest_s) == (alone.reason, alone.earliest_s)
+    assert [jobid for jobid in found if found[jobid][2]] == [2]
+    monkeypatch.setattr(forecast, "WALKED_JOBS_MAX", 0)
+    assert [jobid for jobid, (_, earliest_s, _) in asked().items() if earliest_s is None] != []
+    assert asked()[2] == found[2], "what is planned needs no forecast"

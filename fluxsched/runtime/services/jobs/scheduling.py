@@ -19,6 +19,7 @@ from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.accounts import AccountsRequest
 from fluxsched.protocol.messages.live.plan import PlanRequest
+from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.payload_memo import PayloadMemo
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
@@ -61,6 +62,7 @@ class SchedulingService:
                 "sched.permit": self._sched_permit,
                 "sched.accounts": self._sched_accounts,
                 "sched.plan": self._sched_plan,
+                "sched.reasons": self._sched_reasons,
             }
         )
         router.on_response("sched.alloc", self._answer)
@@ -188,6 +190,10 @@ class SchedulingService:
 
     def _sched_plan(self, request: RpcRequest) -> None:
         wanted = request.payload(PlanRequest)
+        self._forward(request, wanted.group, codec.pack(wanted))
+
+    def _sched_reasons(self, request: RpcRequest) -> None:
+        wanted = request.payload(SchedReasonsRequest)
         self._forward(request, wanted.group, codec.pack(wanted))
 
     def _forward(self, request: RpcRequest, group: str, payload: bytes | None = None) -> None:

@@ -13,6 +13,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.job.attempts import CANCEL
 from fluxsched.jobs.job.job import SENT
+from fluxsched.jobs.job.states import PENDING
 from fluxsched.jobs.query import listing
 from fluxsched.jobs.query.job_query import JobQuery, find, parse_query
 from fluxsched.jobs.query.why import history, why
@@ -20,11 +21,12 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc, queues
 from fluxsched.protocol.messages import jobs as msg
+from fluxsched.protocol.messages.live.reasons import ReasonEntry, ReasonsRequest, ReasonsResponse, SchedReasonsRequest
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Work
 from fluxsched.runtime.messaging.incremental import in_steps
 from fluxsched.runtime.messaging.payload_memo import JobspecMemo
-from fluxsched.runtime.messaging.peers import RpcRequest
+from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.records import list_query, stored_job
@@ -72,6 +74,7 @@ class JobService:
             "job-manager.select": self._select,
             "job-manager.lookup": self._lookup,
             "job-manager.why": self._why,
+            "job-manager.reasons": self._reasons,
             "job-manager.queue-list": self._queue_list,
             "job-manager.queue-status": self._queue_status,
             "job-manager.queue-enable": self._queue_enable,
@@ -234,6 +237,32 @@ class JobService:
         silent = f"{answer.reason} (it has not answered for {WHY_S:g} s)"
         late = self._turns.after(WHY_S, lambda: request.respond(msgspec.structs.replace(answer, reason=silent)))
         self._router.call(peer, "sched.why", codec.pack(alloc.SchedWhyRequest(id=jobid)), answered)
+
+    def _reasons(self, request: RpcRequest) -> None:
+        """What is known here, and what each scheduler says of its jobs, as far as it does in time."""
+        asked: dict[Peer, list[int]] = {}
+        found: list[ReasonEntry] = []
+        for job in self._manager.jobs.known(request.payload(ReasonsRequest).ids):
+            peer = self._scheduling.scheduler_of(job.queue.group)
+            if job.request == SENT and peer is not None:
+                asked.setdefault(peer, []).append(job.id)
+            elif job.state & PENDING:
+                known = why(self._manager.links, job)
+                found.append((job.id, known.reason, known.earliest_s, False))
+        waiting = len(asked)
+
+        def answered(message: Message | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if message is not None and not message.errnum:
+                found.extend(codec.unpack(message.payload, ReasonsResponse).jobs)
+            if not waiting and late.call is not None:
+                late.cancel()
+                request.respond(ReasonsResponse(found))
+
+        late = self._turns.after(WHY_S if asked else 0.0, lambda: request.respond(ReasonsResponse(found)))
+        for peer, ids in asked.items():
+            self._router.call(peer, "sched.reasons", codec.pack(SchedReasonsRequest(ids)), answered)
 
     # -- queues -------------------------------------------------------------------------------------------------
 
