@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import zip_longest
 from math import inf
 from pathlib import Path
@@ -85,6 +85,8 @@ class Study:
     trace: Trace
     results: list[Result]
     by: str | None = None
+    left_out: list[str] = field(default_factory=list)
+    """What of it a plot does not show."""
 
     def lines(self) -> Iterator[str]:
         """For people."""
@@ -216,5 +218,5 @@ def _written(study: Study, options: StudyOptions) -> Study:
     if options.plot is not None:
         from fluxsched.sim.results.plots import plot
 
-        plot(study.trace, study.results, options.plot)
+        study.left_out.extend(plot(study.trace, study.results, options.plot))
     return study

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from fluxsched.cli.common import show
-from fluxsched.cli.common.base import CommandGroup, usage
+from fluxsched.cli.common.base import CommandGroup, usage, warn
 from fluxsched.cli.common.options import FSD, Whole, connect, uri_option
 from fluxsched.core.text import printable
 
@@ -66,7 +66,7 @@ def sim() -> None:
 @click.option("--until", "until_s", metavar="T", type=FSD, help="Stop after this virtual time (FSD: 90d).")
 @click.option("--jobs-out", metavar="F.csv", type=_OUT, help="Write the table of jobs for all policies.")
 @click.option("--accounts-out", metavar="F.csv", type=_OUT, help="Write usage against share over time, by account.")
-@click.option("--plot", metavar="F", type=_OUT, help="Write plots to F.png or F.svg (needs fluxsched[plots]).")
+@click.option("--plot", metavar="F", type=_OUT, help="Write plots to F.png, F.svg or F.pdf (needs fluxsched[plots]).")
 @click.option("--html", metavar="F", type=_OUT, help="Write one page with all charts, policies side by side.")
 @click.option("--by", type=click.Choice(["user", "queue", "bank"]),
               help="Also show a table of users, queues or accounts.")  # fmt: skip
@@ -102,6 +102,8 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
         from fluxsched.web.standalone.study import study_page
 
         order.html.write_text(study_page(study.drawing()), encoding="utf-8")
+    if study.left_out:
+        warn(f"{wanted['plot']} leaves out {'; '.join(study.left_out)}")
     _print(study, as_json)
 
 

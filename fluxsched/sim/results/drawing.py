@@ -40,7 +40,7 @@ def drawing(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
     end_s = max([result.end_s for result in results])
     users, user_of = _named(jobs.user)
     queues, queue_of = _named(jobs.queue)
-    drawn = sorted(set().union(*[_largest(result) for result in results]))
+    drawn = sorted(set().union(*[largest(result) for result in results]))
     return {
         "trace": trace.name, "heading": list(heading(trace, results)), "begin": min(jobs.submit, default=0.0),
         "end": end_s, "targets": results[0].targets, "cores": results[0].cores, "figures": _figures(results),
@@ -51,7 +51,7 @@ def drawing(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
             "queue": [queue_of[row] for row in drawn],
         },
         "policies": [_policy(result, drawn, end_s) for result in results],
-        "by_size": _by_size(results), "by_user": _by_user(results),
+        "by_size": by_size(results), "by_user": by_user(results),
     }  # fmt: skip
 
 
@@ -89,7 +89,7 @@ def _account(course: AccountCourse, makespan_s: float) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def _largest(result: Result) -> list[int]:
+def largest(result: Result) -> list[int]:
     """The rows that have started, those with most core seconds if they are too many."""
     jobs = result.jobs
     begun = [row for row, start_s in enumerate(jobs.start) if start_s is not None]
@@ -127,13 +127,13 @@ def _size_label(power: int) -> str:
     return f"{1 << power:,}" if power < 2 else f"{(1 << power - 1) + 1:,}–{1 << power:,}"
 
 
-def _by_size(results: Sequence[Result]) -> list[dict[str, Any]]:
+def by_size(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Waits of jobs of like size: powers of two of cores."""
     powers = [_size_class(procs) for procs in results[0].jobs.procs]
     return [_class(results, _size_label(power), [at == power for at in powers]) for power in sorted(set(powers))]
 
 
-def _by_user(results: Sequence[Result]) -> list[dict[str, Any]]:
+def by_user(results: Sequence[Result]) -> list[dict[str, Any]]:
     """Waits of the users that used most under the first policy."""
     users = results[0].jobs.user
     return [

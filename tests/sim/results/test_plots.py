@@ -20,7 +20,7 @@ def study():
     return trace, [run(trace, policy, placements=True) for policy in ("fifo", "firstfit")]
 
 
-@pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml")])
+@pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")])
 def test_formats(study, tmp_path: Path, name: str, begins: bytes) -> None:
     plot(*study, tmp_path / name)
     first = (tmp_path / name).read_bytes()
@@ -37,7 +37,8 @@ def test_a_drawing_has_texts_that_can_be_searched(study, tmp_path: Path) -> None
 
 
 def test_accounts_have_a_panel_where_they_are_known(study) -> None:
-    from fluxsched.sim.results.plots import ACCOUNTS_DRAWN_MAX, draw
+    from fluxsched.sim.results.charts import ACCOUNTS_DRAWN_MAX
+    from fluxsched.sim.results.plots import draw
 
     trace, (plain, _) = study
     named = Trace.of([job._replace(user=f"user{at}") for at, job in enumerate(trace.jobs)], machine=trace.machine)
@@ -58,8 +59,9 @@ def test_time_is_drawn_up_to_where_it_ended(study, trace_of) -> None:
 
     trace = trace_of((0, 9000, 9000, 2))
     figure = draw(trace, [run(trace, procs=2, until_s=3600, placements=True)])
-    assert [axes.get_xlim() for axes in (figure.axes[0], figure.axes[1], figure.axes[-1])] == [(0.0, 1.0)] * 3
-    (jobs,) = figure.axes[-1].collections
+    over_time = [axes for axes in figure.axes if axes.get_xlabel() == "hours"]
+    assert [axes.get_xlim() for axes in over_time] == [(0.0, 1.0)] * 3
+    (jobs,) = over_time[-1].collections
     assert jobs.get_paths()[0].get_extents().xmax == 1.0
 
 
@@ -83,9 +85,10 @@ def test_legends_are_beside_the_data_and_policies_in_panels_of_their_own(study) 
     figure = draw(trace, results)
     figure.draw_without_rendering()
     assert [axes.get_legend() for axes in figure.axes] == [None] * len(figure.axes)
-    (legend,) = figure.legends
-    assert [text.get_text() for text in legend.get_texts()] == ["fifo", "firstfit", "usable"]
-    left = legend.get_window_extent().x0
+    legend, users = figure.legends
+    assert [text.get_text() for text in legend.get_texts()] == ["fifo", "firstfit", "usable", "part not usable"]
+    assert users.get_texts()[-1].get_text() == "others"
+    left = min(each.get_window_extent().x0 for each in figure.legends)
     assert max(axes.get_window_extent().x1 for axes in figure.axes) <= left
     panels = [axes for axes in figure.axes if axes.get_ylabel() in ("cores in use", "jobs waiting")]
     assert [axes.get_title(loc="left") for axes in panels] == ["fifo", "firstfit"] * 2
@@ -109,7 +112,8 @@ def test_the_longest_wait_is_within_the_scale(trace_of) -> None:
 
     trace = trace_of((0, 900, 900, 2), (0, 900, 900, 2), (0, 900, 900, 2))
     results = [run(trace, policy, procs=procs) for policy, procs in (("fifo", 6), ("easy", 2))]
-    sizes = [axes for axes in draw(trace, results).axes if axes.get_ylabel() == "wait [s]"]
+    sizes = [axes for axes in draw(trace, results).axes if axes.get_ylabel().startswith("wait [s]")]
+    assert len(sizes) == 2
     assert [max(result.wait) for result in results] == [0.0, 1800.0]
     assert all(low < 0 and high > 1.5 * 1800 for low, high in [axes.get_ylim() for axes in sizes])
 
@@ -119,14 +123,83 @@ def test_labels_are_what_curves_are_called(study, trace_of) -> None:
 
     trace = trace_of((0, 10, 10, 2))
     figure = draw(trace, [run(trace, "fifo", procs=2, label="as it was")])
-    (legend,) = figure.legends
+    legend = figure.legends[0]
     assert legend.get_texts()[0].get_text() == "as it was"
 
 
-def test_many_policies_take_more_rows(study, trace_of) -> None:
-    from fluxsched.sim.results.plots import SIZES_A_ROW, draw
+def test_what_does_not_fit_is_left_out_and_named(study, trace_of, monkeypatch: pytest.MonkeyPatch) -> None:
+    from fluxsched.sim.results import plots
+    from fluxsched.sim.results.plots import GANTTS_MAX, POLICIES_MAX, draw
 
     trace = trace_of((0, 10, 10, 2), (1, 5, 5, 2))
-    results = [run(trace, "fifo", procs=2, label=f"run {at}") for at in range(SIZES_A_ROW + 1)]
-    sizes = [axes for axes in draw(trace, results).axes if axes.get_xlabel() == "cores of the job"]
-    assert len(sizes) == len(results)
+    results = [run(trace, "fifo", procs=2, label=f"run {at}", placements=True) for at in range(POLICIES_MAX + 1)]
+    figure = draw(trace, results)
+    labels = [axes.get_ylabel() for axes in figure.axes]
+    assert (labels.count("cores in use"), labels.count("target")) == (POLICIES_MAX, GANTTS_MAX)
+    charted = ", ".join(f"run {at}" for at in range(GANTTS_MAX, POLICIES_MAX + 1))
+    assert figure.get_supxlabel() == f"Left out: panels of run {POLICIES_MAX}; jobs on targets of {charted}."
+    monkeypatch.setattr(plots, "USERS_DRAWN_MAX", 3)
+    monkeypatch.setattr(plots, "BARS_MAX", 59)
+    users = len(set(study[1][0].jobs.user))
+    assert list(plots.left_out(study[1])) == [
+        "1 jobs of fifo with least core seconds", "1 jobs of firstfit with least core seconds",
+        f"{users - 3} of {users} users, who used least",
+    ]  # fmt: skip
+
+
+def test_times_at_which_a_part_cannot_be_used_are_shaded_in_every_chart_over_time(tmp_path: Path, trace_of) -> None:
+    from fluxsched.sim.results.charts import reduced_times
+    from fluxsched.sim.results.plots import draw
+
+    (tmp_path / "site").write_text(
+        '{"at": "1h", "do": "outage", "targets": "3", "for": "1h"}\n{"at": "3h", "do": "offline", "targets": "2"}\n'
+    )
+    trace = trace_of((0, 14_400, 14_400, 2))
+    result = run(trace, procs=4, placements=True, site=tmp_path / "site")
+    assert list(reduced_times(result, result.end_s)) == [(3600.0, 7200.0), (10_800.0, result.end_s)]
+    over_time = [axes for axes in draw(trace, [result]).axes if axes.get_xlabel() == "hours"]
+    assert [len(axes.patches) for axes in over_time] == [2, 2, 2]
+
+
+def test_jobs_have_the_colours_of_the_users_and_edges_while_these_can_be_told_apart(
+    study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.colors import to_hex
+
+    from fluxsched.sim.results import charts
+    from fluxsched.sim.results.plots import draw
+
+    def jobs(edges_max: int) -> tuple[set[str], int]:
+        monkeypatch.setattr(charts, "EDGES_MAX", edges_max)
+        axes = next(axes for axes in draw(*study).axes if axes.get_ylabel() == "target")
+        bars = axes.collections[0]
+        return {to_hex(colour) for colour in bars.get_facecolor()}, len(bars.get_edgecolor())
+
+    colours, edged = jobs(10_000)
+    assert colours == {*charts.COLOURS, charts.OTHERS}
+    assert (edged > 0, jobs(1)[1]) == (True, 0)
+
+
+def test_names_of_many_classes_are_slanted(study) -> None:
+    from fluxsched.sim.results.charts import NAMES_LEVEL_MAX
+    from fluxsched.sim.results.plots import USERS_DRAWN_MAX, draw
+
+    figure = draw(*study)
+    sizes, users = (next(a for a in figure.axes if a.get_xlabel() == name) for name in ("cores of the job", "user"))
+    assert len(sizes.get_xticklabels()) <= NAMES_LEVEL_MAX < len(users.get_xticklabels()) == USERS_DRAWN_MAX
+    assert [axes.get_xticklabels()[0].get_rotation() for axes in (sizes, users)] == [0, 40]
+
+
+def test_of_many_jobs_those_around_the_longest_queue_are_on_the_chart_of_targets(
+    study, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from fluxsched.sim.results import charts, plots
+
+    monkeypatch.setattr(charts, "GANTT_JOBS_MAX", 10)
+    trace, results = study
+    begin, end = charts.window_of(results[0], charts.TimeScale.of(results))[3:1:-1]
+    assert 10 <= sum(begin <= start <= end for start in results[0].jobs.start) < 20  # some start at once
+    targets = [axes for axes in plots.draw(trace, results).axes if axes.get_ylabel() == "target"]
+    assert all(axes.get_title(loc="left").startswith(("fifo: ", "firstfit: ")) for axes in targets)
+    assert len({axes.get_xlim() for axes in targets}) == 1
+    assert "around the longest queue" in " ".join(plots.left_out(results))
