@@ -52,7 +52,7 @@ class Groups {
       fact("Acquired by", group.acquirer ?? (group.acquired ? "a scheduler" : "")), fact("Dialect", group.dialect ?? ""),
       fact("Targets", group.targets, "mono"), fact("Leaving", group.leaving, "mono"), fact("Awaits", group.incoming, "mono"),
       ...queues.map((queue) => fact(queue.name ? `Queue ${queue.name}` : "Queue", queueWords(queue)))),
-      holders.length ? element("p", { class: "note" }, "Leaves when these end: ", holders.flatMap(holder)) : "");
+      holders.length ? element("p", { class: "note" }, "Leaves when these end: ", holders.flatMap((each, at) => holder(each, at, this.data.now ?? Date.now() / 1000))) : "");
   }
 }
 
@@ -66,8 +66,8 @@ function queueWords(queue) {
   return [...jobs, ...states].join(", ") || "open";
 }
 
-function holder([jobid, , end, user, name], at) {
-  const left = end ? ` at most ${duration(Math.max(0, end - Date.now() / 1000))} more` : " no limit";
+function holder([jobid, , end, user, name], at, now) {
+  const left = end ? ` at most ${duration(Math.max(0, end - now))} more` : " no limit";
   return [at ? ", " : "", element("a", { href: `/jobs/${encodeURIComponent(jobid)}` }, name || jobid), ` (${user},${left})`];
 }
 

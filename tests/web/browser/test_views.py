@@ -115,11 +115,12 @@ def test_groups_say_who_acquired_what_and_what_leaves(browser: Any, show: Show) 
         {"name": "lab", "targets": "10", "leaving": "", "incoming": "8-9", "acquired": False},
     ]  # fmt: skip
     queues = [{"name": "batch", "group": "default", "enabled": True, "started": False, "waiting": 7, "running": 3}]
-    holders = {"default": [["fA", "8", 0, "ann", MARKUP]]}
-    show("groups", {"groups": groups, "queues": queues, "holders": holders})
+    holders = {"default": [["fA", "8", 0, "ann", MARKUP], ["fB", "9", NOW_S + 90, "bob", "short"]]}
+    show("groups", {"now": NOW_S, "groups": groups, "queues": queues, "holders": holders})
     browser.said("[data-key=default]", f"8 targets2 leavingAcquired by{MARKUP}Dialecttyped")
     browser.said("[data-key=default]", "3 running, 7 waiting, stopped")
     browser.said("[data-key=default]", f"Leaves when these end: {MARKUP} (ann, no limit)")
+    browser.said("[data-key=default]", "short (bob, at most 1:30 more)")
     browser.said("[data-key=lab]", "2 awaited")
     assert browser.grave_faults() == []
 
