@@ -72,7 +72,7 @@ JOB_COLUMNS = (
     TableColumn("ST", JobRow.status_abbrev, 2, "<", _status_style, JobRow.status_abbrev),
     TableColumn("URG", _number("urgency"), 3, ">", _row_style, lambda row: row.info["urgency"], shown_from=100),
     TableColumn("NODES", _number("nnodes"), 6, ">", _row_style, lambda row: row.info.get("nnodes"), fits=True),
-    TableColumn("CORES", lambda row: str(row.info.get("ncores") or row.info.get("ntasks") or ""), 8, ">", _row_style,
+    TableColumn("CORES", _number("ncores"), 8, ">", _row_style,
                 lambda row: row.info.get("ncores"), shown_from=90, fits=True),
     TableColumn("TIME", time_shown, 6, ">", _row_style, JobRow.runtime_s),
     TableColumn("LEFT", left_shown, 6, ">", _row_style, lambda row: row.remaining_s() or None, shown_from=86),

@@ -77,14 +77,13 @@ class FiguresBar(Pane):
             return self.look.strip([(text.ljust(width), "banner")], width)
         said = self.figures
         runs: list[Run] = []
-        if width >= 120:
-            up = "" if said.up_s is None else f" up {duration_text(round(said.up_s))}"
-            runs = [(" fluxsched ", "bold"), (f"{printable(said.name)}{up}  ", "dim")]
         if said.targets is not None:
             counts = self._counts(said.targets)
-            room = width - sum(cell_len(text) for text, _ in runs)
-            full = next((one for one in counts if sum(cell_len(text) for text, _ in one) <= room), counts[-1])
-            runs += full
+            runs = next((one for one in counts if sum(cell_len(text) for text, _ in one) <= width), counts[-1])
+        up = "" if said.up_s is None else f" up {duration_text(round(said.up_s))}"
+        name: list[Run] = [(" fluxsched ", "bold"), (f"{printable(said.name)}{up}  ", "dim")]
+        if sum(cell_len(text) for text, _ in [*name, *runs]) + len(self.clock) + 2 <= width:
+            runs = [*name, *runs]
         used = sum(cell_len(text) for text, _ in runs)
         if self.clock and used + len(self.clock) + 2 <= width:
             runs += [(" " * (width - used - len(self.clock) - 1), ""), (self.clock, "dim")]
