@@ -108,7 +108,13 @@ export function show(root, source) {
   function clock(row) {
     setText(row.children[7], duration(runtime(row.job, now())));
     const start_s = estimate(row.job);
-    setText(row.children[9].lastChild, start_s ? `${row.job.reason ? " · " : ""}${row.job.promised === false ? "forecast: " : ""}starts ${start_s > now() ? `in ${about(start_s - now())}` : "soon"}` : "");
+    setText(row.children[9].lastChild, start_s ? `${row.job.reason ? " · " : ""}${starts(start_s - now(), row.job.promised)}` : "");
+  }
+
+  /** What is not promised is a bound: jobs ahead may take longer than that. */
+  function starts(delay_s, promised) {
+    if (delay_s <= 0) return promised === false ? "may start at any time" : "starts soon";
+    return `starts in ${about(delay_s)}${promised === false ? " at the earliest" : ""}`;
   }
 
   setInterval(() => {
