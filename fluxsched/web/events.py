@@ -32,6 +32,10 @@ def event(name: str, data: bytes, number: int) -> bytes:
     return b"id: %d\nevent: %s\ndata: %s\n\n" % (number, name.encode(), data)
 
 
+class TooManyViewers(LimitExceeded):
+    """VIEWERS_MAX event streams are open."""
+
+
 class Viewers:
     """The open event streams."""
 
@@ -46,10 +50,10 @@ class Viewers:
 
     def open(self, view: str, params: Mapping[str, str]) -> EventStream:
         """A new stream, which is an ASGI application. Raises FluxschedError for a filter that is none, and
-        LimitExceeded for a viewer too many.
+        TooManyViewers.
         """
         if len(self._open) >= VIEWERS_MAX:
-            raise LimitExceeded(f"{VIEWERS_MAX} viewers are here, which is the limit: close a page, or try again later")
+            raise TooManyViewers(f"{VIEWERS_MAX} viewers are here, which is the limit: close a page, or try again later")
         stream = EventStream(self._wire, view, params, self._open.discard)
         self._open.add(stream)
         return stream
@@ -65,8 +69,9 @@ class EventStream:
 
     def __init__(self, wire: Wire, view: str, params: Mapping[str, str], gone: Any) -> None:
         self._wire, self._view, self._gone = wire, view, gone
-        own = wire.subscribe(view, params)  # first: it may be refused
-        self._subscriptions = {FIGURES: wire.subscribe(FIGURES, {}), view: own}
+        self._subscriptions = {view: wire.subscribe(view, params)}  # first: it may be refused
+        if view != FIGURES:
+            self._subscriptions[FIGURES] = wire.subscribe(FIGURES, {})
         self._writing = asyncio.Lock()
         self._number = 0
         self._wrote = False
@@ -88,11 +93,13 @@ class EventStream:
             leaving = asyncio.create_task(_left(receive))
             tasks = [leaving, *following, asyncio.create_task(self._keep_alive(send))]
             try:
-                await asyncio.wait([leaving, *following], return_when=asyncio.FIRST_COMPLETED)
+                ended, _ = await asyncio.wait([leaving, *following], return_when=asyncio.FIRST_COMPLETED)
             finally:
                 for task in tasks:
                     task.cancel()
                 await asyncio.gather(*tasks, return_exceptions=True)
+            for task in ended:
+                task.result()  # a fault of ours is to be in the log
             await send({"type": "http.response.body", "body": b""})
         finally:
             self.close()

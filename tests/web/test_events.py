@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.errors import InvalidValue
+from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.web import events
 from fluxsched.web.access import connections
@@ -75,6 +75,17 @@ async def test_a_filter_that_is_none_and_a_view_that_there_is_not(page: Any) -> 
         assert said in refused.body
 
 
+async def test_a_filter_above_a_limit_is_not_taken_for_a_viewer_too_many(
+    page: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(topic: str, params: Any = None) -> Any:
+        raise LimitExceeded("view jobs: max_entries 900 is above the limit of 200")
+
+    monkeypatch.setattr(page.follower, "subscribe", refuse)
+    refused = await page.ask("GET /events?view=jobs&max_entries=900", {"Accept": "application/json"})
+    assert (refused.status, json.loads(refused.body)["error"][:9]) == (400, "view jobs")
+
+
 async def test_a_fault_of_a_view_is_told_and_not_asked_for_again(page: Any) -> None:
     reader, writer = await page.events()
     for _ in range(3):
@@ -90,6 +101,25 @@ async def test_a_viewer_that_leaves_is_forgotten(page: Any, eventually: Eventual
     assert page.site.viewers.count == 1
     writer.close()
     await eventually(lambda: page.site.viewers.count == 0 and not page.follower.open)
+
+
+async def test_a_viewer_of_figures_alone_leaves_nothing_behind(page: Any, eventually: Eventually) -> None:
+    _, writer = await page.events("view=figures")
+    assert list(page.follower.open.values()) == ["figures"]
+    writer.close()
+    await eventually(lambda: page.site.viewers.count == 0 and not page.follower.open)
+
+
+async def test_a_fault_of_ours_in_a_view_ends_its_streams_and_is_logged(
+    page: Any, eventually: Eventually, caplog: pytest.LogCaptureFixture
+) -> None:
+    reader, writer = await page.events()
+    viewer = next(viewer for viewer, topic in page.follower.open.items() if topic == "machine")
+    viewer.fail(ZeroDivisionError("a bug"))
+    await asyncio.wait_for(reader.read(), 20)
+    await eventually(lambda: page.site.viewers.count == 0 and not page.follower.open)
+    assert "a bug" in caplog.text
+    writer.close()
 
 
 async def test_silence_is_filled(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
