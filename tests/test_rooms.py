@@ -137,9 +137,9 @@ ROOMS = {
     },
     "views": {
         "states": set(),
-        "changes": set(),
         "connection": set(),
         "machine": set(),
+        "changes": {"machine"},
         "blocks": {"machine", "states"},
         "words": set(),
         "job_row": {"words"},

@@ -18,7 +18,7 @@ from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.screen import commands
 from fluxsched.screen.arrange import Rect, is_too_small, places
-from fluxsched.screen.follow import Followed, Pacer, ViewFollower
+from fluxsched.screen.follow import CLOCK_EVERY_S, Followed, Pacer, ViewFollower
 from fluxsched.screen.keys import KEYS, PANES, refusal
 from fluxsched.screen.panes.columns import GROUP_COLUMNS, JOB_COLUMNS, QUEUE_COLUMNS
 from fluxsched.screen.panes.figures import FiguresBar, StateLook
@@ -115,7 +115,7 @@ class TopApp(App[None], inherit_bindings=False):
         for topic, taken in take.items():
             self.followed.follow(topic, topic, None, taken)
         self.follow_jobs()
-        self.set_interval(1.0, self.pacer.wake)
+        self.set_interval(CLOCK_EVERY_S, self.pacer.wake)
         self.set_interval(QUEUES_EVERY_S, self._ask_queues)
         self.arrange()
         self.focus_pane("jobs")

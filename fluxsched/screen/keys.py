@@ -67,8 +67,3 @@ def refusal(use: KeyUse, role: Role | None) -> str | None:
     if role is None or role >= use.least:
         return None
     return f"{use.label.lower()} needs the role {use.least}; you are a {role} of this instance"
-
-
-def key_named(action: str) -> KeyUse:
-    """The key of an action."""
-    return next(use for use in KEYS if use.action == action)

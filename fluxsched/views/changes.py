@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.views.machine import TargetParts
 
 Body = Mapping[str, Any]
 PARTITIONS = ("states", "busy", "busy_gpus")
@@ -90,15 +90,10 @@ def tail(pieces: Sequence[Sequence[str]]) -> list[list[str]]:
 
 def _moved(before: Mapping[str, str], moved: Mapping[str, str]) -> dict[str, str]:
     """The partition `before` once these targets are where `moved` has them."""
-    to = {value: Idset.parse(text) for value, text in moved.items()}
-    targets = EMPTY
-    for ranks in to.values():
-        targets |= ranks
-    found = {}
-    for value in {**before, **moved}:
-        if ranks := (Idset.parse(before.get(value, "")) - targets) | to.get(value, EMPTY):
-            found[value] = str(ranks)
-    return found
+    found = TargetParts()
+    found.take(before)
+    found.take(moved)
+    return found.texts()
 
 
 def differences(before: Body, now: Body) -> dict[str, Any]:

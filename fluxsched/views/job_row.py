@@ -70,7 +70,8 @@ class JobRow(NamedTuple):
     def estimate_s(self) -> float | None:
         """When it is expected to start (wall time), if the scheduler says so of one that waits for resources."""
         waits = self.info["state"] in PENDING and not self._holding_back()
-        return self.sched().get("t_estimate") or None if waits else None
+        # a row of views has what the scheduler said when it was asked, too (`JobReasons`)
+        return self.sched().get("t_estimate") or self.info.get("estimate") or None if waits else None
 
     def contextual_info(self) -> str:
         """What one wants to know in this state: what it waits for, or how long still; where it is, why it failed."""

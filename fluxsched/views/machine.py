@@ -57,10 +57,6 @@ class TargetParts:
         """The sum over all targets, of numbers."""
         return sum([int(value) * len(ranks) for value, ranks in self.parts.items()])
 
-    def value_of(self, rank: int) -> str | None:
-        """Of one target."""
-        return next((value for value, ranks in self.parts.items() if rank in ranks), None)
-
 
 class LiveMachine:
     """The picture, empty before the first answer."""

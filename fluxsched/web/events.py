@@ -53,7 +53,7 @@ class Viewers:
         TooManyViewers.
         """
         if len(self._open) >= VIEWERS_MAX:
-            raise TooManyViewers(f"{VIEWERS_MAX} viewers are here, which is the limit: close a page, or try again later")
+            raise TooManyViewers(f"{VIEWERS_MAX} viewers are connected, the limit: close a page or try again later")
         stream = EventStream(self._wire, view, params, self._open.discard)
         self._open.add(stream)
         return stream

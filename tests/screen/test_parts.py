@@ -22,6 +22,7 @@ from fluxsched.screen import actions, app, commands, follow
 from fluxsched.screen.app import TopApp
 from fluxsched.screen.arrange import places
 from fluxsched.screen.panes import machine as machine_pane
+from fluxsched.screen.panes.columns import JOB_COLUMNS, start_shown
 from fluxsched.screen.panes.figures import BAR_WIDTH_MAX, Amount, FiguresBar, InstanceFigures
 from fluxsched.screen.panes.log import LOG_LINES_MAX, LogLine, LogPane
 from fluxsched.screen.panes.look import TerminalLook, cell
@@ -136,6 +137,19 @@ async def test_the_urgency_stays_within_its_bounds() -> None:
     await actions.urgency_moved(ask, rows(1, state="SCHED", urgency=actions.URGENCY_MAX), 1).perform("y")
     await actions.urgency_moved(ask, rows(1, state="SCHED", urgency=0), -1).perform("y")
     assert asked == [actions.URGENCY_MAX, actions.URGENCY_HOLD]
+
+
+def test_a_job_that_waits_shows_the_start_that_its_scheduler_said_when_asked() -> None:
+    [row] = rows(1, state="SCHED", estimate=90.0)
+    assert start_shown(row) == "~1.5m"
+    [held] = rows(1, state="SCHED", estimate=90.0, urgency=0)
+    assert start_shown(held) == ""
+
+
+def test_an_urgency_of_zero_is_shown() -> None:
+    [held] = rows(1, state="SCHED", urgency=0)
+    [urgency] = [column.text(held) for column in JOB_COLUMNS if column.heading == "URG"]
+    assert urgency == "0"
 
 
 async def test_what_is_asked_is_bounded() -> None:

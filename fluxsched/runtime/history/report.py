@@ -24,7 +24,6 @@ COLUMNS: Final = {"user": "userid", "bank": "bank", "queue": "queue", "group": "
 ROWS_USUAL: Final = 1000
 REPORT_ROWS_MAX = 10_000
 """Rows in one answer: 3 MiB."""
-NO_PROPERTY: Final = ""
 STEP_JOBS: Final = 256
 """RunningUse jobs looked at in one step: half a millisecond."""
 

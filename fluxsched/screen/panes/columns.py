@@ -49,12 +49,8 @@ def _status_style(row: JobRow) -> str:
     return "warn" if is_held(row) else _STATUS_STYLES.get(row.status_abbrev(), "")
 
 
-def _number(key: str) -> Callable[[JobRow], str]:
-    return lambda row: str(row.info.get(key) or "")
-
-
 def _of(key: str) -> Callable[[JobRow], str]:
-    return lambda row: str(row.info.get(key) or "")
+    return lambda row: "" if row.info.get(key) is None else str(row.info[key])
 
 
 def _row_style(row: JobRow) -> str:
@@ -70,9 +66,9 @@ JOB_COLUMNS = (
                 droppable=True),
     TableColumn("NAME", _of("name"), 10, "<", _row_style, _of("name"), share=1),
     TableColumn("ST", JobRow.status_abbrev, 2, "<", _status_style, JobRow.status_abbrev),
-    TableColumn("URG", _number("urgency"), 3, ">", _row_style, lambda row: row.info["urgency"], shown_from=100),
-    TableColumn("NODES", _number("nnodes"), 6, ">", _row_style, lambda row: row.info.get("nnodes"), fits=True),
-    TableColumn("CORES", _number("ncores"), 8, ">", _row_style,
+    TableColumn("URG", _of("urgency"), 3, ">", _row_style, lambda row: row.info["urgency"], shown_from=100),
+    TableColumn("NODES", _of("nnodes"), 6, ">", _row_style, lambda row: row.info.get("nnodes"), fits=True),
+    TableColumn("CORES", _of("ncores"), 8, ">", _row_style,
                 lambda row: row.info.get("ncores"), shown_from=90, fits=True),
     TableColumn("TIME", time_shown, 6, ">", _row_style, JobRow.runtime_s),
     TableColumn("LEFT", left_shown, 6, ">", _row_style, lambda row: row.remaining_s() or None, shown_from=86),

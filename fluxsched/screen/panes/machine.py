@@ -21,8 +21,6 @@ from fluxsched.views.machine import ARRANGEMENTS, LiveMachine
 MARKS_MAX = 2048
 """Tagged targets that are marked on the map; how many there are stands in the title."""
 _CURSOR = Style(reverse=True, bold=True)
-_LINES_UNBOUNDED = 10_000
-"""More lines than any terminal has."""
 
 
 class MachinePane(Pane):

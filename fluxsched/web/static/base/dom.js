@@ -63,21 +63,6 @@ export function keyed(parent, items, key, make, update) {
   }
 }
 
-/** Call `deed` at most once a frame however often this is called; the last arguments hold. */
-export function eachFrame(deed) {
-  let latest = null;
-  return (...values) => {
-    const waits = latest !== null;
-    latest = values;
-    if (waits) return;
-    requestAnimationFrame(() => {
-      const now = latest;
-      latest = null;
-      deed(...now);
-    });
-  };
-}
-
 /** Say something to those who listen to the page. */
 export function announce(text) {
   setText(document.getElementById("announce"), text);

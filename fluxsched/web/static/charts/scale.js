@@ -78,7 +78,7 @@ export function timeText(time, ofDay = true) {
 }
 
 /** A number for people: thousands apart, as many digits as matter. */
-export function numberText(value) {
+function numberText(value) {
   if (value === null || value === undefined || Number.isNaN(value)) return "";
   const size = Math.abs(value);
   const digits = size >= 100 || Number.isInteger(value) ? 0 : size >= 10 ? 1 : 2;
