@@ -16,6 +16,7 @@ import argparse
 import asyncio
 import itertools
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -34,24 +35,29 @@ RUN_S = 0.001
 DAY_S = 86_400.0
 VARIABLES = 64
 """In how many variables an environment comes."""
+DIGITS_SHARE = 0.55
+"""How much of a value is unlike all others, as hashes in paths are."""
 STEPS = 5
 """How often memory is shown while jobs run."""
 POLL_S = 0.02
 
 
 class RealJobspecs:
-    """Jobspecs of `true` with environments of so many bytes, all equal or no two alike."""
+    """Jobspecs of `true` with environments of so many bytes, all equal or no two alike; they compress about 3:1."""
 
     def __init__(self, environment_bytes: int, *, distinct: bool, test: bool) -> None:
-        self._value = "x" * max(1, environment_bytes // VARIABLES - len("VARIABLE_00="))
+        self._value_bytes = max(1, environment_bytes // VARIABLES - len("VARIABLE_00="))
+        self._path = "/opt/software/linux-x86_64/" * (1 + self._value_bytes // 27)
         self._distinct = distinct
         self._run_s = RUN_S if test else None
         self._counter = itertools.count()
-        self._alike = self._make("")
+        self._alike = self._make(0)
 
-    def _make(self, mark: str) -> dict[str, Any]:
-        text = mark + self._value[len(mark) :]
-        environment = {f"VARIABLE_{at:02}": text for at in range(VARIABLES)}
+    def _make(self, seed: int) -> dict[str, Any]:
+        digits_max = int(self._value_bytes * DIGITS_SHARE)
+        digits = random.Random(seed).randbytes(VARIABLES * digits_max).hex()
+        values = (digits[at * digits_max : (at + 1) * digits_max] + self._path for at in range(VARIABLES))
+        environment = {f"VARIABLE_{at:02}": value[: self._value_bytes] for at, value in enumerate(values)}
         made = fluxsched.Jobspec.from_command(
             ["true"], test_run_duration_s=self._run_s, cwd="/", environment=environment
         )
@@ -59,7 +65,7 @@ class RealJobspecs:
 
     def next(self) -> dict[str, Any]:
         """The next job's."""
-        return self._make(str(next(self._counter))) if self._distinct else self._alike
+        return self._make(next(self._counter)) if self._distinct else self._alike
 
 
 def status_mib(pid: int, name: str) -> float:

@@ -16,6 +16,7 @@ from typing import Any
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.loop.checkpoints import Checkpoints
+from fluxsched.runtime.storage.compression import compressed
 from fluxsched.runtime.storage.schema import prepare
 from fluxsched.runtime.storage.usage import ADD_USAGE, ADD_USAGE_UP, ALL_IS_COUNTED, FEWER_ARE_COUNTED
 from fluxsched.runtime.system.log import logger
@@ -174,10 +175,12 @@ def count(groups: Sequence[RowGroup]) -> int:
 
 
 def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
-    """Rows joined into multi-row INSERTs; deletions as they come."""
+    """Rows joined into multi-row INSERTs, parts compressed: this is not the loop's thread. Deletions as they come."""
     if table not in INSERTS:
         yield from ((table, key) for key in rows)
         return
+    if table == "part":
+        rows = [(number, digest, compressed(text)) for number, digest, text in rows]
     done, left = 0, len(rows)
     while left:
         size = next((size for size in INSERT_SIZES if size <= left), left)

@@ -14,6 +14,7 @@ from typing import Any, NamedTuple
 from msgspec.json import decode, encode
 
 from fluxsched.jobs.effects import Event
+from fluxsched.runtime.storage.compression import expanded
 from fluxsched.runtime.storage.events import unpack_events
 from fluxsched.runtime.storage.parts import PARTS_KNOWN_MAX, JobspecRow
 
@@ -145,7 +146,7 @@ def _part(read: Query) -> Callable[[int], bytes]:
         text = known.get(number)
         if text is None:
             ((value,),) = read("SELECT value FROM part WHERE id = ?", (number,))
-            text = known[number] = bytes(value)
+            text = known[number] = expanded(bytes(value))
             if len(known) > PARTS_READ_MAX:
                 known.popitem(last=False)
         return text

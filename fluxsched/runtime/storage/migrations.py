@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from fluxsched.runtime.storage.compression import compressed
 from fluxsched.runtime.storage.events import pack_events
 from fluxsched.runtime.storage.history import TABLES
 from fluxsched.runtime.storage.parts import JobspecRow, Parts
@@ -26,7 +27,8 @@ def _second(connection: sqlite3.Connection) -> None:
     connection.execute("CREATE TABLE part (id INTEGER PRIMARY KEY, digest BLOB, value BLOB)")
 
     def add(part: tuple[int, bytes, bytes]) -> None:
-        connection.execute("INSERT INTO part VALUES (?, ?, ?)", part)
+        number, digest, text = part
+        connection.execute("INSERT INTO part VALUES (?, ?, ?)", (number, digest, compressed(text)))
 
     parts = Parts(add)
     for seq, jobid, ended, text, jobspec, resources in _rows(connection):

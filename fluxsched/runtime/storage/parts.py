@@ -30,7 +30,7 @@ DIGEST_BYTES: Final = 16
 _json = msgspec.json.encode
 
 AddPart = Callable[[tuple[int, bytes, bytes]], None]
-"""Takes the row of a part that is to be stored now: id, digest and text."""
+"""Takes the row of a part that is to be stored now: id, digest and text, which may be compressed there."""
 
 
 class JobspecRow(NamedTuple):
