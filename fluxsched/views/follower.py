@@ -42,7 +42,7 @@ from types import TracebackType
 from typing import Any
 
 from fluxsched.core.text import some_of
-from fluxsched.errors import InvalidValue, RPCError
+from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 from fluxsched.runtime.client.asyncio_client import AsyncHandle
 from fluxsched.runtime.client.coming_back import place_now, written_at
 from fluxsched.views.changes import Body
@@ -52,6 +52,8 @@ from fluxsched.views.feeds.figures import Figures
 from fluxsched.views.subscription import MessageKind, Subscription, ViewMessage
 from fluxsched.views.topics import TOPICS, feed_of
 
+FEEDS_MAX = 500
+"""Feeds at once: each asks the instance about once a second, or has a stream there."""
 REFUSED_RETRY_S = 5.0
 """After how long what was refused is asked again (seconds)."""
 ENDED_S = 0.5
@@ -125,14 +127,14 @@ class Follower:
         self._is_closed = False
 
     def subscribe(self, topic: str, params: Mapping[str, Any] | None = None) -> Subscription:
-        """Follow a topic. Raises InvalidValue for an unknown topic or parameter."""
+        """Follow a topic. Raises InvalidValue for an unknown topic or parameter, LimitExceeded for a feed too many."""
         if topic not in TOPICS:
             raise InvalidValue(f"there is no view {topic!r}; there are {some_of(list(TOPICS))}")
         if self._is_closed:
             raise InvalidValue(f"view {topic}: this follower is closed")
         given = {name: value for name, value in (params or {}).items() if value is not None}
         name = json.dumps([topic, given], sort_keys=True, default=str)
-        channel = self._channels.get(name) or Channel(feed_of(topic, given, self._figures))
+        channel = self._channels.get(name) or self._new_channel(topic, given)
         viewer = Subscription(lambda viewer: self._leave(name, viewer))
         self._channels[name] = channel
         channel.viewers.add(viewer)
@@ -142,6 +144,15 @@ class Follower:
         self._connection.open()
         self._start(name, channel)
         return viewer
+
+    def _new_channel(self, topic: str, given: Mapping[str, Any]) -> Channel:
+        feed = feed_of(topic, given, self._figures)
+        if len(self._channels) >= FEEDS_MAX:
+            for name, unused in [*self._channels.items()]:
+                self._drop(name, unused)
+        if len(self._channels) >= FEEDS_MAX:
+            raise LimitExceeded(f"{FEEDS_MAX} different views are followed, the limit: close one, or use fewer filters")
+        return Channel(feed)
 
     async def ask(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
         """One request over the same connection. Raises RPCError: the instance's, or that it is lost."""

@@ -20,7 +20,7 @@ from fluxsched.web.access.forms import fields_of
 from fluxsched.web.access.guard import refusal, wants_json
 from fluxsched.web.access.secrets import Secrets
 from fluxsched.web.pages import Pages
-from fluxsched.web.wire import Wire
+from fluxsched.web.wire import ACTION_TOPICS, Wire
 
 IDS_MAX = 1000
 """Jobs of one action; `fluxsched cancel` selects more."""
@@ -43,31 +43,31 @@ class Action(NamedTuple):
 
 async def _drain(wire: Wire, fields: Fields) -> str:
     given = {name: fields[name] for name in ("reason", "mode") if fields.get(name)}
-    await wire.ask("resource.drain", {"targets": _targets(fields), **given})
+    await wire.ask(ACTION_TOPICS["drain"], {"targets": _targets(fields), **given})
     return f"drained {fields['targets'].strip()}"
 
 
 async def _undrain(wire: Wire, fields: Fields) -> str:
     given = {name: fields[name] for name in ("reason", "mode") if fields.get(name)}
-    await wire.ask("resource.undrain", {"targets": _targets(fields), **given})
+    await wire.ask(ACTION_TOPICS["undrain"], {"targets": _targets(fields), **given})
     return f"{fields['targets'].strip()} back in service"
 
 
 async def _cancel(wire: Wire, fields: Fields) -> str:
     note = f"{fields['note']} ({NOTE})" if fields.get("note") else NOTE
-    return "canceled " + await _each(wire, "job-manager.cancel", fields, {"note": note})
+    return "canceled " + await _each(wire, ACTION_TOPICS["cancel"], fields, {"note": note})
 
 
 async def _raise(wire: Wire, fields: Fields) -> str:
     more = {"type": fields.get("type", ""), "severity": 0, "note": fields.get("note") or NOTE}
-    return f"exception {more['type']} raised on " + await _each(wire, "job-manager.raise", fields, more)
+    return f"exception {more['type']} raised on " + await _each(wire, ACTION_TOPICS["raise"], fields, more)
 
 
 async def _urgency(wire: Wire, fields: Fields) -> str:
     text = fields.get("urgency", "").strip()
     if not (text.isascii() and text.isdecimal() and len(text) <= 2):
         raise InvalidValue(f"urgency {text[:20]!r} is not a number from 0 (hold) to 31 (expedite)")
-    done = await _each(wire, "job-manager.urgency", fields, {"urgency": int(text)})
+    done = await _each(wire, ACTION_TOPICS["urgency"], fields, {"urgency": int(text)})
     return f"urgency {int(text)} for {done}"
 
 

@@ -69,9 +69,13 @@ class EventStream:
 
     def __init__(self, wire: Wire, view: str, params: Mapping[str, str], gone: Any) -> None:
         self._wire, self._view, self._gone = wire, view, gone
-        self._subscriptions = {view: wire.subscribe(view, params)}  # first: it may be refused
-        if view != FIGURES:
-            self._subscriptions[FIGURES] = wire.subscribe(FIGURES, {})
+        self._subscriptions: dict[str, Subscription] = {}
+        try:
+            for each in dict.fromkeys((view, FIGURES)):
+                self._subscriptions[each] = wire.subscribe(each, params if each == view else {})
+        except FluxschedError:
+            self.close()
+            raise
         self._writing = asyncio.Lock()
         self._number = 0
         self._wrote = False

@@ -12,11 +12,11 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from fluxsched import __version__
-from fluxsched.core.duration import format_duration
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.runtime.system.clock import SystemClock, local_moment
 from fluxsched.views.states import states_table
+from fluxsched.views.words import duration_text
 from fluxsched.web.access.guard import wants_json
 from fluxsched.web.access.secrets import Secrets
 from fluxsched.web.wire import REFUSED, InstanceLost, ViewBody, Wire
@@ -41,7 +41,7 @@ class Pages:
             loader=PackageLoader("fluxsched.web"), autoescape=True, undefined=StrictUndefined, auto_reload=False,
             trim_blocks=True,
         )  # fmt: skip
-        self._templates.filters |= {"moment": local_moment, "jobid": format_f58, "duration": format_duration}
+        self._templates.filters |= {"moment": local_moment, "jobid": format_f58, "duration": duration_text}
 
     def routes(self) -> list[Route]:
         """All pages."""

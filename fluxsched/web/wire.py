@@ -12,9 +12,9 @@ from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.protocol.roles import least_of
 from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.runtime.system.private_files import user_name
 from fluxsched.views.follower import Follower
 from fluxsched.views.subscription import Subscription, ViewMessage
+from fluxsched.views.words import user_name
 from fluxsched.web.bodies import summary
 
 ViewBody = dict[str, Any]
@@ -25,14 +25,14 @@ FIGURES = "figures"
 """The view that every page shows at its top."""
 REFUSED = "refused"
 """The key of a whole that the instance refuses."""
-NEEDED = {
+ACTION_TOPICS = {
     "drain": "resource.drain",
     "undrain": "resource.undrain",
     "cancel": "job-manager.cancel",
     "urgency": "job-manager.urgency",
     "raise": "job-manager.raise",
 }
-"""What each action calls."""
+"""What each action of the page calls: who may call that may do it."""
 
 
 class InstanceLost(FluxschedError):
@@ -111,7 +111,7 @@ def about(said: Mapping[str, Any], before: About) -> About:
     if said.get("instance") == "lost":
         return before._replace(lost=str(said.get("why") or "it does not answer"))
     role = parse_role(said.get("role") or str(Role.OWNER))
-    may = tuple(name for name, topic in NEEDED.items() if role >= least_of(topic, private_jobs=False)[0])
+    may = tuple(name for name, topic in ACTION_TOPICS.items() if role >= least_of(topic, private_jobs=False)[0])
     return About(str(said["hostname"]) if said.get("hostname") else _name(said), str(said["uri"]), None,
                  user_name(int(said.get("userid") or said["owner"])), str(role), may)  # fmt: skip
 

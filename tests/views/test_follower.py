@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.errors import InvalidValue, RPCError
+from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 from fluxsched.views import connection, follower
 from fluxsched.views.follower import Follower
 from fluxsched.views.subscription import Subscription
@@ -76,6 +76,17 @@ async def test_a_feed_is_kept_a_moment_for_the_next_viewer(
                 await kinds(viewer, 2)
             await settle()
         assert spoken.count("resource.watch") == 1
+
+
+async def test_feeds_are_limited_and_those_without_a_viewer_make_room(
+    following: Follower, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(follower, "FEEDS_MAX", 2)
+    async with following, following.subscribe("machine"), following.subscribe("machine"):
+        following.subscribe("jobs", {"text": "a"}).close()
+        async with following.subscribe("jobs", {"text": "b"}):
+            with pytest.raises(LimitExceeded, match="2 different views"):
+                following.subscribe("jobs", {"text": "c"})
 
 
 async def test_a_viewer_that_reads_nothing_has_one_merged_message(

@@ -11,7 +11,8 @@ import pytest
 from fluxsched.errors import RPCError
 from fluxsched.web.access import forms
 from fluxsched.web.access.forms import BODY_BYTES_MAX, FIELDS_MAX
-from fluxsched.web.actions import FAULTS_MAX, IDS_MAX
+from fluxsched.web.actions import ACTIONS, FAULTS_MAX, IDS_MAX
+from fluxsched.web.wire import ACTION_TOPICS
 
 JSON = {"Accept": "application/json"}
 
@@ -133,3 +134,7 @@ async def test_methods_and_names_that_there_are_not(page: Any) -> None:
     assert "<script>alert" not in missing.body
     head = await page.ask("HEAD /machine")
     assert (head.status, head.body) == (200, "")
+
+
+def test_each_action_has_a_topic_by_which_it_is_shown() -> None:
+    assert ACTIONS.keys() == ACTION_TOPICS.keys()

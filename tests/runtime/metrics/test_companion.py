@@ -18,6 +18,8 @@ class Waits:
 
     def __init__(self) -> None:
         self.delays_s: list[float] = []
+        self.now_s = 0.0
+        self.clock = SimpleNamespace(monotonic_s=lambda: self.now_s)
         self._call: Any = None
 
     def after(self, delay_s: float, call: Any) -> Any:
@@ -47,6 +49,26 @@ def test_it_is_tried_again_ever_more_seldom(monkeypatch: pytest.MonkeyPatch, tmp
     assert turns.delays_s == [AGAIN_S * 2**n for n in range(6)] + [AGAIN_MAX_S] * 3
     exporter.close()
     assert not turns.due()
+
+
+def test_after_a_long_run_it_is_tried_again_soon(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    class Child:
+        def __init__(self, command: list[str], log: Path, ended: Any) -> None:
+            pass
+
+        def why_ended(self, said: str) -> str:
+            return "killed"
+
+    monkeypatch.setattr(module, "ChildProcess", Child)
+    turns: Any = Waits()
+    kind = metrics_kind(MetricsSettings("b"))
+    assert kind is not None
+    exporter = Companion(turns, kind, "u", tmp_path)
+    for run_s in (0.0, 0.0, 0.0, AGAIN_MAX_S + 1, 0.0):
+        turns.now_s += run_s
+        exporter._ended()
+        assert turns.due()
+    assert turns.delays_s == [AGAIN_S, 2 * AGAIN_S, 4 * AGAIN_S, AGAIN_S, 2 * AGAIN_S]
 
 
 def test_without_an_address_nothing_is_started(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.paths import PAGE_NAME
 
 AGAIN_S, AGAIN_MAX_S = 1.0, 60.0
-"""How long after its end it is started again: twice as long each time, up to the most (seconds)."""
+"""How long after its end it is started again: twice as long each time, up to the most, and from the beginning after a
+run that was longer than the most (seconds)."""
 CHECK_S = 0.02
 END_S = 2.0
 """How long it may take to end (seconds)."""
@@ -62,6 +63,7 @@ class Companion:
         self._process: ChildProcess | None = None
         self._again: Timer | None = None
         self._again_s = AGAIN_S
+        self._begun_s = 0.0
         self.why_ended: str | None = None
         """Why it ended last, if it has."""
         self._what, self._said = kind.what, logger(kind.command)
@@ -72,6 +74,7 @@ class Companion:
 
     def _start(self) -> None:
         self._again = None
+        self._begun_s = self._turns.clock.monotonic_s()
         try:
             self._process = ChildProcess(self._words, self._log, lambda: self._turns.post(self._ended))
         except OSError as exc:
@@ -79,8 +82,11 @@ class Companion:
 
     def _ended(self) -> None:
         process, self._process = self._process, None
-        if process is not None:
-            self._fail(process.why_ended(""))
+        if process is None:
+            return
+        if self._turns.clock.monotonic_s() - self._begun_s > AGAIN_MAX_S:
+            self._again_s = AGAIN_S
+        self._fail(process.why_ended(""))
 
     def _fail(self, why: str) -> None:
         self.why_ended = why

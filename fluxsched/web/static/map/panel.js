@@ -89,7 +89,7 @@ export function panel(root, cells, source, may, closed) {
     try {
       const [running, said] = await Promise.all([source.fetch("jobs", {targets: rank, states: "running"}), source.fetch("target", {rank})]);
       if (mine !== asked) return;
-      const now_s = Date.now() / 1000;
+      const now_s = running.now;
       jobs.replaceChildren(...(running.jobs.length ? running.jobs.map((job) => element("li", {},
         element("a", {href: `/jobs/${encodeURIComponent(job.jobid)}`, class: "mono"}, job.jobid), ` ${job.name} `,
         element("span", {class: "unit"}, `${job.user ?? ""} ${job.t_run ? duration(now_s - job.t_run) : ""}`))) : [element("li", {class: "unit"}, "none")]));
