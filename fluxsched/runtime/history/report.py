@@ -25,7 +25,7 @@ ROWS_USUAL: Final = 1000
 REPORT_ROWS_MAX = 10_000
 """Rows in one answer: 3 MiB."""
 STEP_JOBS: Final = 256
-"""RunningUse jobs looked at in one step: half a millisecond."""
+"""Running jobs looked at in one step: half a millisecond."""
 
 _SUMMED: Final = ", ".join(f"sum({name})" for name in SUMS)
 _CHOSEN: Final = f"usage WHERE step IN ({HOUR}, {DAY}) AND t >= ?1 AND t < ?2"

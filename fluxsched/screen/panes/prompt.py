@@ -58,7 +58,7 @@ class QuestionBox(Pane):
         self._is_performing = False
 
     def open(self, question: Question) -> None:
-        """AskInstance."""
+        """Ask this question, in place of any other."""
         self.question, self.fault, self._is_performing = question, "", False
         self.text = question.initial
         self._at = len(self.text)

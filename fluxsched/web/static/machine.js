@@ -207,7 +207,7 @@ export function show(root, source) {
       (row, [word, size]) => {
         const [ranks, left] = cells.idsetOf(cells.stateNumber(word), IDSET_CHARS);
         setText(row.children[1], number(size));
-        setText(row.children[2], left ? `${ranks}, and ${count(left, "more")}`.replace("mores", "more") : ranks);
+        setText(row.children[2], left ? `${ranks}, and ${count(left, "more", "more")}` : ranks);
       });
     shown(root.querySelector("#drains-section"), Object.keys(cells.drains).length > 0);
     keyed(root.querySelector("#drains-table tbody"), Object.entries(cells.drains), ([ranks]) => ranks,

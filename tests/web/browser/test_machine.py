@@ -69,6 +69,7 @@ def test_search_finds_ranks_hosts_and_jobs_and_says_what_it_does_not_find(browse
         ("99", "there is no target of rank 99"),
         ("gpu7", "no target is called gpu7"),
         ("fake[3", "is not closed"),
+        ("fake[0-9999][0-9999]", "is more than 4194304 hosts"),
     ):
         field = browser.find("[data-search]")
         field.clear()
