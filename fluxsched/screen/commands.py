@@ -15,7 +15,7 @@ from fluxsched.screen import actions
 from fluxsched.screen.details import entry_sheets, job_sheets, target_sheets
 from fluxsched.screen.keys import KEYS, PANES
 from fluxsched.screen.panes.columns import id_text
-from fluxsched.screen.panes.look import Run
+from fluxsched.screen.panes.look import Run, wrapped
 from fluxsched.screen.panes.prompt import OfferedChoice, Question
 from fluxsched.screen.panes.reader import Sheet
 from fluxsched.screen.panes.table import TablePane
@@ -29,6 +29,7 @@ SORT_KEYS = "123456789abcdefghijklmnop"
 JOBS_ON_MAX = 100
 """Jobs that are listed of a target."""
 _USER_OPTIONS = ("-u", "--user")
+_HELP_INDENT = 18
 
 
 def about_row(pane: TablePane) -> str:
@@ -101,9 +102,10 @@ def _help(app: ScreenParts) -> None:
         for use in KEYS:
             if use.help:
                 needs = f" (role {use.least})" if use.least > 1 else ""
-                found.append(
-                    [(f"{use.shown:>7} ", "key"), (f"{use.label or use.action:<9} ", "bold"), (use.help + needs, "")]
-                )
+                first, *more = wrapped(use.help + needs, width - _HELP_INDENT)
+                label = use.label or use.action.capitalize()
+                found.append([(f"{use.shown:>7} ", "key"), (f"{label:<9} ", "bold"), (first, "")])
+                found += [[(" " * _HELP_INDENT + line, "")] for line in more]
         return found
 
     app.read("Keys", [Sheet("Keys", lines)])

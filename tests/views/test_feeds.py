@@ -111,6 +111,24 @@ async def test_jobs_far_behind_in_a_queue_have_a_reason_and_an_estimate_too(foll
     assert spoken.count("job-manager.reasons") == 1
 
 
+async def test_reasons_that_a_busy_scheduler_does_not_tell_in_time_stay_known(
+    spoken: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(jobs_feed, "REASONS_EVERY_S", -1.0)
+    monkeypatch.setattr(jobs_feed, "SHARE", 1e9)
+    reasons, answers = jobs_feed.JobReasons(), []
+
+    class Busy:
+        is_gone = False
+
+        async def rpc(self, topic: str, payload: Any) -> Any:
+            return {"jobs": answers.pop(0)}
+
+    answers += [[[1, "7 ahead of it", 2e9, True], [2, "8 ahead of it", None, False]], []]
+    first = await reasons.of(Busy(), [1, 2])
+    assert await reasons.of(Busy(), [2, 3]) == {2: first[2]}, "job 1 is not shown any more"
+
+
 async def test_a_rare_event_asks_for_the_list_where_figures_are_refused(following: Follower, spoken: Any) -> None:
     spoken.answers["instance.metrics"] = RPCError("not for guests", errno.EPERM)
     async with following, following.subscribe("jobs") as viewer:

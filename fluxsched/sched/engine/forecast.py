@@ -19,11 +19,17 @@ from fluxsched.sched.queue.orders import FIFO
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.registry import OWN
 
-WALKED_JOBS_MAX = 10_000
-"""Running jobs that the forecasts of one answer may walk through, all of them for each: 0.1 s. One is made in any case.
+WALKED_PARTS_MAX = 10_000
+"""Targets of running jobs, counted once for each job there, that the forecasts of one answer may walk through, all of
+them for each: 0.1 s. One is made in any case.
 """
 NAMED_MAX = 3
 """Jobs without a limit that are named; one would do."""
+
+
+def forecasts_max(ledger: Ledger) -> int:
+    """How many forecasts one answer may make; linear in the running jobs."""
+    return max(1, WALKED_PARTS_MAX // max(1, sum([len(holding.parts) for holding in ledger])))
 
 
 def order_of(queue: PolicyQueue) -> str | None:
@@ -37,8 +43,8 @@ class Forecast:
     """When jobs may start at the earliest; asks an index of its own, so that policies that do not plan pay nothing."""
 
     def __init__(self, group: Group, ledger: Ledger, now_s: float, *, is_bounded: bool = False) -> None:
-        """`is_bounded`: after WALKED_JOBS_MAX running jobs no further request is looked up."""
-        self._walks_max = max(1, WALKED_JOBS_MAX // max(1, len(ledger))) if is_bounded else inf
+        """`is_bounded`: after `forecasts_max` no further request is looked up."""
+        self._walks_max = forecasts_max(ledger) if is_bounded else inf
         self._group = group
         self._now_s = now_s
         self._endless = [holding.jobid for holding in group.holdings() if holding.end_s == inf]

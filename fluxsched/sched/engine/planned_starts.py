@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.engine.forecast import WALKED_JOBS_MAX, Forecast
+from fluxsched.sched.engine.forecast import Forecast, forecasts_max
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Ledger
@@ -72,7 +72,7 @@ def _starts(group: Group, ledger: Ledger, now_s: float) -> Iterator[PlannedStart
     if not group.grown or group.quotas is not None:  # allocations in a tree of queues have no end that is known
         return
     forecast: Forecast | None = None
-    count = max(1, min(FORECASTS_MAX, WALKED_JOBS_MAX // max(1, len(ledger))))
+    count = min(FORECASTS_MAX, forecasts_max(ledger))
     for queue in group.queues.values():
         promised = list(_promised(queue))
         yield from promised

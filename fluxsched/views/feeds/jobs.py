@@ -162,7 +162,8 @@ class JobReasons:
             self._asked_s, self._pause_s = now_s, REASONS_EVERY_S
             try:
                 found = (await handle.rpc("job-manager.reasons", {"ids": list(ids)}))["jobs"]
-                self._known = {jobid: (reason, start_s, promised) for jobid, reason, start_s, promised in found}
+                before = {jobid: self._known[jobid] for jobid in ids if jobid in self._known}
+                self._known = before | {jobid: (why, start_s, promised) for jobid, why, start_s, promised in found}
             except RPCError:
                 if handle.is_gone:
                     raise

@@ -129,7 +129,7 @@ def test_an_answer_has_limits(four: Any, spec: Any, monkeypatch: pytest.MonkeyPa
     assert list(starts(four("fifo"))) == [2]
     monkeypatch.setattr(planned_starts, "FORECASTS_MAX", 2)
     assert list(starts(four("fifo"))) == [2, 3]
-    monkeypatch.setattr(planned_starts, "WALKED_JOBS_MAX", 0)
+    monkeypatch.setattr(forecast, "WALKED_PARTS_MAX", 0)
     assert list(starts(four("fifo"))) == [2], "one is made in any case"
 
 
@@ -162,6 +162,14 @@ def test_reasons_of_many_share_what_is_forecast(
         alone = bench.scheduler.why(jobid, bench.now_s)
         assert (reason, earliest_s) == (alone.reason, alone.earliest_s)
     assert [jobid for jobid in found if found[jobid][2]] == [2]
-    monkeypatch.setattr(forecast, "WALKED_JOBS_MAX", 0)
+    monkeypatch.setattr(forecast, "WALKED_PARTS_MAX", 0)
     assert [jobid for jobid, (_, earliest_s, _) in asked().items() if earliest_s is None] != []
     assert asked()[2] == found[2], "what is planned needs no forecast"
+
+
+def test_jobs_on_many_targets_make_forecasts_dear(four: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger = four("easy").scheduler._ledger
+    parts = sum(len(holding.parts) for holding in ledger)
+    assert parts > len(ledger)
+    monkeypatch.setattr(forecast, "WALKED_PARTS_MAX", 3 * parts)
+    assert forecast.forecasts_max(ledger) == 3
