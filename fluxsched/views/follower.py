@@ -16,8 +16,8 @@ Topics, their parameters (values, or texts of a query) and wholes; a change has 
   "counts": {STATE: n}, "cores": {"total", "in_use"}, "gpus": {"total", "in_use"}, "sections": {"group" | "property" |
   "host": [[TITLE, idset]...]}}`; change: `{"states": {"drained": "7"}, "counts": {...}}`.
 - `jobs` (`states user queue name text targets ids array since constraint max_entries`): `{"jobs": [ROW...], "order":
-  [JOBID...], "left_out": 0 | 1}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `reason`,
-  `estimate`, `promised`?; change: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.
+  [JOBID...], "left_out": 0 | 1}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `word`,
+  `reason`, `estimate`, `promised`?; change: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.
 - `job` (`id`): `{"job": ROW, "why", "events": [...], "output": [[STREAM, TEXT]...], "output_left_out": n}`; change:
   `{"events": [new ones], "output": [...]}`.
 - `timeline` (`since until targets bars_max`; times below 10^8 are from now): `{"now", "begin", "end", "expires",

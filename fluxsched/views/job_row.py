@@ -22,6 +22,9 @@ PREEMPTED = "PREEMPTED"
 
 ABBREVIATIONS = {"NEW": "N", "DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN": "R", "CLEANUP": "C", "INACTIVE": "I"}
 
+WORDS = {"DEPEND": "depends", "PRIORITY": "waiting", "SCHED": "waiting", "RUN": "running", "CLEANUP": "ending"}
+"""Statuses whose word for people is not simply their name."""
+
 
 class JobRow(NamedTuple):
     """A job as job-manager.list gives it, the time at which it was asked, and why its queue schedules nothing."""
@@ -46,6 +49,11 @@ class JobRow(NamedTuple):
     def status(self) -> str:
         """The result if it has one, else the state."""
         return PREEMPTED if self.is_preempted else str(self.info.get("result") or self.info["state"])
+
+    def word(self) -> str:
+        """The status in one plain word."""
+        status = self.status()
+        return WORDS.get(status) or status.lower()
 
     @property
     def is_preempted(self) -> bool:

@@ -12,7 +12,7 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.routing import Route
 
 from fluxsched import __version__
-from fluxsched.core.jobid import format_f58
+from fluxsched.core.idset import Idset
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.runtime.system.clock import SystemClock, local_moment
 from fluxsched.views.states import states_table
@@ -28,8 +28,21 @@ NAVIGATION = {
 """The pages and their titles."""
 IDSET_CHARS_MAX = 400
 """Of an idset in a table without script; of a big machine it is long."""
+TIMES = ("t_submit", "t_depend", "t_run", "t_cleanup", "t_inactive", "estimate", "expiration")
+"""Keys of a job that are times."""
 LOST_S = 3
 """How often a page without its instance looks for it (seconds)."""
+
+
+def templates() -> Environment:
+    """All templates, with what they use."""
+    found = Environment(
+        loader=PackageLoader("fluxsched.web"), autoescape=True, undefined=StrictUndefined, auto_reload=False,
+        trim_blocks=True,
+    )  # fmt: skip
+    found.filters |= {"moment": local_moment, "duration": duration_text, "size": _size}
+    found.globals["TIMES"] = TIMES
+    return found
 
 
 class Pages:
@@ -37,11 +50,7 @@ class Pages:
 
     def __init__(self, wire: Wire, secrets: Secrets) -> None:
         self._wire, self._secrets = wire, secrets
-        self._templates = Environment(
-            loader=PackageLoader("fluxsched.web"), autoescape=True, undefined=StrictUndefined, auto_reload=False,
-            trim_blocks=True,
-        )  # fmt: skip
-        self._templates.filters |= {"moment": local_moment, "jobid": format_f58, "duration": duration_text}
+        self._templates = templates()
 
     def routes(self) -> list[Route]:
         """All pages."""
@@ -112,6 +121,10 @@ def _shortened(ranks: str) -> str:
     if len(ranks) <= IDSET_CHARS_MAX:
         return ranks
     return ranks[:IDSET_CHARS_MAX].rpartition(",")[0] + ", …"
+
+
+def _size(ranks: str) -> int:
+    return len(Idset.parse(ranks))
 
 
 async def _to_machine(request: Request) -> Response:

@@ -80,6 +80,7 @@ def job_body(info: Mapping[str, Any], now_s: float, blocked: str = "") -> dict[s
         "jobid": format_f58(info["id"]),
         "user": user_name(info["userid"]),
         "status": row.status(),
+        "word": row.word(),
         "reason": row.reason(),
         "estimate": row.estimate_s(),
     }

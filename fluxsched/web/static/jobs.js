@@ -8,11 +8,9 @@ const CLOCK_S = 1;
 const KINDS = {RUN: "on", CLEANUP: "on", COMPLETED: "good", FAILED: "bad", TIMEOUT: "bad"};
 const SORT = "#sort=";
 
-/** State or result of a job, in lower case, and what kind of pill it is. */
+/** The word for the state or result of a job, and what kind of pill it is. */
 export function stateOf(job) {
-  const state = job.status;
-  const words = {sched: "waiting", run: "running", depend: "depends", priority: "waiting", new: "new", cleanup: "ending"};
-  return [words[state.toLowerCase()] ?? state.toLowerCase(), KINDS[state] ?? ""];
+  return [job.word, KINDS[job.status] ?? ""];
 }
 
 /** How long a job has run, or ran, at a time. */

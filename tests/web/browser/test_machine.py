@@ -65,7 +65,7 @@ def test_search_finds_ranks_hosts_and_jobs_and_says_what_it_does_not_find(browse
         ("3,7-9", "4 targets of 3,7-9"),
         ("fake1*", "11 targets of fake1*"),
         (jobs["runs"], f"2 targets of job {jobs['runs']}"),
-        (jobs["waits"], f"job {jobs['waits']} (sched) has no targets"),
+        (jobs["waits"], f"job {jobs['waits']} (waiting) has no targets"),
         ("99", "there is no target of rank 99"),
         ("gpu7", "no target is called gpu7"),
         ("fake[3", "is not closed"),

@@ -28,14 +28,11 @@ Show = Callable[..., None]
 @pytest.fixture
 def show(browser: Any, tmp_path: Path) -> Show:
     """Opens a view on given data."""
-    jinja2 = pytest.importorskip("jinja2", reason="the page is an extra: fluxsched[web]")
+    pytest.importorskip("jinja2", reason="the page is an extra: fluxsched[web]")
+    from fluxsched.web.pages import templates
 
     def opened(view: str, data: dict[str, Any], phone: bool = False) -> None:
-        environment = jinja2.Environment(
-            loader=jinja2.PackageLoader("fluxsched.web"), autoescape=True, undefined=jinja2.StrictUndefined
-        )
-        environment.filters |= {"moment": str, "duration": str}
-        template = environment.get_template(f"{view}.html")
+        template = templates().get_template(f"{view}.html")
         content = "".join(template.blocks["content"](template.new_context({"data": data})))
         page = standalone(view, f'<main><div id="view">{content}</div></main>', f"{view}.js", STYLES, data)
         open_file(browser, tmp_path, page, phone)

@@ -35,6 +35,6 @@ async function ofJob(typed, cells, source) {
   const [job] = (await source.fetch("jobs", {ids: typed})).jobs;
   if (!job) throw new Error(`there is no job ${typed}`);
   const found = job.ranks ? cells.ofRanks(job.ranks) : [];
-  if (!found.length) throw new Error(`job ${job.jobid} (${job.state.toLowerCase()}) has no targets`);
+  if (!found.length) throw new Error(`job ${job.jobid} (${job.word}) has no targets`);
   return {found, words: `job ${job.jobid}`};
 }
