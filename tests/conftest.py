@@ -35,6 +35,7 @@ STATE_HOME = tempfile.TemporaryDirectory(prefix="fluxsched-tests-")
 os.environ["XDG_STATE_HOME"] = STATE_HOME.name  # the logs of instances under test are nobody's
 
 ROOT = Path(__file__).parents[1]
+BROWSER_TESTS = ROOT / "tests/web/browser"
 TIMEOUT_S = 60.0
 """Far above what any program here takes, so that a slow machine does not fail; a hang does."""
 
@@ -91,9 +92,11 @@ def pytest_xdist_auto_num_workers() -> int:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Skips what tests of the compiled build cannot do; each says why. All workers must have the same order."""
-    places = {part: at for at, part in enumerate(sorted({_part(item) for item in items}))}
-    items.sort(key=lambda item: places[_part(item)])
+    """Skips what tests of the compiled build cannot do; each says why. All workers must have the same order.
+
+    What comes first stays with the first worker, since others steal from the end: so only one ever starts a browser.
+    """
+    items.sort(key=lambda item: (not item.path.is_relative_to(BROWSER_TESTS), _part(item)))
     if EXPECTED_BUILD == PLAIN:
         return
     for item in items:

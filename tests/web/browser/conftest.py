@@ -179,12 +179,14 @@ class WebBrowser:
             actions.key_up(key)
         actions.perform()
 
-    def grave_faults(self) -> list[str]:
-        """What axe-core finds serious or critical."""
+    def grave_faults(self, rules: list[str] | None = None) -> list[str]:
+        """What axe-core finds serious or critical, by all that it checks by default or by some rules."""
         if not self.script("'axe' in window"):
             self.driver.execute_script((files("axe_core_python") / "axe.min.js").read_text())
         found = self.driver.execute_async_script(
-            "const done = arguments[0]; axe.run({resultTypes: ['violations']}).then(r => done(r.violations))"
+            "const [rules, done] = arguments, only = rules ? {runOnly: {type: 'rule', values: rules}} : {};"
+            "axe.run({resultTypes: ['violations'], ...only}).then(r => done(r.violations))",
+            rules,
         )
         return [
             f"{each['id']} ({each['impact']}): {each['help']}: {[node['html'][:160] for node in each['nodes'][:3]]}"
@@ -196,7 +198,7 @@ class WebBrowser:
         return [f"{line['level']}: {line['message']}" for line in self.driver.get_log("browser")]
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def chromium() -> Path:
     """Where it is."""
     found = [shutil.which(name) for name in ("chromium", "chromedriver")]
@@ -205,14 +207,14 @@ def chromium() -> Path:
     return Path(str(found[0]))
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def web_site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
     site = WebSite(tmp_path_factory.mktemp("w"))
     yield site
     site.close()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def web_browser(chromium: Path, web_site: WebSite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBrowser]:
     options = webdriver.ChromeOptions()
     options.binary_location = str(chromium)
@@ -242,7 +244,7 @@ def quiet_browser(web_browser: WebBrowser) -> Iterator[WebBrowser]:
     web_browser.console()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="package")
 def jobs(web_site: WebSite) -> dict[str, str]:
     """A job that runs, two that wait, and one that has ended, by name."""
     command = ["sh", "-c", f"echo 'out {MARKUP}'; echo err >&2; exit 3"]
