@@ -132,13 +132,19 @@ class Timeline {
   draw() {
     const { data, closer } = this, { now } = data;
     const out = OUT.filter((state) => data.states[state]).map((state) => [data.states[state], state, now, null, ""]);
+    const after = this.isEnding() ? [[data.ranks, "", data.expires, null, ""]] : [];
     this.gantt.show({
-      bars: closer ? closer.bars : [...this.bars.values()], spans: [...data.spans, ...out], now, begin: data.begin,
+      bars: closer ? closer.bars : [...this.bars.values()], spans: [...data.spans, ...out, ...after], now, begin: data.begin,
       end: data.end, targets: bounds(data.ranks), cores: data.cores_per_target, sums: closer ? null : sums(data.rows),
     });
     this.drawLegend();
     this.table(data.starts);
     setText(this.note, this.summary());
+  }
+
+  /** Whether the time of the instance itself ends within what is shown. */
+  isEnding() {
+    return Boolean(this.data.expires) && this.data.expires < this.data.end;
   }
 
   summary() {
@@ -147,6 +153,7 @@ class Timeline {
     const parts = [...counts].map(([kind, many]) => `${number(many)} ${kind}`);
     if (data.rows && !closer) parts.push("too many jobs to draw each: the depth of colour is the share of cores in use; zoom in for jobs");
     if (data.left_out) parts.push(`${number(data.left_out)} smaller ones are not drawn`);
+    if (this.isEnding()) parts.push(`the instance ends ${time(data.expires, data.now)}`);
     return parts.length ? parts.join(" · ") : "Nothing runs, and nothing is planned.";
   }
 

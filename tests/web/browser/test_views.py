@@ -95,6 +95,12 @@ def test_jobs_on_one_target_lie_beside_each_other(browser: Any, show: Show) -> N
     assert sorted(zip(rows[::2], rows[1::2], strict=True)) == [(0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1)]
 
 
+def test_the_end_of_the_instance_is_shaded_and_said(browser: Any, show: Show) -> None:
+    show("timeline", timeline(expires=NOW_S + 1500))
+    browser.said(".note", "the instance ends")
+    assert browser.script(f"{GANTT}.data.spans.at(-1)")[:3] == ["0-7", "", NOW_S + 1500]
+
+
 def test_many_targets_are_summed(browser: Any, show: Show) -> None:
     rows = [{"ranks": f"{at * 256}-{at * 256 + 255}", "title": "", "cores": 1024, "steps": [[NOW_S - 900, 1024.0]]}
             for at in range(64)]  # fmt: skip
