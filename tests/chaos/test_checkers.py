@@ -19,7 +19,7 @@ def run_and_end(h: History, j: Judges) -> None:
     h.place("sched-fifo", 7, "0")
     h.begin(7, "0")
     h.end(7)
-    j.settled(truth({7: log()}))
+    j.settled(truth({7: log()}, jobs=COMPLETED, accounts={"results": {"completed": 1, "failed": 0}}))
 
 
 def move_between_acquirers(h: History, j: Judges) -> None:
@@ -88,6 +88,7 @@ def test_nothing_is_said_of_a_history_that_keeps_the_laws(write: Write) -> None:
     write(History(judges), judges)
 
 
+COMPLETED = {7: {"id": 7, "state": "INACTIVE", "result": "COMPLETED"}}
 JOURNAL = [{"timestamp": float(at), "name": name} for at, name in enumerate(("restart", "drain", "undrain"))]
 
 
@@ -238,6 +239,8 @@ BREAKS: list[tuple[str, str, Write]] = [
         ("call", "ann", "job-manager.submit", {}, "a fault of fluxsched", With(errnum=5)))),
     ("answers", "no open call", steps(("ask", "ann", "x", None), ("answer", "#0", {}), ("answer", "#0", {}))),
     ("answers", "has no answer", steps(("ask", "ann", "resource.status", None), ("settled",))),
+    ("accounts", "{'completed': 2} are counted", steps(
+        ("submit", 7), ("settled", {7: log()}, With(jobs=COMPLETED, accounts={"results": {"completed": 2}})))),
     ("rest", "have not ended", steps(
         ("submit", 7), ("settled", {7: log()}, With(jobs={7: {"id": 7, "state": "SCHED"}})))),
     ("rest", "still allocated", steps(("settled", With(allocated=frozenset({1}))))),

@@ -79,6 +79,7 @@ def test_input_signals_and_streams_go_on(site: Any, again: Any, until: Any) -> N
         process.stdin.write("one\n")
         process.stdin.flush()
         assert process.stdout.readline() == "got one\n"
+        process.kill()  # else it would find the next instance, and pass on the end of its input
         stubborn = site.running("sh", "-c", f"trap '' TERM; {SAY}; while :; do sleep .1; done", "stubborn")
         pid_in(site.directory / "stubborn", until)
         here = again()

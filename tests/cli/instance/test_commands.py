@@ -210,7 +210,7 @@ def test_start_leaves_with_the_command_s_status(cli, launched: list, tmp_path: P
             "nested": False, "stays": False,
             "config": config, "r_path": None, "fake": None, "test_size": 4, "schedulers": ("fifo:placement=best-fit",),
             "statedir": Path("/s"), "bind": ("tcp://127.0.0.1:*",), "insecure_tcp": False, "daemon": False,
-            "salvage": False, "verbose": 2, "trace": "", "log_format": None,
+            "salvage": False, "verbose": 2, "trace": "", "log_format": None, "web": False,
             "command": ("sleep", "--help"),
         },
     )  # fmt: skip
