@@ -24,7 +24,7 @@ from fluxsched.web.pages import Pages
 from fluxsched.web.wire import Wire
 
 STATIC = Path(__file__).parent / "static"
-TITLES = {404: "There is no such page", 405: "Not this way"}
+TITLES = {404: "There is no such page", 405: "Method not allowed"}
 
 
 class Files(StaticFiles):

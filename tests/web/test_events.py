@@ -161,11 +161,11 @@ async def test_a_thousand_viewers_share_the_bytes(page: Any, eventually: Eventua
 async def test_a_viewer_that_reads_nothing_costs_one_merged_message_and_is_dropped(
     page: Any, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(connections, "DEAF_S", 0.2)
-    deaf = socket.socket()
-    deaf.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-    deaf.connect(page.where)
-    deaf.sendall(page.head("GET /events?view=machine", {"Host": page.host, **page.cookie}))
+    monkeypatch.setattr(connections, "UNREAD_S", 0.2)
+    silent = socket.socket()
+    silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+    silent.connect(page.where)
+    silent.sendall(page.head("GET /events?view=machine", {"Host": page.host, **page.cookie}))
     await eventually(lambda: page.site.viewers.count == 1)
     for number in range(200):
         page.follower.say("machine", {"drains": {"0": {"reason": f"{number} " + "x" * 50_000}}})
@@ -173,10 +173,10 @@ async def test_a_viewer_that_reads_nothing_costs_one_merged_message_and_is_dropp
         sizes = [connection.transport.get_write_buffer_size() for connection in page.server.server_state.connections]
         assert max(sizes, default=0) < 2 * connections.BUFFER_BYTES + 60_000
     await eventually(lambda: page.site.viewers.count == 0)
-    deaf.close()
+    silent.close()
 
 
-async def test_a_request_that_dribbles_is_ended(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_a_request_that_arrives_slowly_is_ended(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(connections, "HEAD_S", 0.1)
     for beginning in (b"", b"GET /mach"):
         reader, writer = await page.connect()

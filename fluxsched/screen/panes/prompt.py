@@ -167,9 +167,9 @@ class QuestionBox(Pane):
         lines += [[(f"  {line}", "bad")] for line in (wrapped(self.fault, width - 4) if self.fault else ())]
         if question.field is not None:
             lines.append(self._field(question.field, width))
-            lines.append([("  Enter: go ahead   Esc: leave it", "dim")])
+            lines.append([("  Enter: go ahead   Esc: go back", "dim")])
         elif question.choices:
-            lines.append([("  Esc: leave it", "dim")])
+            lines.append([("  Esc: go back", "dim")])
         else:
             lines.append([("  y", "key"), (": yes   ", "dim"), ("n", "key"), (": no", "dim")])
         return lines

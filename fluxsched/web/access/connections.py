@@ -1,4 +1,4 @@
-"""How long a connection may take: a request that dribbles, and a viewer that reads nothing.
+"""How long a connection may take: a request that arrives slowly, and a viewer that reads nothing.
 
 Law: a client, whatever it sends or does not read, costs a bounded time and a bounded buffer.
 """
@@ -14,7 +14,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 HEAD_S = 10.0
 """For how long a request may take to arrive up to the end of its headers, or a connection may be idle before its first
 one (seconds)."""
-DEAF_S = 30.0
+UNREAD_S = 30.0
 """For how long a client may read nothing of what waits for it (seconds)."""
 BUFFER_BYTES = 65_536
 """What waits for one client; more is not written before it has read."""
@@ -72,7 +72,7 @@ class PageConnection(H11Protocol):
     def pause_writing(self) -> None:
         """See `asyncio.Protocol`."""
         super().pause_writing()
-        self._reading.begin(DEAF_S)
+        self._reading.begin(UNREAD_S)
 
     def resume_writing(self) -> None:
         """See `asyncio.Protocol`."""

@@ -120,7 +120,7 @@ class Messages {
   hold() {
     this.paused = !this.paused;
     this.pause.setAttribute("aria-pressed", String(this.paused));
-    setText(this.pause, this.paused ? "Go on" : "Pause");
+    setText(this.pause, this.paused ? "Resume" : "Pause");
     this.draw();
   }
 

@@ -39,7 +39,7 @@ export function show(root, source) {
 
   function zoomButtons() {
     const button = (label, words, deed) => element("button", {class: "quiet", type: "button", "aria-label": words, title: words, onclick: deed}, label);
-    return element("div", {class: "zoom"}, button("−", "farther", () => map?.zoom(1 / 1.6)), button("+", "closer", () => map?.zoom(1.6)), button("⤢", "everything", () => map?.fit()));
+    return element("div", {class: "zoom"}, button("−", "zoom out", () => map?.zoom(1 / 1.6)), button("+", "zoom in", () => map?.zoom(1.6)), button("⤢", "show all", () => map?.fit()));
   }
 
   function begin() {

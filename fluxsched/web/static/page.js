@@ -124,7 +124,7 @@ function theme() {
 
 const KEYS = [
   ["/", "search"], ["?", "this help"], ["Esc", "close what is open, leave a field"], ["t t", "light, dark or the system's colours"],
-  ["↑ ↓ ← →", "in the map: another target; with Shift: select"], ["Enter", "in the map: the target's details"], ["+ − 0", "in the map: closer, farther, everything"],
+  ["↑ ↓ ← →", "in the map: another target; with Shift: select"], ["Enter", "in the map: the target's details"], ["+ − 0", "in the map: zoom in, zoom out, show all"],
 ];
 
 function keyboard() {

@@ -198,11 +198,11 @@ def test_messages_are_followed_and_paused(browser: Any, jobs: dict[str, str]) ->
     browser.button("Follow").click()
     browser.until("all('.messages li').length")  # the page's own questions, each second
     browser.button("Pause").click()
-    browser.until("button('Go on', 'body')")
+    browser.until("button('Resume', 'body')")
     kept = browser.script("all('.messages li').length")
     assert browser.grave_faults() == []
     assert browser.script("all('.messages li').length") == kept
-    browser.button("Go on").click()
+    browser.button("Resume").click()
     browser.until("all('.messages li').length > arguments[0]", kept)
     browser.button("Follow").click()
 

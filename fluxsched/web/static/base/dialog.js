@@ -16,7 +16,7 @@ export function ask({title, text = "", fields = [], confirm = "OK", danger = fal
   });
   const heading = element("h2", {id: "ask-title"}, title);
   const yes = element("button", {class: danger ? "danger" : "primary", value: "yes"}, confirm);
-  const no = element("button", {type: "button", onclick: () => dialog.close()}, "Leave it");
+  const no = element("button", {type: "button", onclick: () => dialog.close()}, "Go back");
   const form = element("form", {method: "dialog"}, heading, text && element("p", {class: "wraps"}, text), inputs, element("p", {class: "buttons"}, no, yes));
   const dialog = element("dialog", {"aria-labelledby": "ask-title"}, form);
   document.body.append(dialog);
