@@ -41,7 +41,8 @@ class JobHistory:
         self._background = background
         self._turns = effects.turns
         self._next: Timer | None = None
-        self._is_removing = False
+        self._is_looking = False
+        """From a look until what it found is to be removed: another one would find and count the same again."""
         self._count = ended_count(store.read)
         """Ended jobs in the store when this began, less those that were removed since."""
 
@@ -61,25 +62,31 @@ class JobHistory:
 
     def _look(self) -> None:
         self._look_in(LOOK_S)  # first, since what follows may fail to read
-        if not self._is_removing:
+        if not self._is_looking:
+            self._is_looking = True
             self._store.when_settled(self._choose)  # what has not been announced may be asked for yet
 
     def _choose(self) -> None:
-        if self._is_removing:
-            return
+        gone = list[int]()
+        try:
+            if self._store.fault is None:
+                gone = self._found()
+        finally:
+            self._is_looking = bool(gone)
+        if gone:
+            directories = [spool_directory(self._effects.spool, jobid) for jobid in gone]
+            self._background.run(partial(_remove, directories), partial(self._forget, gone))
+
+    def _found(self) -> list[int]:
+        """The next jobs that are too many or too old."""
         surplus = self.count - self._settings.number_max
         old_s = self._turns.wall_s - self._settings.age_max_s
         last = last_jobid(self._store.read)
         oldest = enumerate(oldest_ended(self._store.read, PIECE_JOBS))
-        gone = [jobid for at, (jobid, ended_s) in oldest if (at < surplus or ended_s < old_s) and jobid != last]
-        if not gone or self._store.fault is not None:
-            return
-        self._is_removing = True
-        directories = [spool_directory(self._effects.spool, jobid) for jobid in gone]
-        self._background.run(partial(_remove, directories), partial(self._forget, gone))
+        return [jobid for at, (jobid, ended_s) in oldest if (at < surplus or ended_s < old_s) and jobid != last]
 
     def _forget(self, jobids: Sequence[int]) -> None:
-        self._is_removing = False
+        self._is_looking = False
         parts = parts_of_only(self._store.read, jobids)
         if parts:
             self._effects.forget_parts(parts)
