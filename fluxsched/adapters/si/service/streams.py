@@ -23,8 +23,9 @@ from fluxsched.errors import FluxschedError, InvalidValue
 FLUSH_S: Final = 5.0
 """How long what is unwritten may take at the end of a stream that ends in order (seconds)."""
 
-CANCEL_S: Final = 0.1
-"""A call that was canceled, or whose connection broke, may look half-closed until that is known (seconds)."""
+CANCEL_S = 1.0
+"""A call that was canceled, or whose connection broke, may look half-closed until that is known (seconds). Long: a lost
+manager that is taken for one that shuts down loses all that it has, and 0.1 was too short on a busy machine."""
 
 
 class UpdateStreams:

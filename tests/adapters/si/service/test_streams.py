@@ -21,12 +21,13 @@ from fluxsched.adapters.si.machine.rm import UNREAD_ITEMS_MAX
 from fluxsched.adapters.si.machine.streams import PAUSED_S_MAX
 from fluxsched.adapters.si.messages import MESSAGE_BYTES_MAX
 from fluxsched.adapters.si.service import server
+from fluxsched.adapters.si.service import streams as update_streams
 from fluxsched.adapters.si.service.connections import WATCH_UNREAD_MAX, Watcher
 from fluxsched.adapters.si.service.status import DETAIL_BYTES_MAX, end_of
 from fluxsched.adapters.si.wire.address import Address
 from fluxsched.errors import InvalidValue
 
-from .conftest import RPCS, Applying, Client, Clock
+from .conftest import RPCS, WAIT_S, Applying, Client, Clock
 
 Code = grpc.StatusCode
 
@@ -93,7 +94,10 @@ async def test_a_bad_registration_leaves_the_one_before_as_it_was(client: Client
     assert (await client.rm())["streams"] == [NODES]
 
 
-async def test_a_lost_manager_is_paused_and_then_gone(client: Client, clock: Clock) -> None:
+async def test_a_lost_manager_is_paused_and_then_gone(
+    client: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(update_streams, "CANCEL_S", WAIT_S)
     await client.register()
     streams = [await client.bound(NODES), await client.bound(ALLOCATIONS)]
     streams[0].call.cancel()
@@ -110,7 +114,8 @@ async def test_a_lost_manager_is_paused_and_then_gone(client: Client, clock: Clo
     assert caught.value.code() is Code.FAILED_PRECONDITION
 
 
-async def test_a_manager_that_half_closes_all_shuts_down(client: Client) -> None:
+async def test_a_manager_that_half_closes_all_shuts_down(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(update_streams, "CANCEL_S", 0.1)
     await client.register()
     nodes, allocations = await client.bound(NODES), await client.bound(ALLOCATIONS)
     await nodes.half_close()
