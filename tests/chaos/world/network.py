@@ -82,7 +82,7 @@ class Link:
 
     def end_down(self, reason: str, *, whole: bool) -> None:
         """The client learns of the end, after all that is under way or only its beginning."""
-        self._end(self.down, whole, lambda: self.client.ended(reason))
+        self._end(self.down, whole, lambda: self.client.inbox.ended(reason))
 
     def end_up(self, reason: str, *, whole: bool) -> None:
         """The server learns of the end, after all that is under way or only its beginning."""
@@ -141,7 +141,7 @@ class SimServer:
         if link.down.bytes > limit_bytes:
             self.drop(peer, slow_reader(link.down.bytes, limit_bytes))
         else:
-            link.carry(link.down, lambda: link.client.deliver(sent))
+            link.carry(link.down, lambda: link.client.inbox.deliver(sent))
 
     def drop(self, peer: bytes, reason: str) -> None:
         """See `Server.drop`."""
@@ -185,14 +185,49 @@ class SimServer:
         self.links.clear()
 
 
+class Inbox:
+    """What has come to one end of a connection. That it is over is told once all that came before has been taken."""
+
+    def __init__(self, notify: Callable[[], None]) -> None:
+        self.ending: str | None = None
+        """Why the connection is over here: nothing comes or is sent any more."""
+        self.lost: str | None = None
+        """The same once it is told."""
+        self._messages: deque[list[bytes]] = deque()
+        self._notify = notify
+
+    def take(self, limit: int, taking: Callable[[list[bytes]], None] = lambda frames: None) -> list[list[bytes]]:
+        """See `Client.receive`; `taking` is called with each before anyone is notified of the rest."""
+        messages = self._messages
+        taken = [messages.popleft() for _ in range(min(limit, len(messages)))]
+        for frames in taken:
+            taking(frames)
+        if messages:
+            self._notify()
+        else:
+            self.lost = self.ending
+        return taken
+
+    def deliver(self, frames: list[bytes]) -> None:
+        """A message of the other side has arrived."""
+        if self.ending is None:
+            self._messages.append(frames)
+            self._notify()
+
+    def ended(self, reason: str) -> None:
+        """The other side is over."""
+        if self.ending is None:
+            self.ending = reason
+            self._notify()
+
+
 class SimClient:
     """A `transport.base.Client` at one end of a link."""
 
     def __init__(self, link: Link) -> None:
         self.lost: str | None = None
         self.link = link
-        self._inbox: deque[list[bytes]] = deque()
-        self._ending: str | None = None
+        self.inbox = Inbox(self._notify)
         self._wake: Callable[[], object] = lambda: None
 
     def start(self, loop: asyncio.AbstractEventLoop | None, wake: Callable[[], object]) -> None:
@@ -202,53 +237,39 @@ class SimClient:
 
     def receive(self, limit: int) -> list[list[bytes]]:
         """See `Client.receive`."""
-        inbox, link = self._inbox, self.link
-        taken = [inbox.popleft() for _ in range(min(limit, len(inbox)))]
-        for frames in taken:
-            link.down.bytes -= size_bytes(frames)
-            link.network.received(link, frames)
-        if inbox:
-            self._notify()
-        else:
-            self.lost = self._ending
+        taken = self.inbox.take(limit, self._taking)
+        self.lost = self.inbox.lost
         return taken
+
+    def _taking(self, frames: list[bytes]) -> None:
+        link = self.link
+        link.down.bytes -= size_bytes(frames)
+        link.network.received(link, frames)
 
     def send(self, frames: Sequence[bytes]) -> None:
         """See `Client.send`."""
         link, sent = self.link, list(frames)
         if link.process is not None:
             link.process.effect()
-        if self._ending is None:
+        if self.inbox.ending is None:
             link.network.sent(link, sent)
             link.carry(link.up, lambda: link.server.accept(link, sent))
 
     def close(self) -> None:
         """See `Client.close`."""
-        if self._ending is None:
-            self._ending = "closed"
+        if self.inbox.ending is None:
+            self.inbox.ending = "closed"
             self._wake = lambda: None
             self.link.over("closed by the client")
             self.link.end_up("connection closed", whole=True)
 
     def died(self, reason: str) -> None:
         """The process at this end is gone."""
-        if self._ending is None:
-            self._ending = reason
+        if self.inbox.ending is None:
+            self.inbox.ending = reason
             self._wake = lambda: None
             self.link.over(reason)
             self.link.end_up("connection closed", whole=False)
-
-    def deliver(self, frames: list[bytes]) -> None:
-        """A message of the server has arrived."""
-        if self._ending is None:
-            self._inbox.append(frames)
-            self._notify()
-
-    def ended(self, reason: str) -> None:
-        """The connection is over; `lost` is set once the rest has been received."""
-        if self._ending is None:
-            self._ending = reason
-            self._notify()
 
     def _notify(self) -> None:
         process = self.link.process

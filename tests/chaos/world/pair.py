@@ -6,11 +6,11 @@ is the end of its connections.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Sequence
 from random import Random
 from typing import TYPE_CHECKING
 
+from tests.chaos.world.network import Inbox
 from tests.chaos.world.processes import Process
 
 if TYPE_CHECKING:
@@ -29,8 +29,7 @@ class PairEnd:
         self.process = process
         self.other: PairEnd | None = None
         self._chance = chance
-        self._inbox: deque[list[bytes]] = deque()
-        self._ending: str | None = None
+        self._inbox = Inbox(self._notify)
         self._last_s = 0.0
         self._wake: Callable[[], object] = lambda: None
         process.on_end.append(lambda reason: self.close())
@@ -42,42 +41,28 @@ class PairEnd:
 
     def receive(self, limit: int) -> list[list[bytes]]:
         """See `Client.receive`."""
-        inbox = self._inbox
-        taken = [inbox.popleft() for _ in range(min(limit, len(inbox)))]
-        if inbox:
-            self._notify()
-        else:
-            self.lost = self._ending
+        taken = self._inbox.take(limit)
+        self.lost = self._inbox.lost
         return taken
 
     def send(self, frames: Sequence[bytes]) -> None:
         """See `Client.send`."""
         self.process.effect()
         sent = list(frames)
-        self._carry(lambda other: other._arrived(sent))
+        self._carry(lambda other: other._inbox.deliver(sent))
 
     def close(self) -> None:
         """See `Client.close`."""
-        if self._ending is None:
-            self._carry(lambda other: other._ended(CLOSED))
-            self._ending = CLOSED
+        if self._inbox.ending is None:
+            self._carry(lambda other: other._inbox.ended(CLOSED))
+            self._inbox.ending = CLOSED
 
     def _carry(self, deliver: Callable[[PairEnd], None]) -> None:
         other = self.other
-        if self._ending is None and other is not None:
+        if self._inbox.ending is None and other is not None:
             time = self.process.time
             self._last_s = max(self._last_s, time.now_s + self._chance.uniform(*DELAY_S))
             time.at(self._last_s, lambda: deliver(other))
-
-    def _arrived(self, frames: list[bytes]) -> None:
-        if self._ending is None:
-            self._inbox.append(frames)
-            self._notify()
-
-    def _ended(self, reason: str) -> None:
-        if self._ending is None:
-            self._ending = reason
-            self._notify()
 
     def _notify(self) -> None:
         self.process.run(lambda: self._wake())
