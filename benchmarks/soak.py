@@ -5,8 +5,9 @@
 The simulated world of tests/chaos: the services, the scheduler, the store and their messages are those of an instance;
 time, network, processes and tasks are simulated. Banks share by `fair`, standby jobs are preempted and submitted again,
 targets are drained and moved, jobs are lost with nodes, the scheduler is killed now and then and the instance once a
-month. What happens by the second (looks at modules, saves of history) happens by the hour here, and few ended jobs are
-kept, so that a table that grows for ever can be told from one that fills. Prints memory month by month.
+month. What happens by the second (looks at modules, saves of history) happens by the hour here, and few ended jobs,
+jobspecs and events are kept, so that a table that grows for ever can be told from one that fills. Prints memory month by
+month.
 """
 
 from __future__ import annotations
@@ -40,6 +41,12 @@ SLOWED = {
     "fluxsched.runtime.services.modules.supervision.LOOK_S": HOUR_S,
     "fluxsched.runtime.scheduler_process.saving.SAVE_EVERY_S": HOUR_S,
 }
+KEPT = {
+    "fluxsched.runtime.messaging.payload_memo.SPECS_KEPT": 64,
+    "fluxsched.runtime.storage.parts.PARTS_KNOWN_MAX": 64,
+    "fluxsched.resource.journal.HISTORY_EVENTS_MAX": 256,
+}
+"""Every job of this site is another one, so that tables of thousands would fill over months."""
 SITE = """
 [job-manager]
 inactive-num-limit = 1000
@@ -241,7 +248,7 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=12.0, help="jobs an hour")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    patches = [patch(name, value) for name, value in SLOWED.items()]
+    patches = [patch(name, value) for name, value in (SLOWED | KEPT).items()]
     for one in patches:
         one.start()
     return live(options)
