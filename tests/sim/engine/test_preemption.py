@@ -75,7 +75,7 @@ def test_an_attempt_that_was_preempted_is_drawn_on_its_targets() -> None:
     trace = Trace.of([standby(1, 0, 50, 4, requeue=1), urgent(2, 10, 5, 2)])
     result = run(trace, Impatient(), procs=4, placements=True)
     assert [each.ranks for each in result.jobs.preemptions] == ["0-3"]
-    (drawn,) = draw(trace, [result]).axes[-1].collections
+    (drawn,) = [axes.collections[0] for axes in draw(trace, [result]).axes if axes.get_ylabel() == "target"]
     assert len(drawn.get_paths()) == 3
     assert min(path.get_extents().xmin for path in drawn.get_paths()) == 0.0
 
