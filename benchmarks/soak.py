@@ -6,8 +6,8 @@ The simulated world of tests/chaos: the services, the scheduler, the store and t
 time, network, processes and tasks are simulated. Banks share by `fair`, standby jobs are preempted and submitted again,
 targets are drained and moved, jobs are lost with nodes, the scheduler is killed now and then and the instance once a
 month. What happens by the second (looks at modules, saves of history) happens by the hour here, and few ended jobs,
-jobspecs and events are kept, so that a table that grows for ever can be told from one that fills. Prints memory month by
-month.
+jobspecs and events are kept, so that a table that grows for ever can be told from one that fills. Prints memory month
+by month.
 """
 
 from __future__ import annotations
