@@ -13,6 +13,7 @@ from starlette.routing import Route
 
 from fluxsched import __version__
 from fluxsched.core.idset import Idset
+from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.runtime.system.clock import SystemClock, local_moment
 from fluxsched.views.states import states_table
@@ -40,7 +41,7 @@ def templates() -> Environment:
         loader=PackageLoader("fluxsched.web"), autoescape=True, undefined=StrictUndefined, auto_reload=False,
         trim_blocks=True,
     )  # fmt: skip
-    found.filters |= {"moment": local_moment, "duration": duration_text, "size": _size}
+    found.filters |= {"moment": local_moment, "duration": duration_text, "size": _size, "printable": printable}
     found.globals["TIMES"] = TIMES
     return found
 

@@ -32,6 +32,23 @@ async def test_a_big_machine_is_compressed_and_in_the_page_only_its_sum(page: An
     assert len(shown.body) < 12_000 + IDSET_CHARS_MAX
 
 
+async def test_without_script_too_control_characters_are_spelled_out(page: Any) -> None:
+    row = {"jobid": "ƒA", "status": "RUN", "user": "kim", "name": "\x1b[31m", "ntasks": 1, "urgency": 16, "reason": "",
+           "nodelist": "n0", "t_run": 100.0, "estimate": None, "word": "running"}  # fmt: skip
+    page.follower.wholes["jobs"] = {"jobs": [row], "order": ["ƒA"], "left_out": 0}
+    page.follower.wholes["machine"]["drains"] = {"0-2": {"timestamp": 5.0, "reason": "\u202efan", "user": "kim"}}
+    shown = (await page.ask("GET /jobs")).body
+    assert r"\x1b[31m" in shown
+    assert "\x1b" not in shown
+    assert r"\u202efan" in (await page.ask("GET /machine")).body
+
+
+async def test_a_job_that_runs_is_not_said_to_wait(page: Any) -> None:
+    job = {"jobid": "ƒA", "status": "RUN", "state": "RUN", "word": "running", "user": "kim", "name": "x", "urgency": 16}
+    page.follower.wholes["job"] = {"job": job, "why": {"reason": "it runs on n0"}, "events": [], "output": []}
+    assert 'class="card why" hidden' in (await page.ask("GET /jobs/%C6%92A")).body
+
+
 async def test_files_are_checked_and_sent_when_they_have_changed(page: Any) -> None:
     first = await page.ask("GET /static/style.css")
     assert (first.status, first.headers["content-type"]) == (200, "text/css; charset=utf-8")

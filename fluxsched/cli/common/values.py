@@ -42,10 +42,12 @@ def parse_value(text: str) -> Any:
 
 
 def parse_since(text: str) -> float:
-    """Seconds since the epoch, from a duration before now (`-6h`, `6h`) or a date and time; not in the future."""
+    """Seconds since the epoch, of a duration before now (`-6h`, `6h`), a date and time, or `now`; not in the future."""
     from fluxsched.core.duration import parse_duration
 
     now_s = SystemClock.wall_s()
+    if text == "now":
+        return now_s
     try:
         since_s = datetime.fromisoformat(text).timestamp() if text[:4].isdecimal() and "-" in text else None
         since_s = now_s - parse_duration(text.removeprefix("-")) if since_s is None else since_s

@@ -24,7 +24,7 @@ def keygen(server: bool, role: str | None, user: str | None, directory: Path | N
     """Make the key of a client called NAME, or of an instance's tcp ports, and print the file with the secret.
 
     The client's is NAME.key; give it to its holder alone, as ~/.config/fluxsched/client.key or for --key. NAME.pub
-    belongs into the directory of authorized keys of the server; `fluxsched config reload` has it read.
+    belongs in the directory of authorized keys of the server; `fluxsched config reload` has it read.
     """
     from fluxsched.runtime.access.key_files import generate, generate_server
     from fluxsched.runtime.access.rules import key_directory, user_id

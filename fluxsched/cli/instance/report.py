@@ -110,12 +110,14 @@ def report(
     """
     if since is not None and until is not None and since > until:
         raise InvalidValue("--since is after --until: give an earlier one")
+    if as_csv and output.as_json:
+        raise InvalidValue("--csv and --json are two formats: give one of them")
     wanted = {"by": by, "since": since, "until": until, "max_entries": count}
     answer = handle.rpc("history.report", {key: value for key, value in wanted.items() if value is not None})
     capacity = _capacity(answer)
     rows = [ShownUse(info, _title(by, info["name"]), capacity) for info in answer["rows"]]
     if as_csv:
-        _print_csv(by, rows)
+        _print_csv(by, rows, output.header)
         return
     if not output.as_json and output.header:
         click.echo(f"Use by {by}, {_minute(answer['since'])} to {_minute(answer['until'])}")
@@ -161,9 +163,10 @@ def _cost(core_seconds: float) -> str:
     return f" ({_rounded(core_seconds / HOUR_S)} core-hours)"
 
 
-def _print_csv(by: str, rows: list[ShownUse]) -> None:
+def _print_csv(by: str, rows: list[ShownUse], has_header: bool) -> None:
     writer = csv.writer(sys.stdout, lineterminator="\n")
-    writer.writerow([by, *CSV])
+    if has_header:
+        writer.writerow([by, *CSV])
     for row in rows:
         writer.writerow([printable(row.title), *(value(row) for value in CSV.values())])
 

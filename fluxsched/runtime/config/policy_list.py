@@ -107,7 +107,7 @@ def _listed(name: str, found: Callable[[], object]) -> ListedPolicy:
         return ListedPolicy(name, options, says(thing))
     except FluxschedError as fault:
         return ListedPolicy(name, "", f"{CANNOT}{fault}")
-    except Exception as fault:  # foreign code: whatever it raises belongs into the list
+    except Exception as fault:  # foreign code: whatever it raises belongs in the list
         return ListedPolicy(name, "", f"{CANNOT}{type(fault).__name__}: {fault}")
 
 

@@ -91,7 +91,7 @@ class Guard:
             left = urlencode([(name, value) for name, value in pairs if name != TOKEN_PARAM])
             return self._enter(headers, hosts[0], _local_path(scope) + (f"?{left}" if left else ""))
         if not self._secrets.is_cookie(cookie_of(headers.get("cookie", ""), cookie_name(hosts[0]))):
-            return refusal(headers, "The page shows its instance to those alone who have its address.")
+            return refusal(headers, "The page shows its instance only to those who have its address.")
         if scope["method"] not in SAFE and not is_same_origin(
             hosts[0], headers.get("origin"), headers.get("sec-fetch-site")
         ):

@@ -29,6 +29,10 @@ async function start() {
 
 /* top bar */
 
+const SILENT_S = 3;
+const SILENT = "The server of this page does not answer. What you see is as of then; it is asked again. If it was started anew, open the address that it printed.";
+let silence;
+
 const CONNECTIONS = {live: "live", waiting: "reconnecting", off: "not connected", lost: "instance lost"};
 
 function connection(state, words = "") {
@@ -40,6 +44,8 @@ function connection(state, words = "") {
   setText(shown.querySelector(".said"), CONNECTIONS[kind]);
   shown.title = words;
   if (state === "off" && words) banner(words);
+  if (state === "waiting") silence ||= setTimeout(() => document.getElementById("lost").hidden && banner(SILENT), 1000 * SILENT_S);
+  else silence = clearTimeout(silence);
   if (state === "live" && document.getElementById("lost").dataset.of === "page") banner("");
 }
 
@@ -59,7 +65,7 @@ function refused(words) {
 function instance(said) {
   const isLost = said.instance === "lost";
   const wasLost = !document.getElementById("lost").hidden;
-  banner(isLost ? `The instance does not answer: ${said.why ?? "no reason is known"}. What you see is as of then; it is looked for again.` : "", "instance");
+  banner(isLost ? `The instance does not answer: ${(said.why ?? "no reason is known").replace(/[.?]$/, "")}. What you see is as of then; it is looked for again.` : "", "instance");
   document.body.classList.toggle("stale", isLost);
   connection(isLost ? "lost" : "live");
   if (wasLost && !isLost) announce("The instance is back.");

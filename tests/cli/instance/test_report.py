@@ -69,6 +69,15 @@ def test_csv_has_full_precision_and_no_total(shown: Any) -> None:
     assert (rows[0]["timeout"], rows[0]["wait_p95_s"], rows[1]["wait_p95_s"]) == ("1", "600.000", "")
 
 
+def test_csv_without_a_header_and_not_as_json_too(shown: Any) -> None:
+    assert shown("--csv", "-n").out.splitlines() == shown("--csv").out.splitlines()[1:]
+    assert "give one of them" in shown("--csv", "--json").err
+
+
+def test_until_now_may_be_said(shown: Any) -> None:
+    assert "Use by bank" in shown("--until", "now").out
+
+
 def test_what_users_have_written_stays_text(shown: Any) -> None:
     evil = 'a"b,\n\x1b[31m'
     assert "\x1b" not in shown(rows=[row(evil)]).out

@@ -167,7 +167,7 @@ def history(steps: int) -> dict[str, Any]:
 def test_the_history_is_charts_and_tables(browser: Any, show: Show) -> None:
     show("history", history(30))
     titles = browser.until("all('.panel-chart .title').length && all('.panel-chart .title').map(t => t.textContent)")
-    assert titles == ["Cores in use", "Jobs waiting", "Jobs running", "Wait of started jobs", "Jobs each 1:00"]
+    assert titles == ["Cores in use", "Jobs waiting", "Jobs running", "Wait of started jobs", "Jobs per 1 min"]
     browser.said(".panel-chart .value", "96 · 96")
     assert browser.script("all('.panel-chart:first-child .shade').length") == 1
     assert "last 96" in browser.script("one('.panel-chart svg').getAttribute('aria-label')")

@@ -13,13 +13,23 @@ export function element(tag, attributes = {}, ...children) {
 }
 
 function asNode(child) {
-  return child instanceof Node ? child : String(child);
+  return child instanceof Node ? child : printable(String(child));
 }
 
 /** Set the text of an element if it differs: no layout and no announcement for what is the same. */
 export function setText(target, text) {
-  const wanted = String(text);
+  const wanted = printable(String(text));
   if (target.textContent !== wanted) target.textContent = wanted;
+}
+
+const UNPRINTABLE = /[\0-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff]/g;
+
+/** Control characters, and those that turn the direction of writing, spelled out, as on a terminal: `\x1b`. */
+function printable(text) {
+  return text.replace(UNPRINTABLE, (each) => {
+    const code = each.charCodeAt(0).toString(16);
+    return code.length > 2 ? `\\u${code.padStart(4, "0")}` : `\\x${code.padStart(2, "0")}`;
+  });
 }
 
 /** Show or hide. */
