@@ -146,8 +146,9 @@ async def test_wrong_payloads_to_every_topic(peer, site, flags):
     for topic in ("resource.drain", "resource.undrain"):  # what is answered after the store is answered before these
         await peer.ok(topic, {"targets": "0"})
     unanswered = {topic for topic, tag in tags if not peer.waiting(tag)}
-    # a stream that has nothing to say yet, and a question to the scheduler, which is this peer once it has said hello
-    assert unanswered <= {"job-manager.watch", "sched.accounts", "sched.plan", "sched.reasons"}
+    # streams that have nothing to say yet, and questions to the scheduler, which is this peer once it has said hello
+    streams = {"instance.trace", "job-manager.watch", "resource.watch"}
+    assert unanswered <= streams | {"sched.accounts", "sched.plan", "sched.reasons"}
     kinds = {answer.errnum for answer in [await peer.call("resource.drain", payload) for payload in WRONG]}
     assert kinds == {errno.EPROTO}
 
