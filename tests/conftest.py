@@ -87,8 +87,8 @@ def pytest_collection_finish() -> None:
 
 
 def pytest_xdist_auto_num_workers() -> int:
-    """One more than there are cores, since tests of whole programs wait for a third of their time."""
-    return len(os.sched_getaffinity(0)) + 1
+    """Two more than there are cores, since tests of whole programs and of screens mostly wait."""
+    return len(os.sched_getaffinity(0)) + 2
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

@@ -12,16 +12,24 @@ SCRIPT = "echo one; while [ ! -e a ]; do sleep .02; done; echo two; while [ ! -e
          "echo three; echo end >&2; exit 3"  # fmt: skip
 
 
+def open_requests(handle: Any) -> int:
+    """What all peers wait for."""
+    return handle.rpc("instance.metrics")["peers"]["open_requests"]
+
+
 def test_commands_that_follow_jobs_go_on_across_a_restart_and_a_crash(daemon: Any, kill_hard: Any, until: Any) -> None:
     site = daemon(*STATE)
     job = site.running("sh", "-c", SCRIPT)
     with ExitStack() as ends:
         run = ends.enter_context(site.popen("run", "--label-io", "sh", "-c", SCRIPT))
         attach = ends.enter_context(site.popen("job", "attach", job))
-        wait = ends.enter_context(site.popen("wait", job))
         watch = ends.enter_context(site.popen("jobs", "--watch", "--no-header", "-o", "{id.f58} {status}", job))
         assert (attach.stdout.readline(), run.stdout.readline()) == ("one\n", "0: one\n")
         assert watch.stdout.readline().split() == [job, "RUN"]
+        with site.connect() as handle:
+            before = open_requests(handle)
+            wait = ends.enter_context(site.popen("wait", job))
+            until(lambda: open_requests(handle) > before)
         site("restart")
         (site.directory / "a").touch()
         assert (attach.stdout.readline(), run.stdout.readline()) == ("two\n", "0: two\n")

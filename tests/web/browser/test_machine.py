@@ -133,6 +133,7 @@ def test_without_script_a_form_drains_after_a_page_that_asks(browser: Any) -> No
         browser.find("#change-section button").click()
         assert REASON in browser.find("main").text
         browser.find("main button.primary").click()
+        browser.find("#states-table")  # to load the page before would take the form back
         browser.reload_until("#drains-table", REASON)  # the page is at most 0.1 s behind the instance
     finally:
         browser.driver.execute_cdp_cmd("Emulation.setScriptExecutionDisabled", {"value": False})
