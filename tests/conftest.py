@@ -39,6 +39,9 @@ BROWSER_TESTS = ROOT / "tests/web/browser"
 TIMEOUT_S = 60.0
 """Far above what any program here takes, so that a slow machine does not fail; a hang does."""
 
+OF_SOURCES = {"test_layers.py", "test_no_code_in_messages.py", "test_rooms.py", "test_security_page.py"}
+"""Tests that parse every source."""
+
 GARBAGE_MAX = 20_000
 """New objects until garbage is looked for."""
 
@@ -94,14 +97,20 @@ def pytest_xdist_auto_num_workers() -> int:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Skips what tests of the compiled build cannot do; each says why. All workers must have the same order.
 
-    What comes first stays with the first worker, since others steal from the end: so only one ever starts a browser.
+    What comes first stays with the first worker, since others steal from the end: so only one ever starts a browser,
+    and few parse all sources.
     """
-    items.sort(key=lambda item: (not item.path.is_relative_to(BROWSER_TESTS), _part(item)))
+    items.sort(key=_place)
     if EXPECTED_BUILD == PLAIN:
         return
     for item in items:
         for mark in item.iter_markers("plain_only"):
             item.add_marker(pytest.mark.skip(reason=f"plain build only: {mark.args[0]}"))
+
+
+def _place(item: pytest.Item) -> tuple[bool, bool, str]:
+    part = _part(item)
+    return not item.path.is_relative_to(BROWSER_TESTS), part not in OF_SOURCES, part
 
 
 def _part(item: pytest.Item) -> str:
