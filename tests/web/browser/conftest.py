@@ -13,6 +13,7 @@ from typing import Any
 
 import pytest
 from selenium import webdriver
+from selenium.common.exceptions import StaleElementReferenceException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
@@ -24,6 +25,8 @@ from fluxsched.runtime.client.blocking import Handle
 
 WAIT_S = 30.0  # only a machine under load needs as much
 LOOK_S = 0.02
+ANOTHER_PAGE = (StaleElementReferenceException,)
+"""What is found may be of a page that is just being left."""
 DESKTOP, PHONE = (1280, 800), (390, 844)
 SWITCHES = (
     "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
@@ -131,7 +134,7 @@ class WebBrowser:
             found = self.driver.find_elements(By.CSS_SELECTOR, selector)
             return next((each for each in found if each.is_displayed()), None)
 
-        return WebDriverWait(self.driver, WAIT_S, LOOK_S).until(seen, selector)
+        return WebDriverWait(self.driver, WAIT_S, LOOK_S, ANOTHER_PAGE).until(seen, selector)
 
     def button(self, words: str, within: str = "body") -> WebElement:
         """A button by its words."""
@@ -152,7 +155,7 @@ class WebBrowser:
             found = self.driver.find_elements(By.CSS_SELECTOR, selector)
             return any(words in each.text for each in found)
 
-        WebDriverWait(self.driver, WAIT_S, 0.1).until(seen, words)
+        WebDriverWait(self.driver, WAIT_S, 0.1, ANOTHER_PAGE).until(seen, words)
 
     def keys(self, *keys: str) -> None:
         """Press keys where the focus is."""

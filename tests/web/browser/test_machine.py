@@ -131,6 +131,7 @@ def test_without_script_a_form_drains_after_a_page_that_asks(browser: Any) -> No
         browser.find("#change-section input[name=targets]").send_keys("50")
         browser.find("#change-section input[name=reason]").send_keys(REASON)
         browser.find("#change-section button").click()
+        browser.find("#confirm-heading")
         assert REASON in browser.find("main").text
         browser.find("main button.primary").click()
         browser.find("#states-table")  # to load the page before would take the form back
