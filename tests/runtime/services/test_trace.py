@@ -54,6 +54,7 @@ async def test_no_environment_and_no_output_is_told(world):
     site = await world.instance()
     peer, other = world.second(site), world.second(site)
     tag = peer.open("instance.trace", {})
+    await peer.settle()
     jobid = (await other.ok("job-manager.submit", {"jobspec": SPEC}))["id"]
     await other.ok("job-manager.wait", {"id": jobid})
     output = other.open("job-manager.output", {"id": jobid})
