@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import shutil
 import statistics
 import subprocess
 import sys
@@ -21,17 +20,15 @@ import time
 from pathlib import Path
 
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.wait import WebDriverWait
 
 import fluxsched
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.instance import launch
 
-SWITCHES = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-)  # fmt: skip
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from tests.web.browser.chromium import NEEDED, headless, is_installed
+
 CELLS = "document.querySelector('canvas')?.map?.frames > 0"
 ROWS = "document.querySelectorAll('#jobs-table tbody tr .pill').length > 0"
 ZOOM = """
@@ -63,14 +60,6 @@ async def submit(uri: str, jobs: int) -> None:
             await asyncio.gather(
                 *(user.submit(shapes[number % len(shapes)]) for number in range(start, min(start + 1000, jobs)))
             )
-
-
-def browser(directory: str) -> webdriver.Chrome:
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for switch in (*SWITCHES, f"--user-data-dir={directory}", "--window-size=1280,800", "--enable-precise-memory-info"):
-        options.add_argument(switch)
-    return webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
 
 
 def until(driver: webdriver.Chrome, text: str, *values: object) -> None:
@@ -130,7 +119,7 @@ def private_mib(pid: int) -> float:
 
 def measure(uri: str, address: str, runs: int) -> None:
     with tempfile.TemporaryDirectory() as directory:
-        driver = browser(directory)
+        driver = headless(directory, "--window-size=1280,800", "--enable-precise-memory-info")
         try:
             driver.get(address)
             root = address.split("/?")[0]
@@ -161,8 +150,8 @@ def main() -> int:
     parser.add_argument("--jobs", type=int, default=100_000)
     parser.add_argument("--runs", type=int, default=5)
     options = parser.parse_args()
-    if not (shutil.which("chromium") and shutil.which("chromedriver")):
-        print("skipped: needs Debian's packages chromium and chromium-driver")
+    if not is_installed():
+        print(f"skipped: needs {NEEDED}")
         return 0
     uri = launch.start_daemon(launch.StartOptions(fake=options.fake, schedulers=("easy",)))
     page = subprocess.Popen(

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import asyncio
 import re
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -18,7 +17,6 @@ import time
 from pathlib import Path
 
 from selenium import webdriver
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.support.wait import WebDriverWait
 
 import fluxsched
@@ -31,10 +29,11 @@ from fluxsched.screen.panes.look import TerminalLook
 from fluxsched.screen.settings import ScreenSettings
 from fluxsched.views.follower import Follower
 
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from tests.web.browser.chromium import headless
+
 HERE = Path(__file__).parent
 SIZE = (1200, 700)
-SWITCHES = ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-            "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage")  # fmt: skip
 NAMES = ("fft", "climate", "md-run", "train", "render", "assembly", "cfd")
 FONTS = re.compile(r"@font-face \{.*?\}\s*", re.DOTALL)
 HOUR_S = 3600.0
@@ -60,11 +59,7 @@ def fill(handle: Handle) -> None:
 
 
 def browser(directory: str) -> webdriver.Chrome:
-    options = webdriver.ChromeOptions()
-    options.binary_location = shutil.which("chromium") or ""
-    for switch in (*SWITCHES, f"--user-data-dir={directory}"):
-        options.add_argument(switch)
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+    driver = headless(directory)
     metrics = {"width": SIZE[0], "height": SIZE[1], "deviceScaleFactor": 1, "mobile": False}
     driver.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", metrics)
     return driver

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -14,7 +13,6 @@ from typing import Any
 import pytest
 from selenium import webdriver
 from selenium.common.exceptions import StaleElementReferenceException
-from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
@@ -23,15 +21,13 @@ from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.client.blocking import Handle
 
+from .chromium import NEEDED, headless, is_installed
+
 WAIT_S = 30.0  # only a machine under load needs as much
 LOOK_S = 0.02
 ANOTHER_PAGE = (StaleElementReferenceException,)
 """What is found may be of a page that is just being left."""
 DESKTOP, PHONE = (1280, 800), (390, 844)
-SWITCHES = (
-    "--headless=new", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
-    "--disable-background-networking", "--disable-component-update", "--disable-dev-shm-usage",
-)  # fmt: skip
 MARKUP = "<script>alert(1)</script>"
 GRAVE = ("serious", "critical")
 SHORT = """
@@ -202,29 +198,23 @@ class WebBrowser:
 
 
 @pytest.fixture(scope="package")
-def chromium() -> Path:
-    """Where it is."""
-    found = [shutil.which(name) for name in ("chromium", "chromedriver")]
-    if None in found:
-        pytest.skip("no real browser here: install Debian's packages chromium and chromium-driver")
-    return Path(str(found[0]))
+def chromium() -> None:
+    """Skips where there is none."""
+    if not is_installed():
+        pytest.skip(f"no real browser here: install {NEEDED}")
 
 
 @pytest.fixture(scope="package")
-def web_site(chromium: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
+def web_site(chromium: None, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebSite]:
     site = WebSite(tmp_path_factory.mktemp("w"))
     yield site
     site.close()
 
 
 @pytest.fixture(scope="package")
-def web_browser(chromium: Path, web_site: WebSite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBrowser]:
-    options = webdriver.ChromeOptions()
-    options.binary_location = str(chromium)
-    options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
-    for switch in (*SWITCHES, f"--user-data-dir={tmp_path_factory.mktemp('chromium')}"):
-        options.add_argument(switch)
-    driver = webdriver.Chrome(options=options, service=Service(shutil.which("chromedriver")))
+def web_browser(chromium: None, web_site: WebSite, tmp_path_factory: pytest.TempPathFactory) -> Iterator[WebBrowser]:
+    console = {"goog:loggingPrefs": {"browser": "ALL"}}
+    driver = headless(tmp_path_factory.mktemp("chromium"), capabilities=console)
     try:
         yield WebBrowser(driver, web_site)
     finally:
