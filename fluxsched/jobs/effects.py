@@ -77,6 +77,23 @@ class StartShells(msgspec.Struct, frozen=True, gc=False):
     jobid: int
 
 
+class GrowShells(msgspec.Struct, frozen=True, gc=False):
+    """Start further tasks of a running job, after commit: on the targets of this R, which are new to it."""
+
+    jobid: int
+    R: dict[str, Any]
+
+
+class ShrinkShells(msgspec.Struct, frozen=True, gc=False):
+    """End the job's tasks on these targets, after commit and after what started them; the executor escalates on its own
+    and reports each target once nothing of the job is left there.
+    """
+
+    jobid: int
+    ranks: Idset
+    why: str
+
+
 class Kill(msgspec.Struct, frozen=True, gc=False):
     """Signal the job's processes, after commit and after the job's StartShells; the executor escalates on its own.
 
@@ -131,6 +148,8 @@ Effect = (
     | SchedPrioritize
     | SchedExpiration
     | StartShells
+    | GrowShells
+    | ShrinkShells
     | Kill
     | Held
     | Unheld

@@ -36,7 +36,8 @@ class HelloRequest(Payload, frozen=True):
 class HelloResponse(Payload, frozen=True):
     """One job that holds resources (RFC 27, Hello). `R` and `jobspec` are ours: in Flux they are in the KVS.
 
-    The environment is left out of `jobspec`. `preempted`, ours too: since when it is going for the sake of another job.
+    The environment is left out of `jobspec`. `preempted`, ours too: since when it is going for the sake of another job;
+    `going`: which targets of its R it was shrunk by and has not released yet.
     """
 
     id: JobNumber
@@ -47,6 +48,7 @@ class HelloResponse(Payload, frozen=True):
     R: RObject | None = None
     jobspec: JobspecObject | None = None
     preempted: WallTime | None = None
+    going: IdsetText | None = None
 
 
 class ReadyRequest(Payload, frozen=True):
@@ -107,6 +109,23 @@ class FreeRequest(Payload, frozen=True):
     id: JobNumber
     R: RObject
     final: bool = False
+
+
+class GrowRequest(Payload, frozen=True):
+    """A running elastic job gets these targets too (`job-manager.sched-grow`; ours). Empty response once stored."""
+
+    id: JobNumber
+    R: RObject
+
+
+class ShrinkRequest(Payload, frozen=True):
+    """A running elastic job is to leave these targets (`job-manager.sched-shrink`; ours). Empty response once stored;
+    each target comes back with a `sched.free` when nothing of the job runs there any more.
+    """
+
+    id: JobNumber
+    ranks: IdsetText
+    note: str = ""
 
 
 class SchedCancelRequest(Payload, frozen=True):
