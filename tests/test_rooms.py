@@ -199,6 +199,8 @@ LIMIT = re.compile(r"_(MAX|LIMIT)(_S)?$")
 
 DOUBLES = {
     "Effect": "what a state machine has the shell do: each has its own, and they do not import each other",
+    "Grow": "targets join a group (RFC 28's response), or a running job (a policy's decision)",
+    "Shrink": "targets leave a group (RFC 28's response), or a running job (a policy's decision)",
 }  # names with one meaning in several packages
 
 FOREIGN_NAMES = "fluxsched/adapters/si/messages.py"  # the classes of another interface, by its names

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Final, NamedTuple, TypeAlias
 
+from fluxsched.core.idset import Idset
 from fluxsched.sched.pool.placement import Fits
 
 IMMEDIATE: Final = "immediate"
@@ -83,6 +84,30 @@ class Preempt(NamedTuple):
     reason: str
 
 
+class Shrink(NamedTuple):
+    """Have a running elastic job leave these targets, so that `for_jobid` can start there; `reason` is for its owner.
+
+    Refused if the job is not elastic, does not hold all of them, is to leave one of them already, or is ending itself;
+    or if a part of it would have less than its minimum, or no value of its range.
+    """
+
+    jobid: int
+    ranks: Idset
+    reason: str
+    for_jobid: int = 0
+
+
+class Grow(NamedTuple):
+    """Give a running elastic job more targets, now: `fit` is that of the added targets alone.
+
+    Refused if the job is not elastic, holds one of them already, or is ending; if not all of the fit is free, or it is
+    not what a part of the job has on each of its targets; or if a part would have no value of its range.
+    """
+
+    jobid: int
+    fit: Fits
+
+
 class Wake(NamedTuple):
     """Another pass is needed at `at_s` (wall time, seconds) even if nothing happens until then."""
 
@@ -101,4 +126,4 @@ class Withhold(NamedTuple):
     takes_over: bool = False
 
 
-Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Wake | Withhold
+Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Shrink | Grow | Wake | Withhold

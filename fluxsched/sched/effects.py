@@ -90,6 +90,63 @@ class Granted:
         return f"Granted({self.jobid}, {self.resources.summary()})"
 
 
+class Grown:
+    """A running elastic job gets more: `job-manager.sched-grow`. `R` has the added targets alone (RFC 20).
+
+    It is made on first use, like that of `Granted`. Until `grow_stored` or `grow_failed` the job holds them here only.
+    """
+
+    __match_args__: ClassVar = ("jobid", "R")
+    __slots__ = ("_built", "_pool", "expiration_s", "fit", "jobid", "starttime_s")
+
+    def __init__(self, jobid: int, fit: Fits, starttime_s: float, expiration_s: float, pool: Pool) -> None:
+        self.jobid = jobid
+        self.fit = fit
+        self.starttime_s = starttime_s
+        self.expiration_s = expiration_s
+        self._pool = pool
+        self._built: ResourceSet | None = None
+
+    @property
+    def resources(self) -> ResourceSet:
+        """What is added to the job."""
+        if self._built is None:
+            self._built = grant(self.fit, self._pool.source, self.starttime_s, self.expiration_s)
+        return self._built
+
+    @property
+    def R(self) -> dict[str, Any]:  # noqa: N802 - RFC 20's name
+        """The same as RFC 20 object."""
+        return self.resources.to_json()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Grown) and self._said == other._said
+
+    def __hash__(self) -> int:
+        return hash(self.jobid)
+
+    @property
+    def _said(self) -> tuple[Any, ...]:
+        return self.jobid, self.fit, self.starttime_s, self.expiration_s
+
+    def __repr__(self) -> str:
+        return f"Grown({self.jobid}, {self.resources.summary()})"
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A running elastic job is to leave these targets: `job-manager.sched-shrink`.
+
+    It holds each of them until that is freed, or until `shrink_failed`. They go so that `for_jobid` can start; 0 if
+    they go for no job.
+    """
+
+    jobid: int
+    ranks: Idset
+    note: str
+    for_jobid: int = 0
+
+
 @dataclass(frozen=True, slots=True)
 class Annotated:
     """Answer annotate (RFC 27): sent only when something changed."""
@@ -148,7 +205,7 @@ class Paused:
 
 PAUSED: Final = Paused()
 
-Effect: TypeAlias = Granted | Annotated | Denied | Canceled | Release | Raise | PluginFailed | Paused
+Effect: TypeAlias = Granted | Grown | Shrunk | Annotated | Denied | Canceled | Release | Raise | PluginFailed | Paused
 
 
 # ---- from placements to R: once, at the end, out of the blocks of the job

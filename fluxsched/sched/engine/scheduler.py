@@ -219,15 +219,9 @@ class Scheduler:
         return [Denied(jobid, why)]
 
     def ask(
-        self,
-        jobid: int,
-        priority: int,
-        t_s: float,
-        request: Request,
-        application: Application,
-        now_s: float = 0.0,
-        options: AskOptions = PLAIN,
-    ) -> list[Effect]:
+        self, jobid: int, priority: int, t_s: float, request: Request, application: Application,
+        now_s: float = 0.0, options: AskOptions = PLAIN,
+    ) -> list[Effect]:  # fmt: skip
         """An application asks for amounts on one node, since `t_s` (wall time, seconds). It is never denied."""
         if jobid in self._ledger.holdings or self._waits(jobid):
             raise RemoteProtocolError(f"ask {jobid}: it waits or runs already")
@@ -237,16 +231,9 @@ class Scheduler:
         return group.add(job, None, now_s) if shape.scope is None else self._plugins.enter(group, job, None, now_s)
 
     def adopt(
-        self,
-        jobid: int,
-        rank: int,
-        amounts: Amounts,
-        application: Application,
-        started_s: float,
-        now_s: float = 0.0,
-        options: AskOptions = PLAIN,
-        priority: int = 1,
-    ) -> list[Effect]:
+        self, jobid: int, rank: int, amounts: Amounts, application: Application, started_s: float,
+        now_s: float = 0.0, options: AskOptions = PLAIN, priority: int = 1,
+    ) -> list[Effect]:  # fmt: skip
         """An allocation that a resource manager has: a fact, beyond quotas and what the node has if need be."""
         return self._held.adopt(jobid, rank, amounts, application, started_s, options, priority)
 
@@ -296,6 +283,17 @@ class Scheduler:
     def preempt_failed(self, jobid: int) -> None:
         """The job manager has refused the exception that was to preempt a job: it is not going."""
         self._held.preempt_failed(jobid)
+
+    def grow_stored(self, jobid: int) -> None:
+        """The job manager has stored the oldest grow of the job that was not answered: it holds the targets there, too.
+        """
+
+    def grow_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0) -> list[Effect]:
+        """The job manager has refused a grow: these targets are free again."""
+        return []
+
+    def shrink_failed(self, jobid: int, ranks: Idset) -> None:
+        """The job manager has refused a shrink: the job is not leaving these targets."""
 
     def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:
         """A running job is to end at another time (wall time, seconds; 0.0 for none). Raises Refused if it cannot."""
