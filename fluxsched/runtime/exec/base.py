@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError
@@ -60,6 +60,8 @@ class ResumedJob(NamedTuple):
     """Whether it was to be ended."""
     grace_s: float | None = None
     """If so, how long it may take (seconds; None: as configured for all jobs)."""
+    going: Idset = EMPTY
+    """Targets that it was to give back, whose release is not stored; its R may have them or not."""
 
 
 class InputPlace(Protocol):
@@ -77,6 +79,10 @@ InputAnswer = Callable[[FluxschedError | None], None]
 
 def _no_job(jobid: int) -> None:
     """What follows where no input is sent."""
+
+
+def _no_targets(jobid: int, ranks: Idset) -> None:
+    """What follows where no job changes its size."""
 
 
 def _at_once(then: Callable[[], None]) -> None:
@@ -100,6 +106,8 @@ class Reports:
     """(jobid): the job's tasks take input from now on."""
     stored: Callable[[Callable[[], None]], None] = _at_once
     """(then): call `then` once all that was reported before is on disk."""
+    released: Callable[[int, Idset], None] = _no_targets
+    """(jobid, ranks): a running job that was to shrink has no process on these targets any more."""
 
 
 class Executor(Protocol):
@@ -126,6 +134,19 @@ class Executor(Protocol):
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
         """Signal all tasks of the job; a terminating signal is followed by SIGKILL after `grace_s` (None: as
         configured for all jobs). Of several grace times the one that is over first counts.
+        """
+        ...
+
+    def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
+        """A running job has these targets too (`r`, R of them alone): the tasks of their part are started there,
+        under new task ids. Idempotent: targets that it has are passed over. A job that has ended meanwhile is no error.
+        """
+        ...
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """Ask the tasks on these targets of a running job to end, which does not fail it, and kill them after
+        `grace_s` (None: as configured for all jobs). `released` is reported of each target once nothing of the job is
+        left there, unless `finished` is reported before. Idempotent.
         """
         ...
 

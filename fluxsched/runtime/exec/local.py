@@ -12,8 +12,9 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
+from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
@@ -252,6 +253,13 @@ class LocalExecutor:
         if signum in ENDING:
             delay_s = self.kill_timeout_s if grace_s is None else grace_s
             run.kill_after(self._turns, delay_s, lambda: self.kill(jobid, signal.SIGKILL))
+
+    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
+        """Not done yet: the targets stay without tasks."""
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """Not done yet."""
+        raise Refused("jobs with tasks cannot shrink yet", errno.ENOSYS)
 
     def _exceeded(self, jobid: int, note: str) -> None:
         """A job uses more memory than it asked for: it ends now, since others have been promised the rest."""

@@ -8,7 +8,9 @@ from __future__ import annotations
 import signal
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
+from typing import Any
 
+from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import JobLaunch, Reports, ResumedJob
 from fluxsched.runtime.loop.turns import Timer, Turns
@@ -40,6 +42,8 @@ class TimedExecutor:
                     self._end(launch.jobid, 0)
             if job.is_ending:
                 self.kill(launch.jobid, signal.SIGTERM)
+            if job.going:
+                self.shrink(launch.jobid, job.going)
         settled()
 
     def start(self, job: JobLaunch) -> None:
@@ -64,6 +68,18 @@ class TimedExecutor:
         if signum not in HARMLESS and jobid in self._timers:
             self._timers[jobid].cancel()
             self._turns.post(lambda: self._end(jobid, signum))
+
+    def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
+        """Time passes there, too."""
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """Nothing runs there that would have to end."""
+
+        def release() -> None:
+            if jobid in self._timers:
+                self._reports.released(jobid, ranks)
+
+        self._turns.post(release)
 
     def close(self) -> None:
         """Forget all jobs."""

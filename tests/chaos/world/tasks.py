@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from random import Random
 from typing import Any
 
+from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import ENDING, JobLaunch, Reports
 from fluxsched.runtime.exec.timed import HARMLESS
@@ -134,6 +135,13 @@ class SimExecutor:
         if signum in ENDING:
             delay_s = self.kill_timeout_s if grace_s is None else grace_s
             self._turns.after(delay_s, lambda: self.kill(jobid, signal.SIGKILL))
+
+    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
+        """See `TaskExecutor.grow`: nothing runs on the new targets."""
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """See `TaskExecutor.shrink`: what runs of a job runs on all its targets until it ends."""
+        self._turns.post(lambda: self._reports.released(jobid, ranks))
 
     def input_of(self, jobid: int) -> None:
         """See `TaskExecutor.input_of`: simulated tasks read nothing."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from fluxsched.core.idset import Idset
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.runtime.exec.base import InputAnswer, JobLaunch
 from fluxsched.runtime.exec.keeper import messages as msg
 from fluxsched.runtime.loop.turns import Timer, Turns
@@ -85,6 +85,11 @@ class KeeperLink:
     def held_bytes(self, jobid: int) -> int:
         """Input of a job that it has not answered."""
         return sum(size for job, size, _ in self.inputs.values() if job == jobid)
+
+    def input_answered(self, one: msg.InputAnswered) -> None:
+        """It has room for more input, or has refused this one."""
+        refused = LimitExceeded if one.exceeded else Refused
+        self.answer_input(one.number, refused(one.note, one.errnum) if one.errnum else None)
 
     def answer_input(self, number: int, error: FluxschedError | None) -> None:
         """Tell the sender of input what became of it."""

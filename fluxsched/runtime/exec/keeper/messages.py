@@ -21,8 +21,10 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.transport.base import PARTS_MAX
 
-VERSION: Final = 1
+VERSION: Final = 2
 """Of these messages. An instance starts no job at a keeper of another one."""
+ELASTIC_SINCE: Final = 2
+"""The version from which on jobs grow and shrink; the jobs of keepers before it keep the tasks that they have."""
 
 
 class KeeperMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="type"):
@@ -83,6 +85,23 @@ class LimitJob(KeeperMessage, frozen=True, tag="limit"):
     expiration_s: float
 
 
+class GrowJob(KeeperMessage, frozen=True, tag="grow"):
+    """Run the tasks of these targets (idset) of R, which the job has got. Targets where it has tasks are passed over.
+    """
+
+    jobid: int
+    R: dict[str, Any]
+    ranks: str
+
+
+class ShrinkJob(KeeperMessage, frozen=True, tag="shrink"):
+    """End the tasks on these targets (idset), and report each as released; those that are ending are passed over."""
+
+    jobid: int
+    ranks: str
+    grace_s: float | None = None
+
+
 class SendInput(KeeperMessage, frozen=True, tag="input"):
     """Input for the tasks (idset; None: all) of a running job; answered by `InputAnswered` with the same number."""
 
@@ -118,8 +137,8 @@ class EndKeeper(KeeperMessage, frozen=True, tag="end"):
 
 
 FromInstance = (
-    KeeperHello | KeeperSettings | StartJob | SignalJob | LimitJob | SendInput | Stored | ClearProcesses | Leave
-    | EndKeeper
+    KeeperHello | KeeperSettings | StartJob | SignalJob | LimitJob | GrowJob | ShrinkJob | SendInput | Stored
+    | ClearProcesses | Leave | EndKeeper
 )  # fmt: skip
 
 # -- from the keeper -----------------------------------------------------------------------------------------------
@@ -132,6 +151,10 @@ class HeldJob(msgspec.Struct, frozen=True, gc=False):
     attempt: int
     runs: bool = False
     """Whether its gate is open and its end has not been reported."""
+    ranks: str = ""
+    """The targets where it was to run tasks and that are not released (idset)."""
+    released: str = ""
+    """The targets whose release is not known to be stored (idset); its reports follow."""
 
 
 class KeeperWelcome(KeeperMessage, frozen=True, tag="welcome"):
@@ -143,7 +166,9 @@ class KeeperWelcome(KeeperMessage, frozen=True, tag="welcome"):
 
 
 class JobSpawned(KeeperMessage, frozen=True, tag="spawned"):
-    """The tasks wait behind their gate; `record` is what identifies their processes, to be stored before it opens."""
+    """Tasks wait behind their gate; `record` is what identifies the processes of the job, to be stored before it opens.
+    Again when it grows.
+    """
 
     serial: int
     jobid: int
@@ -186,6 +211,14 @@ class JobFailed(KeeperMessage, frozen=True, tag="failed"):
     note: str
 
 
+class TargetsReleased(KeeperMessage, frozen=True, tag="released"):
+    """No process of a running job is left on these targets (idset), which it was to give back."""
+
+    serial: int
+    jobid: int
+    ranks: str
+
+
 class InputAnswered(KeeperMessage, frozen=True, tag="input-answered"):
     """There is room for more input, or (`errnum`) this one was refused. Not repeated on another connection."""
 
@@ -202,7 +235,7 @@ class ProcessesCleared(KeeperMessage, frozen=True, tag="cleared"):
     notes: dict[int, str]
 
 
-JobReport = JobSpawned | JobStarted | JobRaised | JobFinished | JobFailed
+JobReport = JobSpawned | JobStarted | JobRaised | JobFinished | JobFailed | TargetsReleased
 """What is repeated until it is stored."""
 FromKeeper = KeeperWelcome | JobReport | InputAnswered | ProcessesCleared
 

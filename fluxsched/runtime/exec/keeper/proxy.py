@@ -16,7 +16,8 @@ from itertools import count
 from signal import SIGKILL, SIGTERM
 from typing import Any
 
-from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.runtime.exec.base import TERMINATING, InputPlace, JobLaunch, Reports, ResumedJob
 from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
 from fluxsched.runtime.exec.keeper import messages as msg
@@ -70,7 +71,8 @@ class KeeperExecutor:
             msg.JobRaised: self._raised,
             msg.JobFinished: self._finished,
             msg.JobFailed: self._failed,
-            msg.InputAnswered: self._input_answered,
+            msg.TargetsReleased: self._released,
+            msg.InputAnswered: KeeperLink.input_answered,
             msg.ProcessesCleared: self._cleared,
         }
         turns.source(self._take)
@@ -86,6 +88,8 @@ class KeeperExecutor:
             run = self._runs[job.launch.jobid] = GivenJob(job.launch, job.record)
             if job.is_ending:
                 run.signals.append((SIGTERM, job.grace_s))
+            if job.going:
+                run.shrink(job.going, None)
         for client in self._host.living():
             link = self._connect(client)
             link.patience = self._turns.after(HELLO_S, partial(self._lost, link, "it does not answer"))
@@ -105,18 +109,26 @@ class KeeperExecutor:
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
         """See `Executor.kill`."""
         run = self._runs.get(jobid)
-        if run is None:
-            return
-        if run.link is None or run.record is None:  # another keeper may have to start it, and must know
-            run.signals.append((signum, grace_s))
-        if run.link is not None:
-            run.link.say(msg.SignalJob(jobid, signum, grace_s))
+        if run is not None:
+            run.signal(signum, grace_s)
 
     def limit(self, jobid: int, expiration_s: float) -> None:
         """See `Executor.limit`."""
         run = self._runs.get(jobid)
         if run is not None and run.link is not None:
             run.link.say(msg.LimitJob(jobid, expiration_s))
+
+    def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
+        """See `Executor.grow`."""
+        run = self._runs.get(jobid)
+        if run is not None:
+            run.grow(r)
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """See `Executor.shrink`."""
+        run = self._runs.get(jobid)
+        if run is not None:
+            run.shrink(ranks, grace_s)
 
     def input_of(self, jobid: int) -> InputPlace | None:
         """See `Executor.input_of`."""
@@ -180,7 +192,7 @@ class KeeperExecutor:
             raise Refused(f"{TRIES_MAX} keepers ended while they were to start it: see the log")
         link = run.link = self._current()
         link.start(run.launch, self._kill_timeout_s, outlives=self._outlives)
-        _pass_signals(run, link)
+        run.given(link)
 
     def _take(self, until_s: float) -> bool:
         more = False
@@ -269,9 +281,8 @@ class KeeperExecutor:
                 continue
             link.jobs.add(held.jobid)
             if run.link is None:
-                run.link, run.is_open = link, held.runs
                 self._left.pop(held.jobid, None)
-                _pass_signals(run, link)
+                run.adopted(link, held)
                 if held.runs:
                     self._reports.opened(held.jobid)
         self._retire(link)
@@ -335,7 +346,7 @@ class KeeperExecutor:
         run = self._run_of(link, one.jobid)
         if run is not None:
             run.record = one.record
-            run.signals.clear()
+            run.settled()
             self._reports.record(one.jobid, one.record, _nothing)
 
     def _started(self, link: KeeperLink, one: msg.JobStarted) -> None:
@@ -357,6 +368,12 @@ class KeeperExecutor:
         if self._ended(link, one.jobid):
             self._reports.failed(one.jobid, one.note)
 
+    def _released(self, link: KeeperLink, one: msg.TargetsReleased) -> None:
+        run = self._run_of(link, one.jobid)
+        news = EMPTY if run is None else run.released(Idset.parse(one.ranks))
+        if news:
+            self._reports.released(one.jobid, news)
+
     def _ended(self, link: KeeperLink, jobid: int) -> bool:
         """The job has no process any more; whether that is news."""
         link.jobs.discard(jobid)
@@ -369,21 +386,6 @@ class KeeperExecutor:
         if link.is_retiring:
             self._retire(link)
         return True
-
-    def _input_answered(self, link: KeeperLink, one: msg.InputAnswered) -> None:
-        if not one.errnum:
-            link.answer_input(one.number, None)
-        else:
-            kind = LimitExceeded if one.exceeded else Refused
-            link.answer_input(one.number, kind(one.note, one.errnum))
-
-
-def _pass_signals(run: GivenJob, link: KeeperLink) -> None:
-    """Signals from before this keeper had the job; once processes are on record no other keeper starts it."""
-    for signum, grace_s in run.signals:
-        link.say(msg.SignalJob(run.launch.jobid, signum, grace_s))
-    if run.record is not None:
-        run.signals.clear()
 
 
 def _unhandled(link: KeeperLink, one: Any, fault: Exception) -> None:

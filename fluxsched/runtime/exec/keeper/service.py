@@ -14,11 +14,12 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.runtime.exec.base import EXPIRED, JobLaunch, Reports
 from fluxsched.runtime.exec.keeper import messages as msg
+from fluxsched.runtime.exec.keeper.kept_job import KeptJob
 from fluxsched.runtime.exec.tasks.input import JobInput
 from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.messaging.payload_memo import JobspecMemo
@@ -30,18 +31,6 @@ log = logger("keeper")
 RECEIVE_MAX = 64
 """Transport messages taken at a time."""
 TIMEOUT = "timeout"
-
-
-class _Job:
-    """What is known of a job beside its processes."""
-
-    __slots__ = ("attempt", "expiration_s", "limit", "runs")
-
-    def __init__(self, attempt: int, expiration_s: float) -> None:
-        self.attempt = attempt
-        self.expiration_s = expiration_s
-        self.limit: Timer | None = None
-        self.runs = False
 
 
 class TaskExecutor(Protocol):
@@ -58,6 +47,12 @@ class TaskExecutor(Protocol):
     def input_of(self, jobid: int) -> JobInput | None:
         """As of `Executor`."""
         ...
+
+    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
+        """Start the tasks of these targets of R, where the job has none, as of `Executor`."""
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """As of `Executor`; all that it names are released once, also those where it has no task."""
 
     def close(self) -> None:
         """As of `Executor`."""
@@ -87,7 +82,7 @@ class KeeperService:
         self._settings: msg.KeeperSettings | None = None
         self._cores: list[Idset] | None = None
         self._jobspecs = JobspecMemo()
-        self._jobs: dict[int, _Job] = {}
+        self._jobs: dict[int, KeptJob] = {}
         self._reports: deque[msg.JobReport] = deque()
         self._gates: dict[int, Callable[[], None]] = {}
         self._serial = 0
@@ -95,13 +90,17 @@ class KeeperService:
         self._new: list[Client] = []
         self._outbox: list[msg.KeeperMessage] = []
         self._returning: Timer | None = None
-        reports = Reports(self._started, self._finished, self._failed, self._record, self._raised)
+        reports = Reports(
+            self._started, self._finished, self._failed, self._record, self._raised, released=self._released
+        )
         self._executor = outside.executor(reports)
         self._handlers: Mapping[type, Callable[[Any], None]] = {
             msg.KeeperSettings: self._settle,
             msg.StartJob: self._start,
             msg.SignalJob: lambda one: self._executor.kill(one.jobid, one.signum, one.grace_s),
             msg.LimitJob: self._limit,
+            msg.GrowJob: self._grow,
+            msg.ShrinkJob: self._shrink,
             msg.SendInput: self._input,
             msg.Stored: self._stored,
             msg.ClearProcesses: self._clear,
@@ -169,7 +168,11 @@ class KeeperService:
             self._client.close()
         self._client = client
         self._disarm()
-        held = [msg.HeldJob(jobid, job.attempt, job.runs) for jobid, job in self._jobs.items()]
+        unstored = self._unstored()
+        held = [
+            msg.HeldJob(jobid, job.attempt, job.runs, str(job.ranks), str(unstored.get(jobid, "")))
+            for jobid, job in self._jobs.items()
+        ]
         self._outbox = [msg.KeeperWelcome(msg.VERSION, self._outside.pid, held), *self._reports]
         for one in rest:
             self._handle(one)
@@ -227,7 +230,7 @@ class KeeperService:
         if job is not None:
             job.expiration_s = one.expiration_s
 
-    def _arm(self, jobid: int, job: _Job) -> None:
+    def _arm(self, jobid: int, job: KeptJob) -> None:
         if job.expiration_s > 0.0 and job.limit is None:
             delay_s = job.expiration_s - self._turns.clock.wall_s()
             job.limit = self._turns.after(delay_s, partial(self._raised, jobid, TIMEOUT, EXPIRED))
@@ -252,7 +255,7 @@ class KeeperService:
         jobid = one.jobid
         if jobid in self._jobs:
             return
-        self._jobs[jobid] = _Job(one.attempt, one.expiration_s)
+        self._jobs[jobid] = KeptJob(one.attempt, one.expiration_s, one.R)
         settings = self._settings
         try:
             if settings is None:
@@ -273,6 +276,20 @@ class KeeperService:
         except Exception as exc:  # whatever it is, it is this job's alone
             self._turns.report_bug(f"start of job {format_f58(jobid)}", exc)
             self._failed(jobid, f"start: a fault of fluxsched ({type(exc).__name__}: {exc}): the log has the traceback")
+
+    def _grow(self, one: msg.GrowJob) -> None:
+        job = self._jobs.get(one.jobid)
+        new = EMPTY if job is None else Idset.parse(one.ranks) - job.ranks
+        if job is not None and new:
+            job.ranks |= new
+            self._executor.grow(one.jobid, one.R, new)
+
+    def _shrink(self, one: msg.ShrinkJob) -> None:
+        """A target that it never had is released like the others; the release of others is being reported."""
+        job = self._jobs.get(one.jobid)
+        if job is not None:
+            reported = self._unstored().get(one.jobid, EMPTY) - job.ranks
+            self._executor.shrink(one.jobid, Idset.parse(one.ranks) - reported, one.grace_s)
 
     def _input(self, one: msg.SendInput) -> None:
         try:
@@ -309,6 +326,14 @@ class KeeperService:
                 del self._jobs[report.jobid]
         reports.extendleft(reversed(kept))
 
+    def _unstored(self) -> dict[int, Idset]:
+        """By job the targets whose release is not known to be stored."""
+        found: dict[int, Idset] = {}
+        for one in self._reports:
+            if isinstance(one, msg.TargetsReleased):
+                found[one.jobid] = found.get(one.jobid, EMPTY) | Idset.parse(one.ranks)
+        return found
+
     # -- reports ------------------------------------------------------------------------------------------------
 
     def _report(self, report: msg.JobReport) -> None:
@@ -341,16 +366,14 @@ class KeeperService:
         if self._client is None:  # else the instance has it killed
             self._executor.kill(jobid, signal.SIGTERM)
 
+    def _released(self, jobid: int, ranks: Idset) -> None:
+        self._jobs[jobid].ranks -= ranks
+        self._report(msg.TargetsReleased(self._next(), jobid, str(ranks)))
+
     def _finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
-        self._end(jobid)
+        self._jobs[jobid].end()
         self._report(msg.JobFinished(self._next(), jobid, status, usage))
 
     def _failed(self, jobid: int, note: str) -> None:
-        self._end(jobid)
+        self._jobs[jobid].end()
         self._report(msg.JobFailed(self._next(), jobid, note))
-
-    def _end(self, jobid: int) -> None:
-        job = self._jobs[jobid]
-        job.runs = False
-        if job.limit is not None:
-            job.limit.cancel()
