@@ -1,8 +1,8 @@
 """Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
 
-The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[queues.NAME]` and `[policy]` in the
-form of RFC 33 with our `group`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`, `[log]`, `[metrics]`, `[web]`,
-`[job-manager]`.
+The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[topology]`, `[queues.NAME]` and
+`[policy]` in the form of RFC 33 with our `group`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`, `[log]`,
+`[metrics]`, `[web]`, `[job-manager]`.
 Law: a key that we do not act upon is refused, since a limit or an access rule that is silently ignored is worse than
 none.
 """
@@ -31,6 +31,7 @@ from fluxsched.runtime.config.fair import read_fair
 from fluxsched.runtime.config.operations import read_history, read_log, read_metrics, read_page
 from fluxsched.runtime.config.policies import check_policy, located
 from fluxsched.runtime.config.schedulers import check_group, check_name, read_schedulers
+from fluxsched.runtime.config.tables.topology import read_topology
 from fluxsched.runtime.config.toml_reader import Document, TomlFault, TomlTable, raise_faults
 from fluxsched.runtime.config.values import (
     HEARTBEAT_S,
@@ -119,6 +120,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     access = read_access(root.table("access"), directory)
     log_format, metrics = read_log(root.table("log")), read_metrics(root.table("metrics"))
     history, page = read_history(root.table("job-manager")), read_page(root.table("web"))
+    network = read_topology(root.table("topology"), directory)
     root.done()
     raw, lines = document.raw, document.lines
     config = Config(
@@ -129,6 +131,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
         metrics,
         history,
         page,
+        network,
     )  # fmt: skip
     return config, document.faults
 

@@ -132,6 +132,13 @@ class TomlTable:
                 found.append(value)
         return tuple(found)
 
+    def joined(self, key: str) -> str:
+        """A string, or an array of strings joined by commas, of what is a list in one text as well; "" without any."""
+        if isinstance(self._obj.get(key), list):
+            return ",".join(self.texts(key))
+        value: str | None = self._get(key, str, list)
+        return value or ""
+
     def integer(self, key: str, lowest: int) -> int | None:
         """An integer of at least `lowest`."""
         value: int | None = self._get(key, int)

@@ -14,6 +14,7 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.runtime.access.rules import AccessRules
 from fluxsched.runtime.config.operations import HistorySettings, MetricsSettings, PageSettings
+from fluxsched.runtime.config.tables.topology import TopologySettings
 from fluxsched.runtime.config.toml_lines import Lines, Path
 from fluxsched.runtime.system.logs.format import TEXT
 from fluxsched.sched.accounts.settings import FairSettings
@@ -143,6 +144,7 @@ class Config:
     metrics: MetricsSettings = field(default_factory=MetricsSettings)
     history: HistorySettings = field(default_factory=HistorySettings)
     page: PageSettings = field(default_factory=PageSettings)
+    network: TopologySettings = field(default_factory=TopologySettings)
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """`file:line` of a key in a table named by its dotted path, for error texts."""

@@ -23,7 +23,7 @@ TEST_SIZE_MAX = 1 << 14
 
 
 @dataclass(frozen=True, slots=True)
-class Topology:
+class MachineTopology:
     """One machine. Core id `i` of R has the processing units `cores[i]`, GPU id `i` is `gpus[i]`.
 
     `method` is the source: hwloc, sysfs or affinity.
@@ -48,7 +48,7 @@ class Topology:
         """The ids of all cores."""
         return Idset.of([id for id, pus in enumerate(self.cores) if pus])
 
-    def numbered(self, ids: Idset) -> Topology:
+    def numbered(self, ids: Idset) -> MachineTopology:
         """The same machine with its cores under other ids, in order; ids between them have no processing units."""
         assert len(ids) == len(self.cores), "one id a core"
         cores = [EMPTY] * (ids.max() + 1)
@@ -57,17 +57,17 @@ class Topology:
         return replace(self, cores=tuple(cores))
 
 
-def discover(*, root: Path = Path("/"), lstopo: Callable[[], str | None] = run_lstopo) -> Topology:
+def discover(*, root: Path = Path("/"), lstopo: Callable[[], str | None] = run_lstopo) -> MachineTopology:
     """What there is here; `root` is where `/sys` and `/proc` are."""
     allowed = affinity()
     xml = lstopo()
     found = parse_topology(xml, allowed) if xml is not None else None
     if found is not None:
         cores, gpus = found
-        return Topology(host_name(), cores, gpus or system_gpus(root), "hwloc")
+        return MachineTopology(host_name(), cores, gpus or system_gpus(root), "hwloc")
     siblings = system_cores(root, allowed)
     cores = siblings or tuple([Idset.of([pu]) for pu in allowed])
-    return Topology(host_name(), cores, system_gpus(root), "sysfs" if siblings else "affinity")
+    return MachineTopology(host_name(), cores, system_gpus(root), "sysfs" if siblings else "affinity")
 
 
 def affinity() -> Idset:

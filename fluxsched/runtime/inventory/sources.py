@@ -25,7 +25,7 @@ from fluxsched.resource.state.groups import EXCLUDE
 from fluxsched.resource.state.inventory import Inventory, describe
 from fluxsched.runtime.config.toml_reader import TomlFault, raise_faults
 from fluxsched.runtime.config.values import Config, HostEntry
-from fluxsched.runtime.inventory.discovery import Topology
+from fluxsched.runtime.inventory.discovery import MachineTopology
 from fluxsched.runtime.system.files import read_text
 from fluxsched.runtime.system.log import logger
 
@@ -61,7 +61,7 @@ class Sources:
     groups: dict[str, Idset]
     real: bool
     made_up: bool
-    topology: Topology | None
+    topology: MachineTopology | None
 
     def made_up_of(self, resources: ResourceSet) -> Idset:
         """The targets among these that are not this machine: what runs on them runs here all the same."""
@@ -78,7 +78,7 @@ def build_inventory(
     test_size: int | None = None,
     enclosing: ResourceSet | None = None,
     given: ResourceSet | None = None,
-    topology: Callable[[], Topology],
+    topology: Callable[[], MachineTopology],
     known: Iterable[TomlFault] = (),
 ) -> Sources:
     """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
@@ -113,11 +113,13 @@ def build_inventory(
     resources = _with_queue_members(config, found.inventory.resources, faults)
     if config.resource.shared:
         resources = resources.with_shared(config.resource.shared)
+    if not found.inventory.dynamic:  # else the hosts may still come
+        faults += config.network.host_faults(resources, config.line_of)
     raise_faults(config.name, faults)
     return replace(found, inventory=replace(found.inventory, resources=resources), groups=groups)
 
 
-def _of_config(config: Config, enclosing: ResourceSet | None, topology: Callable[[], Topology]) -> Sources:
+def _of_config(config: Config, enclosing: ResourceSet | None, topology: Callable[[], MachineTopology]) -> Sources:
     """The resources that the configuration names, else those of the enclosing job, else this machine's."""
     if config.resource.path is not None or config.resource.entries:
         return _described(_configured(config), topology())
@@ -288,7 +290,7 @@ def _configured(config: Config) -> ResourceSet:
         raise _FaultyResources(TomlFault(line, f"{'' if path is None else '[resource] path: '}{fault}")) from fault
 
 
-def _described(resources: ResourceSet, here: Topology) -> Sources:
+def _described(resources: ResourceSet, here: MachineTopology) -> Sources:
     """Targets as configured; ours are those that have this machine's name."""
     local = resources.ranks_of(here.host)
     fitting = all(entry.children.cores <= here.core_ids for entry in resources.restrict(local).entries)
@@ -297,7 +299,7 @@ def _described(resources: ResourceSet, here: Topology) -> Sources:
     return Sources(Inventory(resources, _CONFIGURED), {}, real, made_up=False, topology=topology)
 
 
-def _enclosed(enclosing: ResourceSet, here: Topology) -> Sources:
+def _enclosed(enclosing: ResourceSet, here: MachineTopology) -> Sources:
     """The R of the job that we run in, as ranks from 0.
 
     The job is bound to its cores, so what we may use are these, in order, if there are as many; else (a made-up target

@@ -18,7 +18,7 @@ from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import EXCLUDE
 from fluxsched.runtime.config.policies import check_policies, composed
 from fluxsched.runtime.config.reader import banks_of, queue_configs, read_file
-from fluxsched.runtime.inventory.discovery import Topology
+from fluxsched.runtime.inventory.discovery import MachineTopology
 from fluxsched.runtime.inventory.sources import build_inventory, fake_resources, read_resources
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.waiting.set_aside import WAIT
@@ -113,6 +113,6 @@ def _spec(machine: Machine) -> str:
     return f"{machine.targets}x{machine.cores}+{machine.gpus}"
 
 
-def _nowhere() -> Topology:
+def _nowhere() -> MachineTopology:
     """Simulated targets are not on this machine."""
-    return Topology("", (), (), "simulated")
+    return MachineTopology("", (), (), "simulated")

@@ -17,7 +17,7 @@ from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
 from fluxsched.runtime.instance.settings import Settings
 from fluxsched.runtime.instance.stored_state import read_store
-from fluxsched.runtime.inventory.discovery import Topology
+from fluxsched.runtime.inventory.discovery import MachineTopology
 from fluxsched.runtime.inventory.sources import Sources, build_inventory
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.services.modules.starter import StartModule
@@ -25,7 +25,7 @@ from tests.chaos.world.disk import Disk
 from tests.chaos.world.network import Network
 from tests.chaos.world.processes import Process
 
-HEAD = Topology("head", (Idset.parse("0"),), (), "simulated")
+HEAD = MachineTopology("head", (Idset.parse("0"),), (), "simulated")
 """The machine of the instance, which has no targets."""
 GENERATOR_ID = 5
 TARGETS = "4x4"

@@ -10,6 +10,8 @@ from fluxsched.adapters.si.config.reader import read_config as read_si_config
 from fluxsched.adapters.si.config.yaml_tree import load_yaml
 from fluxsched.core.idset import Idset
 from fluxsched.core.tomltext import toml_text
+from fluxsched.core.topology import Topology
+from fluxsched.core.topology_conf import parse_topology_conf
 from fluxsched.runtime.config.changes import changes, in_force
 from fluxsched.runtime.config.reader import read_config
 from fluxsched.runtime.inventory.hwloc import parse_topology
@@ -52,6 +54,12 @@ def _json_lines(text: str) -> None:
 def _topology(text: str) -> None:
     found = parse_topology(text, Idset.span(0, 3))
     assert found is None or found[0]
+
+
+def _switches(text: str) -> None:
+    found, lines = parse_topology_conf(text, "topology.conf")
+    assert Topology.parse(found.to_json()) == found
+    assert lines.keys() == found.switches.keys()
 
 
 def _quantity(text: str) -> None:
@@ -104,6 +112,7 @@ def _configs() -> list[bytes]:
         b'[resource]\nexclude = "0-3"\n[resource.groups]\nx = "fake[0-1]"\n'
         b'[queues.a]\npolicy = "easy:order=sjf"\ngroup = "x"\n',
         b'[[resource.config]]\nhosts = "a[0-3]"\ncores = "0-3"\nproperties = ["x"]\namounts = {memory = "4GiB"}\n',
+        b'[[topology.switch]]\nname = "l0"\nhosts = "a[0-3]"\n[[topology.switch]]\nname = "s"\nswitches = ["l0"]\n',
         b'[fair]\nsignal = "decayed"\nhalf-life = "7d"\n[fair.banks.a]\nweight = 2\ncap = 1.5\nusers = {ann = 2}\n',
         b'[policy]\nunsatisfiable = "deny"\n[policy.jobspec.defaults.system]\nduration = "1h"\nqueue = "a"\n'
         b'[queues.a.policy.limits]\nduration = "2h"\n[policy.limits.job-size.max]\nnnodes = 4\n'
@@ -132,6 +141,17 @@ TARGETS = (
             "[[a]]",
             "a.b.c",
         ),
+    ),
+    Target(
+        "topology-conf",
+        of_text(_switches),
+        texts(
+            "SwitchName=s0 Nodes=t[0-5]\nSwitchName=s1 \\\n Nodes=t6 LinkSpeed=9 # x\nSwitchName=s2 Switches=s0,s1\n",
+            "SwitchName=a Switches=b\nSwitchName=b Switches=a\n",
+            'switchname = "a" Nodes=x,x\nSwitchName=a Nodes=x Switches=a\nSwitchName=b\n',
+            "BlockName=b Nodes=x\nNodes=y\nSwitchName=a,b Nodes=x[\n",
+        ),
+        words=("SwitchName=", "Switches=", "Nodes=", "LinkSpeed=", "\\\n", "#", '"', "s[0-1]", "BlockName="),
     ),
     Target(
         "si-config",

@@ -13,8 +13,9 @@ from fluxsched.runtime.config.values import NO_LIMIT
 
 ROOT = Path(__file__).parents[3]
 PAGE = (ROOT / "rfc/config.md").read_text()
-SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/runtime/config").glob("*.py"))
-READ = set(re.findall(r"""\.(?:text|texts|choice|flag|integer|number|duration_s|table|tables)\("([\w-]+)\"""", SOURCE))
+SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/runtime/config").rglob("*.py"))
+KINDS = "text|texts|choice|flag|integer|number|duration_s|table|tables|joined"
+READ = set(re.findall(rf"""\.(?:{KINDS})\("([\w-]+)\"""", SOURCE))
 SHARES = (ROOT / "rfc/fair.md").read_text()
 EXAMPLES = re.findall(r"^```toml\n(.*?)^```$", PAGE + SHARES, re.DOTALL | re.MULTILINE)
 

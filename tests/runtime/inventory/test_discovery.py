@@ -11,7 +11,7 @@ import pytest
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.inventory import discovery as discovery
-from fluxsched.runtime.inventory.discovery import TEST_SIZE_MAX, Topology, discover, system_cores, system_gpus
+from fluxsched.runtime.inventory.discovery import TEST_SIZE_MAX, MachineTopology, discover, system_cores, system_gpus
 from fluxsched.runtime.inventory.hwloc import LSTOPO, parse_topology, run_lstopo
 
 XML = (Path(__file__).parent / "lstopo_two_gpus.xml").read_text()
@@ -136,7 +136,7 @@ def test_host_name_that_is_no_host_name(monkeypatch: pytest.MonkeyPatch) -> None
     assert discovery.host_name() == "localhost"
 
 
-HERE = Topology("me", ids("0,2", "1,3"), ("0000:01:00.0",), "hwloc")
+HERE = MachineTopology("me", ids("0,2", "1,3"), ("0000:01:00.0",), "hwloc")
 
 
 def test_resources_of_a_topology() -> None:

@@ -14,7 +14,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.config.reader import Config, HostEntry, parse_config
-from fluxsched.runtime.inventory.discovery import TEST_SIZE_MAX, Topology
+from fluxsched.runtime.inventory.discovery import TEST_SIZE_MAX, MachineTopology
 from fluxsched.runtime.inventory.sources import (
     FAKE_CORES_MAX,
     FAKE_GPUS_MAX,
@@ -24,7 +24,7 @@ from fluxsched.runtime.inventory.sources import (
     resources_of_entries,
 )
 
-HERE = Topology("me", (Idset.parse("0,2"), Idset.parse("1,3")), ("0000:01:00.0",), "hwloc")
+HERE = MachineTopology("me", (Idset.parse("0,2"), Idset.parse("1,3")), ("0000:01:00.0",), "hwloc")
 R_TEXT = json.dumps(
     {
         "version": 1,
@@ -38,11 +38,11 @@ R_TEXT = json.dumps(
 )
 
 
-def here() -> Topology:
+def here() -> MachineTopology:
     return HERE
 
 
-def unasked() -> Topology:
+def unasked() -> MachineTopology:
     raise AssertionError("this machine does not matter here")
 
 

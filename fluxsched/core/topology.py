@@ -1,0 +1,370 @@
+"""The network's shape: switches as a tree over host names, and how far apart two hosts are.
+
+Law: a host is under one leaf, a switch under one other at most, and nothing is in a circle; `restrict` and `|` keep
+that. Several roots are right: hosts under different ones, and hosts under none, are not connected as far as is known.
+Cost is linear in the hosts and switches named; nothing is expanded before its size is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Final, NamedTuple
+
+from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
+from fluxsched.core.jsontext import shown
+from fluxsched.core.text import kind_of, some_of
+from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
+
+SWITCHES_MAX = 1 << 16
+"""Leaves of two hosts each for 131,072 hosts: what has more is no network of switches."""
+
+SWITCH_LEVELS_MAX = 8
+"""A fat tree for 131,072 hosts has three levels, one of switches with four ports each has eight."""
+
+_NO_HOSTS: Final = Hostlist()
+
+
+@dataclass(frozen=True, slots=True)
+class Switch:
+    """A leaf, which has hosts, or a switch that has other switches below."""
+
+    name: str
+    hosts: Hostlist = _NO_HOSTS
+    switches: tuple[str, ...] = ()
+
+    @property
+    def is_leaf(self) -> bool:
+        """Whether hosts are connected to it."""
+        return not self.switches
+
+    @classmethod
+    def read(cls, name: str, hosts: str, switches: str) -> Switch:
+        """From texts: hostlists of hosts and switches, one of them empty. Raises InvalidParts with the wrong keys."""
+        faults: list[tuple[tuple[str, ...], str]] = []
+        if not _is_host(name):
+            faults.append((("name",), f"{shown(name)} must be one word without commas and brackets"))
+        found = []
+        for key, text in (("hosts", hosts), ("switches", switches)):
+            try:
+                found.append(Hostlist.parse(text))
+            except InvalidValue as fault:
+                faults.append(((key,), str(fault)))
+        if faults:
+            raise InvalidParts("; ".join([f"{path[0]}: {text}" for path, text in faults]), faults)
+        return cls(name, found[0], found[1].hosts)
+
+    def to_json(self) -> dict[str, Any]:
+        """As R carries it: hosts and switches are hostlists."""
+        if self.switches:
+            return {"name": self.name, "switches": str(Hostlist(self.switches))}
+        return {"name": self.name, "hosts": str(self.hosts)}
+
+
+def _is_host(name: str) -> bool:
+    try:
+        return bool(Hostlist.of((name,)))
+    except InvalidValue:
+        return False
+
+
+class SwitchFault(NamedTuple):
+    """What is wrong with the switch at this place of a sequence, and with which of its keys (None: with all of it)."""
+
+    at: int
+    key: str | None
+    text: str
+
+
+class Topology:
+    """Switches by name, in the order in which they were given; it is never changed."""
+
+    __slots__ = ("_chains", "_heights", "_leaf_of", "_parent_of", "switches")
+
+    def __init__(self, switches: Iterable[Switch] = ()) -> None:
+        """Trusts its switches; `of` and `parse` check them."""
+        self.switches: Mapping[str, Switch] = {switch.name: switch for switch in switches}
+        self._leaf_of: dict[str, str] | None = None
+        self._parent_of: dict[str, str] | None = None
+        self._chains: dict[str, tuple[str, ...]] = {}
+        self._heights: dict[str, int] | None = None
+
+    @classmethod
+    def of(cls, switches: Sequence[Switch]) -> Topology:
+        """A topology of these switches. Raises InvalidValue with all that is wrong with them, as `switch_faults`."""
+        if faults := switch_faults(switches):
+            raise InvalidValue("; ".join(_told(switches, fault) for fault in faults))
+        return cls(switches)
+
+    @classmethod
+    def parse(cls, obj: object) -> Topology:
+        """From the form of `to_json`. Raises InvalidValue naming the switch that is wrong."""
+        if not isinstance(obj, list):
+            raise InvalidValue(f"topology must be an array of switches, not {kind_of(obj)}")
+        check_switches(len(obj))
+        switches = []
+        hosts = 0
+        for at, each in enumerate(obj):
+            if not isinstance(each, dict) or not isinstance(each.get("name"), str):
+                raise InvalidValue(f"topology[{at}] must be an object with the name of a switch, not {kind_of(each)}")
+            try:
+                switches.append(Switch.read(each["name"], each.get("hosts", ""), each.get("switches", "")))
+            except InvalidValue as fault:
+                raise InvalidValue(f"topology[{at}] {fault}") from None
+            hosts += len(switches[-1].hosts)
+            check_hosts(hosts)
+        return cls.of(switches)
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """The switches as R carries them (RFC 20's `scheduling`)."""
+        return [switch.to_json() for switch in self.switches.values()]
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Topology) and self.switches == other.switches
+
+    def __hash__(self) -> int:
+        return hash(tuple(self.switches))
+
+    def __repr__(self) -> str:
+        return f"<Topology of {len(self.switches)} switches>"
+
+    def __bool__(self) -> bool:
+        return bool(self.switches)
+
+    # ---- looking up
+
+    @property
+    def leaf_of(self) -> Mapping[str, str]:
+        """The leaf of each host."""
+        if self._leaf_of is None:
+            self._leaf_of = {host: each.name for each in self.switches.values() for host in each.hosts.hosts}
+        return self._leaf_of
+
+    @property
+    def parent_of(self) -> Mapping[str, str]:
+        """The switch above each switch that has one."""
+        if self._parent_of is None:
+            self._parent_of = {below: each.name for each in self.switches.values() for below in each.switches}
+        return self._parent_of
+
+    def chain(self, switch: str) -> tuple[str, ...]:
+        """A switch and those above it, up to the root."""
+        found = self._chains.get(switch)
+        if found is None:
+            above = self.parent_of.get(switch)
+            found = self._chains[switch] = (switch,) if above is None else (switch, *self.chain(above))
+        return found
+
+    def heights(self) -> Mapping[str, int]:
+        """How many links there are at most from each switch down to a host; 1 for a leaf."""
+        if self._heights is None:
+            heights: dict[str, int] = {}
+            for leaf in self.switches.values():
+                if leaf.is_leaf:
+                    for links, name in enumerate(self.chain(leaf.name), 1):
+                        heights[name] = max(links, heights.get(name, 0))
+            self._heights = heights
+        return self._heights
+
+    def hops(self, one: str, other: str) -> int | None:
+        """The links between two hosts: 0 for the same, 2 under one leaf, 4 at the next level; None: not connected.
+
+        Below a switch whose hosts are not equally deep the longer side counts twice, so that it is always even.
+        """
+        if one == other:
+            return 0
+        leaves = self.leaf_of.get(one), self.leaf_of.get(other)
+        if leaves[0] is None or leaves[1] is None:
+            return None
+        mine, theirs = self.chain(leaves[0]), self.chain(leaves[1])
+        common = next((switch for switch in mine if switch in theirs), None)
+        return None if common is None else 2 * (max(mine.index(common), theirs.index(common)) + 1)
+
+    def lowest_common(self, hosts: Iterable[str]) -> str | None:
+        """The lowest switch above all of these hosts; None where there is none."""
+        leaves = {self.leaf_of.get(host) for host in hosts}
+        common: tuple[str, ...] | None = None
+        for leaf in leaves:
+            chain = () if leaf is None else self.chain(leaf)
+            common = chain if common is None else tuple([switch for switch in common if switch in chain])
+        return common[0] if common else None
+
+    # ---- algebra
+
+    def restrict(self, hosts: Iterable[str]) -> Topology:
+        """Only these hosts, and the switches above them; hosts that are under no switch are ignored."""
+        kept: dict[str, list[str]] = {}
+        leaf_of = self.leaf_of
+        for host in dict.fromkeys(hosts):
+            leaf = leaf_of.get(host)
+            if leaf is not None:
+                kept.setdefault(leaf, []).append(host)
+        names = {name for leaf in kept for name in self.chain(leaf)}
+        if len(names) == len(self.switches) and sum(map(len, kept.values())) == len(leaf_of):
+            return self
+        return Topology([self._cut(switch, kept, names) for switch in self._in_order(names)])
+
+    def _in_order(self, names: set[str]) -> list[Switch]:
+        """These switches, leaves and others as they were given; cheap for a few of many."""
+        if len(names) * 8 > len(self.switches):
+            return [switch for name, switch in self.switches.items() if name in names]
+        return [self.switches[name] for name in sorted(names, key=lambda name: (len(self.chain(name)), name))]
+
+    def _cut(self, switch: Switch, kept: Mapping[str, list[str]], names: set[str]) -> Switch:
+        if switch.is_leaf:
+            hosts = kept[switch.name]
+            return switch if len(hosts) == len(switch.hosts) else Switch(switch.name, Hostlist(tuple(hosts)))
+        below = tuple([name for name in switch.switches if name in names])
+        return switch if len(below) == len(switch.switches) else Switch(switch.name, _NO_HOSTS, below)
+
+    def __or__(self, other: Topology) -> Topology:
+        """The switches of both; where they contradict each other, this one is right."""
+        if not other.switches or self is other:
+            return self
+        if not self.switches:
+            return other
+        joined = dict(self.switches)
+        for name, switch in other.switches.items():
+            mine = joined.get(name)
+            if mine is None:
+                mine = Switch(name)
+            elif mine == switch or mine.is_leaf != switch.is_leaf:
+                continue
+            hosts = tuple([host for host in switch.hosts.hosts if host not in self.leaf_of])
+            below = tuple([name for name in switch.switches if name not in self.parent_of])
+            if hosts or below:
+                joined[name] = Switch(name, Hostlist(mine.hosts.hosts + hosts), mine.switches + below)
+        return Topology(joined.values())
+
+
+EMPTY_TOPOLOGY: Final = Topology()
+
+
+# ---- what is wrong with switches
+
+
+def check_switches(count: int) -> None:
+    """Raises LimitExceeded above SWITCHES_MAX."""
+    if count > SWITCHES_MAX:
+        raise LimitExceeded(f"{count} switches are above the limit of {SWITCHES_MAX}: leave out those without hosts")
+
+
+def check_hosts(count: int) -> None:
+    """Raises LimitExceeded above HOSTS_MAX hosts in all."""
+    if count > HOSTS_MAX:
+        raise LimitExceeded(f"{count} hosts under switches are above the limit of {HOSTS_MAX}: name fewer hosts")
+
+
+def switch_faults(switches: Sequence[Switch]) -> list[SwitchFault]:
+    """All that is wrong with switches that were each read for itself."""
+    faults = [
+        *_doubled_names(switches),
+        *_contents(switches),
+        *_doubled_hosts(switches),
+        *_doubled_switches(switches),
+    ]
+    return faults or _depths(switches)
+
+
+def _told(switches: Sequence[Switch], fault: SwitchFault) -> str:
+    return f"switch {switches[fault.at].name}: {fault.text}"
+
+
+def _doubled_names(switches: Sequence[Switch]) -> list[SwitchFault]:
+    faults = []
+    seen: set[str] = set()
+    for at, switch in enumerate(switches):
+        if switch.name in seen:
+            text = f"there is another switch of the name {switch.name}: rename one of them, or describe it once"
+            faults.append(SwitchFault(at, "name", text))
+        seen.add(switch.name)
+    return faults
+
+
+def _contents(switches: Sequence[Switch]) -> list[SwitchFault]:
+    faults = []
+    known = {switch.name for switch in switches}
+    for at, switch in enumerate(switches):
+        if switch.hosts.hosts and switch.switches:
+            text = "has both hosts and switches: put the hosts under a leaf of their own below it"
+            faults.append(SwitchFault(at, None, f"switch {switch.name} {text}"))
+        elif not switch.hosts.hosts and not switch.switches:
+            faults.append(SwitchFault(at, None, f"switch {switch.name} has neither hosts nor switches: leave it out"))
+        if unknown := [name for name in switch.switches if name not in known]:
+            text = f"no switch of the name {some_of(unknown)}: describe it, or leave it out"
+            faults.append(SwitchFault(at, "switches", text))
+    return faults
+
+
+def _doubled_hosts(switches: Sequence[Switch]) -> list[SwitchFault]:
+    faults = []
+    leaf_of: dict[str, str] = {}
+    for at, switch in enumerate(switches):
+        doubled: dict[str, list[str]] = {}
+        for host in switch.hosts.hosts:
+            other = leaf_of.setdefault(host, switch.name)
+            if other != switch.name:
+                doubled.setdefault(other, []).append(host)
+        for other, hosts in doubled.items():
+            text = f"{_hosts(hosts)} under switch {other} too: a host is under one leaf"
+            faults.append(SwitchFault(at, "hosts", text))
+        if len(set(switch.hosts.hosts)) != len(switch.hosts) and not doubled:
+            faults.append(SwitchFault(at, "hosts", "names a host twice: name each once"))
+    return faults
+
+
+def _hosts(hosts: Sequence[str]) -> str:
+    return f"host {hosts[0]} is" if len(hosts) == 1 else f"hosts {Hostlist(tuple(hosts))} are"
+
+
+def _doubled_switches(switches: Sequence[Switch]) -> list[SwitchFault]:
+    faults = []
+    above_of: dict[str, str] = {}
+    for at, switch in enumerate(switches):
+        if len(set(switch.switches)) != len(switch.switches):
+            faults.append(SwitchFault(at, "switches", "names a switch twice: name each once"))
+        for below in dict.fromkeys(switch.switches):
+            other = above_of.setdefault(below, switch.name)
+            if other != switch.name:
+                text = f"switch {below} is under switch {other} too: a switch is under one other"
+                faults.append(SwitchFault(at, "switches", text))
+    return faults
+
+
+def _depths(switches: Sequence[Switch]) -> list[SwitchFault]:
+    """Circles, and what is too deep, in a set of switches where each is under one other at most."""
+    above_of = {below: switch.name for switch in switches for below in switch.switches}
+    rooted: set[str] = set()
+    faults: list[SwitchFault] = []
+    circling: set[str] = set()
+    for at, switch in enumerate(switches):
+        chain = [switch.name]
+        walked = {switch.name}
+        while chain[-1] not in rooted and (above := above_of.get(chain[-1])) is not None and above not in walked:
+            chain.append(above)
+            walked.add(above)
+        if chain[-1] in rooted or chain[-1] not in above_of:
+            rooted |= walked
+        elif circling.isdisjoint(walked):
+            circling |= walked
+            circle = [*chain[chain.index(above_of[chain[-1]]) :], above_of[chain[-1]]]
+            text = f"circle of switches: {some_of(circle)} (each under the next): take one out of the other's switches"
+            faults.append(SwitchFault(at, "switches" if switch.switches else None, text))
+    return faults or _too_deep(switches, above_of)
+
+
+def _too_deep(switches: Sequence[Switch], above_of: Mapping[str, str]) -> list[SwitchFault]:
+    depth_of: dict[str, int] = {}
+    for switch in switches:
+        chain = [switch.name]
+        while chain[-1] not in depth_of and chain[-1] in above_of:
+            chain.append(above_of[chain[-1]])
+        depth = depth_of.get(chain[-1], 0) or 1
+        for below, name in enumerate(reversed(chain)):
+            depth_of[name] = depth + below
+    deepest = max(depth_of.values(), default=0)
+    if deepest <= SWITCH_LEVELS_MAX:
+        return []
+    at = next(at for at, switch in enumerate(switches) if depth_of[switch.name] > SWITCH_LEVELS_MAX)
+    text = f"is at level {SWITCH_LEVELS_MAX + 1} below its root, of {deepest}: {SWITCH_LEVELS_MAX} levels are the limit"
+    return [SwitchFault(at, None, f"switch {switches[at].name} {text}: leave out levels in between")]
