@@ -19,8 +19,14 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 DEPENDENCIES_MAX = 1024
 """Dependencies of one job: each is an entry in the table of dependencies."""
 
+HOPS_MAX = 1 << 16
+"""No tree of switches is so deep: a larger number bounds nothing."""
+
 SECONDS_MAX = 1e11
 """Three thousand years: a longer limit is in the wrong unit, and no limit is written as 0."""
+
+PARTS_VERSION: Final = 999
+"""The version of the examples of RFC 14, which has not settled one."""
 
 TASK_SLOT: Final = "task"
 """The slot label of the jobspecs that the command line makes, as Flux's own commands label it."""
@@ -38,8 +44,10 @@ def check_top(raw: Mapping[str, Any]) -> None:
     for key in ("version", "resources", "tasks", "attributes"):
         if key not in raw:
             raise InvalidValue(f"jobspec has no {key}, which RFC 25 requires")
-    if type(raw["version"]) is not int or raw["version"] != 1:
-        raise InvalidValue(f"version must be 1 (RFC 25), not {shown(raw['version'])}")
+    version = raw["version"]
+    if type(version) is not int or version not in (1, PARTS_VERSION):
+        several = f"{PARTS_VERSION} for several parts (RFC 14)"
+        raise InvalidValue(f"version must be 1 (RFC 25), or {several}, not {shown(version)}")
 
 
 def system_of(attributes: object) -> dict[str, Any]:
@@ -62,17 +70,21 @@ def parse_tasks(obj: object, label: str, gpus: int) -> tuple[tuple[str, ...], Ta
     """The command and the task count of the one task, which refers to the one slot by its label."""
     if not isinstance(obj, list | tuple) or len(obj) != 1 or not isinstance(obj[0], dict):
         raise InvalidValue("tasks must be a list of one object (RFC 25)")
-    task = obj[0]
+    return parse_task(obj[0], "tasks[0]", label, gpus)
+
+
+def parse_task(task: dict[str, Any], where: str, label: str, gpus: int) -> tuple[tuple[str, ...], TaskCount]:
+    """The same of one entry of `tasks`, for the slot with this label, which has so many GPUs."""
     if not task.keys() <= _TASK_KEYS:
         unknown = ", ".join(sorted(map(str, task.keys() - _TASK_KEYS)))
-        raise InvalidValue(f"tasks[0]: unknown {unknown[:80]}: a task has {', '.join(sorted(_TASK_KEYS))}")
+        raise InvalidValue(f"{where}: unknown {unknown[:80]}: a task has {', '.join(sorted(_TASK_KEYS))}")
     if task.get("slot") != label:
-        raise InvalidValue(f"tasks[0].slot: {shown(task.get('slot'))} is not the label of the slot, {shown(label)}")
-    return _command(task.get("command")), _task_count(task.get("count"), gpus)
+        raise InvalidValue(f"{where}.slot: {shown(task.get('slot'))} is not the label of the slot, {shown(label)}")
+    return _command(task.get("command"), where), _task_count(task.get("count"), gpus, where)
 
 
-def _command(obj: object) -> tuple[str, ...]:
-    path = "tasks[0].command"
+def _command(obj: object, where: str) -> tuple[str, ...]:
+    path = f"{where}.command"
     words = [obj] if isinstance(obj, str) else obj
     if not isinstance(words, list | tuple) or not words:
         raise InvalidValue(f"{path} must be a list of strings that is not empty")
@@ -84,8 +96,8 @@ def _command(obj: object) -> tuple[str, ...]:
     return tuple(words)
 
 
-def _task_count(obj: object, gpus: int) -> TaskCount:
-    path = "tasks[0].count"
+def _task_count(obj: object, gpus: int, where: str) -> TaskCount:
+    path = f"{where}.count"
     if not isinstance(obj, dict) or len(obj) != 1 or (key := next(iter(obj))) not in _COUNT_KEYS:
         raise InvalidValue(f"{path} must be an object with one of {', '.join(_COUNT_KEYS)}")
     value = obj[key]
@@ -177,6 +189,25 @@ def parse_dependencies(obj: object) -> tuple[Mapping[str, Any], ...]:
             if type(dependency.get(key)) is not str or not dependency[key]:
                 raise InvalidValue(f"{path}[{at}].{key} must be a string that is not empty (RFC 26)")
     return tuple(obj)
+
+
+def max_hops_of(system: Mapping[str, Any]) -> int | None:
+    """The most hops between two nodes of a job, or of a part of it; None for no bound."""
+    hops = inner(system, "fluxsched").get("max-hops")
+    if hops is None:
+        return None
+    if type(hops) is not int or hops % 2 or not 2 <= hops <= HOPS_MAX:
+        what = f"is not an even number within 2-{HOPS_MAX}: 2 is under one switch, 4 under the next level"
+        raise InvalidValue(f"attributes.system.fluxsched.max-hops: {shown(hops)} {what}")
+    return hops
+
+
+def elastic_of(system: Mapping[str, Any]) -> bool:
+    """Whether the number of a job's nodes stays open while it runs."""
+    elastic = inner(system, "fluxsched").get("elastic", False)
+    if type(elastic) is not bool:
+        raise InvalidValue(f"attributes.system.fluxsched.elastic: {shown(elastic)} is not true or false")
+    return elastic
 
 
 def inner(system: Mapping[str, Any], *keys: str) -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""A job's specification (RFC 14 in the shape of RFC 25, V1) as a frozen value.
+"""A job's specification (RFC 14 in the shape of RFC 25, V1, or of several such parts) as a frozen value.
 
 Law: what came is kept untouched in `raw` and printed as it came; everything that fluxsched acts on is checked once,
 here, and every error names the path of the part (`tasks[0].command[2]`). Unknown keys of `attributes.system` are
@@ -8,7 +8,7 @@ let through, as RFC 14 asks; unknown keys elsewhere are refused.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import isfinite
 from typing import Any, Final
 
@@ -17,11 +17,12 @@ from fluxsched.core.archive import parse_archive
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.count import Count
 from fluxsched.core.jsontext import check_shape, load_object, named
+from fluxsched.core.parts import JobPart, parse_parts, parse_tasks, tasks_on
 from fluxsched.core.request import Request, parse_resources
 from fluxsched.core.sharing import Sharing, parse_sharing
 from fluxsched.errors import InvalidValue
 
-__all__ = ["Count", "Jobspec", "Request"]
+__all__ = ["Count", "JobPart", "Jobspec", "Request"]
 
 DEPTH_MAX = 32
 """Nesting of a jobspec: RFC 25 needs ten levels, shell options and file archives (RFC 37) some more."""
@@ -53,6 +54,8 @@ class Attributes:
     pmi: bool | None
     templates: Mapping[str, str]
     sharing: Sharing
+    max_hops: int | None
+    elastic: bool
 
 
 def read_attributes(obj: object) -> Attributes:
@@ -76,12 +79,16 @@ def read_attributes(obj: object) -> Attributes:
         jobfields.pmi_of(system),
         jobfields.templates_of(system),
         parse_sharing(system),
+        jobfields.max_hops_of(system),
+        jobfields.elastic_of(system),
     )
 
 
 @dataclass(slots=True)
 class Jobspec:
-    """One program and what it needs. Durations are seconds; `duration_s` is 0.0 where the job sets no limit.
+    """One program and what it needs, or several. Durations are seconds; `duration_s` is 0.0 where there is no limit.
+
+    Where there are several `parts`, the command is that of the first, and the tasks are those of all at their smallest.
 
     Of the three `ntasks_...` just one is set. `environment` gives None for a variable to be unset (RFC 14);
     `templates` are variables whose values have tags (`core.template`).
@@ -114,10 +121,11 @@ class Jobspec:
     pmi: bool | None
     templates: Mapping[str, str]
     sharing: Sharing
+    _several: tuple[JobPart, ...] = ()
 
     @classmethod
     def parse(cls, obj: Mapping[str, Any] | str | bytes) -> Jobspec:
-        """A version 1 jobspec from JSON text or object.
+        """A jobspec of version 1, or of 999 with several parts, from JSON text or object.
 
         Raises InvalidValue naming the path of the part that is wrong, LimitExceeded above a named limit.
         """
@@ -125,15 +133,23 @@ class Jobspec:
         check_shape(raw, "jobspec", depth_limit=DEPTH_MAX, items_limit=MEMBERS_MAX)
         jobfields.check_top(raw)
         attributes = read_attributes(raw["attributes"])
-        return cls.of_parts(raw, parse_resources(raw["resources"], EVERYTHING), attributes)
+        if raw["version"] == jobfields.PARTS_VERSION:
+            return cls.of_read(raw, parse_parts(raw["resources"]), attributes)
+        return cls.of_read(raw, parse_resources(raw["resources"], EVERYTHING), attributes)
 
     @classmethod
-    def of_parts(cls, raw: dict[str, Any], resources: tuple[Request, str], attributes: Attributes) -> Jobspec:
+    def of_read(cls, raw: dict[str, Any], resources: tuple[Request, str], attributes: Attributes) -> Jobspec:
         """The jobspec that `raw` is, all read but its tasks. Raises InvalidValue for these."""
         request, label = resources
-        if attributes.constraint is not EVERYTHING:
-            request = replace(request, constraint=attributes.constraint)
-        command, (per_slot, total, per_resource) = jobfields.parse_tasks(raw["tasks"], label, request.gpus)
+        if attributes.constraint is not EVERYTHING or attributes.elastic or attributes.max_hops is not None:
+            request = request.bound(attributes.constraint, attributes.max_hops, attributes.elastic)
+        several: tuple[JobPart, ...] = ()
+        if request.parts:
+            several = parse_tasks(raw["tasks"], request)
+            command, per_slot, per_resource = several[0].command, None, None
+            total: int | None = sum([part.ntasks(part.request.least_slots) for part in several])
+        else:
+            command, (per_slot, total, per_resource) = jobfields.parse_tasks(raw["tasks"], label, request.gpus)
         bare = attributes.bare
         return cls(
             raw,
@@ -158,21 +174,25 @@ class Jobspec:
             attributes.pmi,
             attributes.templates,
             attributes.sharing,
+            several,
         )
+
+    @property
+    def parts(self) -> tuple[JobPart, ...]:
+        """Its parts, in order; the job itself as one where there are not several."""
+        if self._several:
+            return self._several
+        count = self.ntasks_per_slot, self.ntasks_total, self.ntasks_per_resource
+        return (JobPart(self.raw["tasks"][0]["slot"], self.request, self.command, *count),)
 
     def to_json(self) -> dict[str, Any]:
         """The jobspec as it came; not a copy."""
         return self.raw
 
     def ntasks(self, nslots: int) -> int:
-        """How many tasks run on an allocation of `nslots` slots."""
-        if self.ntasks_total is not None:
-            return self.ntasks_total
-        if self.ntasks_per_slot is not None:
-            return self.ntasks_per_slot * nslots
-        assert self.ntasks_per_resource is not None
-        kind, each = self.ntasks_per_resource
-        return each * nslots * (self.request.cores if kind == "core" else self.request.gpus)
+        """How many tasks run on an allocation of `nslots` slots; of several parts ask each (`JobPart.ntasks`)."""
+        count = self.ntasks_per_slot, self.ntasks_total, self.ntasks_per_resource
+        return tasks_on(count, self.request, nslots)
 
     @classmethod
     def from_command(
@@ -202,6 +222,8 @@ class Jobspec:
         preemptible_after_s: float | None = None,
         requeue: int = 0,
         job_set: str | None = None,
+        elastic: bool = False,
+        max_hops: int | None = None,
     ) -> Jobspec:
         """What the command line makes: a slot a task, spread evenly over `nodes` if given (a count as in RFC 14).
 
@@ -209,21 +231,19 @@ class Jobspec:
         `8GiB`. Without a file for `input` the tasks read what is sent to the job. `preemptible_after_s` None is never.
         Raises InvalidValue like `parse`, which it goes through.
         """
-        if isinstance(constraint, Constraint):
-            constraint = constraint.to_json()
         system: dict[str, Any] = {
             "duration": duration_s,
             "queue": queue,
             "cwd": cwd,
             "environment": None if environment is None else dict(environment),
-            "constraints": constraint or None,
+            "constraints": (constraint.to_json() if isinstance(constraint, Constraint) else constraint) or None,
             "dependencies": [dict(dependency) for dependency in dependencies] or None,
             "exec": None if test_run_duration_s is None else {"test": {"run_duration": _fsd(test_run_duration_s)}},
             "shell": jobfields.file_options(input, output, error),
             "job": _given({"name": name, "set": job_set}),
             "bank": bank,
             "preemptible-after": preemptible_after_s,
-            "fluxsched": _given({"requeue": requeue or None}),
+            "fluxsched": _given({"requeue": requeue or None, "elastic": elastic or None, "max-hops": max_hops}),
         }
         resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, nodes, exclusive)
         jobfields.add_amounts(resources, amounts_per_task or {}, amounts_per_node or {}, shared or {})

@@ -3,12 +3,13 @@
 Law: `slot > core`, `slot > (core, gpu)`, and either of them inside `node`; and a vertex of any other type, which asks
 for an amount of a countable resource (RFC 14): inside the slot for each slot, inside the node for each node, beside
 both for the job. Whatever else a jobspec asks for is refused with the path of the vertex, never ignored. No recursion:
-the depth is the grammar's.
+the depth is the grammar's. A job of several parts has such a graph, of whole nodes, for each (`core.parts`).
 """
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from fluxsched.core.amounts import AMOUNT_KINDS_MAX, AMOUNT_MAX, Amounts, amount_text, check_kind, in_unit
@@ -17,6 +18,8 @@ from fluxsched.core.count import ONE, Count
 from fluxsched.core.jsontext import named, shown
 from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue
+
+GROUPS: Final = ("node", "slot")
 
 RESOURCE_TYPES: Final = ("node", "slot", "core", "gpu")
 """The types of RFC 25; any other name is that of a countable resource."""
@@ -34,6 +37,10 @@ class Request:
     `slots` counts per node when `nodes` is given, else in all; `cores` and `gpus` count per slot. `exclusive` asks for
     whole nodes, of which the job then has everything. `amounts` of countable resources count per slot, `node_amounts`
     per node on top of that, and `shared` is what the job wants of those that the instance has once.
+
+    At most `max_hops` are between any two nodes (None: no bound), of each part where there are several. With `elastic`
+    the range of `nodes` stays open while the job runs. `parts` is empty unless the job has several (`of_parts`): each
+    is a request of whole nodes, and has the `label` of its slot.
     """
 
     nodes: Count | None = None
@@ -45,12 +52,78 @@ class Request:
     amounts: Amounts = ()
     node_amounts: Amounts = ()
     shared: Amounts = ()
+    max_hops: int | None = None
+    elastic: bool = False
+    parts: tuple[Request, ...] = ()
+    label: str = ""
     _hash: int = field(default=0, init=False, repr=False, compare=False)
 
     @classmethod
     def of_amounts(cls, amounts: Amounts, constraint: Constraint | None = None) -> Request:
         """So much of each kind on one node, and no cores: for targets that have none."""
         return cls(cores=0, constraint=EVERYTHING if constraint is None else constraint, amounts=amounts)
+
+    @classmethod
+    def of_parts(cls, parts: Sequence[Request], shared: Amounts = ()) -> Request:
+        """Several parts at once, each of whole nodes; `shared` is the job's, which has it once.
+
+        As a request of its own it has the nodes of all parts, each with what the least of them asks for.
+        """
+        most = [part.nodes.max for part in parts if part.nodes is not None]
+        nodes = Count(
+            sum([part.nodes.min for part in parts if part.nodes is not None]),
+            None if None in most else sum([n for n in most if n is not None]),
+        )
+        cores, gpus = min([part.cores for part in parts]), min([part.gpus for part in parts])
+        return cls(nodes, ONE, cores, gpus, True, shared=shared, parts=tuple(parts))
+
+    def bound(self, constraint: Constraint, max_hops: int | None, elastic: bool) -> Request:
+        """The same with what a job says of all its nodes, beside what they ask for themselves.
+
+        Raises InvalidValue for an elastic job whose number of nodes is fixed.
+        """
+        if elastic:
+            self._check_elastic()
+        parts = tuple([part.bound(constraint, max_hops, False) for part in self.parts])
+        if elastic:
+            parts = tuple([replace(part, elastic=True) for part in parts])
+        both = _both(constraint, self.constraint)
+        return replace(self, constraint=both, max_hops=max_hops, elastic=elastic, parts=parts)
+
+    def _check_elastic(self) -> None:
+        """Whether there is a range that can stay open, and what a node of it has is known."""
+        path = "attributes.system.fluxsched.elastic"
+        if self.nodes is None:
+            raise InvalidValue(f"{path}: the job asks for no nodes, of which it could have more or fewer: give a range")
+        if self.nodes.is_fixed:
+            raise InvalidValue(f"{path}: the job asks for {_many(self.nodes, 'node')}: give a range, such as 4-10")
+        if not self.slots.is_fixed:
+            raise InvalidValue(f"{path}: {self.slots} slots a node: give one number, only the nodes stay open")
+
+    @property
+    def each_part(self) -> tuple[Request, ...]:
+        """The parts; the request itself where there are not several."""
+        return self.parts or (self,)
+
+    @property
+    def least_nodes(self) -> int:
+        """How many nodes it takes at least, if it asks for nodes; else 1."""
+        return 1 if self.nodes is None else self.nodes.min
+
+    @property
+    def least_slots(self) -> int:
+        """How many slots it takes at least, in all."""
+        return sum([part.least_nodes * part.slots.min for part in self.parts or (self,)])
+
+    @property
+    def least_cores(self) -> int:
+        """How many cores its slots have at least, in all."""
+        return sum([part.least_nodes * part.slots.min * part.cores for part in self.parts or (self,)])
+
+    @property
+    def least_gpus(self) -> int:
+        """How many GPUs its slots have at least, in all."""
+        return sum([part.least_nodes * part.slots.min * part.gpus for part in self.parts or (self,)])
 
     @property
     def is_of_amounts(self) -> bool:
@@ -61,12 +134,19 @@ class Request:
         """Worked out once: a request is looked up for each job that asks for it."""
         if not self._hash:
             what = self.nodes, self.slots, self.cores, self.gpus, self.exclusive, self.constraint
-            found = hash((*what, self.amounts, self.node_amounts, self.shared))
+            counted = self.amounts, self.node_amounts, self.shared
+            found = hash((*what, *counted, self.max_hops, self.elastic, self.parts, self.label))
             object.__setattr__(self, "_hash", found)
         return self._hash
 
     def __str__(self) -> str:
-        """In a user's words: `2 nodes of 2 slots of 4 cores, 1 gpu, 8 GiB memory and 1 matlab`."""
+        """In a user's words: `2 nodes of 2 slots of 4 cores, 1 gpu, 8 GiB memory and 1 matlab`.
+
+        Of several parts each is named: `lead: 1 exclusive node of ...; workers: 4-10 exclusive nodes of ...`.
+        """
+        shared = "".join([f" and {amount_text(*one)}" for one in self.shared])
+        if self.parts:
+            return "; ".join([f"{part.label}: {part}" for part in self.parts]) + shared
         each = [_many(self.cores, "core")] if self.cores else []
         each += [_many(self.gpus, "gpu")] if self.gpus else []
         each += [amount_text(*one) for one in self.amounts]
@@ -74,33 +154,49 @@ class Request:
         if self.nodes is not None:
             beside = "".join([f"{amount_text(*one)} and " for one in self.node_amounts])
             text = f"{_many(self.nodes, 'exclusive node' if self.exclusive else 'node')} of {beside}{text}"
-        text += "".join([f" and {amount_text(*one)}" for one in self.shared])
+        text += shared
+        if self.max_hops is not None:
+            text += f" within {self.max_hops} hops"
         return text if self.constraint == EVERYTHING else f"{text} with {self.constraint}"
 
 
 def parse_resources(obj: object, constraint: Constraint) -> tuple[Request, str]:
     """The request of a `resources` list and the label of its slot. Raises InvalidValue naming the path."""
-    ((where, vertex),), shared = _parted(obj, "resources", ("node", "slot"), "one vertex, a node or a slot")
+    ((where, vertex),), shared = parse_groups(obj, "one vertex, a node or a slot", 1)
+    request, label = parse_group(where, vertex)
+    if shared or constraint is not EVERYTHING:
+        request = replace(request, constraint=constraint, shared=shared)
+    return request, label
+
+
+def parse_groups(obj: object, what: str, most: int) -> tuple[list[tuple[str, Any]], Amounts]:
+    """The nodes and slots of a `resources` list, each with its path, and the amounts that stand beside them."""
+    return _parted(obj, "resources", GROUPS, what, most)
+
+
+def parse_group(where: str, vertex: Any) -> tuple[Request, str]:
+    """What one of these asks for, and the label of its slot."""
     nodes, exclusive = None, False
     node_amounts: Amounts = ()
     if vertex["type"] == "node":
         nodes, exclusive = _count(vertex, where), vertex.get("exclusive", False)
-        ((where, vertex),), node_amounts = _parted(vertex.get("with"), f"{where}.with", ("slot",), "one slot")
+        ((where, vertex),), node_amounts = _parted(vertex.get("with"), f"{where}.with", ("slot",), "one slot", 1)
     label = vertex.get("label")
     if not isinstance(label, str) or not label:
         raise InvalidValue(f"{where}.label: a slot needs a label, a string that is not empty, for tasks to refer to")
     slots = _count(vertex, where)
-    leaves, amounts = _parted(vertex.get("with"), f"{where}.with", ("core", "gpu"), "core, and gpu if need be")
+    leaves, amounts = _parted(vertex.get("with"), f"{where}.with", ("core", "gpu"), "core, and gpu if need be", 2)
     cores, gpus = _leaves(leaves, f"{where}.with")
-    return Request(nodes, slots, cores, gpus, exclusive, constraint, amounts, node_amounts, shared), label
+    return Request(nodes, slots, cores, gpus, exclusive, EVERYTHING, amounts, node_amounts), label
 
 
-def _parted(obj: object, path: str, expected: tuple[str, ...], what: str) -> tuple[list[tuple[str, Any]], Amounts]:
+def _parted(
+    obj: object, path: str, expected: tuple[str, ...], what: str, most: int
+) -> tuple[list[tuple[str, Any]], Amounts]:
     """The vertices of a list, each with its path: those of the expected types, and the amounts that the others ask for.
 
-    Groups, which are nodes and slots, stand alone in their list.
+    There is at least one of the expected types, and at most so many.
     """
-    most = len(expected) if "core" in expected else 1
     if not isinstance(obj, list | tuple) or not obj or len(obj) > most + AMOUNT_KINDS_MAX:
         raise _not_a_list_of(obj, path, what)
     found: list[tuple[str, Any]] = []
@@ -188,9 +284,24 @@ def _count(vertex: dict[str, Any], path: str) -> Count:
 
 def _not_a_list_of(obj: object, path: str, what: str) -> InvalidValue:
     found = f"a list of {len(obj)}" if isinstance(obj, list | tuple) else kind_of(obj)
+    groups = [one for one in obj if is_group(one)] if isinstance(obj, list | tuple) and path == "resources" else ()
+    if len(groups) > 1:
+        remedy = "set version to 999 for several (RFC 14)"
+        return InvalidValue(f"resources has {len(groups)} parts, version 1 has one: {remedy}")
     if isinstance(obj, list | tuple) and len(obj) == 1:
         found = f"{obj[0]['type']} alone"
     return InvalidValue(f"{path} must be a list of {what} (RFC 25), and of countable resources, not {found}")
+
+
+def is_group(vertex: object) -> bool:
+    """Whether it is a node or a slot, which stand alone in version 1."""
+    return isinstance(vertex, dict) and vertex.get("type") in GROUPS
+
+
+def _both(one: Constraint, other: Constraint) -> Constraint:
+    if EVERYTHING in (one, other):
+        return one if other == EVERYTHING else other
+    return Constraint("and", (one, other))
 
 
 def _many(count: Count | int, noun: str) -> str:

@@ -17,7 +17,7 @@ import dataclasses
 from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
-from fluxsched.core import rfields
+from fluxsched.core import rfields, rscheduling
 from fluxsched.core.amounts import Amounts, larger, less, smaller
 from fluxsched.core.children import Children, Entry
 from fluxsched.core.hostlist import Hostlist
@@ -41,8 +41,9 @@ class ResourceSet:
     """What R says. Times are seconds since the Unix epoch, 0.0 for unset; `nslots` is None where R is no allocation.
 
     `nodelist` has one host a rank, in ascending order of ranks, or is empty where hosts are not known. `scheduling`
-    and `attributes` are carried along untouched. Make one with `parse`, `build` or an operator: the bare constructor
-    trusts its arguments. `shared` are amounts of what belongs to no target: the instance, or the job, has them once.
+    (`core.rscheduling`) and `attributes` are carried along. Make one with `parse`, `build` or an operator: the bare
+    constructor trusts its arguments. `shared` are amounts of what belongs to no target: the instance, or the job, has
+    them once.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -209,7 +210,7 @@ class ResourceSet:
             self.starttime_s or other.starttime_s,
             self.expiration_s or other.expiration_s,
             other.nslots if self.nslots is None else self.nslots,
-            other.scheduling if self.scheduling is None else self.scheduling,
+            rscheduling.joined(self.scheduling, other.scheduling),
             other.attributes if self.attributes is None else self.attributes,
             larger(self.shared, other.shared),
         )
@@ -294,6 +295,11 @@ class ResourceSet:
     def with_shared(self, shared: Amounts) -> ResourceSet:
         """The same resources with other amounts of what the instance has once."""
         return dataclasses.replace(self, shared=shared) if shared != self.shared else self
+
+    @property
+    def parts(self) -> dict[str, Idset]:
+        """Which ranks are whose part of the job, by label; empty where it has not several. Raises InvalidValue."""
+        return rscheduling.parts_of(self.scheduling, self.ranks)
 
     def job_view(self) -> ResourceSet:
         """Without the instance-local properties (`+NAME`), which no job's R may have (RFC 20)."""

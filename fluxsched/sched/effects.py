@@ -7,10 +7,11 @@ RFC 28 draft asks of a scheduler whose targets are shrunk; `Paused` asks nothing
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, TypeAlias
 
+from fluxsched.core import rscheduling
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import Children, ResourceSet
@@ -229,8 +230,12 @@ def grouped(blocks: Iterable[Block]) -> list[tuple[Idset | int, Children]]:
 
 def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: float) -> ResourceSet:
     """The R of a grant (RFC 20): times in seconds since the epoch, expiration 0.0 for none."""
-    shared = fit.shape.request.shared
-    return ResourceSet.build(grouped(fit.blocks), source, starttime_s, expiration_s, fit.nslots, shared)
+    request = fit.shape.request
+    made = ResourceSet.build(grouped(fit.blocks), source, starttime_s, expiration_s, fit.nslots, request.shared)
+    if not fit.by_part:
+        return made
+    parts = {part.label: ranks for part, ranks in zip(request.parts, fit.by_part, strict=True)}
+    return replace(made, scheduling=rscheduling.with_parts(made.scheduling, parts))
 
 
 def _ranks(words: dict[int, int]) -> Idset | int:

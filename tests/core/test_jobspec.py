@@ -190,7 +190,7 @@ NODE, SLOT = "resources/0", "resources/0/with/0"
 CORE, GPU = f"{SLOT}/with/0", f"{SLOT}/with/1"
 SYSTEM = "attributes/system"
 BAD = [
-    ("version", 2, r"version must be 1 \(RFC 25\), not 2"),
+    ("version", 2, r"version must be 1 \(RFC 25\), or 999 for several parts \(RFC 14\), not 2"),
     ("version", True, "version must be 1"),
     ("version", ..., "jobspec has no version"),
     ("resources", ..., "jobspec has no resources"),

@@ -136,7 +136,7 @@ class JobspecMemo:
         resources = self._resources.read(parts.resources)
         attributes = self._attributes.read(parts.attributes)
         raw = {"resources": resources.raw, "tasks": tasks, "attributes": attributes.raw, "version": 1}
-        jobspec = Jobspec.of_parts(raw, resources.read, attributes.read)
+        jobspec = Jobspec.of_read(raw, resources.read, attributes.read)
         members = resources.members + attributes.members + len(jobspec.command) + _TASK_MEMBERS
         return jobspec if members <= MEMBERS_MAX else None
 

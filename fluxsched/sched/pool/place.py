@@ -106,7 +106,7 @@ def find_fit(
             cores = cores & -cores if prepared.cores == 1 else lowest(cores, prepared.cores)
         if prepared.gpus != level.gpus:
             gpus = gpus & -gpus if prepared.gpus == 1 else lowest(gpus, prepared.gpus)
-    return _tuple(Fits, (shape, (_tuple(Block, (at, BITS[lowest_id], cores, gpus, ())),), prepared.nslots))
+    return _tuple(Fits, (shape, (_tuple(Block, (at, BITS[lowest_id], cores, gpus, ())),), prepared.nslots, ()))
 
 
 def find_on(pool: Pool, shape: Shape, rank: int) -> Fits | None:
@@ -190,7 +190,7 @@ def _on(shape: Shape, asked: AskedAmounts, target: AmountTarget | None) -> Fits 
     blocks: Blocks = (_tuple(Block, (target.at, target.bit, 0, 0, asked.need)),)
     if shape.request.shared:
         blocks += instance_block(shape.request.shared)
-    return _tuple(Fits, (shape, blocks, 1))
+    return _tuple(Fits, (shape, blocks, 1, ()))
 
 
 def _found(choice: Choice, request: Request) -> int:
@@ -232,7 +232,7 @@ def _idle(shape: Shape, targets: TargetClass, n: int, nslots: int) -> Fits | Non
     at = (idle.top & -idle.top).bit_length() - 1
     word = idle.words[at]
     if word.bit_count() >= n:  # mostly one word will do
-        return _tuple(Fits, (shape, (_tuple(Block, (at, lowest(word, n), cores, gpus, ())),), nslots))
+        return _tuple(Fits, (shape, (_tuple(Block, (at, lowest(word, n), cores, gpus, ())),), nslots, ()))
     blocks: list[Block] = []
     for at, word in idle.filled():
         have = word.bit_count()
@@ -242,7 +242,7 @@ def _idle(shape: Shape, targets: TargetClass, n: int, nslots: int) -> Fits | Non
         n -= have
         if not n:
             break
-    return _tuple(Fits, (shape, tuple(blocks), nslots))
+    return _tuple(Fits, (shape, tuple(blocks), nslots, ()))
 
 
 def _by_nodes(

@@ -125,11 +125,15 @@ def blocks_in(resources: ResourceSet, without: Idset | None = None) -> Blocks:
 
 
 class Fits(NamedTuple):
-    """A placement for a request of this shape: its blocks, and `nslots` slots in all."""
+    """A placement for a request of this shape: its blocks, and `nslots` slots in all.
+
+    `by_part` are the ranks of each of several parts, in their order; empty where there is one part.
+    """
 
     shape: Shape
     blocks: Blocks
     nslots: int
+    by_part: tuple[Idset, ...] = ()
 
     @property
     def request(self) -> Request:
