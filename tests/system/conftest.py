@@ -3,7 +3,8 @@ are stopped when the test is over. In-process instances assert law 5 (`Instance.
 
 A command of a hundred milliseconds is mostly the start of Python. So `user.process(...)` runs the console script, for
 what only a process shows (exit statuses, signals, terminals), and `user(...)` runs the same command line against the
-same instance inside this process.
+same instance inside this process. A start is forked from a process that is prepared for it (`prepared.py`), unless it is
+given a terminal, a pipe or the like.
 """
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, chdir
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -33,6 +35,7 @@ from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.instance import Instance
 from fluxsched.runtime.instance.launch import StartOptions, settings_of
 from fluxsched.runtime.system.clock import interrupted
+from tests.system.prepared import Prepared
 
 PROGRAM = str(Path(sys.executable).with_name("fluxsched"))
 WAIT_S = 60.0
@@ -47,6 +50,19 @@ def _a_hangup_ends_commands() -> None:
     """Under nohup they would ignore SIGHUP, as we do."""
     if signal.getsignal(signal.SIGHUP) == signal.SIG_IGN:
         signal.signal(signal.SIGHUP, lambda signum, frame: None)  # ignored here, and not inherited by what we execute
+
+
+@cache
+def prepared() -> Prepared:
+    """That of this worker."""
+    return Prepared(PROGRAM)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _the_prepared_ends() -> Iterator[None]:
+    yield
+    if prepared.cache_info().currsize:
+        prepared().close()
 
 
 class Ending(subprocess.Popen[str]):
@@ -114,7 +130,12 @@ class User:
         return done
 
     def process(self, *words: object, status: int | None = 0, **more: Any) -> Done:
-        """The same as a process."""
+        """The same as a process; one that starts an instance is forked from one that is prepared for that."""
+        if words[:1] == ("start",) and not more:
+            found = prepared().run([str(word) for word in words], str(self.directory), self.environment, WAIT_S)
+            done = Done(*found)
+            assert status is None or done.status == status, f"{words}: {done}"
+            return done
         with self.popen(*words, **more) as process:
             try:
                 out, err = process.communicate(timeout=WAIT_S)
