@@ -50,6 +50,17 @@ def test_a_local_instance_that_left_nothing_is_not_looked_for(tmp_path: Any) -> 
     assert list(places("tcp://192.0.2.1:4000", 0.0)) == ["tcp://192.0.2.1:4000"]
 
 
+def test_one_that_was_followed_by_another_before_its_loss_was_noticed_is_found(
+    daemon: Any, kill_hard: Any, monkeypatch: Any
+) -> None:
+    first = daemon(*STATE)
+    for name, value in first.environment.items():
+        monkeypatch.setenv(name, value)
+    kill_hard(first.pid())
+    second = daemon(*STATE)
+    assert next(places(first.uri, 0.0)) == second.uri
+
+
 def test_followers_of_an_instance_that_is_stopped_end_with_it(daemon: Any) -> None:
     site = daemon(*STATE)
     with site.popen("jobs", "--watch", "--no-header") as watch:

@@ -7,13 +7,14 @@ Law: an instance that ended in good order, or leaves no state, does not come bac
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 from fluxsched.runtime.system.clock import SystemClock, sleep
 from fluxsched.runtime.system.live_instances import live_instances
-from fluxsched.runtime.system.logs.kept_logs import end_of
+from fluxsched.runtime.system.logs.kept_logs import end_of, state_of
 from fluxsched.runtime.system.paths import INFO_NAME
 from fluxsched.runtime.system.processes import stat_of
 
@@ -41,14 +42,22 @@ def places(uri: str, within_s: float = RECONNECT_S) -> Iterator[str]:
 
 def place_now(uri: str, info: dict[str, Any] | None) -> str | None:
     """Where to try now, by what the instance wrote while it was there (`written_at`); None: it will not be back."""
-    if info is None:
-        return None if _is_local(uri) else uri
-    stat = stat_of(int(info["pid"]))
-    if stat is not None and stat.alive:
+    if info is not None:
+        stat = stat_of(int(info["pid"]))
+        if stat is not None and stat.alive:
+            return uri
+        statedir = info.get("statedir")
+    elif _is_local(uri):
+        statedir = state_of(uri)  # a later start may have removed what it wrote before we looked
+    else:
         return uri
-    if info.get("statedir") is None or "unexpectedly" not in (end_of(uri) or ""):
+    if statedir is None or "unexpectedly" not in (end_of(uri) or ""):
         return None
-    return next((str(one["uri"]) for one in live_instances() if one.get("statedir") == info["statedir"]), uri)
+    return next((str(one["uri"]) for one in live_instances() if _is_same(one.get("statedir"), statedir)), uri)
+
+
+def _is_same(one: str | None, other: str | Path) -> bool:
+    return one is not None and os.path.realpath(one) == os.path.realpath(other)
 
 
 def _is_local(uri: str) -> bool:

@@ -112,11 +112,23 @@ def _last_end(directory: Path) -> tuple[Path | None, str | None]:
 
 def end_of(uri: str) -> str | None:
     """What became of the instance that was at `uri`, to follow "the instance"; None if no log tells."""
+    path = _last_log(uri)
+    return None if path is None else _end(path) or f"has ended: its log is {path.resolve()}"
+
+
+def state_of(uri: str) -> Path | None:
+    """The state directory of the instance that was at `uri`, if it had one: its log is there."""
+    path = _last_log(uri)
+    return path.resolve().parents[1] if path is not None and path.is_symlink() else None
+
+
+def _last_log(uri: str) -> Path | None:
+    """Of the last instance at `uri` that has ended."""
     mark = f" at {uri}, ".encode()
     for path in _ended(logs_directory()):
         with contextlib.suppress(OSError), path.open("rb") as file:
             if mark in file.read(TAIL_BYTES):
-                return _end(path) or f"has ended: its log is {path.resolve()}"
+                return path
     return None
 
 
