@@ -3,8 +3,8 @@ are stopped when the test is over. In-process instances assert law 5 (`Instance.
 
 A command of a hundred milliseconds is mostly the start of Python. So `user.process(...)` runs the console script, for
 what only a process shows (exit statuses, signals, terminals), and `user(...)` runs the same command line against the
-same instance inside this process. A start is forked from a process that is prepared for it (`prepared.py`), unless it is
-given a terminal, a pipe or the like.
+same instance inside this process. A start is forked from a process that is prepared for it (`prepared.py`), unless it
+is given a terminal, a pipe or the like.
 """
 
 from __future__ import annotations
