@@ -52,7 +52,7 @@ _GUESTS_OWN = _all(
     """
     job-manager.cancel job-manager.raise job-manager.kill job-manager.urgency job-manager.update
     job-manager.lookup job-manager.wait job-manager.wait-all job-manager.watch
-    job-manager.eventlog job-manager.output job-info.lookup job-info.eventlog-watch
+    job-manager.eventlog job-manager.changes job-manager.output job-info.lookup job-info.eventlog-watch
     """,
 )
 
@@ -60,7 +60,8 @@ _GUESTS_CANCEL = _all(
     Role.GUEST,
     None,
     """
-    job-manager.wait-all-cancel job-manager.watch-cancel job-manager.eventlog-cancel job-manager.output-cancel
+    job-manager.wait-all-cancel job-manager.watch-cancel job-manager.eventlog-cancel job-manager.changes-cancel
+    job-manager.output-cancel
     job-info.eventlog-watch-cancel
     """,
 )

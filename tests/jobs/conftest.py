@@ -8,10 +8,21 @@ from typing import Any
 
 import pytest
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.why import Why
-from fluxsched.jobs.effects import Effect, Held, Kill, Persist, SchedAlloc, SchedFree, StartShells, Unheld
+from fluxsched.jobs.effects import (
+    Effect,
+    GrowShells,
+    Held,
+    Kill,
+    Persist,
+    SchedAlloc,
+    SchedFree,
+    ShrinkShells,
+    StartShells,
+    Unheld,
+)
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import JobResult, result
 from fluxsched.jobs.job.states import State
@@ -72,7 +83,7 @@ class World:
                 assert effect.jobid not in persisted, "two rows for one stretch"
                 persisted.add(effect.jobid)
                 self._store(effect)
-            elif isinstance(effect, StartShells | Kill | Unheld):
+            elif isinstance(effect, StartShells | GrowShells | ShrinkShells | Kill | Unheld):
                 assert effect.jobid in persisted or isinstance(effect, Kill), "an effect before its reason is stored"
             self._hold(effect)
         self.manager.check()
@@ -89,7 +100,7 @@ class World:
 
     def _hold(self, effect: Effect) -> None:
         if isinstance(effect, Held):
-            self.held[effect.jobid] = effect.ranks
+            self.held[effect.jobid] = self.held.get(effect.jobid, EMPTY) | effect.ranks
         elif isinstance(effect, Unheld):
             self.held[effect.jobid] -= effect.ranks
             if not self.held[effect.jobid]:

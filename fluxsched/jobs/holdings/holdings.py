@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fluxsched.core.amounts import Amounts
+from fluxsched.core.amounts import Amounts, total
 from fluxsched.core.children import Children, Entry
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
@@ -138,16 +138,29 @@ class Holdings:
         """The job holds the grant from now on. Raises RemoteProtocolError naming cores and jobs, or amounts, and then
         nothing has changed.
         """
-        asked = [(part.ids, part.amounts) for part in grant.parts if part.amounts]
-        there = self.there() if (asked or grant.shared) and self.there is not None else None
-        if there is not None and (lacking := self._usage.lacking(asked, grant.shared, there)):
-            raise RemoteProtocolError(f"job {jobid} was granted {'; '.join(lacking[:OFFENDERS_SHOWN])}")
+        self._check_amounts(jobid, grant)
         self.adopt(jobid, grant)
+
+    def extend(self, jobid: int, grant: Grant) -> None:
+        """The job holds this grant, too, on other targets than before. Raises like `take`."""
+        if jobid not in self._parts:
+            raise LocalProtocolError(f"job {jobid} was granted more resources while it held none")
+        self._check_amounts(jobid, grant)
+        self._book(jobid, grant)
 
     def adopt(self, jobid: int, grant: Grant) -> None:
         """`take` of what was granted before a restart, since when there may have come to be less of an amount."""
         if jobid in self._parts:
             raise LocalProtocolError(f"job {jobid} was granted resources while it held some")
+        self._book(jobid, grant)
+
+    def _check_amounts(self, jobid: int, grant: Grant) -> None:
+        asked = [(part.ids, part.amounts) for part in grant.parts if part.amounts]
+        there = self.there() if (asked or grant.shared) and self.there is not None else None
+        if there is not None and (lacking := self._usage.lacking(asked, grant.shared, there)):
+            raise RemoteProtocolError(f"job {jobid} was granted {'; '.join(lacking[:OFFENDERS_SHOWN])}")
+
+    def _book(self, jobid: int, grant: Grant) -> None:
         for part in grant.parts:
             for kind, mask in part.children:
                 busy = self._busy.setdefault(kind, {})
@@ -161,10 +174,11 @@ class Holdings:
                     busy[rank] = busy.get(rank, 0) | mask
             if part.amounts:
                 self._usage.add(part.ids, part.amounts)
-        self._parts[jobid] = grant.parts
+        before = self._parts.get(jobid)
+        self._parts[jobid] = grant.parts if before is None else before + grant.parts
         if grant.shared:
             self._usage.add((INSTANCE,), grant.shared)
-            self._shared[jobid] = grant.shared
+            self._shared[jobid] = total(self._shared.get(jobid, ()), grant.shared)
 
     def give(self, jobid: int, ranks: Idset | None = None) -> None:
         """The job frees what it holds on these ranks; None: everything."""

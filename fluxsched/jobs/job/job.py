@@ -15,6 +15,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
+from fluxsched.core.rchanges import grown, shrunk
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.sharing import USUAL, Sharing
 from fluxsched.errors import InvalidTransition
@@ -42,6 +43,10 @@ URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
 
 # How far the request for resources is (RFC 27), as plain ints
 NO_REQUEST, WAITING, SENT, CANCELING = range(4)
+
+
+PastSize = tuple[float, int, int]
+"""Until when a job had how many cores and GPUs."""
 
 
 class Job(msgspec.Struct, eq=False, gc=False):
@@ -87,6 +92,12 @@ class Job(msgspec.Struct, eq=False, gc=False):
     ranks: Idset = EMPTY
     held: Idset = EMPTY
     freed: Idset = EMPTY
+    going: Idset = EMPTY
+    """Targets that it was shrunk by and has not released."""
+    grown: Idset = EMPTY
+    """Those of its targets that it has grown by."""
+    sizes: list[PastSize] | None = None
+    """Those that it had before, where it has grown or shrunk: until when each lasted."""
     ncores: int = 0
     ngpus: int = 0
     properties: str = ""
@@ -172,15 +183,26 @@ class Job(msgspec.Struct, eq=False, gc=False):
         self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
         self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
 
+    def parsed(self) -> ResourceSet:
+        """The job's R, parsed once: a job may release a thousand targets one by one."""
+        assert self.R is not None
+        if self.resources is None:
+            self.resources = ResourceSet.parse(self.R)
+        return self.resources
+
+    def resize(self, resources: ResourceSet, now_s: float) -> None:
+        """The job has another R from now on. Properties stay: it counts for those of all targets that it ever had."""
+        self.sizes = [*(self.sizes or ()), (now_s, self.ncores, self.ngpus)]
+        self.R, self.resources = resources.to_json(), resources
+        self.ranks, self.nodelist = resources.ranks, str(resources.nodelist)
+        self.ncores, self.ngpus = resources.count("core"), resources.count("gpu")
+        names = {*self.properties.split("\n"), *resources.properties} - {""}
+        self.properties = "\n".join(sorted(names))
+
     def remainder(self, ranks: Idset) -> dict[str, Any]:
         """The job's R for some of its ranks."""
         assert self.R is not None
-        if ranks == self.ranks:
-            return self.R
-        if self.resources is None:
-            # parsed once: a job may release a thousand targets one by one
-            self.resources = ResourceSet.parse(self.R)
-        return self.resources.restrict(ranks).to_json()
+        return self.R if ranks == self.ranks else self.parsed().restrict(ranks).to_json()
 
     def forget(self) -> None:
         """Drop what only an active job needs: the store has it, and memory is speed (garbage collection)."""
@@ -262,6 +284,17 @@ def _alloc(job: Job, event: Event) -> None:
     job.annotations = event.get("context", {}).get("annotations", job.annotations)
 
 
+def _grow(job: Job, event: Event) -> None:
+    added = ResourceSet.parse(event["context"]["R"])
+    job.held, job.grown = job.held | added.ranks, job.grown | added.ranks
+    if job.R is not None:
+        job.resize(grown(job.parsed(), added), event["timestamp"])
+
+
+def _shrink(job: Job, event: Event) -> None:
+    job.going |= Idset.parse(event["context"]["ranks"])
+
+
 def _start(job: Job, event: Event) -> None:
     job.started = True
 
@@ -277,11 +310,20 @@ def _finish(job: Job, event: Event) -> None:
 
 def _release(job: Job, event: Event) -> None:
     text = event["context"]["ranks"]
-    if text == "all":
-        job.freed, job.held = job.ranks, EMPTY
+    if job.state is RUN:
+        _left(job, Idset.parse(text), event["timestamp"])
+    elif text == "all":
+        job.freed, job.held, job.going = job.ranks, EMPTY, EMPTY
     else:
         ranks = Idset.parse(text)
-        job.freed, job.held = job.freed | ranks, job.held - ranks
+        job.freed, job.held, job.going = job.freed | ranks, job.held - ranks, job.going - ranks
+
+
+def _left(job: Job, ranks: Idset, now_s: float) -> None:
+    """A running job has left targets that it was shrunk by: they are no longer a part of it."""
+    job.going, job.grown, job.held = job.going - ranks, job.grown - ranks, job.held - ranks
+    if job.R is not None:
+        job.resize(shrunk(job.parsed(), ranks), now_s)
 
 
 def _clean(job: Job, event: Event) -> None:
@@ -314,6 +356,8 @@ _HANDLERS: Final[Mapping[str, Callable[[Job, Event], None]]] = {
     "jobspec-update": _jobspec_update,
     "resource-update": _resource_update,
     "alloc": _alloc,
+    "grow": _grow,
+    "shrink": _shrink,
     "start": _start,
     "memo": _memo,
     "finish": _finish,

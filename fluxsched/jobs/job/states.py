@@ -53,7 +53,8 @@ TRANSITIONS: Final[Mapping[State, Mapping[str, State]]] = {
     PRIORITY: _row(PRIORITY, _PENDING_STAYS, priority=SCHED),
     # after a restart the priority is given anew (as in Flux), so the eventlog shows that the job waits on
     SCHED: _row(SCHED, _PENDING_STAYS | {"priority"}, alloc=RUN, flux_restart=PRIORITY),
-    RUN: _row(RUN, {"start", "resource-update"}, finish=CLEANUP),
+    # an elastic job grows, shrinks and has left targets while it runs on
+    RUN: _row(RUN, {"start", "resource-update", "grow", "shrink", "release"}, finish=CLEANUP),
     # start and finish of a job that an exception overtook arrive here
     CLEANUP: _row(CLEANUP, {"start", "finish", "release", "free"}, clean=INACTIVE),
     INACTIVE: {},

@@ -7,11 +7,14 @@ that still waits is taken even if its request was being cancelled (queue stopped
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Hashable, Iterable
 from typing import Any, Final
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.errors import InvalidValue, RemoteProtocolError
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.jobs.effects import Effect, SchedFree, UpdateDone
 from fluxsched.jobs.holdings.holdings import parse_grant
 from fluxsched.jobs.job.annotations import merge, said_by_users
@@ -19,6 +22,8 @@ from fluxsched.jobs.job.job import NO_REQUEST, Job, sched_jobspec
 from fluxsched.jobs.job.states import RUN, SCHED
 from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
 from fluxsched.jobs.lifecycle.links import LIMIT_MAX, HelloItem, Link, checked_groups
+from fluxsched.jobs.lifecycle.requests import NOTE_CHARS_MAX
+from fluxsched.jobs.lifecycle.resizing import check_grow, check_shrink
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 
 SCHEDULER_LOST: Final = "the scheduler was lost before it answered; ask again when one is ready"
@@ -111,6 +116,50 @@ class Allocation:
         self._lifecycle.run(job, R, grant)
         return self._lifecycle.end()
 
+    def grow(
+        self,
+        scheduler: Hashable,
+        jobid: int,
+        R: dict[str, Any],  # noqa: N803 - RFC 20's name
+        now_s: float,
+        foreign: Callable[[Iterable[str], Idset], Idset] | None = None,
+    ) -> list[Effect]:
+        """A running elastic job holds these targets, too. `grow_answered` is to be called before the answer, which is
+        sent once this is stored. Raises Refused (ENOENT, EINVAL), and RemoteProtocolError like `alloc_granted`.
+        """
+        link, job = self._running(scheduler, jobid)
+        grant = parse_grant(jobid, R)
+        if foreign is not None and (others := foreign(link.groups, grant.ranks)):
+            raise RemoteProtocolError(f"job {jobid} is to grow by targets {others}, which are not its scheduler's")
+        check_grow(job, _parsed(jobid, R))
+        self._lifecycle.holdings.extend(jobid, grant)
+        link.growing[jobid] = link.growing.get(jobid, EMPTY) | grant.ranks
+        self._lifecycle.begin(now_s)
+        self._lifecycle.grow(job, R, grant)
+        return self._lifecycle.end()
+
+    def grow_answered(self, scheduler: Hashable, jobid: int, ranks: Idset) -> None:
+        """A grow by these ranks is answered now. Raises Refused if the job has ended meanwhile: the scheduler has heard
+        of no free there, and takes them back by the error.
+        """
+        link = self._lifecycle.links.find(scheduler)
+        if link is None:
+            return  # it is lost, and the next one hears of the whole job
+        left = link.growing.pop(jobid, EMPTY) - ranks
+        if left:
+            link.growing[jobid] = left
+        job = self._jobs.active.get(jobid)
+        if job is None or not ranks <= job.held:
+            raise Refused(f"job {format_f58(jobid)} ended while it grew: it has released all", errno.EINVAL)
+
+    def shrink(self, scheduler: Hashable, jobid: int, ranks: Idset, note: str, now_s: float) -> list[Effect]:
+        """A running elastic job is to leave these targets. Raises Refused (ENOENT, EINVAL) or RemoteProtocolError."""
+        link, job = self._running(scheduler, jobid)
+        check_shrink(job, ranks, link.growing.get(jobid, EMPTY))
+        self._lifecycle.begin(now_s)
+        self._lifecycle.shrink(job, ranks, note[:NOTE_CHARS_MAX])
+        return self._lifecycle.end()
+
     def alloc_annotated(self, scheduler: Hashable, jobid: int, annotations: dict[str, Any]) -> None:
         """ANNOTATE: changes what listings show. Nothing happens if the job has stopped waiting meanwhile."""
         self._lifecycle.links.get(scheduler)
@@ -155,6 +204,14 @@ class Allocation:
         self._lifecycle.out.append(UpdateDone(jobid, error))
         return self._lifecycle.end()
 
+    def _running(self, scheduler: Hashable, jobid: int) -> tuple[Link, Job]:
+        """A job that its scheduler wants to change. Raises Refused (ENOENT; EINVAL: it ended), RemoteProtocolError."""
+        link = self._lifecycle.links.get(scheduler)
+        job = self._jobs.get_active(jobid)
+        if self._lifecycle.links.serving(job.queue.group) is not link:
+            raise RemoteProtocolError(f"job {jobid} is of group {job.queue.group}, which another scheduler serves")
+        return link, job
+
     def _outstanding(self, scheduler: Hashable, jobid: int) -> tuple[Link, Job]:
         """The request that an answer belongs to. Raises RemoteProtocolError if there is none."""
         link = self._lifecycle.links.get(scheduler)
@@ -183,4 +240,13 @@ def _hello_item(job: Job, partial_ok: bool) -> HelloItem:
     if freed and not partial_ok:
         freed, held = EMPTY, job.remainder(job.held)
     preempted_s = job.t_cleanup if job.is_preempted else 0.0
-    return HelloItem(job.id, job.priority, job.userid, job.t_first, freed, held, sched_jobspec(job), preempted_s)
+    told = sched_jobspec(job)
+    sizes = job.going, job.grown
+    return HelloItem(job.id, job.priority, job.userid, job.t_first, freed, held, told, preempted_s, *sizes)
+
+
+def _parsed(jobid: int, R: dict[str, Any]) -> ResourceSet:  # noqa: N803 - RFC 20's name
+    try:
+        return ResourceSet.parse(R)
+    except InvalidValue as error:
+        raise RemoteProtocolError(f"R for job {jobid} is not an RFC 20 R: {error}") from error

@@ -40,6 +40,7 @@ def _check_job(lifecycle: Lifecycle, job: Job) -> None:
     assert lifecycle.holdings.ranks(job.id) == job.held, f"job {job.id} does not hold what the record says"
     assert bool(job.held) == (job.state in (RUN, CLEANUP)), f"job {job.id} in {job.state.name} holds {job.held}"
     assert job.held ^ job.freed == job.ranks, f"job {job.id} lost targets"
+    assert job.going <= job.held, f"job {job.id} is leaving {job.going - job.held}, which it does not hold"
     assert sent == (job.request > WAITING), f"job {job.id}: the request state is wrong"
     if job.state is SCHED:
         assert (job.request == NO_REQUEST) <= (job.priority == HELD_PRIORITY), f"job {job.id} waits in no queue"

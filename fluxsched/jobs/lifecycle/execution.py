@@ -2,7 +2,7 @@
 
 The executor's promises: after StartShells it reports `started` at most once, then `finished` at most once, then
 `released` until nothing is left; or `exec_failed` at any time once nothing of the job runs. After Kill it does the
-same, sooner.
+same, sooner. Of the targets of ShrinkShells it reports `released`, not final, while the job runs on.
 """
 
 from __future__ import annotations
@@ -55,7 +55,8 @@ class Execution:
         return self._lifecycle.end()
 
     def released(self, jobid: int, ranks: Idset | None, final: bool, now_s: float) -> list[Effect]:
-        """Nothing of the job runs on these ranks any more (None: on all that are left).
+        """Nothing of the job runs on these ranks any more (None: on all that are left). Of a job that runs on these are
+        some that it was shrunk by.
 
         Raises RemoteProtocolError for ranks that it does not hold, and for a `final` that leaves some.
         """
@@ -65,7 +66,7 @@ class Execution:
             raise RemoteProtocolError(f"job {jobid}: release of ranks {given - job.held or 'none'}, held: {job.held}")
         if final and given != job.held:
             raise RemoteProtocolError(f"job {jobid}: a final release that leaves ranks {job.held - given}")
-        if job.state is not CLEANUP:
+        if job.state is not CLEANUP and (final or not given <= job.going):
             raise InvalidTransition(f"job {jobid}: release in state {job.state.name}, before finish")
         self._lifecycle.begin(now_s)
         self._lifecycle.release(job, given)

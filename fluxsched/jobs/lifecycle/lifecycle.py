@@ -11,9 +11,21 @@ from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
-from fluxsched.jobs.effects import Effect, Event, Held, Kill, Persist, SchedFree, StartShells, Unheld, WakeAt
+from fluxsched.jobs.effects import (
+    Effect,
+    Event,
+    GrowShells,
+    Held,
+    Kill,
+    Persist,
+    SchedFree,
+    ShrinkShells,
+    StartShells,
+    Unheld,
+    WakeAt,
+)
 from fluxsched.jobs.holdings.holdings import Grant, Holdings
 from fluxsched.jobs.job.attempts import PREEMPT, clean_context
 from fluxsched.jobs.job.dependencies import Dependency, DependencyIndex, Verdict, depending_on, is_met_by_start, verdict
@@ -139,19 +151,33 @@ class Lifecycle:
         self.out.append(Held(job.id, grant.ranks))
         self.out.append(StartShells(job.id))
 
+    def grow(self, job: Job, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
+        """Give a running job this grant, too, which the holdings have already; its tasks there start after commit."""
+        self.log(job, "grow", {"R": R})
+        self.out.append(Held(job.id, grant.ranks))
+        self.out.append(GrowShells(job.id, R))
+
+    def shrink(self, job: Job, ranks: Idset, note: str) -> None:
+        """Have a running job leave targets; it holds each of them until that is released."""
+        self.log(job, "shrink", {"ranks": str(ranks), "note": note})
+        self.out.append(ShrinkShells(job.id, ranks, note))
+
     def release(self, job: Job, ranks: Idset | None) -> None:
         """Release targets (None: all that are left); with the last of them the job ends."""
         given = job.held if ranks is None else ranks
         final = ranks is None or given == job.held
         whole = given == job.ranks
-        remainder = job.R if whole else job.remainder(given)
+        link = self.links.serving(job.queue.config.group)
+        unknown = link.growing.get(job.id, EMPTY) if link is not None and link.growing else EMPTY
+        known = given - unknown
+        remainder = job.R if whole and not unknown else job.remainder(known)
         assert remainder is not None, "a job that holds targets has its R"
+        was_last = final or job.held == given | unknown
         self.log(job, "release", {"ranks": "all" if whole else str(given), "final": final})
         # the record first: the scheduler's next grant of these cores may come at once
         self.holdings.give(job.id, None if final else given)
-        link = self.links.serving(job.queue.config.group)
-        if link is not None:
-            link.free(SchedFree(link.scheduler, job.id, remainder, final), self.out)
+        if link is not None and known:
+            link.free(SchedFree(link.scheduler, job.id, remainder, was_last), self.out)
         self.out.append(Unheld(job.id, given))
         if final:
             job.executing = False

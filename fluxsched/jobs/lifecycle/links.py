@@ -13,7 +13,7 @@ import errno
 from collections.abc import Hashable, Iterable, Iterator, Mapping
 from typing import Any, NamedTuple
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.jobs.effects import Effect, SchedAlloc, SchedCancel, SchedFree
 from fluxsched.jobs.job.job import CANCELING, SENT, Job, sched_jobspec
@@ -25,7 +25,9 @@ LIMIT_MAX = 2147483647
 
 
 class HelloItem(NamedTuple):
-    """One job with allocated resources, as sched-hello answers it; `preempted_s`: when it was preempted, 0.0 if not."""
+    """One job with allocated resources, as sched-hello answers it; `preempted_s`: when it was preempted, 0.0 if not;
+    `going`: what it was shrunk by and holds still; `grown`: which of its targets it has grown by.
+    """
 
     jobid: int
     priority: int
@@ -35,6 +37,8 @@ class HelloItem(NamedTuple):
     R: dict[str, Any]
     jobspec: dict[str, Any]
     preempted_s: float = 0.0
+    going: Idset = EMPTY
+    grown: Idset = EMPTY
 
 
 class Link:
@@ -48,6 +52,8 @@ class Link:
         self.limit: int | None = None
         self.outstanding: dict[int, Job] = {}
         self.deferred: list[SchedFree] = []
+        self.growing: dict[int, Idset] = {}
+        """By job the targets that it has grown by, while that is not answered: no free of them is sent."""
         self._worst = PriorityHeap()
         self._displaced: Job | None = None
 
@@ -169,6 +175,10 @@ class Links:
         if link is None:
             raise RemoteProtocolError("no scheduler of that connection: send job-manager.sched-hello first (RFC 27)")
         return link
+
+    def find(self, scheduler: Hashable) -> Link | None:
+        """The scheduler's link; None once it is lost."""
+        return self._by_scheduler.get(scheduler)
 
     def serving(self, group: str) -> Link | None:
         """The link of the scheduler that serves a group."""

@@ -17,10 +17,11 @@ from fluxsched.jobs.holdings.holdings import Grant, parse_grant
 from fluxsched.jobs.job.job import Job, priority_of
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, INACTIVE, PRIORITY, SCHED
 from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
-from fluxsched.jobs.queue.queues import JobQueue
+from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 
 StoredJob = tuple[int, Sequence[Event], Jobspec | None, dict[str, Any] | None]
-"""A stored job: id, all its events, the jobspec as stored with `submit`, R as stored with `alloc`."""
+"""A stored job: id, all its events, the jobspec as stored with `submit`, R as stored with `alloc`. What it has grown
+and shrunk by since is in its events."""
 
 
 class Restored(NamedTuple):
@@ -40,6 +41,15 @@ def replay(job: Job, events: Iterable[Any]) -> None:
             raise InvalidValue(f"eventlog of job {job.id}: event {name!r}: {type(error).__name__}: {error}") from error
 
 
+def replayed(jobid: int, events: Iterable[Any], resources: dict[str, Any] | None) -> Job:
+    """A job as its events and the R of its `alloc` tell it, whatever it asked for. Raises InvalidValue."""
+    job = Job(jobid, JobQueue(QueueConfig()), None)
+    if resources is not None:
+        job.grant(resources, parse_grant(jobid, resources))
+    replay(job, events)
+    return job
+
+
 def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
     """The job as its eventlog tells it, and what it was granted. Raises InvalidValue for a row that cannot be."""
     jobid, events, jobspec, resources = row
@@ -49,6 +59,8 @@ def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
         grant = parse_grant(jobid, resources)
         job.grant(resources, grant)
     replay(job, events)
+    if job.sizes and job.R is not None:
+        grant = parse_grant(jobid, job.R)  # it has grown or shrunk since
     if not job.t_submit:
         raise InvalidValue(f"eventlog of job {jobid} has no submit event")
     if job.state is not INACTIVE and jobspec is None:

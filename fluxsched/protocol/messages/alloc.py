@@ -37,7 +37,7 @@ class HelloResponse(Payload, frozen=True):
     """One job that holds resources (RFC 27, Hello). `R` and `jobspec` are ours: in Flux they are in the KVS.
 
     The environment is left out of `jobspec`. `preempted`, ours too: since when it is going for the sake of another job;
-    `going`: which targets of its R it was shrunk by and has not released yet.
+    `going`: which targets of its R it was shrunk by and has not released yet; `grown`: which of them it has grown by.
     """
 
     id: JobNumber
@@ -49,6 +49,7 @@ class HelloResponse(Payload, frozen=True):
     jobspec: JobspecObject | None = None
     preempted: WallTime | None = None
     going: IdsetText | None = None
+    grown: IdsetText | None = None
 
 
 class ReadyRequest(Payload, frozen=True):

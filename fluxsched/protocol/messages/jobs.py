@@ -253,6 +253,25 @@ class EventlogResponse(Payload, frozen=True):
     events: list[EventObject]
 
 
+class ChangesRequest(Payload, frozen=True):
+    """Stream what a job has, and by what it grows and shrinks, until it is inactive (ours)."""
+
+    id: JobNumber
+
+
+class ChangesResponse(Payload, frozen=True):
+    """What the job has from then on: `R`, without targets that it is to leave. `ranks` are what it grows or shrinks by,
+    in the first response (`now`) all that it has; `note` says why it is to shrink.
+    """
+
+    id: JobNumber
+    event: Literal["now", "grow", "shrink"]
+    timestamp: WallTime
+    ranks: IdsetText
+    R: RObject
+    note: str | None = None
+
+
 class WatchRequest(Payload, frozen=True):
     """Stream events of many jobs at once: of these ids, with these event names; absent means all."""
 

@@ -155,6 +155,11 @@ class InstanceCalls:
         """All jobs' events from now on (WatchResponse), of the given names only when there are any."""
         return jobs.WatchRequest(names=names or None)
 
+    @stream("job-manager.changes", jobs.ChangesResponse)
+    def changes(self, jobid: int) -> Payload:
+        """What a job has, then by what it grows and shrinks, until it has ended (ChangesResponse)."""
+        return jobs.ChangesRequest(jobid)
+
     @stream("resource.watch", MachineChange)
     def watch_resources(self) -> Payload:
         """The state of every target, then its changes (MachineChange)."""

@@ -25,7 +25,7 @@ from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
-from fluxsched.runtime.services.jobs.records import stored_job, stored_result
+from fluxsched.runtime.services.jobs.records import current_resources, stored_job, stored_result
 from fluxsched.runtime.services.jobs.streams import JobStreams, OutputFollower
 from fluxsched.runtime.services.jobs.task_output import Budget, TaskOutput
 
@@ -243,22 +243,23 @@ def _jobspec(jobid: int, record: Mapping[str, Any], flags: int) -> object:
     if "environment" in system:
         bare = {key: value for key, value in system.items() if key != "environment"}
         tree = with_path(tree, "attributes.system", bare)
-    return _object(_updated(tree, record, "jobspec-update", "") if flags & CURRENT else tree, flags)
+    return _object(_updated(tree, record) if flags & CURRENT else tree, flags)
 
 
 def _resources(jobid: int, record: Mapping[str, Any], flags: int) -> object:
     if record["R"] is None:
         raise Refused(f"R: key not found: job {format_f58(jobid)} has no resources yet", errno.ENOENT)
-    tree = _updated(record["R"], record, "resource-update", "execution.") if flags & CURRENT else record["R"]
+    tree = current_resources(jobid, record) if flags & CURRENT else record["R"]
+    assert tree is not None, "a job that has its R has one after all changes"
     return _object(tree, flags)
 
 
-def _updated(tree: dict[str, Any], record: Mapping[str, Any], name: str, prefix: str) -> dict[str, Any]:
-    """The object after all updates of it in the job's log."""
+def _updated(tree: dict[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
+    """A jobspec after all updates of it in the job's log."""
     for event in record["eventlog"]:
-        if event["name"] == name:
+        if event["name"] == "jobspec-update":
             for path, value in event["context"].items():
-                tree = with_path(tree, prefix + path, value)
+                tree = with_path(tree, path, value)
     return tree
 
 

@@ -14,6 +14,7 @@ from typing import Final
 from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import result_name
+from fluxsched.jobs.job.sizes import used
 from fluxsched.jobs.queue.queues import JobQueue
 from fluxsched.runtime.history.recount import QueueOf, ended_job, uncounted
 from fluxsched.runtime.loop.histogram import WAITS_S
@@ -79,7 +80,7 @@ class JobAccounting:
             if begin_s < self._hour:
                 self._use_before(job, key)
                 begin_s = float(self._hour)
-            _use(sums, job, max(0.0, job.t_inactive - begin_s))
+            _use(sums, job, begin_s, max(begin_s, job.t_inactive))
         self._unwritten += 1
         if self._unwritten >= UNWRITTEN_MAX or len(self._sums) >= KEYS_MAX:
             self.write()
@@ -144,7 +145,7 @@ class JobAccounting:
         begin = local_hour(job.t_run) if job.t_run >= by_hours else local_day(job.t_run)
         while begin < self._hour:
             end = begin + HOUR if begin >= by_hours else local_day(begin + 1.5 * DAY)
-            _use(self._earlier_sums(begin, key), job, min(end, self._hour) - max(job.t_run, float(begin)))
+            _use(self._earlier_sums(begin, key), job, max(job.t_run, float(begin)), float(min(end, self._hour)))
             begin = end
 
     def _put(self, hour: int, key: _Key, sums: list[float]) -> None:
@@ -157,15 +158,15 @@ class JobAccounting:
         self._store.add("usage", (HOUR, hour, *row, *sums))
 
 
-def _use(sums: list[float], job: Job, duration_s: float) -> None:
+def _use(sums: list[float], job: Job, since_s: float, until_s: float) -> None:
     """Add what a job used in some of its time."""
-    core_s = job.ncores * duration_s
+    core_s, gpu_s = used(job, since_s, until_s)
     sums[_CORE] += core_s
-    if job.ngpus:
-        sums[_GPU] += job.ngpus * duration_s
+    if gpu_s:
+        sums[_GPU] += gpu_s
     usage = job.usage
     if usage is not None:
         total_s = job.t_inactive - job.t_run
-        part = duration_s / total_s if total_s > 0.0 else 1.0
+        part = (until_s - since_s) / total_s if total_s > 0.0 else 1.0
         sums[_CPU] += (usage.user_s + usage.system_s) * part
         sums[_CPU_CORE] += core_s

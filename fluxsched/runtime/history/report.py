@@ -12,6 +12,7 @@ from typing import Final, NamedTuple
 
 from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.sizes import used
 from fluxsched.protocol.messages.history import ReportResponse, ReportRow
 from fluxsched.runtime.history.accounting import HOURS_AGE_MAX_S
 from fluxsched.runtime.history.samples import CORE_STATES, MachineSample
@@ -65,12 +66,13 @@ def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by:
         for job in map(jobs.get, some):
             if job is None or (userid is not None and job.userid != userid):
                 continue
-            used_s = min(span.until_s, span.now_s) - max(job.t_run, span.since_s)
-            if used_s > 0.0:
+            begin_s, end_s = max(job.t_run, span.since_s), min(span.until_s, span.now_s)
+            if end_s > begin_s:
+                core_s, gpu_s = used(job, begin_s, end_s)
                 for sums in (found.total, *(found.by_name.setdefault(name, [0.0] * 3) for name in _NAMES[by](job))):
                     sums[0] += 1
-                    sums[1] += job.ncores * used_s
-                    sums[2] += job.ngpus * used_s
+                    sums[1] += core_s
+                    sums[2] += gpu_s
         yield None
     yield found
 

@@ -165,7 +165,7 @@ JOBS = (
         "if asked is not None and most is not None and asked > most:", "if False:",
     ),
     Sabotage(
-        "do not end jobs at their limit", f"{_SERVICES}.jobs.effects:JobEffects._arm_limit",
+        "do not end jobs at their limit", "fluxsched.runtime.exec.time_limits:TimeLimits.arm",
         "if expiration_s > 0.0:", "if False:",
     ),
 )  # fmt: skip

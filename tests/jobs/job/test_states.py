@@ -19,7 +19,9 @@ CONTEXTS = {
     "resource-update": {"expiration": 60.0},
     "memo": {"uri": "ssh://host/path"},
     "finish": {"status": 0},
-    "release": {"ranks": "all", "final": True},
+    "grow": {"R": {"version": 1, "execution": {"R_lite": [{"rank": "3", "children": {"core": "0"}}]}}},
+    "shrink": {"ranks": "3", "note": ""},
+    "release": {"ranks": "3", "final": False},
     "exception": {"type": "x", "severity": 1, "note": ""},
     FATAL: {"type": "x", "severity": 0, "note": ""},
 }
@@ -41,7 +43,7 @@ STAYS = {
     State.DEPEND: {"dependency-add", "dependency-remove", "urgency", "jobspec-update"} | ANYWHERE,
     State.PRIORITY: {"urgency", "jobspec-update"} | ANYWHERE,
     State.SCHED: {"urgency", "jobspec-update", "priority", "exception", "memo"},
-    State.RUN: {"start", "resource-update"} | ANYWHERE,
+    State.RUN: {"start", "resource-update", "grow", "shrink", "release"} | ANYWHERE,
     State.CLEANUP: {"start", "finish", "release", "free"} | ANYWHERE,
     State.INACTIVE: set(),
 }

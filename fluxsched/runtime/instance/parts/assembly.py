@@ -208,6 +208,7 @@ class Assembly:
                 effects.raise_reported,
                 self.inputs.opened,
                 effects.after_commit,
+                effects.released,
             )
         )
         self.inputs.input_of = effects.executors["local"].input_of

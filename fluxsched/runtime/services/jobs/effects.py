@@ -16,7 +16,7 @@ from typing import Any
 
 import msgspec
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import effects as effect
@@ -26,6 +26,7 @@ from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.exec.base import EXPIRED, Executor, JobLaunch, ResumedJob
+from fluxsched.runtime.exec.time_limits import TimeLimits
 from fluxsched.runtime.history.accounting import JobAccounting
 from fluxsched.runtime.loop.faults import error_answer, is_expected
 from fluxsched.runtime.loop.store import Store
@@ -43,6 +44,7 @@ from fluxsched.runtime.system.logs.format import Subject, of_job
 log = logger("jobs")
 JobEvents = tuple[int, list[dict[str, Any]]]
 """A job, and the events of one of its rows."""
+Resize = effect.GrowShells | effect.ShrinkShells
 Publish = Callable[[Sequence[JobEvents]], None]
 ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
 _encode = msgspec.json.encode
@@ -67,12 +69,12 @@ class JobEffects:
         """Jobs that have ended since this began."""
         self.updates: dict[int, list[RpcRequest]] = {}
         self._running: dict[int, Executor] = {}
-        self._limits: dict[int, Timer] = {}
         self._router = router
         self._store = store
         self.turns = turns
+        self._limits = TimeLimits(turns, lambda jobid: self.raise_reported(jobid, "timeout", EXPIRED))
         self._news: list[JobEvents] = []
-        self._starts: list[int] = []
+        self._starts: list[effect.StartShells | Resize] = []
         self._events: list[dict[str, Any]] = []
         self._packed_events = bytearray()
         self._given: list[tuple[int, Idset]] = []
@@ -110,7 +112,7 @@ class JobEffects:
     def _committed(
         self,
         news: list[JobEvents],
-        starts: list[int],
+        starts: list[effect.StartShells | Resize],
         given: list[tuple[int, Idset]],
         after: list[tuple[Subject | None, Callable[[], None]]],
     ) -> Iterator[None]:
@@ -126,9 +128,12 @@ class JobEffects:
             for publish in self.publish:
                 publish(stretches)
             yield
-        for jobids in pieces(starts):
-            for jobid in jobids:
-                self._launch(jobid)
+        for some in pieces(starts):
+            for one in some:
+                if isinstance(one, effect.StartShells):
+                    self._launch(one.jobid)
+                else:
+                    self._resize(one)
             yield
         for calls in pieces(after):
             for self.turns.handling, call in calls:
@@ -161,7 +166,7 @@ class JobEffects:
             self.counts.submitted += 1
         if ended:
             self.ended_count += 1
-            self._disarm_limit(one.jobid)
+            self._limits.disarm(one.jobid)
             job = self.manager.jobs.get(one.jobid)
             result = result_name(job)
             if result is not None:
@@ -198,7 +203,7 @@ class JobEffects:
             executor = self._running.get(one.jobid)
             if executor is not None:
                 expiration_s = self.manager.jobs.get(one.jobid).expiration_s
-                self._arm_limit(one.jobid, expiration_s)
+                self._limits.arm(one.jobid, expiration_s)
                 executor.limit(one.jobid, expiration_s)
 
         self._router.call(_peer(one), "sched.expiration", payload, answered)
@@ -209,8 +214,8 @@ class JobEffects:
     def _unheld(self, one: effect.Unheld) -> None:
         self._given.append((one.jobid, one.ranks))
 
-    def _start(self, one: effect.StartShells) -> None:
-        self._starts.append(one.jobid)
+    def _start(self, one: effect.StartShells | Resize) -> None:
+        self._starts.append(one)
 
     def _kill(self, one: effect.Kill) -> None:
         """After its start has been stored, or a job could be signaled before it runs; on a full disk limits hold."""
@@ -257,7 +262,17 @@ class JobEffects:
             self.exec_failed(jobid, error_answer("start", exc)[1])
             return
         if jobid in self._running:
-            self._arm_limit(jobid, job.expiration_s)
+            self._limits.arm(jobid, job.expiration_s)
+
+    def _resize(self, one: Resize) -> None:
+        """A job that is ending needs no other size."""
+        executor, job = self._running.get(one.jobid), self.manager.jobs.active.get(one.jobid)
+        if executor is None or job is None or job.fatal is not None:
+            return
+        if isinstance(one, effect.GrowShells):
+            executor.grow(one.jobid, one.R)
+        else:
+            executor.shrink(one.jobid, one.ranks, self.preempt_timeout_s)
 
     def _executor_of(self, job: Job) -> Executor:
         assert job.jobspec is not None, "a job that is to start has its jobspec"
@@ -288,9 +303,10 @@ class JobEffects:
             self._running[jobid] = executor = self._executor_of(job)
             begun_s = job.t_run if job.started else None
             grace_s = self.preempt_timeout_s if job.is_preempted else None
-            one = ResumedJob(self._launch_of(job), records.get(jobid), begun_s, job.fatal is not None, grace_s)
+            is_ending, launch = job.fatal is not None, self._launch_of(job)
+            one = ResumedJob(launch, records.get(jobid), begun_s, is_ending, grace_s, job.going)
             found[executor].append(one)
-            self._arm_limit(jobid, job.expiration_s)
+            self._limits.arm(jobid, job.expiration_s)
 
         def one_settled() -> None:
             nonlocal waiting
@@ -301,23 +317,6 @@ class JobEffects:
         for name, executor in self.executors.items():
             executor.resume(found[executor], records if name == "local" else {}, one_settled)
 
-    def _arm_limit(self, jobid: int, expiration_s: float) -> None:
-        """Have a running job ended when its time is up; 0 is no limit."""
-        self._disarm_limit(jobid)
-        if expiration_s > 0.0:
-            self._limits[jobid] = self.turns.after(
-                expiration_s - self.turns.clock.wall_s(), lambda: self._limit_reached(jobid)
-            )
-
-    def _disarm_limit(self, jobid: int) -> None:
-        timer = self._limits.pop(jobid, None)
-        if timer is not None:
-            timer.cancel()
-
-    def _limit_reached(self, jobid: int) -> None:
-        self._limits.pop(jobid, None)
-        self.raise_reported(jobid, "timeout", EXPIRED)
-
     def started(self, jobid: int) -> None:
         """An executor says that the job's tasks run; again where it does not know that this is stored."""
         if not self.manager.jobs.get(jobid).started:
@@ -327,6 +326,15 @@ class JobEffects:
         """An executor says that all tasks have ended and nothing of them is left."""
         self._running.pop(jobid, None)
         self.perform(self.manager.execution.finished(jobid, status, self.now_s, release=True, usage=usage))
+
+    def released(self, jobid: int, ranks: Idset) -> None:
+        """An executor says that nothing of a job is left on targets that it was shrunk by; again where it does not know
+        that this is stored.
+        """
+        job = self.manager.jobs.active.get(jobid)
+        left = EMPTY if job is None else ranks & job.going
+        if left:
+            self.perform(self.manager.execution.released(jobid, left, final=False, now_s=self.now_s))
 
     def exec_failed(self, jobid: int, note: str) -> None:
         """An executor could not start the job."""
@@ -382,6 +390,8 @@ _PERFORMERS: dict[type, Callable[[JobEffects, Any], None]] = {
     effect.Held: JobEffects._held,
     effect.Unheld: JobEffects._unheld,
     effect.StartShells: JobEffects._start,
+    effect.GrowShells: JobEffects._start,
+    effect.ShrinkShells: JobEffects._start,
     effect.Kill: JobEffects._kill,
     effect.WakeAt: JobEffects._wake_at,
     effect.UpdateDone: JobEffects._update_done,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from fluxsched.errors import InvalidValue
@@ -10,7 +11,6 @@ from fluxsched.jobs.job.states import VIRTUAL_STATES, State
 from fluxsched.jobs.lifecycle import restore
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query.job_query import EVERY_STATE, JobQuery, parse_query
-from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.storage.jobs import read_events, read_job
@@ -78,6 +78,17 @@ def stored_log(store: Store, jobid: int) -> list[dict[str, Any]] | None:
     return read_events(store.read, jobid)
 
 
+def stored_resources(store: Store, jobid: int) -> dict[str, Any] | None:
+    """The R that the job was started with; None if it was not, or is not there."""
+    found = read_job(store.read, jobid)
+    return None if found is None else found["R"]
+
+
+def current_resources(jobid: int, record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The R of a stored job as it is after all that has changed it; None if it has none."""
+    return restore.replayed(jobid, record["eventlog"], record["R"]).R
+
+
 def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
     """How a job ended whose `clean` event is on disk, though it may be forgotten here."""
     job = manager.jobs.inactive.get(jobid)
@@ -91,5 +102,4 @@ def stored_result(store: Store, jobid: int) -> JobResult | None:
     found = stored_log(store, jobid)
     if found is None:
         return None
-    job, _ = restore.read((jobid, found, None, None), JobQueue(QueueConfig()))
-    return result(job)
+    return result(restore.replayed(jobid, found, None))

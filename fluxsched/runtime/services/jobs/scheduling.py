@@ -13,6 +13,7 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
+from fluxsched.jobs.effects import Held
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
@@ -57,6 +58,8 @@ class SchedulingService:
                 "job-manager.sched-hello": self._hello,
                 "job-manager.sched-ready": self._sched_ready,
                 "job-manager.sched-save": self._save,
+                "job-manager.sched-grow": self._grow,
+                "job-manager.sched-shrink": self._shrink,
                 "feasibility.check": self._feasibility,
                 "sched.why": self._sched_why,
                 "sched.permit": self._sched_permit,
@@ -102,6 +105,8 @@ class SchedulingService:
                     R=item.R,
                     jobspec=self._effects.packed.of(item.jobspec),
                     preempted=item.preempted_s or None,
+                    going=str(item.going) if item.going else None,
+                    grown=str(item.grown) if item.grown else None,
                 )
             )
         request.finish()
@@ -132,6 +137,37 @@ class SchedulingService:
         if wanted.set_aside:
             log.warning("what was saved for groups %s is set aside: the scheduler's log says why", ",".join(groups))
         self._states.keep(groups, wanted.state, wanted.set_aside, request.respond)
+
+    def _grow(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.GrowRequest)
+        self._check_ready(request)
+        allocation, peer = self._effects.manager.allocation, request.peer
+        effects = allocation.grow(peer, wanted.id, wanted.R, self._effects.now_s, self.foreign)
+        self._effects.perform(effects)
+        ranks = next(one.ranks for one in effects if isinstance(one, Held))
+
+        def answer() -> None:
+            try:
+                allocation.grow_answered(peer, wanted.id, ranks)
+            except Refused as fault:
+                request.error(fault.errnum, str(fault))
+            else:
+                request.respond()
+
+        self._effects.after_commit(answer)
+
+    def _shrink(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.ShrinkRequest)
+        self._check_ready(request)
+        shrink, ranks = self._effects.manager.allocation.shrink, Idset.parse(wanted.ranks)
+        self._effects.perform(shrink(request.peer, wanted.id, ranks, wanted.note, self._effects.now_s))
+        self._effects.after_commit(request.respond)
+
+    def _check_ready(self, request: RpcRequest) -> None:
+        if self._suspended:
+            raise Refused("the instance is about to end: nothing changes any more", errno.ESHUTDOWN)
+        if request.peer not in self._ready:
+            raise RemoteProtocolError(f"{request.topic}: say job-manager.sched-hello and sched-ready first")
 
     def leave(self, peer: Peer) -> None:
         """Accept nothing more from this scheduler: its groups are free, and its requests wait for another."""

@@ -29,7 +29,7 @@ from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
-from fluxsched.runtime.services.jobs.records import list_query, stored_job
+from fluxsched.runtime.services.jobs.records import current_resources, list_query, stored_job
 from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 
 SUBMIT = codec.with_raw(msg.SubmitRequest, "jobspec")
@@ -198,6 +198,8 @@ class JobService:
             if found is None:
                 request.error(errno.ENOENT, f"job {format_f58(wanted.id)} is unknown")
                 return
+            if "R" in wanted.keys:
+                found["R"] = current_resources(wanted.id, found)
             request.respond(msg.LookupResponse(id=wanted.id, **{key: found[key] for key in wanted.keys}))
 
         self._store.when_settled(answer, request.failed)

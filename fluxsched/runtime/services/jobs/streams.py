@@ -15,6 +15,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.job.attempts import read_next
 from fluxsched.jobs.job.result import JobResult, as_asked, result
+from fluxsched.jobs.query.changes import SizeChanges
 from fluxsched.jobs.query.job_query import EVERY_JOB, find
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.runtime.exec.base import spool_directory
@@ -28,6 +29,7 @@ from fluxsched.runtime.services.jobs.records import (
     clean_context,
     clean_result,
     stored_log,
+    stored_resources,
     wait_response,
 )
 from fluxsched.runtime.services.jobs.task_output import CHUNK_BYTES, Budget, TaskOutput
@@ -97,6 +99,7 @@ class JobStreams:
             {
                 "job-manager.watch": self._watch,
                 "job-manager.eventlog": self._eventlog,
+                "job-manager.changes": self._changes,
                 "job-manager.output": self._output,
                 "job-manager.wait": self._wait,
             }
@@ -187,6 +190,17 @@ class JobStreams:
     def _eventlog(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.EventlogRequest)
         self.follow_log(request, wanted.id, wanted.follow, lambda events: request.respond(msg.EventlogResponse(events)))
+
+    def _changes(self, request: RpcRequest) -> None:
+        jobid = request.payload(msg.ChangesRequest).id
+        changes = SizeChanges(lambda: stored_resources(self._store, jobid))
+
+        def send(events: list[dict[str, Any]]) -> None:
+            for one in changes.take(events):
+                left, note = one.left.to_json(), one.note or None
+                request.respond(msg.ChangesResponse(jobid, one.event, one.time_s, str(one.ranks), left, note))
+
+        self.follow_log(request, jobid, True, send)
 
     def follow_log(self, request: RpcRequest, jobid: int, follow: bool, send: Send) -> None:
         """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last. It ends then,

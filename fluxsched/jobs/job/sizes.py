@@ -1,0 +1,42 @@
+"""How large a job was when, where it has grown and shrunk while it ran.
+
+Law: the sizes that are over follow each other without gaps from the job's start on; the last one lasts. A job that
+never changed has none, and costs nothing here.
+"""
+
+from __future__ import annotations
+
+from typing import Final, NamedTuple
+
+from fluxsched.jobs.job.job import Job
+
+SIZE_CHANGES_MAX = 10_000
+"""Changes of one job: after so many it grows no more. They are kept in memory and in its log, 0.2 and 1 KiB each."""
+
+
+class Used(NamedTuple):
+    """Core-seconds and GPU-seconds."""
+
+    core_s: float
+    gpu_s: float
+
+
+UNUSED: Final = Used(0.0, 0.0)
+
+
+def used(job: Job, since_s: float, until_s: float) -> Used:
+    """What the job held in some of the time that it ran."""
+    if until_s <= since_s:
+        return UNUSED
+    if job.sizes is None:
+        return Used(job.ncores * (until_s - since_s), job.ngpus * (until_s - since_s))
+    core_s = gpu_s = 0.0
+    begin_s = since_s
+    for ended_s, ncores, ngpus in job.sizes:
+        end_s = min(ended_s, until_s)
+        if end_s > begin_s:
+            core_s += ncores * (end_s - begin_s)
+            gpu_s += ngpus * (end_s - begin_s)
+            begin_s = end_s
+    left_s = max(0.0, until_s - begin_s)
+    return Used(core_s + job.ncores * left_s, gpu_s + job.ngpus * left_s)
