@@ -327,6 +327,7 @@ class Shop:
             lambda jobid, note: self.said.append(("failed", jobid, note)),
             self._record,
             lambda jobid, kind, note: self.said.append(("raised", jobid, kind, note)),
+            released=lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
         )
         self.executor = LocalExecutor(self.turns, reports, GRACE_S)
         self.turns.start(asyncio.get_running_loop())
@@ -338,9 +339,8 @@ class Shop:
         self.turns.post(then) if self.held is None else self.held.append(then)
 
     def commit(self) -> None:
-        assert self.held is not None
         held, self.held = self.held, None
-        for then in held:
+        for then in held or ():
             self.turns.post(then)
 
     def start(self, command: list[str] | str, jobid: int = 1, **options: Any) -> None:
@@ -364,7 +364,7 @@ class Shop:
     async def finished(self, jobid: int = 1) -> int:
         """The wait status, after a look at the order of the reports."""
         await self.until(lambda: any(word == ("finished", jobid) for word in [said[:2] for said in self.said]))
-        mine = [said for said in self.said if said[1] == jobid]
+        mine = [said for said in self.said if said[1] == jobid and said[0] != "released"]
         assert [said[0] for said in mine] == ["started", "finished"]
         assert jobid not in self.records, "a job that has finished is off the record"
         return int(mine[1][2])

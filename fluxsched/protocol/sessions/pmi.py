@@ -120,6 +120,11 @@ class PmiServer:
             effects.append(self._hang_up(client, rank))
         return effects
 
+    def excuse(self, rank: int) -> None:
+        """This task, if it is one of them, may leave the MPI program without MPI_Finalize."""
+        if rank < self.size:
+            self._clients[rank].finalized = True
+
     def ended(self, rank: int) -> list[PmiEffect]:
         """A task's end of the connection is gone: it has ended, or wants no more of it."""
         client = self._clients[rank]

@@ -1,98 +1,194 @@
 """One job's processes, from the first one until the last is dead: what the executor keeps of a job.
 
-Law: the tasks are reaped once, the first one last, since its process id is the number of their group until then.
+Law: the job is over when all tasks have ended, and none waits to run. Until then the first task of each process group
+is not reaped, but where its target is given back.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
-import os
 import shutil
-from collections.abc import Callable, Iterator
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
-from fluxsched.runtime.exec.tasks.gate import TaskGate
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.runtime.exec.base import JobLaunch, spool_directory
+from fluxsched.runtime.exec.process_group import ProcessGroup
 from fluxsched.runtime.exec.tasks.input import JobInput
+from fluxsched.runtime.exec.tasks.layout import JobTasks, TaskBlock, more_blocks
 from fluxsched.runtime.exec.tasks.pmi import JobPmi
+from fluxsched.runtime.exec.tasks.start import TaskStart
 from fluxsched.runtime.exec.tasks.temporary_directory import remove
+from fluxsched.runtime.exec.usage.memory import asks_for_memory, limit_of
 from fluxsched.runtime.exec.usage.meter import Meter
 from fluxsched.runtime.loop.turns import Timer, Turns
-from fluxsched.runtime.system.exit_watch import ExitWatch
+from fluxsched.runtime.system import processes as procs
 
 LOOK_S = 0.005
 """How soon the death of killed processes is looked for (seconds), at first."""
 
 
 class JobProcesses:
-    """A job's processes and all that is open for them. Owns its gate, input, PMI and meter."""
+    """A job's processes and all that is open for them. Owns its starts, input, PMI and meter."""
 
     __slots__ = (
         "ended",
-        "gate",
         "grace",
         "grace_ends_s",
+        "groups",
         "input",
-        "jobid",
-        "limit_bytes",
+        "is_ending",
+        "launch",
         "look_s",
         "meter",
         "open",
         "path",
+        "pids",
         "pmi",
-        "reaped",
+        "released",
+        "resources",
         "spool",
+        "starts",
         "status",
+        "tasks",
         "tmpdir",
-        "todo",
-        "watch",
-        "watched",
     )
 
     def __init__(
         self,
-        jobid: int,
+        launch: JobLaunch,
+        resources: ResourceSet,
+        tasks: JobTasks,
         path: str,
-        gate: TaskGate,
-        todo: Iterator[None],
+        tmpdir: str | None,
         meter: Meter,
         pmi: JobPmi | None,
-        tmpdir: str | None,
-        limit_bytes: int | None,
-        spool: str,
     ) -> None:
-        self.spool = spool
-        self.limit_bytes = limit_bytes
-        self.tmpdir = tmpdir
-        self.jobid = jobid
+        self.launch = launch
+        self.resources = resources
+        self.tasks = tasks
         self.path = path
-        self.gate = gate
+        self.tmpdir = tmpdir
         self.meter = meter
         self.pmi = pmi
-        self.todo: Iterator[None] | None = todo
-        self.watched = 0
-        self.watch: ExitWatch | None = None
+        self.spool = str(spool_directory(launch.spool, launch.jobid))
+        self.groups: list[ProcessGroup] = []
+        self.starts: list[TaskStart] = []
+        """Tasks that do not run yet."""
+        self.pids: set[int] = set()
+        """The tasks that are not reaped."""
         self.grace: Timer | None = None
         self.grace_ends_s = math.inf
         self.input: JobInput | None = None
         self.open = False
+        self.is_ending = False
+        """Whether its tasks were asked to end."""
         self.ended = False
-        self.reaped = False
         self.status = 0
+        self.released = EMPTY
+        """Targets whose release is about to be reported."""
         self.look_s = LOOK_S
 
-    def opened(self) -> None:
-        """The tasks run from now on."""
+    @property
+    def jobid(self) -> int:
+        """Its id."""
+        return self.launch.jobid
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The memory that it may use; None if it has not asked for memory."""
+        return limit_of(self.launch.jobspec, self.resources)
+
+    @property
+    def is_guarded(self) -> bool:
+        """Whether it is kept to the memory that it has asked for."""
+        return asks_for_memory(self.launch.jobspec)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all tasks have ended, as far as was looked, and none waits to run."""
+        return not self.starts and all(group.ended for group in self.groups)
+
+    def begin(self, new: Sequence[TaskBlock], r: Mapping[str, Any], limit: int | None, pids: set[int]) -> TaskStart:
+        """Have these tasks, the last that it has got, wait to run; `pids` gets their process ids, too. Raises
+        FluxschedError.
+        """
+
+        def spawned(group: ProcessGroup, pid: int) -> None:
+            if pid == group.pgid:
+                self.groups.append(group)
+            self.pids.add(pid)
+            pids.add(pid)
+
+        pmi = self.pmi if new[0].first == 0 else None
+        start = TaskStart(self.launch, self.tasks, new, r, self.path, self.tmpdir, pmi, limit, spawned)
+        self.starts.append(start)
+        return start
+
+    def grow(self, more: ResourceSet, limit: int | None, pids: set[int]) -> TaskStart | None:
+        """Have the tasks of these further targets wait to run; None if there are none. Raises FluxschedError, and has
+        got the targets all the same.
+        """
+        self.resources |= more
+        new = more_blocks(self.launch.jobspec, more, self.tasks)
+        if not new:
+            return None
+        self.tasks.blocks.extend(new)
+        return self.begin(new, self.resources.to_json(), limit, pids)
+
+    def remove(self, ranks: Idset) -> None:
+        """It has no tasks on these targets any more."""
+        self.tasks.remove(ranks)
+        self.resources = self.resources.without(ranks)
+
+    def record(self, boot: str) -> dict[str, Any] | None:
+        """What identifies its processes; None if that is not known, since a first task vanished."""
+        found: dict[str, Any] | None = None
+        for group in [group for group in self.groups if not group.reaped]:
+            one = procs.identity(group.pgid, boot, self.path)
+            if one is None:
+                return None
+            if found is None:
+                found = one
+            else:
+                found.setdefault("groups", []).append([one["pid"], one["start_ticks"]])
+        return found
+
+    def opened(self, start: TaskStart, turns: Turns) -> None:
+        """These tasks run from now on."""
+        self.starts.remove(start)
+        pipes, pids = start.gate.open(), start.pids
+        if pipes and self.input is None:
+            self.input = JobInput(turns, pipes)
+        elif pipes and self.input is not None:
+            self.input.add(pipes)
+        self.meter.opened(pids, start.first)
+        if self.pmi is not None and not self.open:
+            self.pmi.opened(pids)
         self.open = True
-        self.meter.opened(self.gate.pids)
-        if self.pmi is not None:
-            self.pmi.opened(self.gate.pids)
+
+    def on(self, ranks: Idset) -> list[ProcessGroup]:
+        """The groups whose targets are among these."""
+        return [group for group in self.groups if group.rank is not None and group.rank in ranks]
+
+    def go(self, groups: Sequence[ProcessGroup]) -> None:
+        """Ask the tasks of these targets, which are given back, to end."""
+        for group in groups:
+            group.go()
+            tasks = Idset.span(group.first, group.first + len(group.pids) - 1)
+            if self.pmi is not None:
+                self.pmi.leave(tasks)
+            if self.input is not None:
+                self.input.remove(tasks)
+            group.signal(signal.SIGTERM)
+            group.signal(signal.SIGCONT)
 
     def signal(self, signum: int) -> None:
-        """Send a signal to the whole group; only while its first task is not reaped."""
-        if self.gate.pids and not self.reaped:
-            # a process that is gone or not ours to signal is no error: the check for survivors decides
-            with contextlib.suppress(ProcessLookupError, PermissionError):
-                os.killpg(self.gate.pgid, signum)
+        """Send a signal to all tasks."""
+        for group in self.groups:
+            group.signal(signum)
 
     def kill_after(self, turns: Turns, delay_s: float, kill: Callable[[], None]) -> None:
         """Have the job killed when this time has passed, unless it is to be killed sooner."""
@@ -106,24 +202,24 @@ class JobProcesses:
         """Stop watching, timing and sending."""
         if self.input is not None:
             self.input.close()
-        if self.watch is not None:
-            self.watch.close()
+        for group in self.groups:
+            group.stop_watching()
         if self.grace is not None:
             self.grace.cancel()
         if self.pmi is not None:
             self.pmi.close()
+        for start in self.starts:
+            start.gate.close()
         self.meter.close()
-        self.watch = self.grace = None
+        self.grace = None
 
-    def reap(self, options: int = 0) -> None:
-        """Take the tasks' wait statuses and what they used, the first task's last; `status` becomes the highest."""
-        if not self.reaped:
-            self.reaped = True
-            pids = self.gate.pids
-            for task in reversed(range(len(pids))):
-                _, status, used = os.wait4(pids[task], options)
-                self.status = max(self.status, status)
-                self.meter.reaped(task, status, used)
+    def reap(self, group: ProcessGroup, options: int = 0) -> None:
+        """Take the wait statuses of a group's tasks and what they used; `status` becomes the highest that counts."""
+        for ended in group.reap(options):
+            if ended.counts:
+                self.status = max(self.status, ended.status)
+            self.meter.reaped(ended.task, ended.status, ended.used)
+            self.pids.discard(ended.pid)
 
     def tidy(self, *, at_once: bool = False) -> None:
         """Remove the job's temporary directory once no process of the job is left. Large contents are removed in the

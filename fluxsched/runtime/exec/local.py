@@ -2,8 +2,9 @@
 
 Law: a task runs only after what identifies its process is on disk, and `finished` is reported only when no process of
 the job is left. The order that makes both true: spawn behind a gate, record, open the gate, watch the tasks one after
-the other, and when all have ended, kill the rest of the process group while the first task, unreaped, still keeps the
-group's number from being reused; then the strays that left the group.
+the other, and when all have ended, kill the rest of their process groups while the first task of each, unreaped, still
+keeps the group's number from being reused; then the strays that left the groups. What ends with a target that a job
+gives back ends in the same order, target by target.
 """
 
 from __future__ import annotations
@@ -12,34 +13,36 @@ import asyncio
 import errno
 import os
 import signal
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from functools import partial
 from typing import Any
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.exec.base import ENDING, TERMINATING, JobLaunch, Reports, spool_directory
+from fluxsched.runtime.exec.base import ENDING, TERMINATING, JobLaunch, Reports
 from fluxsched.runtime.exec.cleanup.strays import Strays, adopt_orphans, reap_group
 from fluxsched.runtime.exec.job_processes import LOOK_S, JobProcesses
+from fluxsched.runtime.exec.process_group import ProcessGroup, kill
 from fluxsched.runtime.exec.tasks import temporary_directory as tmpdirs
-from fluxsched.runtime.exec.tasks.environment import job_environment, own_templates, system_bytes, task_environment
-from fluxsched.runtime.exec.tasks.gate import TaskGate, made_up_names, more_descriptors, odd_names, seal_descriptors
-from fluxsched.runtime.exec.tasks.input import INPUT_TASKS_MAX, JobInput, source_of
-from fluxsched.runtime.exec.tasks.layout import TaskBlock, processing_units
-from fluxsched.runtime.exec.tasks.output import Streams
-from fluxsched.runtime.exec.tasks.pmi import PMI_FD, JobPmi
-from fluxsched.runtime.exec.tasks.program import program_of, unpacked
-from fluxsched.runtime.exec.tasks.tags import Tags
-from fluxsched.runtime.exec.usage.memory import Guarded, MemoryGuard, limit_of
+from fluxsched.runtime.exec.tasks.gate import more_descriptors, seal_descriptors
+from fluxsched.runtime.exec.tasks.input import INPUT_TASKS_MAX, JobInput
+from fluxsched.runtime.exec.tasks.layout import JobTasks
+from fluxsched.runtime.exec.tasks.pmi import JobPmi
+from fluxsched.runtime.exec.tasks.program import program_of, unpack
+from fluxsched.runtime.exec.tasks.start import TaskStart
+from fluxsched.runtime.exec.usage.memory import Guarded, MemoryGuard
 from fluxsched.runtime.exec.usage.meter import Meter
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system import processes as procs
 from fluxsched.runtime.system.clock import sleep
 from fluxsched.runtime.system.exit_watch import ExitWatch
+from fluxsched.runtime.system.log import logger
+from fluxsched.runtime.system.logs.format import of_job
 
-SPAWN_SLICE = 16
-"""Tasks spawned before other events get their turn: some 15 ms of work."""
+log = logger("exec")
+
 LOOK_MAX_S = 0.25
 """How seldom the death of killed processes is looked for (seconds) at last, LOOK_S being how often at first: what the
 kernel holds in an uninterruptible wait may take long."""
@@ -74,92 +77,84 @@ class LocalExecutor:
             seal_descriptors()
             self._limit = more_descriptors()
         resources = ResourceSet.parse(job.R)
-        words, tasks = program_of(job, resources)
+        tasks = program_of(job, resources)
         tmpdir = None if job.scratch is None else tmpdirs.make(job.scratch, job.jobid)
+        path, pmi = procs.job_path(job.jobid, self._enclosing), self._pmi(job, tasks)
+        run = JobProcesses(job, resources, tasks, path, tmpdir, Meter(self._turns.clock), pmi)
         try:
-            run = self._run(job, words, tasks, tmpdir, limit_of(job.jobspec, resources))
+            unpack(job, tmpdir)
+            start = run.begin(tasks.blocks, job.R, self._limit, self._pids)
         except FluxschedError:
-            if tmpdir is not None:
-                tmpdirs.remove(tmpdir)
+            run.tidy()
             raise
         self._runs[job.jobid] = run
-        error = self._advance(run)
+        error = self._advance(run, start)
         if error is not None:
             self._destroy(run)
             raise Refused(error)
 
-    def _run(
-        self, job: JobLaunch, words: Sequence[str], tasks: list[TaskBlock], tmpdir: str | None, limit_bytes: int | None
-    ) -> JobProcesses:
-        """All that the tasks need; none is there yet."""
-        path = procs.job_path(job.jobid, self._enclosing)
-        environment = job_environment(job, path, tasks, tmpdir)
-        ntasks = sum(block.ntasks for block in tasks)
-        cwd = _directory(job.jobspec.cwd)
-        tags = Tags(job.jobid, job.jobspec, tasks, job.R, tmpdir)
-        gate = _gate(job, unpacked(job, words, tmpdir), cwd, ntasks, tags, self._limit, made_up_names(environment))
-        pmi = self._pmi(job, tasks)
-        filled = partial(task_environment, environment, own_templates(job, environment), tags)
-        spawning = _spawn(job.cores, filled, odd_names(environment), gate, tasks, self._pids, pmi)
-        spool = str(spool_directory(job.spool, job.jobid))
-        meter = Meter(self._turns.clock)
-        return JobProcesses(job.jobid, path, gate, spawning, meter, pmi, tmpdir, limit_bytes, spool)
-
-    def _pmi(self, job: JobLaunch, tasks: Sequence[TaskBlock]) -> JobPmi | None:
-        """A server for the job's tasks, if they are several or it is asked for."""
-        counts, wanted = [block.ntasks for block in tasks], job.jobspec.pmi
-        if not (sum(counts) > 1 if wanted is None else wanted):
+    def _pmi(self, job: JobLaunch, tasks: JobTasks) -> JobPmi | None:
+        """A server for the tasks that the job begins with, if it is asked for, or they are several and stay so."""
+        counts, wanted = [block.ntasks for block in tasks.blocks], job.jobspec.pmi
+        if not (sum(counts) > 1 and not tasks.by_target if wanted is None else wanted):
             return None
         return JobPmi(self._turns, job.jobid, counts, lambda note: self._reports.raised(job.jobid, "exec", note))
 
-    def _advance(self, run: JobProcesses) -> str | None:
-        """Spawn a slice of the tasks; with the last one the job is put on record. A note if it failed."""
-        assert run.todo is not None, "tasks are spawned until there are none"
+    def _advance(self, run: JobProcesses, start: TaskStart) -> str | None:
+        """Spawn a slice of the tasks; with the last one they are put on record. A note if it failed."""
         try:
-            for _ in range(SPAWN_SLICE):
-                next(run.todo)
-        except StopIteration:
-            return self._spawned(run)
-        except OSError as exc:
-            return f"cannot start task {len(run.gate.pids)}: {os.strerror(exc.errno or 0)}"
+            start.advance()
         except FluxschedError as error:
             return str(error)
-        self._turns.post(lambda: self._continue(run))
+        if start.is_spawned:
+            return self._spawned(run, start)
+        self._turns.post(lambda: self._continue(run, start))
         return None
 
-    def _continue(self, run: JobProcesses) -> None:
-        if self._runs.get(run.jobid) is run:
-            error = self._advance(run)
-            if error is not None:
-                self._destroy(run)
-                self._reports.failed(run.jobid, error)
+    def _continue(self, run: JobProcesses, start: TaskStart) -> None:
+        if self._runs.get(run.jobid) is not run or start not in run.starts:
+            return
+        error = self._advance(run, start)
+        if error is None:
+            return
+        if not start.is_first:
+            self._give_up(run, start, error)
+        else:
+            self._destroy(run)
+            self._reports.failed(run.jobid, error)
 
-    def _spawned(self, run: JobProcesses) -> str | None:
-        run.todo = None
-        run.gate.complete()
-        record = procs.identity(run.gate.pgid, self._boot_id, run.path)
+    def _spawned(self, run: JobProcesses, start: TaskStart) -> str | None:
+        record = run.record(self._boot_id)
         if record is None:
             return "its first task vanished while it waited to run"
-        self._strays.begin(run.path, record["start_ticks"], run.spool)
-        self._watch(run)
-        if run.limit_bytes is not None:
-            left = partial(self._strays.members, run.path, self._pids)
-            self.memory.begin(run.jobid, Guarded(run.gate.pids, run.limit_bytes, left))
-        self._reports.record(run.jobid, record, lambda: self._recorded(run))
+        if start.is_first:
+            self._strays.begin(run.path, record["start_ticks"], run.spool)
+        self._guard(run, start)
+        for group in start.groups:
+            self._watch(run, group)
+        self._reports.record(run.jobid, record, lambda: self._recorded(run, start))
         return None
 
-    def _recorded(self, run: JobProcesses) -> None:
+    def _guard(self, run: JobProcesses, start: TaskStart | None) -> None:
+        """Keep the job to the memory that it has now; `start` are tasks that do not run yet."""
+        limit_bytes = run.limit_bytes
+        if limit_bytes is not None:
+            guarded = Guarded(run.pids, limit_bytes, partial(self._strays.members, run.path, self._pids))
+            if start is not None and start.is_first:
+                self.memory.begin(run.jobid, guarded)
+            else:
+                self.memory.change(run.jobid, guarded, [] if start is None else start.pids)
+
+    def _recorded(self, run: JobProcesses, start: TaskStart) -> None:
         """The record is on disk: let the tasks run."""
-        if self._runs.get(run.jobid) is not run:
+        if self._runs.get(run.jobid) is not run or start not in run.starts:
             return
-        pipes = run.gate.open()
-        if pipes:
-            run.input = JobInput(self._turns, pipes)
-        run.opened()
-        self._reports.started(run.jobid)
-        self._reports.opened(run.jobid)
-        if run.ended:
-            self._turns.post(lambda: self._sweep(run))
+        run.opened(start, self._turns)
+        if start.is_first:
+            self._reports.started(run.jobid)
+            self._reports.opened(run.jobid)
+        if run.is_over:
+            self._turns.post(lambda: self._check_over(run))
 
     def input_of(self, jobid: int) -> JobInput | None:
         """Where the job's tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
@@ -167,41 +162,118 @@ class LocalExecutor:
         if run is None or not run.open:
             return None
         if run.input is None:
-            ntasks = len(run.gate.pids)
             raise Refused(
-                f"the job has {ntasks} tasks, and at most {INPUT_TASKS_MAX} are sent input: give a file (--input)",
+                f"the job has {run.tasks.next} tasks, and at most {INPUT_TASKS_MAX} are sent input: give a file "
+                "(--input)",
                 errno.ENOSYS,
             )
         return run.input
 
+    # -- other sizes --------------------------------------------------------------------------------------------
+
+    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
+        """Start the tasks of these targets of R. If that is impossible, the job goes on without them."""
+        run = self._runs.get(jobid)
+        if run is None or run.ended or not run.tasks.by_target:
+            return
+        start: TaskStart | None = None
+        try:
+            start = run.grow(ResourceSet.parse(r).restrict(ranks), self._limit, self._pids)
+            error = None if start is None else self._advance(run, start)
+        except FluxschedError as fault:
+            error = str(fault)
+        if error is not None:
+            self._give_up(run, start, error)
+        elif start is not None and run.is_ending:
+            start.cut()
+
+    def _give_up(self, run: JobProcesses, start: TaskStart | None, error: str) -> None:
+        """The job goes on without tasks that cannot be started; it has their targets until it gives them back."""
+        log.error("job %s: no tasks on further targets: %s", format_f58(run.jobid), error, extra=of_job(run.jobid))
+        if start is not None:
+            start.gate.say(f"no tasks on targets {start.ranks}: {error}")
+            run.starts.remove(start)
+            start.gate.close()
+            run.go(start.groups)
+            kill(start.groups)
+            for group in start.groups:
+                self._watch(run, group)
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """End the tasks of these targets; where there are none they are released at once."""
+        run = self._runs.get(jobid)
+        if run is None or run.ended or not run.tasks.by_target:
+            return
+        if any(not start.is_spawned and start.ranks & ranks for start in run.starts):
+            self._turns.post(lambda: self.shrink(jobid, ranks, grace_s))
+            return
+        groups = [group for group in run.on(ranks) if not group.going]
+        self._release(run, ranks - Idset.of([group.rank for group in run.on(ranks) if group.rank is not None]))
+        run.go(groups)
+        for group in groups:
+            self._watch(run, group)
+        delay_s = self.kill_timeout_s if grace_s is None else grace_s
+        self._turns.after(delay_s, lambda: kill(groups))
+
+    def _leave(self, run: JobProcesses, group: ProcessGroup, look_s: float = LOOK_S) -> None:
+        """All tasks of a target that is given back have ended: it is released as soon as nothing is left there."""
+        if self._runs.get(run.jobid) is not run or run.ended or group not in run.groups:
+            return
+        group.stop_watching()
+        group.signal(signal.SIGKILL)
+        run.reap(group)
+        self._pids.difference_update(group.pids)
+        if self._survives(group) or self._strays.kill(group.path, self._pids):
+            self._turns.after(look_s, lambda: self._leave(run, group, min(2 * look_s, LOOK_MAX_S)))
+            return
+        run.groups.remove(group)
+        if group.rank is not None:
+            self._release(run, Idset.of([group.rank]))
+        self._check_over(run)
+
+    def _release(self, run: JobProcesses, ranks: Idset) -> None:
+        """Report these targets as released, those of one turn together."""
+        if not ranks:
+            return
+        if not run.released:
+            self._turns.post(lambda: self._report_released(run))
+        run.released |= ranks
+
+    def _report_released(self, run: JobProcesses) -> None:
+        ranks, run.released = run.released, EMPTY
+        if self._runs.get(run.jobid) is run:
+            run.remove(ranks)
+            self._guard(run, None)
+            self._reports.released(run.jobid, ranks)
+
     # -- end ----------------------------------------------------------------------------------------------------
 
-    def _watch(self, run: JobProcesses) -> None:
-        """Watch the first task that has not ended: when there is none, all have."""
-        run.watch = None
-        pids = run.gate.pids
-        while run.watched < len(pids):
-            pid = pids[run.watched]
-            if os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is None:
-                try:
-                    loop = asyncio.get_running_loop()
-                    run.watch = ExitWatch(loop, pid, lambda: self._turns.post(lambda: self._ended(run)))
-                except OSError:  # out of descriptors: look again later
-                    self._turns.after(LOOK_MAX_S, lambda: self._ended(run))
-                return
-            run.watched += 1
-        run.ended = True
-        if run.open:
-            self._sweep(run)
-
-    def _ended(self, run: JobProcesses) -> None:
-        if self._runs.get(run.jobid) is run and not run.ended:
-            self._watch(run)
-
-    def _sweep(self, run: JobProcesses) -> None:
-        """All tasks have ended: kill what they left in the group, then reap them."""
-        if self._runs.get(run.jobid) is not run:
+    def _watch(self, run: JobProcesses, group: ProcessGroup) -> None:
+        """Watch the first task of a group that has not ended: when there is none, all have."""
+        group.stop_watching()
+        if group.reaped:
             return
+        pid = group.look()
+        if pid is None:
+            self._check_over(run)
+            if group.going:
+                self._leave(run, group)
+            return
+        try:
+            loop = asyncio.get_running_loop()
+            group.watch = ExitWatch(loop, pid, lambda: self._turns.post(lambda: self._ended(run, group)))
+        except OSError:  # out of descriptors: look again later
+            self._turns.after(LOOK_MAX_S, lambda: self._ended(run, group))
+
+    def _ended(self, run: JobProcesses, group: ProcessGroup) -> None:
+        if self._runs.get(run.jobid) is run and not run.ended:
+            self._watch(run, group)
+
+    def _check_over(self, run: JobProcesses) -> None:
+        """The job is over when all tasks have ended: kill what they left in their groups, then reap them."""
+        if self._runs.get(run.jobid) is not run or run.ended or not run.is_over:
+            return
+        run.ended = True
         run.settle()
         run.signal(signal.SIGKILL)
         self._reap(run)
@@ -212,54 +284,55 @@ class LocalExecutor:
         jobid = run.jobid
         if self._runs.get(jobid) is not run:
             return
-        if self._survives(run):
+        if self._any_survives(run):
             self._turns.after(run.look_s, lambda: self._look(run))
             run.look_s = min(2 * run.look_s, LOOK_MAX_S)
             return
         del self._runs[jobid]
         self._strays.end(run.path)
         run.tidy()
-        note = None if run.limit_bytes is None else self.memory.end(jobid)
+        note = self.memory.end(jobid) if run.is_guarded else None
         if note is not None:
             self._reports.raised(jobid, "memory", note)
         self._reports.record(jobid, None, _nothing)
-        self._reports.finished(jobid, run.status, run.meter.total(len(run.gate.pids)))
+        self._reports.finished(jobid, run.status, run.meter.total(run.tasks.next))
 
-    def _survives(self, run: JobProcesses) -> bool:
+    def _any_survives(self, run: JobProcesses) -> bool:
         """Whether a process of a reaped job is left; strays are killed here, group members have been."""
-        pgid = run.gate.pgid
-        if procs.group_living(pgid):
+        if any(self._survives(group) for group in run.groups):
             return True
-        if pgid not in self._pids:  # else the number is that of a task again, or not reaped yet
-            reap_group(pgid)
         return self._strays.kill(run.path, self._pids)
 
+    def _survives(self, group: ProcessGroup) -> bool:
+        """Whether a process of a group whose tasks are reaped is left."""
+        if procs.group_living(group.pgid):
+            return True
+        if group.pgid not in self._pids:  # else the number is that of a task again, or not reaped yet
+            reap_group(group.pgid)
+        return False
+
     def _reap(self, run: JobProcesses, options: int = 0) -> None:
-        run.reap(options)
-        self._pids.difference_update(run.gate.pids)
+        for group in reversed(run.groups):
+            run.reap(group, options)
+            self._pids.difference_update(group.pids)
 
     # -- kill ---------------------------------------------------------------------------------------------------
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
-        """Signal the process group of the job; one that is asked to end and does not is killed after the grace time."""
+        """Signal all tasks of the job; one that is asked to end and does not is killed after the grace time."""
         run = self._runs.get(jobid)
         if run is None or run.ended:
             return
         if run.pmi is not None and signum in TERMINATING:
             run.pmi.ending()
         run.signal(signum)
-        if run.todo is not None and signum in TERMINATING:
-            run.todo = iter(())
+        if signum in TERMINATING:
+            run.is_ending = True
+            for start in run.starts:
+                start.cut()
         if signum in ENDING:
             delay_s = self.kill_timeout_s if grace_s is None else grace_s
             run.kill_after(self._turns, delay_s, lambda: self.kill(jobid, signal.SIGKILL))
-
-    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
-        """Not done yet: the targets stay without tasks."""
-
-    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
-        """Not done yet."""
-        raise Refused("jobs with tasks cannot shrink yet", errno.ENOSYS)
 
     def _exceeded(self, jobid: int, note: str) -> None:
         """A job uses more memory than it asked for: it ends now, since others have been promised the rest."""
@@ -270,12 +343,11 @@ class LocalExecutor:
         """Kill and reap tasks that have not run: a waiting shell is dead at once."""
         self._runs.pop(run.jobid, None)
         run.settle()
-        run.gate.close()
         run.signal(signal.SIGKILL)
         self._reap(run)
         self._strays.end(run.path)
         run.tidy()
-        if run.limit_bytes is not None:
+        if run.is_guarded:
             self.memory.end(run.jobid)
 
     def close(self) -> None:
@@ -284,77 +356,15 @@ class LocalExecutor:
         self.memory.close()
         for run in runs:
             run.settle()
-            run.gate.close()
             run.signal(signal.SIGKILL)
         clock = self._turns.clock
         until_s = clock.monotonic_s() + CLOSE_S
         for run in runs:
-            while run.gate.pids and self._survives(run) and clock.monotonic_s() < until_s:
+            while run.groups and self._any_survives(run) and clock.monotonic_s() < until_s:
                 sleep(LOOK_S)
             self._reap(run, os.WNOHANG)
             run.tidy(at_once=True)
         self._strays.kill_all()
-
-
-def _directory(cwd: str | None) -> str | None:
-    if cwd is None:
-        return None
-    path = os.path.abspath(cwd)
-    if not os.path.isdir(system_bytes(path)):
-        raise Refused(f"the job's working directory {cwd!r} does not exist (or is not a directory)")
-    return path
-
-
-def _gate(
-    job: JobLaunch,
-    words: Sequence[str],
-    cwd: str | None,
-    ntasks: int,
-    tags: Tags,
-    limit: int | None,
-    unwanted: Sequence[bytes],
-) -> TaskGate:
-    command = [system_bytes(word) for word in words]
-    source = source_of(job.jobspec, cwd, ntasks)
-    streams = Streams(job, cwd, ntasks, tags)
-    try:
-        return TaskGate(command, cwd, streams, source, limit, unwanted)
-    except OSError as exc:
-        streams.close()
-        raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc
-
-
-def _spawn(
-    cores: Sequence[Idset] | None, environment: Callable[[TaskBlock, int], dict[bytes, bytes]], odd: Sequence[bytes],
-    gate: TaskGate, tasks: list[TaskBlock], pids: set[int], pmi: JobPmi | None,
-) -> Iterator[None]:  # fmt: skip
-    """Spawn task after task, pinned if `cores` are known, one a step; each process id goes into `pids`."""
-    unpinned = 0
-    for block in tasks:
-        units = None if cores is None else processing_units(block.children.cores, cores)
-        for local in range(block.ntasks):
-            own = environment(block, local)
-            if pmi is None:
-                pid = gate.spawn(own, odd)
-            else:
-                with pmi.connect() as theirs:
-                    pid = gate.spawn(own | pmi.variables(block.first + local), odd, (theirs.fileno(), PMI_FD))
-            pids.add(pid)
-            unpinned += cores is not None and not _pin(pid, units)
-            yield
-    if unpinned:
-        gate.say(f"{unpinned} of the tasks run unpinned: this machine does not have all cores of R")
-
-
-def _pin(pid: int, units: set[int] | None) -> bool:
-    """Bind a waiting task to processing units; False if the kernel has none of them for us."""
-    if not units:
-        return units is not None
-    try:
-        os.sched_setaffinity(pid, units)
-    except OSError:
-        return False
-    return True
 
 
 def _nothing() -> None:

@@ -142,15 +142,23 @@ class _Leftover:
         later = {pid: (stat, path) for pid, (stat, path) in table.items() if stat.start_ticks >= start_ticks}
         found = {pid for pid, (_, path) in later.items() if outer and is_within(path, outer)}
         found |= {pid for pid, ticks in self.known.items() if pid in later and later[pid][0].start_ticks == ticks}
-        leader = later.get(pgid)
-        if leader is not None and leader[0].start_ticks == start_ticks:
-            found.add(pgid)
-        group = {pid for pid, (stat, _) in later.items() if stat.pgid == pgid and stat.sid == record["sid"]}
-        if group & found:
-            found |= group
+        for number, ticks in [(pgid, start_ticks), *_groups(record)]:
+            leader = later.get(number)
+            if leader is not None and leader[0].start_ticks == ticks:
+                found.add(number)
+            group = {pid for pid, (stat, _) in later.items() if stat.pgid == number and stat.sid == record["sid"]}
+            if group & found:
+                found |= group
         found = with_descendants(later, found)
         self.known |= {pid: later[pid][0].start_ticks for pid in found}
         return sorted(found)
+
+
+def _groups(record: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """The process groups of an elastic job beside the first: number and start time of the first process of each."""
+    found = record.get("groups")
+    groups = found if isinstance(found, list) else []
+    return [(one[0], one[1]) for one in groups if isinstance(one, list) and [*map(type, one)] == [int, int]]
 
 
 def with_descendants(table: ProcessTable, found: set[int]) -> set[int]:

@@ -288,8 +288,9 @@ class KeeperService:
         """A target that it never had is released like the others; the release of others is being reported."""
         job = self._jobs.get(one.jobid)
         if job is not None:
-            reported = self._unstored().get(one.jobid, EMPTY) - job.ranks
-            self._executor.shrink(one.jobid, Idset.parse(one.ranks) - reported, one.grace_s)
+            ranks = Idset.parse(one.ranks) - (self._unstored().get(one.jobid, EMPTY) - job.ranks)
+            if ranks:
+                self._executor.shrink(one.jobid, ranks, one.grace_s)
 
     def _input(self, one: msg.SendInput) -> None:
         try:

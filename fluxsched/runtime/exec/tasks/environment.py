@@ -7,12 +7,12 @@ variable that the submitter removed stays removed, and a jobspec without an envi
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import JobLaunch
-from fluxsched.runtime.exec.tasks.layout import TaskBlock
+from fluxsched.runtime.exec.tasks.layout import TaskBlock, count_tasks
 from fluxsched.runtime.exec.tasks.tags import Tags
 from fluxsched.runtime.exec.tasks.temporary_directory import variables
 from fluxsched.runtime.system.paths import KEY_VARIABLE
@@ -29,6 +29,8 @@ LEFT_OUT = STALE | {KEY_VARIABLE}
 FLUX_LIBRARY = "FLUX_PMI_LIBRARY_PATH"
 NO_FLUX_LIBRARY = {"OMPI_MCA_schizo": "^flux", "OMPI_MCA_pmix_flux_priority": "0"}
 """FLUX_JOB_ID has Open MPI 4 look for Flux's PMI library, and fail where there is none; so it must not."""
+PART = b"FLUXSCHED_PART"
+"""The label of its part, for a task of a job that has several."""
 NO_GPUS = b"-1"
 """CUDA_VISIBLE_DEVICES of a task without GPUs, as in Flux: some programs take an empty value for all GPUs."""
 
@@ -44,8 +46,9 @@ def system_bytes(text: str) -> bytes:
         raise InvalidValue(f"{text[:80]!r} of the jobspec has a lone surrogate: no program can be given it") from None
 
 
-def job_environment(job: JobLaunch, path: str, tasks: list[TaskBlock], tmpdir: str | None) -> dict[bytes, bytes]:
-    """What all tasks of a job have in common; `path` is the job's path, `tmpdir` its own directory.
+def job_environment(job: JobLaunch, path: str, tasks: Sequence[TaskBlock], tmpdir: str | None) -> dict[bytes, bytes]:
+    """What all tasks of a job that start together have in common; `path` is the job's path, `tasks` are all that it has
+    by then, `tmpdir` is its own directory.
 
     Tags in values are not filled in yet: `own_templates` says in which.
     """
@@ -57,7 +60,7 @@ def job_environment(job: JobLaunch, path: str, tasks: list[TaskBlock], tmpdir: s
         **({} if tmpdir is None else variables(tmpdir, given)),
         PATH_VARIABLE: path,
         "FLUX_JOB_ID": format_f58(job.jobid),
-        "FLUX_JOB_SIZE": str(sum(block.ntasks for block in tasks)),
+        "FLUX_JOB_SIZE": str(count_tasks(tasks)),
         "FLUX_JOB_NNODES": str(len(tasks)),
     }
     return {system_bytes(name): system_bytes(value) for name, value in ours.items()}
@@ -76,10 +79,13 @@ def task_environment(
     common: Mapping[bytes, bytes], templates: Templates, tags: Tags, block: TaskBlock, local: int
 ) -> dict[bytes, bytes]:
     """The environment of the task with local id `local` on the target of `block`."""
-    return {
+    found = {
         **common,
         **{name: system_bytes(tags.fill(value, block.first + local)) for name, value in templates.items()},
         b"FLUX_TASK_RANK": str(block.first + local).encode(),
         b"FLUX_TASK_LOCAL_ID": str(local).encode(),
         b"CUDA_VISIBLE_DEVICES": ",".join(map(str, block.children.gpus)).encode() or NO_GPUS,
     }
+    if block.part:
+        found[PART] = block.part.encode()
+    return found

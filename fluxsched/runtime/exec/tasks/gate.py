@@ -3,8 +3,8 @@
 Law: no code of the user runs before `open`. The keeper holds the only writing end, so that its death, by whatever
 means, is end-of-file for the waiting shells, and they exit without running anything. Tasks that read a file wait at one
 pipe together; else each waits at its own, which is its standard input from then on: a shell's `read` takes the line
-that opens the gate and no byte more. All tasks are one process group, whose number is the first task's process id. What
-the shell cannot pass on, variables whose names are no shell names, is handed over by env(1).
+that opens the gate and no byte more. What the shell cannot pass on, variables whose names are no shell names, is handed
+over by env(1).
 """
 
 from __future__ import annotations
@@ -52,26 +52,19 @@ DEFAULTED = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
 
 
 class TaskGate:
-    """The waiting tasks of one job. Owns the streams it is given; `close` is idempotent."""
+    """Tasks of one job that wait together. Owns the streams it is given; `close` is idempotent."""
 
     def __init__(
-        self,
-        command: Sequence[bytes],
-        cwd: str | None,
-        streams: Streams,
-        source: bytes | None,
-        limit: int | None,
-        unwanted: Sequence[bytes],
+        self, cwd: str | None, streams: Streams, source: bytes | None, limit: int | None, unwanted: Sequence[bytes]
     ) -> None:
         """`source` is the file that the tasks read; None: what is written to the pipes that `open` gives. `limit` is
         what `more_descriptors` says, `unwanted` what `made_up_names` says of the job's environment.
         """
-        self.pids: list[int] = []
+        self._waiting = 0
         self._streams = streams
         self._own = source is None
         self._read = -1
         self._writes: list[int] = []
-        self._command = command
         steps = [(THERE, None if cwd is None else system_bytes(cwd)), (FROM_FILE, source)]
         taken = [(step, word) for step, word in steps if word is not None]
         unset = UNSET % b" ".join(unwanted) if unwanted else b""
@@ -85,23 +78,23 @@ class TaskGate:
         self._writes.append(write)
         return read
 
-    @property
-    def pgid(self) -> int:
-        """The job's process group; 0 before there is a task."""
-        return self.pids[0] if self.pids else 0
+    def spawn(
+        self, command: Sequence[bytes], environment: Mapping[bytes, bytes], odd: Sequence[bytes], task: int, pgid: int,
+        *more: tuple[int, int],
+    ) -> int:  # fmt: skip
+        """One more waiting task, of this number; its process id. With `pgid` 0 it is the first of a process group.
 
-    def spawn(self, environment: Mapping[bytes, bytes], odd: Sequence[bytes], *more: tuple[int, int]) -> int:
-        """One more waiting task; its process id. `odd` is what `odd_names` says of its environment; `more` descriptors
-        are handed over as (our descriptor, the task's).
+        `odd` is what `odd_names` says of its environment; `more` descriptors are handed over as (our descriptor, the
+        task's).
         """
-        stdout, stderr = self._streams.of(len(self.pids))
+        stdout, stderr = self._streams.of(task)
         if self._own:
             self._close_read()
             self._read = self._pipe()
         handed = [ENV, b"--", *[name + b"=" + environment[name] for name in odd]] if odd else []
         pid = os.posix_spawn(
             SHELL,
-            [*self._begin, *handed, *self._command],
+            [*self._begin, *handed, *command],
             environment,
             file_actions=[
                 (os.POSIX_SPAWN_DUP2, self._read, 0),
@@ -109,11 +102,11 @@ class TaskGate:
                 (os.POSIX_SPAWN_DUP2, stderr, 2),
                 *[(os.POSIX_SPAWN_DUP2, ours, there) for ours, there in more],
             ],
-            setpgroup=self.pgid,
+            setpgroup=pgid,
             setsigmask=(),
             setsigdef=DEFAULTED,
         )
-        self.pids.append(pid)
+        self._waiting += 1
         return pid
 
     def say(self, text: str) -> None:
@@ -136,7 +129,7 @@ class TaskGate:
         """
         for write in self._writes:
             with contextlib.suppress(BrokenPipeError):
-                os.write(write, GO if self._own else GO * len(self.pids))
+                os.write(write, GO if self._own else GO * self._waiting)
         own: list[int] = []
         if self._own:
             own, self._writes = self._writes, []

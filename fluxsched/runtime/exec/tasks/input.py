@@ -79,13 +79,31 @@ class JobInput:
     def __init__(self, turns: Turns, fds: Sequence[int]) -> None:
         self._turns = turns
         self._loop = asyncio.get_running_loop()
-        self._tasks = [_Task(fd) for fd in fds]
-        self._open = Idset.span(0, len(fds) - 1)  # tasks whose input has not ended
+        self._open = EMPTY  # tasks whose input has not ended
+        self._ended = False
         self._held_bytes = 0
         self._waiting: list[Callable[[], None]] = []
         self._closed = False
+        self._tasks: list[_Task] = []
+        self.add(fds)
+
+    def add(self, fds: Sequence[int]) -> None:
+        """The job has these tasks, too: they are sent what comes from now on. Nothing does once all input has ended."""
+        first = len(self._tasks)
         for fd in fds:
             os.set_blocking(fd, False)
+            self._tasks.append(_Task(fd))
+        if self._ended or self._closed:
+            for task in self._tasks[first:]:
+                self._shut(task)
+        elif fds:
+            self._open |= Idset.span(first, len(self._tasks) - 1)
+
+    def remove(self, tasks: Idset) -> None:
+        """The job has these tasks no more: what still comes for all goes to the others."""
+        self._open -= tasks
+        for task in self._named(tasks):
+            self._shut(task)
 
     def send(self, data: bytes, tasks: Idset | None, *, eof: bool, taken: Callable[[], None]) -> None:
         """Send data, and with `eof` its end, to these tasks or to all; `taken` is called once there is room for more.
@@ -97,6 +115,7 @@ class JobInput:
         if data and not self._closed:
             self._queue(data, wanted)
         if eof:
+            self._ended |= tasks is None
             self._open -= wanted
             for task in self._named(wanted):
                 task.ending = True
@@ -120,7 +139,7 @@ class JobInput:
             which = f"task {wanted - self._open}" if wanted else "all tasks"
             raise Refused(f"the input of {which} has ended", errno.EPIPE)
         if self._held_bytes + len(data) > HELD_BYTES_MAX:
-            self._open = EMPTY
+            self._open, self._ended = EMPTY, True
             raise LimitExceeded(
                 f"more than {HELD_BYTES_MAX >> 20} MiB of input wait to be read: give a file instead (--input)"
             )

@@ -21,23 +21,25 @@ from fluxsched.runtime.exec.tasks.tags import Tags
 FILE_MODE = 0o666
 SPOOL_MODE = 0o600
 SPOOL_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-USER_FLAGS = SPOOL_FLAGS | os.O_TRUNC | os.O_NONBLOCK
-"""Truncated as by a shell's `>`; not blocking, since a fifo without a reader would stop the keeper."""
+USER_FLAGS = SPOOL_FLAGS | os.O_NONBLOCK
+"""Not blocking, since a fifo without a reader would stop the keeper."""
 
 
 class Streams:
     """The files that one job's tasks print into. Owns their descriptors; `close` is idempotent."""
 
-    __slots__ = ("_cwd", "_directory", "_named", "_own", "_shared", "_single", "_tags")
+    __slots__ = ("_cwd", "_directory", "_flags", "_named", "_own", "_shared", "_single", "_tags")
 
-    def __init__(self, job: JobLaunch, cwd: str | None, ntasks: int, tags: Tags) -> None:
+    def __init__(self, job: JobLaunch, cwd: str | None, tags: Tags, *, is_single: bool, is_first: bool) -> None:
         """Open the files of the user's choice. Raises Refused naming the file that cannot be opened.
 
-        A file for stdout takes stderr too unless that has a file of its own, as in Flux.
+        A file for stdout takes stderr too unless that has a file of its own, as in Flux. It is emptied, as by a shell's
+        `>`, by the first tasks of a job. `is_single`: the job has one task and never another.
         """
         spec = job.jobspec
         self._directory = str(spool_directory(job.spool, job.jobid))
-        self._single = ntasks == 1
+        self._single = is_single
+        self._flags = USER_FLAGS | (os.O_TRUNC if is_first else 0)
         self._own: list[int] = []
         self._shared: dict[str, int] = {}
         self._named = {"stdout": spec.output, "stderr": spec.output if spec.error is None else spec.error}
@@ -92,7 +94,7 @@ class Streams:
             return os.dup(stdout)
         path = self._tags.fill(template, task)
         try:
-            fd = os.open(system_bytes(os.path.join(self._cwd, path)), USER_FLAGS, FILE_MODE)
+            fd = os.open(system_bytes(os.path.join(self._cwd, path)), self._flags, FILE_MODE)
             os.set_blocking(fd, True)
         except OSError as exc:
             raise _refused("open", path, exc) from exc

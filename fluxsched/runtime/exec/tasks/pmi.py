@@ -14,6 +14,7 @@ import socket
 from collections.abc import Callable, Sequence
 from functools import partial
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.waitstatus import ended_text
 from fluxsched.protocol.sessions.pmi import Failed, Hangup, PmiEffect, PmiReply, PmiServer
@@ -71,6 +72,11 @@ class JobPmi:
     def ending(self) -> None:
         """The tasks are asked to end: one that leaves now is no failure."""
         self._ending = True
+
+    def leave(self, ranks: Idset) -> None:
+        """The targets of these tasks are given back: that they leave is no failure, but others may wait for them."""
+        for rank in ranks:
+            self._server.excuse(rank)
 
     def close(self) -> None:
         """Close all connections."""

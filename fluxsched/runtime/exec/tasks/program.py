@@ -18,7 +18,7 @@ from fluxsched.core.nested import is_nested, parse_nested
 from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.errors import Refused
 from fluxsched.runtime.exec.base import JobLaunch
-from fluxsched.runtime.exec.tasks.layout import TaskBlock, blocks
+from fluxsched.runtime.exec.tasks.layout import JobTasks, TaskBlock, blocks
 
 TMPDIR_TAG = "{{tmpdir}}"
 """What a command says for the job's temporary directory (Flux's mustache)."""
@@ -26,12 +26,12 @@ INTERPRETER = (sys.executable, "-E", "-P", "-m", "fluxsched", "start", "--nested
 """Neither the user's Python variables nor the job's directory decide which modules an instance is made of."""
 
 
-def program_of(job: JobLaunch, resources: ResourceSet) -> tuple[Sequence[str], list[TaskBlock]]:
-    """The words that each task runs, and where the tasks are. Raises FluxschedError where there are none."""
-    command = job.jobspec.command
-    if not is_nested(command):
-        return command, blocks(job.jobspec, resources)
-    nested = parse_nested(command)
+def program_of(job: JobLaunch, resources: ResourceSet) -> JobTasks:
+    """Where the tasks are, and the words that each runs. Raises FluxschedError where there are none."""
+    jobspec = job.jobspec
+    if not is_nested(jobspec.command) or jobspec.request.parts:
+        return JobTasks(blocks(jobspec, resources), by_target=jobspec.request.elastic)
+    nested = parse_nested(jobspec.command)
     ranks = list(resources.ranks)
     if not ranks:
         raise Refused("the job's R has no ranks: there is nowhere to run")
@@ -41,18 +41,22 @@ def program_of(job: JobLaunch, resources: ResourceSet) -> tuple[Sequence[str], l
     config = () if nested.config is None else ("--config", nested.config)
     stays = ("--stays",) if nested.stays else ()
     words = [*INTERPRETER, *config, *stays, "--", *nested.command]
-    return words, [TaskBlock(ranks[0], 0, 1, all_of_it)]
+    return JobTasks([TaskBlock(ranks[0], 0, 1, all_of_it, words)], by_target=False)
 
 
-def unpacked(job: JobLaunch, words: Sequence[str], tmpdir: str | None) -> Sequence[str]:
-    """`words` that name the job's directory, once the files that it brings along are there. Raises FluxschedError."""
-    if tmpdir is None:
-        return words
-    if job.jobspec.files:
+def unpack(job: JobLaunch, tmpdir: str | None) -> None:
+    """Write the files that the job brings along into its directory. Raises FluxschedError."""
+    if tmpdir is not None and job.jobspec.files:
         try:
             _write(parse_archive(job.jobspec.files), Path(tmpdir))
         except OSError as exc:
             raise Refused(f"cannot write the job's files: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+
+
+def in_directory(words: Sequence[str], tmpdir: str | None) -> Sequence[str]:
+    """The words of a command, with the job's directory where they name it."""
+    if tmpdir is None:
+        return words
     return [word.replace(TMPDIR_TAG, tmpdir) if TMPDIR_TAG in word else word for word in words]
 
 

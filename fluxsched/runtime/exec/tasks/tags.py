@@ -11,18 +11,28 @@ from typing import Any
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.template import fill, id_tag
-from fluxsched.runtime.exec.tasks.layout import TaskBlock
+from fluxsched.runtime.exec.tasks.layout import TaskBlock, count_tasks
 
 
 class Tags:
-    """The tags of one job whose tasks are placed as `blocks` says; `r` is its R as JSON, `tmpdir` its own directory."""
+    """The tags of one job whose tasks are placed as `blocks` says; `r` is its R as JSON, `tmpdir` its own directory.
+
+    `current` are the blocks that it still has, of a job that has given others back.
+    """
 
     def __init__(
-        self, jobid: int, jobspec: Jobspec, blocks: Sequence[TaskBlock], r: Mapping[str, Any], tmpdir: str | None = None
+        self,
+        jobid: int,
+        jobspec: Jobspec,
+        blocks: Sequence[TaskBlock],
+        r: Mapping[str, Any],
+        tmpdir: str | None = None,
+        current: Sequence[TaskBlock] | None = None,
     ) -> None:
         self._jobid = jobid
         self._jobspec = jobspec
         self._blocks = blocks
+        self._current = blocks if current is None else current
         self._r = r
         self._tmpdir = tmpdir
         self._firsts = [block.first for block in blocks]
@@ -50,9 +60,9 @@ class Tags:
             case "name":
                 return job_name(self._jobspec)
             case "nnodes":
-                return str(len(self._blocks))
+                return str(len(self._current))
             case "size" | "ntasks":
-                return str(sum(block.ntasks for block in self._blocks))
+                return str(count_tasks(self._current))
             case "taskid":
                 return str(task)
         return id_tag(tag, self._jobid)

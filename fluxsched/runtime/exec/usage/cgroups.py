@@ -53,6 +53,13 @@ class Cgroups:
                 group.rmdir()
             raise
 
+    def change(self, jobid: int, pids: Iterable[int], limit_bytes: int) -> None:
+        """Have a job that is limited use so much from now on, with these processes, too. Raises OSError."""
+        group = self._of(jobid)
+        (group / "memory.max").write_text(str(limit_bytes))
+        for pid in pids:
+            (group / "cgroup.procs").write_text(str(pid))
+
     def end(self, jobid: int) -> int | None:
         """Remove the group of a job that has ended; its peak (bytes) if the kernel has ended it, else None."""
         group, peak = self._of(jobid), None

@@ -47,13 +47,18 @@ class Guarded(NamedTuple):
     """Processes of the job that no longer descend from its tasks."""
 
 
+def asks_for_memory(jobspec: Jobspec) -> bool:
+    """Whether a job has asked for memory, and is kept to it."""
+    for request in jobspec.request.each_part:
+        asked = (request.amounts, request.node_amounts, request.shared)
+        if any(kind == KIND for amounts in asked for kind, _ in amounts):
+            return True
+    return False
+
+
 def limit_of(jobspec: Jobspec, resources: ResourceSet) -> int | None:
     """The memory that a job may use in all (bytes): what R gives it, if it asked for memory."""
-    request = jobspec.request
-    asked = (request.amounts, request.node_amounts, request.shared)
-    if not any(kind == KIND for amounts in asked for kind, _ in amounts):
-        return None
-    return resources.count(KIND) or None
+    return resources.count(KIND) or None if asks_for_memory(jobspec) else None
 
 
 class MemoryGuard:
@@ -83,6 +88,17 @@ class MemoryGuard:
                 self._grouped[jobid] = job.limit_bytes
                 return
         self._watch.add(jobid, job)
+
+    def change(self, jobid: int, job: Guarded, pids: Collection[int]) -> None:
+        """A job has got or given back targets, and with them memory; `pids` are tasks that do not run yet."""
+        if jobid in self._grouped and self._cgroups is not None:
+            self._grouped[jobid] = job.limit_bytes
+            try:
+                self._cgroups.change(jobid, pids, job.limit_bytes)
+            except OSError as fault:
+                log.warning("job %s: %s", format_f58(jobid), fault, extra=of_job(jobid))
+        else:
+            self._watch.add(jobid, job)
 
     def end(self, jobid: int) -> str | None:
         """The job has ended; a note if that was for its memory and has not been reported yet."""

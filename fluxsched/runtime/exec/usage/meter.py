@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import resource
+from collections.abc import Sequence
 from functools import partial
 from typing import Any
 
@@ -24,23 +25,31 @@ _KIB = 1024
 class Meter:
     """Adds up what one job's tasks use. Told when they run, when each is reaped, and asked at the end."""
 
-    __slots__ = ("_clock", "_ended_s", "_floor", "_opened_s", "_rows", "_sums", "_watches")
+    __slots__ = ("_begun_s", "_clock", "_ended_s", "_floor", "_opened_s", "_rows", "_sums", "_watches")
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self._opened_s: float | None = None
+        self._begun_s: dict[int, float] = {}
+        """When tasks began, of those that did not begin with the job."""
         self._ended_s: dict[int, float] = {}
         self._watches: list[ExitWatch] = []
         self._rows: dict[int, dict[str, Any]] = {}
         self._sums = [0.0, 0.0, 0]
 
-    def opened(self, pids: list[int]) -> None:
-        """The tasks run from now on. The end of each is noted, where there are several and each has a row."""
-        self._opened_s = self._clock.monotonic_s()
-        if 1 < len(pids) <= TASK_ROWS_MAX:
+    def opened(self, pids: Sequence[int], first: int = 0) -> None:
+        """These tasks, numbered from `first` on, run from now on. The end of each is noted, where there are several and
+        each has a row.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._opened_s is None:
+            self._opened_s = now_s
+        else:
+            self._begun_s |= dict.fromkeys(range(first, min(first + len(pids), TASK_ROWS_MAX)), now_s)
+        if 1 < first + len(pids) <= TASK_ROWS_MAX:
             loop = asyncio.get_running_loop()
-            for task, pid in enumerate(pids):
+            for task, pid in enumerate(pids, first):
                 try:
                     self._watches.append(ExitWatch(loop, pid, partial(self._ended, task)))
                 except OSError:  # out of descriptors, so its wall time is the job's
@@ -61,8 +70,9 @@ class Meter:
     def _figures(self, task: int | None, user_s: float, system_s: float, peak: float) -> dict[str, Any]:
         now_s = self._clock.monotonic_s()
         ended_s = now_s if task is None else self._ended_s.get(task, now_s)
+        begun_s = self._opened_s if task is None else self._begun_s.get(task, self._opened_s)
         figures: dict[str, Any] = {
-            "wall_s": round(max(0.0, ended_s - (self._opened_s or ended_s)), 6),
+            "wall_s": round(max(0.0, ended_s - (begun_s or ended_s)), 6),
             "user_s": round(user_s, 6),
             "system_s": round(system_s, 6),
             "max_rss_bytes": max(int(peak), self._floor) * _KIB,

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.runtime.exec.base import JobLaunch, Reports, ResumedJob
@@ -74,6 +75,7 @@ class Bench:
             lambda jobid, kind, note: self.said.append(("raised", jobid, kind, note)),
             lambda jobid: self.said.append(("opened", jobid)),
             self.turns.post,
+            lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
         )
         self.executor = KeeperExecutor(self.turns, reports, self, 5.0, outlives=True)
         self.turns.start(asyncio.get_running_loop())
@@ -308,3 +310,68 @@ async def test_a_keeper_that_does_not_answer_is_ended_and_its_jobs_are_cleared(
     bench.resume(bench.resumed(1, RECORD))
     await bench.until(lambda: stopped.is_ended and len(bench.keepers) == 2)
     await bench.until(lambda: bench.keepers[1].words(msg.ClearProcesses) == [msg.ClearProcesses({1: RECORD})])
+
+
+# -- jobs that grow and shrink
+
+
+def r_of(ranks: str) -> dict[str, Any]:
+    lite = [{"rank": ranks, "children": {"core": "0-1"}}]
+    return {"version": 1, "execution": {"R_lite": lite, "starttime": 0, "expiration": 0}}
+
+
+def elastic(ranks: str, *, going: str = "", record: object | None = RECORD) -> ResumedJob:
+    jobspec = Jobspec.from_command(["true"], nodes={"min": 1, "max": 9}, exclusive=True, elastic=True)
+    launch = JobLaunch(1, jobspec, r_of(ranks), {}, Path("/spool"), None)
+    return ResumedJob(launch, record, None, going=Idset.parse(going))
+
+
+async def test_a_keeper_is_told_of_other_sizes_and_says_what_is_released(bench: Bench) -> None:
+    bench.resume()
+    bench.executor.start(elastic("0").launch)
+    [keeper] = bench.keepers
+    bench.executor.grow(1, r_of("4-5"))
+    bench.executor.shrink(1, Idset.parse("5"), 3.0)
+    await bench.until(lambda: keeper.words(msg.ShrinkJob))
+    assert keeper.words(msg.GrowJob, msg.ShrinkJob) == [msg.GrowJob(1, r_of("4-5"), "4-5"), msg.ShrinkJob(1, "5", 3.0)]
+    keeper.welcome()
+    keeper.say(msg.JobSpawned(1, 1, RECORD), msg.TargetsReleased(2, 1, "4-5"), msg.TargetsReleased(3, 1, "5"))
+    await bench.until(lambda: keeper.words(msg.Stored)[-1:] == [msg.Stored(3)])
+    assert bench.reported("released") == [(1, "5")], "only what was to be released, and once"
+
+
+async def test_a_keeper_that_ends_before_the_tasks_are_on_record_leaves_other_sizes_to_the_next(bench: Bench) -> None:
+    bench.resume()
+    bench.executor.start(elastic("0").launch)
+    bench.executor.grow(1, r_of("4"))
+    await bench.until(lambda: bench.keepers[0].words(msg.GrowJob))
+    bench.keepers[0].server.close()
+    await bench.until(lambda: len(bench.keepers) == 2 and bench.keepers[1].words(msg.GrowJob))
+    assert bench.keepers[1].words(msg.StartJob, msg.GrowJob)[1:] == [msg.GrowJob(1, r_of("4"), "4")]
+
+
+@pytest.mark.parametrize(
+    ("now", "going", "has", "unstored", "told", "released"),
+    [
+        ("0-2", "", "0-1", "", [("grow", "2")], []),
+        ("0-2", "2", "0-2", "", [("shrink", "2")], []),
+        ("0-2", "2", "0-1", "2", [("shrink", "2")], [(1, "2")]),
+        ("0-2", "", "0-1", "2", [("grow", "2")], []),
+        ("0-1", "", "0-2", "", [("shrink", "2")], []),
+        ("0-1", "", "0-1", "", [], []),
+    ],
+    ids=["grow unsent", "shrink unsent", "release unstored", "given again", "not its own", "the same"],
+)
+async def test_after_a_restart_a_keeper_is_told_what_it_missed(
+    bench: Bench, now: str, going: str, has: str, unstored: str, told: list[tuple[str, str]], released: list[Any]
+) -> None:
+    bench.left = [Played()]
+    bench.resume(elastic(now, going=going))
+    [keeper] = bench.keepers
+    await bench.until(lambda: keeper.words(msg.KeeperHello))
+    keeper.say(msg.KeeperWelcome(msg.VERSION, 7, [msg.HeldJob(1, 0, True, has, unstored)]))
+    keeper.say(*([msg.TargetsReleased(4, 1, unstored)] if unstored else [msg.JobStarted(4, 1)]))
+    await bench.until(lambda: keeper.words(msg.Stored))
+    words = {msg.GrowJob: "grow", msg.ShrinkJob: "shrink"}
+    assert [(words[type(one)], one.ranks) for one in keeper.words(*words)] == told
+    assert bench.reported("released") == released
