@@ -78,7 +78,7 @@ RESOURCE = (
 JOBS = (
     Sabotage(
         "skip a free", f"{_JOBS}.lifecycle:Lifecycle.release",
-        "link.free(SchedFree(link.scheduler, job.id, remainder, final), self.out)", "pass",
+        "link.free(SchedFree(link.scheduler, job.id, remainder, was_last), self.out)", "pass",
     ),
     Sabotage("drop frees before ready", f"{_JOBS}.links:Link.free", "self.deferred.append(free)", "pass"),
     Sabotage(
@@ -107,7 +107,7 @@ JOBS = (
     ),
     Sabotage(
         "start before it is stored", f"{_SERVICES}.jobs.effects:JobEffects._start",
-        "self._starts.append(one.jobid)", "self.turns.post(lambda: self._launch(one.jobid))",
+        "self._starts.append(one)", "self.turns.post(lambda: self._launch(one.jobid))",
     ),
     Sabotage(
         "announce before it is stored", f"{_SERVICES}.jobs.effects:JobEffects._persist",
