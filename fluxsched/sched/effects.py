@@ -234,7 +234,7 @@ def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: floa
     made = ResourceSet.build(grouped(fit.blocks), source, starttime_s, expiration_s, fit.nslots, request.shared)
     if not fit.by_part:
         return made
-    parts = {part.label: ranks for part, ranks in zip(request.parts, fit.by_part, strict=True)}
+    parts = {part.label: ranks for part, ranks in zip(request.parts, fit.by_part, strict=True) if ranks}
     return replace(made, scheduling=rscheduling.with_parts(made.scheduling, parts))
 
 

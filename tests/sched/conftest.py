@@ -78,7 +78,9 @@ def spec() -> Callable[..., dict[str, Any]]:
         duration: float = 0.0,
         constraint: object = None,
         queue: str | None = None,
+        parts: tuple[tuple[int | str, object], ...] = (),
     ) -> dict[str, Any]:
+        """With `parts`, pairs of nodes and a constraint or None, one of several parts."""
         children = [{"type": "core", "count": cores}] + ([{"type": "gpu", "count": gpus}] if gpus else [])
         slot: dict[str, Any] = {"type": "slot", "count": nslots, "label": "task", "with": children}
         node: dict[str, Any] = {"type": "node", "count": nodes, "with": [slot]}
@@ -89,10 +91,15 @@ def spec() -> Callable[..., dict[str, Any]]:
             system["constraints"] = constraint
         if queue is not None:
             system["queue"] = queue
+        several = [
+            {**node, "count": count, "exclusive": True, "with": [{**slot, "label": f"p{at}"}], "constraints": own or {}}
+            for at, (count, own) in enumerate(parts)
+        ]
+        labels = [f"p{at}" for at in range(len(parts))] or ["task"]
         return {
-            "version": 1,
-            "resources": [slot if nodes is None else node],
-            "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+            "version": 999 if parts else 1,
+            "resources": several or [slot if nodes is None else node],
+            "tasks": [{"command": ["true"], "slot": label, "count": {"per_slot": 1}} for label in labels],
             "attributes": {"system": system},
         }
 

@@ -136,9 +136,9 @@ class Bounds:
 
 def asked_amounts(request: Request) -> Amounts:
     """What a request gets at least."""
-    nodes = 1 if request.nodes is None else request.nodes.min
+    nodes = request.least_nodes
     slots = request.slots.min * nodes
-    found = _kinds(slots * request.cores, slots * request.gpus, nodes)
+    found = _kinds(request.least_cores, request.least_gpus, nodes)
     found = total(found, times(request.amounts, slots))
     return total(total(found, times(request.node_amounts, nodes)), request.shared)
 

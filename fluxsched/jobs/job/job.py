@@ -220,8 +220,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
 def count_tasks(jobspec: Jobspec) -> int:
     """How many tasks the jobspec asks for, at its smallest."""
-    request = jobspec.request
-    return jobspec.ntasks(request.slots.min * (request.nodes.min if request.nodes is not None else 1))
+    return jobspec.ntasks(jobspec.request.least_slots)
 
 
 def priority_of(urgency: int) -> int:

@@ -68,8 +68,7 @@ def _asked_nodes(job: Job) -> int | None:
 def _asked_cores(job: Job) -> int | None:
     if job.jobspec is None:
         return None
-    request = job.jobspec.request
-    return request.cores * request.slots.min * (request.nodes.min if request.nodes is not None else 1)
+    return job.jobspec.request.least_cores
 
 
 _GETTERS: Final[Mapping[str, Get]] = {

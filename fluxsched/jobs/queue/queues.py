@@ -133,11 +133,10 @@ class JobQueue:
             return
         request = jobspec.request
         nodes = request.nodes.min if request.nodes is not None else None
-        slots = request.slots.min * (nodes if nodes is not None else 1)
         for what, asked, least, most in (
             ("nodes", nodes, config.nodes_min, config.nodes_max),
-            ("cores", slots * request.cores, None, config.cores_max),
-            ("gpus", slots * request.gpus, None, config.gpus_max),
+            ("cores", request.least_cores, None, config.cores_max),
+            ("gpus", request.least_gpus, None, config.gpus_max),
         ):
             if asked is not None and most is not None and asked > most:
                 raise Refused(f"{asked} {what}, limit of {self.title} {most}: ask for fewer", errno.EINVAL)

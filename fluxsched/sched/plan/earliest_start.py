@@ -14,6 +14,7 @@ from math import inf, nextafter
 from typing import Final, NamedTuple
 
 from fluxsched.core.constraint import EVERYTHING
+from fluxsched.core.count import ONE
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.timeline import IdLayout, TargetIds, Timeline
@@ -42,6 +43,8 @@ class EarliestStart(NamedTuple):
 
 
 NEVER: Final = EarliestStart(inf, 0, ())
+WHOLE: Final = Shape(Request(nodes=ONE, cores=0, exclusive=True))
+"""Any target, whole."""
 NO_GAIN: Final[Gain] = (inf, 0, -1)
 
 
@@ -185,6 +188,13 @@ class BusyTargets:
                 lost -= known.units(pool, rank, free_cores & ~cores, free_gpus & ~gpus)
         return known.missing(pool, shape) + lost <= 0
 
+    def idle_times(self) -> list[Gain]:
+        """When each busy target has nothing taken of it any more, if jobs end by their limits; the earliest first."""
+        self._catch_up()
+        known = self._gains_of(WHOLE)
+        self._work_out(known, known.stale)
+        return known.gains
+
     def given(self, ranks: Iterable[int], until_s: float) -> Blocks:
         """What jobs have freed on these targets by then."""
         return blocks_of(self._given(ranks, until_s))
@@ -205,14 +215,18 @@ class BusyTargets:
         ranks = timeline.ranks
         if self._on.keys() <= ranks:
             return
-        if stale := known.stale - ranks:
-            fresh = [gain for rank in stale for gain in self._gains(known, rank)]
-            known.gains = sorted([*[gain for gain in known.gains if gain[2] not in stale], *fresh])
-            known.stale -= stale
+        self._work_out(known, known.stale - ranks)
         soon_s = nextafter(timeline.times[0], inf)
         for when_s, more, rank in known.gains:
             if rank not in ranks and _is_in(rank, good):
                 yield (when_s if when_s > soon_s else soon_s), more, rank
+
+    def _work_out(self, known: _ShapeGains, stale: set[int]) -> None:
+        """The gains on these targets."""
+        if stale:
+            fresh = [gain for rank in stale for gain in self._gains(known, rank)]
+            known.gains = sorted([*[gain for gain in known.gains if gain[2] not in stale], *fresh])
+            known.stale = known.stale - stale
 
     def _catch_up(self) -> None:
         """Takes in what has happened to jobs, in time linear in the targets that they hold."""

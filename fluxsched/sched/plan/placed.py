@@ -18,6 +18,7 @@ from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.base import Planner
+from fluxsched.sched.plan.parts_start import soonest
 from fluxsched.sched.plan.running import RunningJobs, touches
 from fluxsched.sched.plan.timeline import IdLayout, Timeline
 from fluxsched.sched.pool.place import find_fit
@@ -62,8 +63,9 @@ class PoolPlan(Planner):
         kept = self._kept.get(job.jobid)
         if kept is not None:
             return kept
-        plain = self._is_plain(job.request)
-        return self._enter(job, (self._foresee if plain else self._sweep)(job, self._now_s, inf))
+        if self._is_plain(job.request):
+            return self._enter(job, self._foresee(job, self._now_s, inf))
+        return self._enter(job, self._sweep(job, self._no_earlier(job), inf))
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
         return self._kept.get(job.jobid) or self.place(job, placement) or self.reserve(job)
@@ -125,8 +127,8 @@ class PoolPlan(Planner):
         return made
 
     def _is_plain(self, request: Request) -> bool:
-        """Whether it takes nothing but cores and GPUs: who takes a target whole takes what is counted there, too."""
-        if request.amounts or request.node_amounts or request.shared:
+        """Whether it is of one part and takes nothing but cores and GPUs: whole targets have what is counted, too."""
+        if request.parts or request.amounts or request.node_amounts or request.shared:
             return False
         return not (request.exclusive and any(each.targets.amounts for each in self._pool.choice(request.constraint)))
 
@@ -204,6 +206,13 @@ class PoolPlan(Planner):
         self._enter(job, again if again.start_s == kept.start_s else kept)
 
     # ---- by trying, where there is more than cores and GPUs
+
+    def _no_earlier(self, job: Waiting) -> float:
+        """A time before which the job cannot start, from which on it is tried."""
+        if not job.request.parts:
+            return self._now_s
+        running = self._running
+        return soonest(self._pool, running.busy_targets.idle_times(), job.shape, self._now_s)
 
     def _around_by_what_if(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
         others = self._others(job.jobid, self._now_s, self._now_s + self._limit_s(job))

@@ -219,9 +219,12 @@ class RunningJobs:
             self.shared.discard(jobid)
 
     def _need(self, request: Request) -> int:
+        if request.parts:
+            each = [self._need(part) for part in request.parts]
+            return sum(each) if all(each) and not request.shared else 0
         nodes, slots = request.nodes, request.slots
-        if not self.each or not slots.is_fixed or (nodes is not None and not nodes.is_fixed):
-            return 0
+        if not self.each or not slots.is_fixed or not (nodes is None or nodes.is_fixed or request.elastic):
+            return 0  # an elastic job starts with its least, others with the most that fits
         if request.amounts or request.node_amounts or request.shared:
             return 0  # cores are not all that it may lack
         if not self._anywhere(request.constraint):

@@ -116,6 +116,13 @@ class Need(NamedTuple):
         return all(kind in there and amount <= there[kind].total for kind, amount in self.amounts)
 
 
+class PartChoice(NamedTuple):
+    """What a part of a request needs of each of its targets, and the classes where an idle target has that."""
+
+    need: Need
+    able: Choice
+
+
 def need_of(request: Request, slots: int) -> Need:
     """What so many slots on one target ask for."""
     amounts = request.amounts
@@ -147,12 +154,12 @@ class Prepared:
     `worst` are the masks of the levels that have enough free, `cores` and `gpus` must be free on the target, and
     `first_cores` and `first_gpus` are the ids that the job gets of an idle one. `whole` is set if the shape asks for
     `wanted` whole targets of one target class: then any idle ones fit, whatever the placement. `asked` is set if the
-    shape asks for amounts without cores.
+    shape asks for amounts without cores, `parts` if it asks for several parts: what each may choose from.
     """
 
     __slots__ = (
         "asked", "best", "choice", "cores", "first_cores", "first_gpus", "free_index", "gpus", "nslots",
-        "shape", "wanted", "whole", "worst",
+        "parts", "shape", "wanted", "whole", "worst",
     )  # fmt: skip
 
     def __init__(self, shape: Shape, choice: Choice) -> None:
@@ -166,3 +173,4 @@ class Prepared:
         self.wanted = 0
         self.nslots = 0
         self.asked: AskedAmounts | None = None
+        self.parts: tuple[PartChoice, ...] = ()

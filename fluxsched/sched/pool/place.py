@@ -17,6 +17,9 @@ from fluxsched.sched.pool.amounts.asked import AskedAmounts, is_single
 from fluxsched.sched.pool.amounts.target import AmountTarget
 from fluxsched.sched.pool.bitset import BITS, lowest, mask_of
 from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, need_of, restricted, slots_of_idle
+from fluxsched.sched.pool.parts.placing import place_parts
+from fluxsched.sched.pool.parts.reasons import infeasible_parts, insufficient_parts
+from fluxsched.sched.pool.parts.suited import choices_ever, choices_of
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
     LIKE,
@@ -54,26 +57,38 @@ def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
         return Insufficient(reasons.lacking_now(request, lacking))
     if request.is_of_amounts:
         return Insufficient(reasons.insufficient_amounts(asked_amounts(pool, request, narrowed)))
+    if request.parts:
+        return Insufficient(insufficient_parts(pool, request, choices_of(pool, request, narrowed)))
     choice = pool.choice_of(shape)
     return Insufficient(reasons.insufficient(pool, choice, request, _found(choice, request)))
 
 
 def find_fit(
-    pool: Pool, shape: Shape, placement: str, preferred: Preferred | None = None, among: Idset | None = None
+    pool: Pool,
+    shape: Shape,
+    placement: str,
+    preferred: Preferred | None = None,
+    among: Idset | None = None,
+    extras: bool = False,
 ) -> Fits | None:
-    """Where the shape fits now, or None. What is `preferred` is selected before all else, only what is `among`."""
+    """Where the shape fits now, or None. What is `preferred` is selected before all else, only what is `among`.
+
+    Of a range it gets the most that fits; if it is elastic just the least, unless it is given `extras`.
+    """
     try:
         prepared = pool.prepared[shape.number]
     except KeyError:
         prepared = _prepare(pool, shape)
     index = prepared.free_index
-    if index is None or preferred is not None or among is not None:
+    if index is None or preferred is not None or among is not None or (extras and shape.request.elastic):
         if prepared.asked is not None:
             return _amounts(pool, shape, prepared.asked, placement, preferred, among)
-        if prepared.whole is not None and preferred is None and among is None:
+        if prepared.parts:
+            return place_parts(pool, shape, prepared.parts, placement, preferred, among, extras)
+        if prepared.whole is not None and preferred is None and among is None and not extras:
             return _idle(shape, prepared.whole, prepared.wanted, prepared.nslots)
         choice = prepared.choice if among is None else restricted(prepared.choice, among.mask)
-        return _search(pool, shape, choice, LIKE.get(placement, placement), preferred)
+        return _search(pool, shape, choice, LIKE.get(placement, placement), preferred, extras)
     while True:
         if placement == BEST_FIT:
             some, order = index.best & prepared.best, index.by_best
@@ -131,12 +146,15 @@ def infeasible(pool: Pool, request: Request, narrowed: Narrowed | None = None) -
 def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> tuple[int | None, str | None]:
     """How many nodes (or slots) of the pool, or of what plugins leave, could ever hold the request, and `infeasible`.
 
-    The number is None where countables of the instance are missing.
+    The number is None where countables of the instance are missing, and for several parts, which have no common one.
     """
     if lacking := pool.instance_countables.lacking(request.shared, ever=True):
         return None, reasons.lacking(request, lacking)
     if request.is_of_amounts:
         return _shortage_of_amounts(pool, request, narrowed)
+    if request.parts:
+        why = infeasible_parts(request, choices_ever(pool, request, narrowed))
+        return None, why if why is None or narrowed is None else narrowed.never or why
     choice = pool.choice(request.constraint) if narrowed is None else narrowed.ever
     per_node = request.slots.min if request.nodes is not None else 1
     need = need_of(request, per_node)
@@ -200,13 +218,16 @@ def _found(choice: Choice, request: Request) -> int:
     return count_nodes(choice, need_of(request, request.slots.min))
 
 
-def _search(pool: Pool, shape: Shape, choice: Choice, placement: str, preferred: Preferred | None) -> Fits | None:
+def _search(
+    pool: Pool, shape: Shape, choice: Choice, placement: str, preferred: Preferred | None, extras: bool
+) -> Fits | None:
     """The general way: any number of targets of any number of classes, and countables of the instance."""
     request = shape.request
     if request.shared and pool.instance_countables.lacking(request.shared):
         return None
     if request.nodes is not None:
-        fit = _by_nodes(choice, shape, request.nodes, placement, preferred)
+        nodes = Count.fixed(request.nodes.min) if request.elastic and not extras else request.nodes
+        fit = _by_nodes(choice, shape, nodes, placement, preferred)
     else:
         fit = _by_slots(choice, shape, placement, preferred)
     if fit is None or not request.shared:
@@ -280,6 +301,9 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
         return prepared
     choice = pool.choice_of(shape)
     prepared = pool.prepared[shape.number] = Prepared(shape, choice)
+    if request.parts:
+        prepared.parts = choices_of(pool, request, pool.narrowed.get(shape.number))
+        return prepared
     if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
         _prepare_for_class(prepared, choice[0].targets, choice[0].size)
     return prepared
@@ -289,6 +313,8 @@ def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int) -> N
     """The same where the choice is one whole class, of `size` targets."""
     request = prepared.shape.request
     slots, nodes = request.slots.min, request.nodes
+    if nodes is not None and request.elastic:
+        nodes = Count.fixed(nodes.min)
     is_alone = nodes.max == 1 if nodes is not None else slots == 1 or size == 1
     prepared.nslots = slots if is_alone or nodes is not None else 1
     need = need_of(request, prepared.nslots)

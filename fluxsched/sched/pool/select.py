@@ -148,7 +148,7 @@ def select_nodes(choice: Choice, need: Need, n: int, placement: str, preferred: 
             union = lowest(union, n)
         for batch in tie:
             if mine := batch.word & union:
-                _emit(blocks, batch.targets, batch.at, mine, need, preferred)
+                emit(blocks, batch.targets, batch.at, mine, need, preferred)
         n -= union.bit_count()
         if not n:
             return blocks
@@ -172,9 +172,9 @@ def select_slots(
             else:
                 full, rest = word, 0
             if full:
-                _emit(blocks, targets, at, full, need_of(request, each), preferred)
+                emit(blocks, targets, at, full, need_of(request, each), preferred)
             if rest:
-                _emit(blocks, targets, at, rest, need_of(request, n % each), preferred)
+                emit(blocks, targets, at, rest, need_of(request, n % each), preferred)
             n -= n if count > whole else count * each
             if not n:
                 return blocks
@@ -192,7 +192,7 @@ def _one_by_one(tie: list[Batch]) -> list[Batch]:
     return sorted(singles, key=itemgetter(5))
 
 
-def _emit(
+def emit(
     blocks: list[Block], targets: TargetClass, at: int, word: int, need: Need, preferred: Preferred | None
 ) -> None:
     """Appends what the need gets on these targets: the lowest ids, preferred ones first."""

@@ -14,10 +14,12 @@ from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.amounts.asked import AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
-from fluxsched.sched.pool.choice import need_of, slots_of_idle, slots_on
+from fluxsched.sched.pool.choice import Need, PartChoice, need_of, slots_of_idle, slots_on
+from fluxsched.sched.pool.parts.suited import choices_of
 from fluxsched.sched.pool.place import asked_amounts
 from fluxsched.sched.pool.placement import BEST_FIT, Fits
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.target_class import TargetClass
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shape
 
@@ -109,34 +111,32 @@ class IfGone:
 
 
 class Openings:
-    """Where a node, or one more slot, of a shape would fit if jobs were gone; as of now, within a what-if.
+    """Where a node, or one more slot, of a shape would fit if jobs were gone, for one of its parts; as of now.
 
     It takes `need` cores of a target at least, and leaves others `left` at most.
     """
 
-    __slots__ = ("_able", "_need", "_pool", "_request", "left", "need")
+    __slots__ = ("_able", "_pool", "_request", "left", "need")
 
     def __init__(self, pool: Pool, shape: Shape) -> None:
         request = self._request = shape.request
         self._pool = pool
-        need = self._need = need_of(request, request.slots.min if request.nodes is not None else 1)
-        self._able = [each for each in pool.choice_of(shape) if need.fits_ever(each.targets)]
-        cores = [(each.targets.cores, need.on(each.targets)[0]) for each in self._able]
+        choices = choices_of(pool, request, pool.narrowed.get(shape.number))
+        if not choices:
+            need = need_of(request, request.slots.min if request.nodes is not None else 1)
+            choices = (PartChoice(need, pool.choice_of(shape)),)
+        self._able = [(each, need) for need, able in choices for each in able if need.fits_ever(each.targets)]
+        cores = [(each.targets.cores, need.on(each.targets)[0]) for each, need in self._able]
         self.need = min([mine for _, mine in cores], default=0)
         self.left = max([there - mine for there, mine in cores], default=0)
 
     def at(self, rank: int) -> Opening | None:
         """What has to come free on a target; None if it fits there already, or could not at all."""
         at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
-        for candidates in self._able:
-            targets, _, only, _ = candidates
-            if targets.members.at(at) & bit:
-                if (only is not None and not only.at(at) & bit) or not self._pool.is_up(rank):
-                    return None
-                break
-        else:
+        suiting = self._suiting(at, bit)
+        if suiting is None or not self._pool.is_up(rank):
             return None
-        request, need = self._request, self._need
+        request, (targets, need) = self._request, suiting
         cores, gpus = targets.free_ids(rank)
         amounts = targets.free_amounts(rank) if targets.countables else ()
         if request.nodes is None and not request.exclusive:
@@ -147,6 +147,14 @@ class Openings:
         need_cores, need_gpus = need.on(targets)
         opening = Opening(cores, gpus, amounts, need_cores, need_gpus, need.amounts_on(targets))
         return None if opening.fits else opening
+
+    def _suiting(self, at: int, bit: int) -> tuple[TargetClass, Need] | None:
+        """The class of a target, and what a part needs there; None if it suits none."""
+        for candidates, need in self._able:
+            targets, _, only, _ = candidates
+            if targets.members.at(at) & bit and (only is None or only.at(at) & bit):
+                return targets, need
+        return None
 
 
 def enough(there: Amounts, need: Amounts) -> bool:

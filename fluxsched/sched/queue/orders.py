@@ -21,7 +21,7 @@ LXF: Final = "lxf"
 
 def cores_asked(request: Request) -> int:
     """The least number of cores that a request takes, over all its nodes; a whole node counts as what it asks for."""
-    return (request.nodes.min if request.nodes is not None else 1) * request.slots.min * request.cores
+    return request.least_cores if request.parts else request.least_nodes * request.slots.min * request.cores
 
 
 FIXED: Final[Mapping[str, Callable[[Waiting], tuple[Any, ...]]]] = {

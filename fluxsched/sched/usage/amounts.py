@@ -45,14 +45,15 @@ class AmountCounter:
     def of_request(self, request: Request) -> Vector:
         """The least that a request takes, over all its nodes; a whole node counts as what is asked of it."""
         found = [0] * self._size
-        nodes = 1 if request.nodes is None else request.nodes.min
-        slots = nodes * request.slots.min
-        if self._core >= 0:
-            found[self._core] = slots * request.cores
-        if self._gpu >= 0:
-            found[self._gpu] = slots * request.gpus
-        self._add(found, request.amounts, slots)
-        self._add(found, request.node_amounts, nodes)
+        for part in request.each_part:
+            nodes = part.least_nodes
+            slots = nodes * part.slots.min
+            if self._core >= 0:
+                found[self._core] += slots * part.cores
+            if self._gpu >= 0:
+                found[self._gpu] += slots * part.gpus
+            self._add(found, part.amounts, slots)
+            self._add(found, part.node_amounts, nodes)
         self._add(found, request.shared, 1)
         return tuple(found)
 

@@ -359,4 +359,4 @@ class Simulation:
 def _cores(spec: Jobspec) -> int:
     """The cores that a job asks for at least."""
     request = spec.request
-    return request.slots.min * request.cores * (1 if request.nodes is None else request.nodes.min)
+    return request.least_cores

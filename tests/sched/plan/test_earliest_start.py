@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from math import inf
+from dataclasses import replace
+from itertools import combinations
+from math import inf, nextafter
 from typing import Any
 
 import pytest
@@ -11,7 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobspec import Request
+from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan import earliest_start
@@ -72,6 +74,81 @@ def test_it_tells_what_trying_would(
             if jobid in ledger:
                 ledger.release_all(jobid)
                 index.freed(jobid)
+
+
+COUNTS = st.sampled_from(["1", "2", "1-2", "2-4"]).map(Count.parse)
+WHERE = st.sampled_from([{}, {"properties": ["ssd"]}, {"ranks": ["0,2-4"]}])
+PARTS = st.lists(st.tuples(COUNTS, WHERE), min_size=2, max_size=3)
+
+
+def plain_start(
+    pool: Pool, ledger: Ledger, kept: list[tuple[float, float, set[int]]], asked: list[Any], limit_s: float
+) -> float:
+    """The earliest instant at which each part has as many targets as it needs, by trying all choices of targets."""
+    soon_s = nextafter(NOW_S, inf)
+    free_s = dict.fromkeys([rank for rank in pool.ranks if pool.is_up(rank)], NOW_S)
+    for holding in ledger:
+        for rank in holding.parts:
+            if rank in free_s:
+                free_s[rank] = max(free_s[rank], holding.end_s, soon_s)
+    names = {"ssd": {1, 2}}
+
+    def suits(constraint: Any, rank: int) -> bool:
+        if "properties" in constraint:
+            return rank in names["ssd"]
+        return rank in (0, 2, 3, 4) if constraint else True
+
+    for start_s in sorted({NOW_S, *free_s.values(), *[end_s for _, end_s, _ in kept]}):
+        taken = set().union(*[mine for begin_s, end_s, mine in kept if begin_s < start_s + limit_s and end_s > start_s])
+        free = {rank for rank, when_s in free_s.items() if when_s <= start_s} - taken
+        if start_s < inf and _fits_all([(c.min, {r for r in free if suits(what, r)}) for c, what in asked]):
+            return start_s
+    return inf
+
+
+def _fits_all(asked: list[tuple[int, set[int]]]) -> bool:
+    if not asked:
+        return True
+    (n, suited), *others = asked
+    some = combinations(sorted(suited), n)
+    return any(_fits_all([(m, mine - set(chosen)) for m, mine in others]) for chosen in some)
+
+
+@settings(max_examples=40)
+@given(
+    running=st.lists(st.tuples(wishes, ends, placements), max_size=8),
+    waiting=st.lists(st.tuples(PARTS, limits), min_size=1, max_size=4),
+    down=st.sets(st.integers(0, 5), max_size=2),
+    elastic=st.booleans(),
+)
+def test_jobs_of_parts_start_as_soon_as_any_choice_of_targets_allows(
+    make_r: MakeR, request_of: RequestOf, running: list[Any], waiting: list[Any], down: set[int], elastic: bool
+) -> None:
+    pool = Pool()
+    resources = make_r("0-5", 4, 1, ssd="1-2")
+    pool.add(resources, resources.ranks - Idset.of(down))
+    ledger = Ledger([pool])
+    index = RunningJobs(pool, ledger)
+    index.follow()
+    for jobid, (wish, end_s, placement) in enumerate(running):
+        fit = find_fit(pool, Shape(request_of(**wish)), placement)
+        if fit is not None:
+            ledger.adopt(jobid, fit.blocks, end_s)
+            index.began(ledger.get(jobid))  # type: ignore[arg-type]
+    plan = PoolPlan(pool, index, NOW_S, inf)
+    kept: list[tuple[float, float, set[int]]] = []
+    for jobid, (asked, limit_s) in enumerate(waiting, 1000):
+        several = [request_of(nodes=nodes, exclusive=True, constraint=what) for nodes, what in asked]
+        request = Request.of_parts([replace(part, elastic=elastic) for part in several])
+        job = Waiting(jobid, 16, 1, 0.0, Shape(replace(request, elastic=elastic)), limit_s)
+        made = plan.reserve(job)
+        assert made.start_s == plain_start(pool, ledger, kept, asked, limit_s or inf)
+        if made.fit is not None:
+            mine = {part.rank for part in made.fit.parts}
+            meanwhile = [their for start_s, end_s, their in kept if start_s < made.end_s and made.start_s < end_s]
+            assert not mine & set().union(*meanwhile)
+            kept.append((made.start_s, made.end_s, mine))
+            assert [len(ranks) for ranks in made.fit.by_part] == [c.min for c, _ in asked] or not elastic
 
 
 def test_who_would_run_into_a_reservation_is_seen_where_its_start_is_a_coarser_float_than_the_last_good_moment(

@@ -22,6 +22,7 @@ from fluxsched.sched.registry import load
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]
 
+SSD = {"properties": ["ssd"]}
 TIMES = st.integers(0, 60).map(float)
 LIMITS = st.integers(1, 40).map(float)
 SHAPES = st.one_of(
@@ -31,11 +32,17 @@ SHAPES = st.one_of(
     st.fixed_dictionaries({"nodes": st.integers(1, 2), "exclusive": st.just(True)}),
     st.fixed_dictionaries({"nodes": st.integers(1, 2), "constraint": st.just({"properties": ["ssd"]})}),
     st.fixed_dictionaries({"cores": st.integers(1, 3), "constraint": st.just({"properties": ["^ssd"]})}),
+    st.fixed_dictionaries({"parts": st.sampled_from([((1, None), ("1-2", SSD)), ((1, SSD), (1, SSD), ("1-2", None))])}),
 )
 MIXED = st.lists(st.tuples(TIMES, LIMITS, LIMITS, SHAPES), min_size=2, max_size=25)
 COUNTED = st.lists(
     st.tuples(TIMES, LIMITS, LIMITS, st.fixed_dictionaries({"nslots": st.integers(1, 6)})), min_size=2, max_size=25
 )
+WHOLE_SHAPES = st.one_of(
+    st.fixed_dictionaries({"parts": st.sampled_from([((1, None), (2, None)), ((3, None), (3, None))])}),
+    st.fixed_dictionaries({"nodes": st.integers(1, 4), "exclusive": st.just(True)}),
+)
+WHOLE = st.lists(st.tuples(TIMES, LIMITS, LIMITS, WHOLE_SHAPES), min_size=2, max_size=20)
 
 
 def workload(drawn: list[Any], spec: Spec) -> list[tuple[float, float, dict[str, Any]]]:
@@ -160,6 +167,16 @@ def test_counting_says_what_the_pool_says(
         assert simulate(load(policy)[0], resources, jobs).starts == counted.starts
 
 
+@given(drawn=WHOLE)
+@settings(max_examples=20)
+def test_counting_says_what_the_pool_says_of_parts(simulate: Any, make_r: MakeR, spec: Spec, drawn: list[Any]) -> None:
+    jobs = workload(drawn, spec)
+    counted = simulate(load("easy")[0], make_r("0-5"), jobs)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(RunningJobs, "uniform", False)
+        assert simulate(load("easy")[0], make_r("0-5"), jobs).starts == counted.starts
+
+
 @pytest.mark.plain_only("replaces classes of the planner")
 def test_both_ways_are_taken_where_they_should_be(
     simulate: Any, make_r: MakeR, nodes: ResourceSet, spec: Spec, monkeypatch: pytest.MonkeyPatch
@@ -171,8 +188,12 @@ def test_both_ways_are_taken_where_they_should_be(
     )
     single = [(0.0, 5.0, spec(nslots=4, duration=5.0))] * 3
     whole = [(0.0, 9.0, spec(nodes=2, exclusive=True, duration=9.0))] * 4
-    parts = [*whole, (1.0, 3.0, spec(cores=2, duration=3.0))]
-    cases = [(make_r("0-5", 1), single, CountedPlan), (nodes, whole, CountedPlan), (nodes, parts, PoolPlan)]
+    mixed = [*whole, (1.0, 3.0, spec(cores=2, duration=3.0))]
+    parts = [*whole, (1.0, 3.0, spec(parts=((1, None), (2, None)), duration=3.0))]
+    cases = [
+        (make_r("0-5", 1), single, CountedPlan), (nodes, whole, CountedPlan), (nodes, mixed, PoolPlan),
+        (nodes, parts, CountedPlan),
+    ]  # fmt: skip
     for resources, jobs, kind in cases:
         kinds.clear()
         simulate(load("easy")[0], resources, jobs)

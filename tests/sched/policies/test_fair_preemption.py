@@ -93,6 +93,21 @@ def test_for_a_whole_target_those_on_one_target_go(site_of: SiteOf) -> None:
     assert site.held == {"a": 32, "b": 32}
 
 
+def test_for_a_job_of_parts_those_go_where_its_parts_can_be(
+    site_of: SiteOf, spec: Callable[..., dict[str, Any]]
+) -> None:
+    site = site_of(5, 4)
+    alone = site.submit("a", 5, nodes=1)
+    site.passes()
+    place = {rank: jobid for jobid in alone for rank in site.scheduler._ledger.holdings[jobid].parts}
+    wanted = spec(parts=((1, {"ranks": ["3"]}), (1, {"ranks": ["2-3"]})))
+    assert not site.scheduler.alloc(100, 16, 2, site.now_s, wanted, site.now_s)
+    assert sorted(site.passes()) == sorted([place[2], place[3]])
+    site.end(place[2], place[3])
+    site.passes()
+    assert 100 in site.running
+
+
 def test_the_later_of_the_account_that_is_over(site_of: SiteOf) -> None:
     site = site_of(3, 4)
     site.submit("b", nodes=1)

@@ -118,8 +118,12 @@ class VictimSearch:
             heappush(self._entries, (work, rank, True))
 
     def _settle(self, what_if: IfGone, openings: Openings) -> None:
-        """Spares what is not needed; of those that each are on one target, which is taken whole, all are."""
-        if openings.left or any(len(self._running.ranks_of(jobid)) > 1 for jobid in self.victims):
+        """Spares what is not needed; of those that each are on one target, which is taken whole, all are.
+
+        Unless that suits a part that had enough.
+        """
+        many = any(len(self._running.ranks_of(jobid)) > 1 for jobid in self.victims)
+        if many or openings.left or self._job.request.parts:
             for jobid in list(self.victims):
                 if what_if.spare(jobid, self._job.shape):
                     del self.victims[jobid]

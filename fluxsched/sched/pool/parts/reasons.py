@@ -1,0 +1,57 @@
+"""Why a job of several parts waits or never starts, in words for its owner: which parts, and the numbers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from fluxsched.core.jobspec import Request
+from fluxsched.sched.pool.choice import PartChoice
+from fluxsched.sched.pool.parts.hall import Hall, Shortfall, by_suited
+from fluxsched.sched.pool.parts.placing import nodes_of
+from fluxsched.sched.pool.parts.suited import offers, suited_ever, suited_now
+from fluxsched.sched.pool.placement import FIRST_FIT
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.reasons import asked, counted
+
+
+def infeasible_parts(request: Request, choices: Sequence[PartChoice]) -> str | None:
+    """Which parts can never all be had, and what there is for them; None if they can."""
+    short = _shortfall(request, suited_ever(choices))
+    if short is None:
+        return None
+    each = " of them" if len(short.parts) > 1 else ""
+    there = f"the group has only {counted(short.there, 'node')} for {'any' + each if each else 'it'}"
+    return f"needs {asked(request)}; {_need(request, short)}, {there}"
+
+
+def insufficient_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str:
+    """Which parts cannot all be had now; the other nodes that could ever do are down or busy."""
+    now, ever = suited_now([offers(choice, FIRST_FIT) for choice in choices]), suited_ever(choices)
+    short = _shortfall(request, now)
+    if short is None:
+        return f"needs {asked(request)}; none is free"
+    free = able = 0
+    for part in short.parts:
+        free |= now[part]
+        able |= ever[part]
+    down = (able & pool.down.mask).bit_count()
+    busy = able.bit_count() - down - free.bit_count()
+    said = [f"{counted(short.there, 'node')} {_are('fits', 'fit', short.there)} now" if free else "none is free"]
+    said += [f"{counted(n, 'node')} {_are('is', 'are', n)} {how}" for n, how in ((down, "down"), (busy, "busy")) if n]
+    return f"needs {asked(request)}; {_need(request, short)}; {', '.join(said)}"
+
+
+def _shortfall(request: Request, suited: Sequence[int]) -> Shortfall | None:
+    counts = {some: mask.bit_count() for some, mask in by_suited(suited).items()}
+    return Hall(counts, [count.min for count in nodes_of(request)]).shortfall()
+
+
+def _need(request: Request, short: Shortfall) -> str:
+    """`coordinator and workers need 5 nodes`."""
+    labels = [request.parts[part].label for part in short.parts]
+    names = " and ".join(filter(None, (", ".join(labels[:-1]), labels[-1])))
+    return f"{names} {_are('needs', 'need', len(labels))} {counted(short.needed, 'node')}"
+
+
+def _are(one: str, several: str, count: int) -> str:
+    return one if count == 1 else several
