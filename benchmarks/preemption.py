@@ -55,7 +55,7 @@ def full(chance: random.Random) -> tuple[Scheduler, float]:
     execution = {"R_lite": targets, "starttime": 0.0, "expiration": 0.0, "nodelist": [f"n[{ranks}]"]}
     resources = ResourceSet.parse({"version": 1, "execution": execution})
     scheduler.grown("default", resources, resources.ranks, EMPTY)
-    scheduler._first.running.follow()
+    scheduler.group("default").running.follow()
     specs = {size: preemptible(Jobspec.from_command(["x"], cores_per_task=size)) for size in SIZES}
     jobid, now_s = 0, 0.0
     (group,) = scheduler._groups.values()

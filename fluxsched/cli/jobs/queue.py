@@ -53,7 +53,7 @@ _LIMITS = "?:{group:<10} ?:{policy:<10} ?:{defaults:>8} ?:{limit:>8} ?:{nnodes:>
 LIST = TableSpec(
     {"default": f"{_SWITCHES} {_LIMITS} ?:{{requires}} ?:{{reason}}"},
     {
-        "group": Field("GROUP", lambda row: row.get("group") or "default"),
+        "group": Field("GROUP", lambda row: ",".join(row.get("groups") or [row.get("group") or "default"])),
         "policy": Field("POLICY", lambda row: row.get("policy")),
         "defaults": Field("TDEFAULT", _duration("duration_default")),
         "limit": Field("TLIMIT", _duration("duration_max")),
@@ -119,6 +119,8 @@ def status(handle: InstanceHandle, argument: str | None, name: str | None, as_js
         ):
             why = f": {reason}" if reason and not is_on else ""
             show.line(f"{prefix}{what} is {words[not is_on]}{why}")
+        if each.get("groups"):
+            show.line(f"{prefix}Jobs run in one of the groups {', '.join(each['groups'])}")
         if each.get("policy"):
             show.line(f"{prefix}Scheduling policy is {each['policy']}")
 

@@ -102,10 +102,12 @@ def _wanted(handle: InstanceHandle, include: str | None, queue: str | None, whol
 
 
 def _of_queue(handle: InstanceHandle, name: str) -> Idset:
-    """The targets that a queue's jobs may get: of its group, and with what it requires."""
+    """The targets that a queue's jobs may get: of its groups, and with what it requires."""
     queue, answer = handle.rpc("job-manager.queue-status", {"name": name}), handle.rpc("resource.status")
     source = ResourceSet.parse(answer["R"])
-    members = Idset.parse(answer.get("groups", {}).get(queue.get("group", "default"), ""))
+    of_group = answer.get("groups", {})
+    named = queue.get("groups") or [queue.get("group", "default")]
+    members = Idset.of([rank for group in named for rank in Idset.parse(of_group.get(group, ""))])
     return Constraint.parse(queue.get("constraints") or {}).match(members, source.properties, source.ranks_of)
 
 

@@ -39,7 +39,8 @@ class Allocation:
     def hello(
         self, scheduler: Hashable, groups: Iterable[str] = (DEFAULT_GROUP,), *, partial_ok: bool = True
     ) -> list[HelloItem]:
-        """The jobs that hold resources of these groups. Raises Refused (EBUSY) if another scheduler serves one.
+        """The jobs that hold resources of these groups. Raises Refused (EBUSY) if another scheduler serves one, and
+        (EINVAL) if a queue has other groups as well.
 
         Without `partial_ok` a partly released job comes with the rest of its R and nothing free. To start the
         conversation of a connection anew, report it lost first.
@@ -103,6 +104,12 @@ class Allocation:
         grant = parse_grant(jobid, R)
         if foreign is not None and (others := foreign(link.groups, grant.ranks)):
             raise RemoteProtocolError(f"job {jobid} was granted targets {others}, which are not its scheduler's")
+        groups = job.queue.config.groups
+        if foreign is not None and len(groups) > 1 and all(foreign((group,), grant.ranks) for group in groups):
+            raise RemoteProtocolError(
+                f"job {jobid} was granted targets {grant.ranks}, which are not of one of its queue's groups "
+                f"{', '.join(groups)}"
+            )
         if job.state is not SCHED:
             self._lifecycle.begin(now_s)
             self._answered(link, job)

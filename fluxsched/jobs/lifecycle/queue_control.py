@@ -71,7 +71,7 @@ class QueueControl:
         """
         link = self._lifecycle.links.serving(queue.group)
         if queue.started and (link is None or not link.ready):
-            return "scheduler", f"no scheduler serves group {queue.group}"
+            return "scheduler", f"no scheduler serves group {queue.groups_text}"
         return None, queue.start_reason
 
     def _withdraw_queue(self, queue: JobQueue) -> None:

@@ -55,7 +55,7 @@ def why(links: Links, job: Job) -> Why:
     link = links.serving(queue.group)
     if link is None or not link.ready:
         rule = "a scheduler has to serve the group of the job's queue: see fluxsched module list"
-        return Why(f"no scheduler serves group {queue.group}", rule, "not before one is there")
+        return Why(f"no scheduler serves group {queue.groups_text}", rule, "not before one is there")
     if job.state is SCHED and job.request == WAITING:
         sent = len(link.outstanding)
         return Why(f"{sent} jobs are with the scheduler already, its limit; this one comes later")

@@ -33,6 +33,7 @@ class QueueConfig:
 
     `requires` is what its jobs need: the configured properties, or with `hosts`, which names its members (RFC 29, or
     `all`), the property `+NAME` that these get. `policy` orders it, with options; None: that of its group's scheduler.
+    `others` are further groups, of the same scheduler, in which its jobs may run.
     """
 
     name: str | None = None
@@ -46,6 +47,12 @@ class QueueConfig:
     gpus_max: int | None = None
     hosts: str | None = None
     policy: str | None = None
+    others: tuple[str, ...] = ()
+
+    @property
+    def groups(self) -> tuple[str, ...]:
+        """All groups in which its jobs may run."""
+        return (self.group, *self.others)
 
 
 class JobQueue:
@@ -68,8 +75,13 @@ class JobQueue:
 
     @property
     def group(self) -> str:
-        """The group of targets that serves it."""
+        """The group of targets that serves it; the first of several, which one scheduler serves."""
         return self.config.group
+
+    @property
+    def groups_text(self) -> str:
+        """All groups in which its jobs may run: `default,gpu`."""
+        return ",".join(self.config.groups)
 
     @property
     def title(self) -> str:
@@ -194,8 +206,8 @@ class Queues:
             have = f"{queue.title} has {queue.active} active job{'s' * (queue.active > 1)}"
             if queue.active and name is None and any(configs):
                 found.append(f"{have}: queues can have names once no job is in it, or after a restart")
-            elif queue.active and name in configs and configs[name].group != queue.group:
-                found.append(f"{have}: its group can change once no job is in it, or at a restart")
+            elif queue.active and name in configs and configs[name].groups != queue.config.groups:
+                found.append(f"{have}: its groups can change once no job is in it, or at a restart")
         return found
 
     def reconfigure(
@@ -240,8 +252,16 @@ class Queues:
         return [self._queues[name]]
 
     def served_by(self, groups: tuple[str, ...]) -> list[JobQueue]:
-        """The queues whose group is one of these."""
-        return [queue for queue in self._queues.values() if queue.group in groups]
+        """The queues whose group is one of these. Raises Refused if one of them has other groups, too."""
+        served = [queue for queue in self._queues.values() if not set(groups).isdisjoint(queue.config.groups)]
+        for queue in served:
+            if missing := set(queue.config.groups).difference(groups):
+                raise Refused(
+                    f"{queue.title} has groups {', '.join(queue.config.groups)}, which need one scheduler: acquire "
+                    f"{', '.join(sorted(missing))}, too",
+                    errno.EINVAL,
+                )
+        return served
 
 
 def checked_reason(reason: str | None, default: str) -> str:

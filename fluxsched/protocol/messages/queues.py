@@ -20,8 +20,9 @@ class QueueStatusRequest(Payload, frozen=True):
 class QueueStatus(Payload, frozen=True):
     """Whether the queue takes jobs and has them scheduled, with the reason if not; `blocked`: by what but an admin.
 
-    Then the group that serves it; the policy by which the group's scheduler orders it, while there is one; and what its
-    configuration says (RFC 33): what its jobs require (RFC 31), and its limits; what is not there is not limited.
+    Then the group that serves it, and all of them if there are several; the policy by which their scheduler orders it,
+    while there is one; and what its configuration says (RFC 33): what its jobs require (RFC 31), and its limits; what
+    is not there is not limited.
     """
 
     enable: bool
@@ -31,6 +32,7 @@ class QueueStatus(Payload, frozen=True):
     start_reason: str | None = None
     blocked: str | None = None
     group: str = "default"
+    groups: list[str] | None = None
     policy: str | None = None
     constraints: FreeForm | None = None
     duration_default: Seconds | None = None

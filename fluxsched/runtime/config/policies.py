@@ -136,9 +136,12 @@ def default_name(spec: str, groups: Sequence[str]) -> str:
 def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueConfig]) -> str:
     """`SPEC;QUEUE=SPEC;...` for a scheduler of these groups, complete with what its queues' configuration says.
 
-    Raises InvalidValue for an unknown policy, and for a queue that is not configured or that another group serves.
+    Raises InvalidValue for an unknown policy, and for a queue that is not configured, that another group serves, or
+    that has other groups as well.
     """
     general, named = check_policies(specs)
+    for text in queues_split_by(groups, queues).values():
+        raise InvalidValue(text)
     for name in named:
         if name not in queues:
             known = f"there are {', '.join(queues)}" if queues else "there are none"
@@ -152,6 +155,20 @@ def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueConfig
     own = named | {name: spec for name, spec in served.items() if name not in named}
     _check_agreement([general, *own.values()])
     return join_queues(general, own)
+
+
+def queues_split_by(groups: Sequence[str], queues: Mapping[str, QueueConfig]) -> dict[str, str]:
+    """Queues that have one of these groups, which a scheduler serves, and another that it does not; in words, by name.
+    """
+    found = {}
+    for name, queue in queues.items():
+        missing = [group for group in queue.groups if group not in groups]
+        if missing and len(missing) < len(queue.groups):
+            found[name] = (
+                f"queue {name!r} has groups {', '.join(queue.groups)}, which need one scheduler, and this one serves "
+                f"{', '.join(groups)}: add {', '.join(missing)} to its groups ([[scheduler]] groups, or --group)"
+            )
+    return found
 
 
 def _check_agreement(specs: Sequence[str]) -> None:

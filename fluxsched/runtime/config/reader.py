@@ -1,8 +1,8 @@
 """Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[topology]`, `[queues.NAME]` and
-`[policy]` in the form of RFC 33 with our `group`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`, `[log]`,
-`[metrics]`, `[web]`, `[job-manager]`.
+`[policy]` in the form of RFC 33 with our `group` and `groups`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`,
+`[log]`, `[metrics]`, `[web]`, `[job-manager]`.
 Law: a key that we do not act upon is refused, since a limit or an access rule that is silently ignored is worse than
 none.
 """
@@ -293,8 +293,7 @@ def _queues(
 def _queue(
     name: str, table: TomlTable, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
 ) -> QueueConfig:
-    group = table.text("group") or DEFAULT
-    check_group(table, "group", group, groups)
+    group, others = _groups_of_queue(table, groups)
     requires = table.texts("requires", _check_required)
     hosts = table.text("hosts", Hostlist.parse)
     if hosts is not None and "requires" in table:
@@ -309,7 +308,28 @@ def _queue(
         policy = join_plugins(policy or "", plugins)
     table.done()
     policy = None if policy is None else located(policy, directory)
-    return _limited(QueueConfig(name, group, required, hosts=hosts, policy=policy), merged, duration_s)
+    return _limited(QueueConfig(name, group, required, hosts=hosts, policy=policy, others=others), merged, duration_s)
+
+
+def _groups_of_queue(table: TomlTable, groups: set[str]) -> tuple[str, tuple[str, ...]]:
+    """`group`, or several `groups`, of which the first and the others."""
+    if "groups" not in table:
+        group = table.text("group") or DEFAULT
+        check_group(table, "group", group, groups)
+        return group, ()
+    if "group" in table:
+        table.fault("groups", "and group cannot both be given: name all groups in groups")
+    table.text("group")
+    named = table.texts("groups")
+    for group in named:
+        check_group(table, "groups", group, groups)
+    twice = sorted({group for group in named if named.count(group) > 1})
+    if twice:
+        table.fault("groups", f"names {', '.join(twice)} twice")
+    if not named:
+        table.fault("groups", f"is empty: name at least one group, such as {DEFAULT!r}")
+        return DEFAULT, ()
+    return named[0], tuple(dict.fromkeys(named[1:]))
 
 
 def _check_default(table: TomlTable, key: str | None, duration_s: float | None, limits: Limits) -> None:

@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
-from fluxsched.runtime.config.policies import check_policy, composed, default_name, located, with_plugins
+from fluxsched.runtime.config.policies import (
+    check_policy,
+    composed,
+    default_name,
+    located,
+    queues_split_by,
+    with_plugins,
+)
 from fluxsched.runtime.config.toml_reader import TomlTable
 from fluxsched.runtime.config.values import Recovery, SchedulerSettings
 from fluxsched.sched.plugin_registry import check_plugin
@@ -46,7 +54,12 @@ def read_schedulers(
             table.fault(None, f"is above the limit of {SCHEDULERS_MAX} schedulers")
             break
         mine = table.texts("groups")
-        policy = table.text("policy", partial(composed, groups=mine or (DEFAULT,), queues=queues))
+        split = queues_split_by(mine or (DEFAULT,), queues)
+        for text in split.values():
+            table.fault("groups" if mine else None, text)
+        ours = (mine or (DEFAULT,))[0]
+        whole = {queue: replace(one, group=ours, others=()) if queue in split else one for queue, one in queues.items()}
+        policy = table.text("policy", partial(composed, groups=mine or (DEFAULT,), queues=whole))
         plugins = table.texts("plugins", check_plugin)
         policy = policy and with_plugins(policy, plugins)
         name = table.text("name", check_name)

@@ -150,10 +150,10 @@ class JobAccounting:
 
     def _put(self, hour: int, key: _Key, sums: list[float]) -> None:
         userid, bank, queue, properties = key
-        row = (userid, bank or DEFAULT_BANK, queue.name or "", queue.group, properties)
+        row = (userid, bank or DEFAULT_BANK, queue.name or "", queue.groups_text, properties)
         if row not in self._keys_hour:
             if len(self._keys_hour) >= KEYS_HOUR_MAX:
-                row = (userid, OTHER, queue.name or "", queue.group, "")
+                row = (userid, OTHER, queue.name or "", queue.groups_text, "")
             self._keys_hour.add(row)
         self._store.add("usage", (HOUR, hour, *row, *sums))
 

@@ -81,7 +81,7 @@ _NAMES: Final[dict[str, Callable[[Job], Collection[str]]]] = {
     "user": lambda job: (str(job.userid),),
     "bank": lambda job: (job.sharing.bank or DEFAULT_BANK,),
     "queue": lambda job: (job.queue.name or "",),
-    "group": lambda job: (job.queue.group,),
+    "group": lambda job: (job.queue.groups_text,),
     "property": lambda job: job.properties.split("\n"),
 }
 

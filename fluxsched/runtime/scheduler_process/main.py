@@ -11,7 +11,7 @@ import argparse
 import asyncio
 import signal
 import sys
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.access.own_key import key_for
@@ -59,7 +59,7 @@ async def serve(
     name: str,
     specs: str,
     groups: tuple[str, ...],
-    queues: dict[str, str],
+    queues: Mapping[str, tuple[str, ...]],
     unsatisfiable: str,
     preempt_timeout_s: float,
 ) -> str | None:
@@ -123,7 +123,7 @@ def main() -> int:
     parser.add_argument("--uri", required=True)
     parser.add_argument("--name", required=True)
     parser.add_argument("--group", action="append", default=[])
-    parser.add_argument("--queue", action="append", default=[], help="NAME=GROUP")
+    parser.add_argument("--queue", action="append", default=[], help="NAME=GROUP; once for each of its groups")
     parser.add_argument("--unsatisfiable", choices=UNSATISFIABLE, default=WAIT)
     parser.add_argument("--preempt-timeout", type=float, default=PREEMPT_TIMEOUT_S, help="seconds")
     parser.add_argument("specs", metavar="SPEC[;QUEUE=SPEC...]")
@@ -134,7 +134,9 @@ def main() -> int:
     log.setup(None, verbose=1)
     try:
         groups = tuple(options.group) or (DEFAULT_GROUP,)
-        queues = dict(pair.split("=", 1) for pair in options.queue)
+        queues: dict[str, tuple[str, ...]] = {}
+        for queue, _, group in (pair.partition("=") for pair in options.queue):
+            queues[queue] = (*queues.get(queue, ()), group)
         terms = options.unsatisfiable, options.preempt_timeout
         reason = asyncio.run(serve(options.uri, options.name, options.specs, groups, queues, *terms))
     except FluxschedError as exc:

@@ -9,6 +9,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.notices import SETTLE_S
 from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, TimeText
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy
@@ -24,13 +25,13 @@ QUOTA_RATE, QUOTA_WINDOW_S = 10, 1.0
 
 
 class GroupParts:
-    """The parts, ready for use once `keep` was called."""
+    """The parts, ready for use once `keep` was called; `serving` are the groups of each queue that is named."""
 
     def __init__(
         self,
         policy: Policy,
         names: Sequence[str],
-        queues: Mapping[str, str],
+        queues: Mapping[str, str | tuple[str, ...]],
         policies: Mapping[str, Policy],
         unsatisfiable: str,
         notify: bool,
@@ -43,13 +44,15 @@ class GroupParts:
             raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
         if unsatisfiable not in UNSATISFIABLE:
             raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
-        if missing := sorted({*queues.values()} - {*names}):
+        named = {queue: (at,) if isinstance(at, str) else at for queue, at in queues.items()}
+        if missing := sorted({each for at in named.values() for each in at} - {*names}):
             raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
         pools = {name: Pool() for name in names}
         self.ledger = Ledger(list(pools.values()))
         of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in names}
         for queue, own in policies.items():
-            of_group[queues.get(queue, names[0])].append((queue, own))
+            for name in named.get(queue, (names[0],)):
+                of_group[name].append((queue, own))
         rate = (fair or FairSettings()).rate if book is None else book.settings.rate
         usage_of = cores_held if book is None else book.held_usage
         self.preemptions = Preemptions(self.ledger, preempt_timeout_s, rate, usage_of)
@@ -58,15 +61,23 @@ class GroupParts:
             name: Group(name, pool, self.ledger, [*of_group[name], ("", policy)], *settled)
             for name, pool in pools.items()
         }
+        self.serving = {queue: tuple([self.groups[name] for name in at]) for queue, at in named.items()}
+        self.is_joint = any(len(at) > 1 for at in named.values())
+        joint: dict[int, tuple[Group, ...]] = {}
+        for group in self.groups.values():
+            group.joint = joint
+            if self.is_joint:
+                group.notices.settle_s = SETTLE_S
 
     def keep(self, book: UsageBook | None, quotas: QueueTree | None) -> None:
         """From now on usage is booked in the accounts and in the queues, where there are any."""
         self.ledger.book, self.ledger.quotas = book, quotas
         if quotas is not None:
             self.preemptions.limit(QUOTA_RATE, QUOTA_WINDOW_S)
+        lines: dict[int, int] | None = {} if self.is_joint else None
         for group in self.groups.values():
             if book is not None:
-                group.keep_accounts(book)
+                group.keep_accounts(book, lines)
             if quotas is not None:
                 group.keep_quotas(quotas)
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from math import inf
-from typing import Final
+from typing import Final, TypeAlias
 
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Deny, Preempt, Start, Wake, Withhold
@@ -18,6 +18,12 @@ from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.fault_lines import raise_at
+
+ROUNDS_MAX = 8
+"""Times that the groups of a queue pass over its line at one instant, since jobs of it started or moved in another."""
+
+SOON_S: Final = 1.0
+"""After that they do so again."""
 
 REFUSALS_MAX = 1000
 """Decisions refused in one pass: a policy that keeps making invalid decisions would never end its pass."""
@@ -29,15 +35,16 @@ class Passes:
     def __init__(self, groups: Iterable[Group], counts: dict[str, int]) -> None:
         groups = list(groups)
         self._counts = counts
+        self._joint = groups[0].joint if groups else {}
         self._telling = [group for group in groups if group.notices.enabled]
-        self._of_group = [
+        self._of_group: list[tuple[Group, list[_Passes]]] = [
             (group, [(queue, *_passes_of(group, queue, counts)) for queue in group.queues.values()])
             for group in groups
         ]
 
     def run(self, now_s: float) -> Iterator[Effect]:
         """The effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
-        for group, passes in self._of_group:
+        for group, passes in self._in_turn(now_s):
             if group.wake_s <= now_s:
                 group.wake_s = inf
                 group.invalidate_pass()
@@ -89,6 +96,18 @@ class Passes:
             if group.notices.next_s <= now_s:
                 yield from _due_notices(group, now_s)
 
+    def _in_turn(self, now_s: float) -> Iterator[tuple[Group, list[_Passes]]]:
+        """The groups; those that have a line in common again, as long as what one has done changes another."""
+        yield from self._of_group
+        for _ in range(ROUNDS_MAX if self._joint else 0):
+            again = [each for each in self._of_group if each[0].changed and any(at.jobs.by_id for at, *_ in each[1])]
+            if not again:
+                return
+            yield from again
+        for group, _ in self._of_group if self._joint else ():
+            if group.changed:
+                group.wake_s = min(group.wake_s, now_s + SOON_S)
+
     @property
     def next_notice_s(self) -> float:
         """When a notice that was held back is due, or a pass that was asked for (wall time, seconds; else inf)."""
@@ -108,6 +127,10 @@ class Passes:
                 "or deny jobs that left the queue, nor use a fit for another request or of an earlier state, nor "
                 "preempt jobs that are going or have not allowed it yet"
             )
+
+
+_Passes: TypeAlias = tuple[PolicyQueue, SchedulingPass, HookedPass | None]
+"""A queue, its pass, and what makes the pass's decisions real if there are plugins."""
 
 
 def _passes_of(

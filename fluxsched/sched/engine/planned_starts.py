@@ -17,6 +17,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.engine.forecast import Forecast, forecasts_max
 from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.joint import home_of
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.bitset import WORD_SHIFT
@@ -79,7 +80,8 @@ def _starts(group: Group, ledger: Ledger, now_s: float) -> Iterator[PlannedStart
         if not promised and queue.jobs.first is not None:
             if forecast is None:
                 forecast = Forecast(group, ledger, now_s)
-            yield from _forecast(forecast, queue, islice(queue.jobs, count), group.expiration_s or inf)
+            mine = (job for job in queue.jobs if home_of(group, job.jobid) is group)
+            yield from _forecast(forecast, queue, islice(mine, count), group.expiration_s or inf)
 
 
 def _promised(queue: PolicyQueue) -> Iterator[PlannedStart]:
@@ -93,9 +95,7 @@ def _promised(queue: PolicyQueue) -> Iterator[PlannedStart]:
             )
 
 
-def _forecast(
-    forecast: Forecast, queue: PolicyQueue, jobs: Iterable[Waiting], last_s: float
-) -> Iterator[PlannedStart]:
+def _forecast(forecast: Forecast, queue: PolicyQueue, jobs: Iterable[Waiting], last_s: float) -> Iterator[PlannedStart]:
     for job in jobs:
         start_s, _ = forecast.of(queue, job)
         if start_s is not None:

@@ -31,6 +31,8 @@ from fluxsched.sched.engine.passes import Passes
 from fluxsched.sched.engine.planned_starts import PlannedStart, PlannedStarts
 from fluxsched.sched.engine.status import planned, resource_status, stats
 from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.joint import arrive, judge_in, withdraw
+from fluxsched.sched.engine.waiting.judging import add_infeasible, judge_all, set_aside_in
 from fluxsched.sched.engine.waiting.set_aside import WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.why import Forecasts, why_of
 from fluxsched.sched.hooks.api import TARGETS, Plugin
@@ -44,7 +46,7 @@ from fluxsched.sched.shape import Shapes
 
 
 class Scheduler:
-    """Policies over the groups that they share; `queues` maps a queue's name to its group, else the first group.
+    """Policies over the groups that they share; `queues` maps a queue's name to its group or groups, else the first.
 
     `policies` are those of queues that have one of their own (in the order in which they are served); `policy` is for
     all others, and serves them last. With `notify` false owners are sent no notices. `unsatisfiable` says what becomes
@@ -59,7 +61,7 @@ class Scheduler:
         self,
         policy: Policy,
         groups: Sequence[str] = (DEFAULT_GROUP,),
-        queues: Mapping[str, str] | None = None,
+        queues: Mapping[str, str | tuple[str, ...]] | None = None,
         policies: Mapping[str, Policy] | None = None,
         notify: bool = True,
         unsatisfiable: str = WAIT,
@@ -73,15 +75,13 @@ class Scheduler:
         self.policy = policy  # of queues that have none of their own
         book = self.accounts = book_for([policy, *(policies or {}).values()], fair, user_name)
         self.account_tree: Accounts | None = None if book is None else book.tree  # its signals are saved and restored
-        self._queues = dict(queues or {})
         parts = GroupParts(
-            policy, groups, self._queues, policies or {}, unsatisfiable, notify, time_text, fair, book,
+            policy, groups, queues or {}, policies or {}, unsatisfiable, notify, time_text, fair, book,
             preempt_timeout_s,
         )
         self._ledger, self._preemptions, self._groups = parts.ledger, parts.preemptions, parts.groups
         self._shapes = Shapes()
-        self._serving = {queue: self._groups[name] for queue, name in self._queues.items()}
-        self._first = self._groups[groups[0]]
+        self._serving, self._unnamed = parts.serving, (self._groups[groups[0]],)
         self.quotas = quotas
         parts.keep(book, quotas)
         self._held = HeldJobs(self._groups, self._ledger, self._preemptions, self._waits, book)
@@ -200,7 +200,8 @@ class Scheduler:
             raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-            group = self._group_of(parsed.queue)
+            groups = self._groups_of(parsed.queue)
+            group = groups[0]
             plugins, shapes, hooked = self._plugins, self._shapes, self._is_hooked
             shape = plugins.shape_of(shapes, parsed, userid, now_s) if hooked else shapes.of(parsed.request)
             why = group.judge(shape)
@@ -209,10 +210,12 @@ class Scheduler:
             limit_s, after_s, name = parsed.duration_s, sharing.preemptible_after_s, parsed.queue
             values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, PLAIN, ()
             job = _waiting(Waiting, values)
+            if len(groups) > 1:
+                return arrive(groups, job, name, asks_to_wait(parsed), plugins.enter, now_s)
             if why is None:
                 return group.add(job, name, now_s) if shape.scope is None else plugins.enter(group, job, name, now_s)
             if not group.refuses(t_submit_s, asks_to_wait(parsed)):
-                return list(group.add_infeasible(job, parsed.queue, why))
+                return list(add_infeasible(group, job, parsed.queue, why))
         except InvalidValue as fault:
             why = str(fault)
         self._counts["denied"] += 1
@@ -227,7 +230,7 @@ class Scheduler:
             raise RemoteProtocolError(f"ask {jobid}: it waits or runs already")
         shape = self._plugins.shape_of_ask(self._shapes, request, now_s)
         job = _waiting(Waiting, (jobid, priority, 0, t_s, shape, 0.0, None, 0.0, application, options, ()))
-        group = self._first
+        group = self._unnamed[0]
         return group.add(job, None, now_s) if shape.scope is None else self._plugins.enter(group, job, None, now_s)
 
     def adopt(
@@ -248,12 +251,11 @@ class Scheduler:
         """The request is withdrawn; nothing is said when it was answered before."""
         if effects := self._plugins.cancel(jobid):
             return effects
-        for group in self._groups.values():
-            if group.withdraw(jobid):
-                self._counts["canceled"] += 1
-                self._preemptions.looked_after((jobid,))
-                return [Canceled(jobid)]
-        return []
+        if not withdraw(jobid, self._groups.values()):
+            return []
+        self._counts["canceled"] += 1
+        self._preemptions.looked_after((jobid,))
+        return [Canceled(jobid)]
 
     def prioritize(self, jobs: Iterable[tuple[int, int]]) -> list[Effect]:
         """New priorities; jobs that no longer wait are ignored."""
@@ -306,7 +308,7 @@ class Scheduler:
         """Why a user's job could never run, whatever is up or busy; None if it could, or before the first grow."""
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-            return self._group_of(parsed.queue).judge(self._plugins.shape_of(self._shapes, parsed, userid))
+            return judge_in(self._groups_of(parsed.queue), self._plugins.shape_of(self._shapes, parsed, userid))
         except InvalidValue as fault:
             return str(fault)
 
@@ -340,7 +342,7 @@ class Scheduler:
 
     def set_aside(self) -> dict[int, str]:
         """Why each job waits that was accepted and that its group cannot hold any more."""
-        return {jobid: group.why_set_aside(jobid) or "" for group in self._groups.values() for jobid in group.set_aside}
+        return set_aside_in(self._groups.values())
 
     def check(self) -> None:
         """Asserts law 5 over everything, for tests and the simulator."""
@@ -386,12 +388,12 @@ class Scheduler:
                 return True
         return False
 
-    def _group_of(self, queue: str | None) -> Group:
-        """The group that serves the queue; the job manager sends only jobs of queues that we serve."""
-        return self._serving.get(queue, self._first) if queue else self._first
+    def _groups_of(self, queue: str | None) -> tuple[Group, ...]:
+        """The groups that serve the queue; the job manager sends only jobs of queues that we serve."""
+        return self._serving.get(queue, self._unnamed) if queue else self._unnamed
 
     def _judge(self, group: Group, now_s: float, first: bool = False) -> list[Effect]:
-        effects = group.judge_all(now_s, first)
+        effects = judge_all(group, now_s, first)
         self._counts["denied"] += sum(isinstance(effect, Denied) for effect in effects)
         return list(effects)
 

@@ -30,9 +30,11 @@ from fluxsched.sched.effects import PAUSED, PREEMPT, Denied, Effect, Granted, Ra
 from fluxsched.sched.engine.held_jobs import end_of, running_job
 from fluxsched.sched.engine.hooked.held_back import HeldBack
 from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.joint import JointPlan, leave_others, leaves_all, reserve, standing, tell
 from fluxsched.sched.engine.waiting.notices import REASON_CHARS_MAX
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Holding
+from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
@@ -119,7 +121,10 @@ class SchedulingPass:
 
         As long as any job is going, it may have to wait for that, since another one may have started in its place.
         """
-        return jobid in self._group.ledger or (jobid in self._jobs.by_id and not self._group.preemptions.going)
+        if jobid in self._group.ledger:
+            return True
+        here = jobid in self._jobs.by_id and standing(self._group, jobid) is None
+        return here and not self._group.preemptions.going
 
     # ---- what the policy sees
 
@@ -174,10 +179,9 @@ class SchedulingPass:
         return find_on(self._group.pool, job.shape, rank)
 
     @property
-    def plan(self) -> CountedPlan | PoolPlan:
-        if self._plan is None:
-            self._plan = self._make_plan()
-        return self._plan
+    def plan(self) -> Plan:
+        plan = self._planner()
+        return JointPlan(plan, self._group) if self._group.joint else plan
 
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
         if self.held_back is not None and self.held_back.bars(job, placement):
@@ -227,7 +231,7 @@ class SchedulingPass:
 
     def _unsettled(self, jobs: Iterator[Waiting | None]) -> Iterator[Waiting | None]:
         """Those jobs whose reservation does not come out as in the last pass; all others keep theirs."""
-        settle, old, planned, settled = self.plan.settle, self.planned, self._queue.planned, 0
+        settle, old, planned, settled = self._planner().settle, self.planned, self._queue.planned, 0
         for job in jobs:
             kept = None if job is None else old.get(job.jobid)
             if job is None or kept is None or not settle(job, kept):
@@ -255,6 +259,11 @@ class SchedulingPass:
         first = min(kept, key=lambda kept: kept.start_s)
         name, in_s = format_f58(first.jobid), float(round(max(0.0, first.start_s - self.now_s)))
         return f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"
+
+    def _planner(self) -> CountedPlan | PoolPlan:
+        if self._plan is None:
+            self._plan = self._make_plan()
+        return self._plan
 
     def _make_plan(self) -> CountedPlan | PoolPlan:
         """A plan with the reservations of other queues; those that no longer hold are for them to make again."""
@@ -293,15 +302,19 @@ class SchedulingPass:
                 jobid = reservation.jobid
                 if jobid not in self._jobs.by_id:
                     return None
+                if jobid in self._group.joint:
+                    return reserve(self._group, self._queue, reservation, reason, self.planned, self.now_s)
                 self._queue.planned[jobid] = reservation
                 return self._group.notices.tell(jobid, reason, reservation.start_s, self.now_s)
             case Pending(jobid, reason):
                 if jobid not in self._jobs.by_id:
                     return None
-                return self._group.notices.tell(jobid, reason, None, self.now_s)
+                return tell(self._group, jobid, reason, None, self.now_s)
             case Deny(jobid, note):
                 if not self._group.remove(jobid, self._queue):
                     return None
+                if not leaves_all(self._group, jobid):
+                    return PAUSED
                 self._counts["denied"] += 1
                 return Denied(jobid, note[:REASON_CHARS_MAX])
             case Pause():
@@ -363,6 +376,8 @@ class SchedulingPass:
         group.running.placed(holding)
         if holding.preemptible_after_s is not None:
             group.preemptions.began(holding)
+        if jobid in group.joint:
+            leave_others(group, group.joint[jobid], jobid)
         if self._plan is not None:
             self._plan.began(job, start.fit)
         return RESERVED if reserved else BACKFILLED if self._overtakes else start.selection
@@ -373,7 +388,8 @@ class SchedulingPass:
         """The answer; `notes` are annotations besides ours."""
         self._counts["granted"] += 1
         notices, jobid, group = self._group.notices, job.jobid, self._group
-        withdrawn = notices.forget(jobid) if jobid in notices.reasons else None
+        is_joint = bool(group.joint) and group.joint.pop(jobid, None) is not None
+        withdrawn = notices.forget(jobid) if is_joint or jobid in notices.reasons else None
         return Granted(jobid, fit, self.now_s, holding.expiration_s, group.pool, selection, withdrawn, notes)
 
 

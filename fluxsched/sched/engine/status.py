@@ -18,10 +18,17 @@ from fluxsched.sched.pool.listing import busy
 
 
 def group_stats(group: Group) -> dict[str, Any]:
-    """Numbers of one group; `waiting` counts those that are set aside, too: they are `unsatisfiable`."""
+    """Numbers of one group; `waiting` counts those that are set aside, too: they are `unsatisfiable`.
+
+    A job of several groups counts in each that could hold it.
+    """
+    set_aside = len(group.set_aside)
+    if group.joint:
+        set_aside = sum([not group.offers_elsewhere(jobid) for jobid in group.set_aside])
     return {
         "targets": len(group.pool.ranks), "down": len(group.pool.down), "leaving": len(group.leaving),
-        "waiting": group.waiting, **({"unsatisfiable": len(group.set_aside)} if group.set_aside else {}),
+        "waiting": group.waiting - len(group.set_aside) + set_aside,
+        **({"unsatisfiable": set_aside} if set_aside else {}),
         "planned": sum(len(queue.planned) for queue in group.queues.values()),
         "queues": {
             queue.name: {"policy": queue.policy.name, "waiting": len(queue.jobs), "planned": len(queue.planned)}

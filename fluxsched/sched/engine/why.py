@@ -7,13 +7,16 @@ running jobs may still run at most, and where one of them has no limit there is 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
+from math import inf
 
 from fluxsched.core.why import Why
 from fluxsched.errors import Refused
 from fluxsched.sched.engine.forecast import Forecast, order_of
 from fluxsched.sched.engine.lacking import lacking
 from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.joint import is_planned
+from fluxsched.sched.engine.waiting.judging import in_groups, why_set_aside
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.engine.waiting.set_aside import RULE, WHEN
 from fluxsched.sched.ledger import Ledger
@@ -35,6 +38,10 @@ def why_of(
     """The answer about a job; `forecasts` are kept from one job to the next of the same answer, whose cost is bounded
     then. Raises Refused for a job that is not known here.
     """
+    groups = list(groups)
+    joint = groups[0].joint.get(jobid)
+    if joint is not None and any(each.queue_of(jobid) is not None for each in joint):
+        return _explain_joint(joint, jobid, ledger, now_s, forecasts)
     for group in groups:
         if jobid in group.set_aside:
             return explain_set_aside(group, jobid)
@@ -47,9 +54,31 @@ def why_of(
     raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
 
 
-def _forecast(
-    group: Group, ledger: Ledger, now_s: float, forecasts: Forecasts | None
-) -> Callable[[], Forecast]:
+def _explain_joint(
+    groups: Sequence[Group], jobid: int, ledger: Ledger, now_s: float, forecasts: Forecasts | None
+) -> Why:
+    """The answer about a job of several groups: what holds in each, and where it may start first."""
+    found: list[tuple[Group, Why]] = []
+    reasons: list[tuple[str, str]] = []
+    for group in groups:
+        queue = group.queue_of(jobid)
+        job = None if queue is None else queue.jobs.get(jobid)
+        if queue is not None and job is not None:
+            why = explain(group, queue, job, _forecast(group, ledger, now_s, forecasts), now_s)
+            found.append((group, why))
+            reasons.append((group.name, why.reason))
+        elif jobid in group.set_aside:
+            reasons.append((group.name, group.set_aside[jobid].why))
+    planned = [why for group, why in found if is_planned(group, jobid)]
+    first = planned[0] if planned else min([why for _, why in found], key=_earliest_s)
+    return first._replace(reason=in_groups(reasons))
+
+
+def _earliest_s(why: Why) -> float:
+    return inf if why.earliest_s is None else why.earliest_s
+
+
+def _forecast(group: Group, ledger: Ledger, now_s: float, forecasts: Forecasts | None) -> Callable[[], Forecast]:
     """What makes or finds the forecast of a group when it is asked for."""
 
     def get() -> Forecast:
@@ -124,7 +153,7 @@ def _told_by_policy(queue: PolicyQueue, job: Waiting, now_s: float) -> Why | Non
 def explain_set_aside(group: Group, jobid: int) -> Why:
     """The answer about a job that was set aside."""
     held = "" if group.set_aside[jobid].job.priority else "; it is held, too: raise its urgency"
-    return Why(f"{group.why_set_aside(jobid)}{held}", RULE, WHEN)
+    return Why(f"{why_set_aside(group, jobid)}{held}", RULE, WHEN)
 
 
 def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, order: str) -> str:

@@ -205,6 +205,8 @@ class CountedPlan(Planner):
                 return True
             self.drop(job.jobid)
             return False
+        if old.cores != self._running.need(job.shape):
+            return False  # planned by its place, as what it asks for: whole nodes may have more
         profile, limit = self._profile or self._deep(), self._limit_s(job)
         start_s = profile.earliest(old.cores, limit)
         if start_s != old.start_s or start_s + limit != old.end_s:

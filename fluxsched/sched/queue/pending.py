@@ -28,7 +28,8 @@ class PendingJobs:
     """The waiting jobs of one group, or of one queue of it that has a policy of its own; `by_id` is changed here alone.
 
     `book` are the accounts, if they are kept, and `lines` the jobs by account, if the policy asks for them; `asks` are
-    those by application, where there is a tree of queues.
+    those by application, where there is a tree of queues. `counted` says in how many lines each job waits, where it may
+    be in those of several groups: for its account it waits once.
     """
 
     def __init__(self) -> None:
@@ -37,6 +38,7 @@ class PendingJobs:
         self._held = SortedJobs()
         self._orders: dict[str, SortedJobs] = {}
         self.book: UsageBook | None = None
+        self.counted: dict[int, int] | None = None
         self.lines: AccountLines | None = None
         self.asks: Asks | None = None
 
@@ -163,13 +165,26 @@ class PendingJobs:
 
     def _enters(self, book: UsageBook, key: QueueKey, job: Waiting) -> None:
         assert job.account is not None
-        book.waits(job.account)
+        counted = self.counted
+        if counted is None:
+            book.waits(job.account)
+        else:
+            before = counted.get(job.jobid, 0)
+            counted[job.jobid] = before + 1
+            if not before:
+                book.waits(job.account)
         if self.lines is not None:
             self.lines.add(key, job)
 
     def _exits(self, book: UsageBook, key: QueueKey, job: Waiting) -> None:
         assert job.account is not None
-        book.leaves(job.account)
+        counted = self.counted
+        if counted is None or counted[job.jobid] == 1:
+            book.leaves(job.account)
+        if counted is not None:
+            counted[job.jobid] -= 1
+            if not counted[job.jobid]:
+                del counted[job.jobid]
         if self.lines is not None:
             self.lines.remove(key, job)
 

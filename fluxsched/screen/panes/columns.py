@@ -99,7 +99,7 @@ QUEUE_COLUMNS = (
                 order=lambda entry: entry.get("pending"), fits=True),
     TableColumn("RUNNING", lambda entry: _count(entry.get("running")), 9, ">",
                 order=lambda entry: entry.get("running"), fits=True),
-    TableColumn("GROUP", lambda entry: str(entry.get("group") or "default"), 12, "<",
+    TableColumn("GROUP", lambda entry: ",".join(entry.get("groups") or [entry.get("group") or "default"]), 12, "<",
                 order=lambda entry: entry.get("group"), fits=True),
     TableColumn("POLICY", lambda entry: str(entry.get("policy") or ""), 14, "<", shown_from=66, fits=True),
     TableColumn("REASON", _closed_reason, 6, "<", share=1),

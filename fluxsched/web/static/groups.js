@@ -29,7 +29,7 @@ class Groups {
     const { groups = [], queues = [], holders = {} } = this.data;
     const most = Math.max(1, ...groups.map((group) => sizeOf(group.targets) + sizeOf(group.incoming)));
     keyed(this.place, groups, (group) => group.name, () => element("section", { class: "card group" }),
-      (card, group) => this.fill(card, group, queues.filter((queue) => queue.group === group.name), holders[group.name] ?? [], most));
+      (card, group) => this.fill(card, group, queues.filter((queue) => (queue.groups ?? [queue.group]).includes(group.name)), holders[group.name] ?? [], most));
   }
 
   fill(card, group, queues, holders, most) {

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import pytest
@@ -70,6 +70,48 @@ def test_each_queue_goes_to_the_scheduler_of_its_group(new_world: Callable[..., 
     world.do("scheduler_lost", "one")
     world.scheduler("three", ("group-c",))
     assert world.sent() == [3]
+
+
+def two_groups(new_world: Callable[..., Any]) -> Any:
+    """Queue wide has groups east, with target 0, and west, with target 1."""
+    return new_world({"wide": QueueConfig("wide", "east", others=("west",))}, default_queue="wide")
+
+
+def r_of(ranks: str) -> dict[str, Any]:
+    execution = {"R_lite": [{"rank": ranks, "children": {"core": "0"}}], "nodelist": [f"n[{ranks}]"]}
+    return {"version": 1, "execution": {**execution, "starttime": 10.0, "expiration": 0.0}}
+
+
+def not_in(groups: Iterable[str], ranks: Idset) -> Idset:
+    return ranks - Idset.of([{"east": 0, "west": 1}[group] for group in groups])
+
+
+def test_a_queue_of_several_groups_needs_one_scheduler(new_world: Callable[..., Any]) -> None:
+    world = two_groups(new_world)
+    for some, other in (("east", "west"), ("west", "east")):
+        with pytest.raises(Refused, match=f"has groups east, west, which need one scheduler: acquire {other}, too"):
+            world.manager.allocation.hello("one", (some,))
+    world.scheduler("one", ("east", "west"))
+    world.submit(1)
+    assert [effect.scheduler for effect in world.of(SchedAlloc)] == ["one"]
+    world.do("scheduler_lost", "one")
+    world.scheduler("two", ("west", "east"))
+    assert world.sent() == [1]
+
+
+@pytest.mark.parametrize("rank", ["0", "1"])
+def test_a_grant_is_from_one_group_of_the_queue(new_world: Callable[..., Any], rank: str) -> None:
+    world = two_groups(new_world)
+    world.scheduler("one", ("east", "west"))
+    world.submit(1)
+    with pytest.raises(RemoteProtocolError, match="not of one of its queue's groups east, west"):
+        world.do("alloc_granted", "one", 1, r_of("0-1"), None, foreign=not_in)
+    with pytest.raises(RemoteProtocolError, match="not its scheduler's"):
+        world.do("alloc_granted", "one", 1, r_of("1-2"), None, foreign=not_in)
+    world.do("alloc_granted", "one", 1, r_of(rank), None, foreign=not_in)
+    assert str(world.held[1]) == rank
+    world.do("scheduler_lost", "one")
+    assert [item.jobid for item in world.manager.allocation.hello("two", ("east", "west"))] == [1]
 
 
 def test_limited_mode_sends_the_best_first(alone: Any) -> None:

@@ -74,7 +74,7 @@ def test_what_cannot_be_is_said_and_the_rest_goes(named: Any, spec: Callable[...
     assert queues.faults(elsewhere) == []
     named.submit(1, spec(duration_s=1.0))
     assert queues.faults(elsewhere) == [
-        "queue a has 1 active job: its group can change once no job is in it, or at a restart"
+        "queue a has 1 active job: its groups can change once no job is in it, or at a restart"
     ]
     named.do("cancel", 1, 1000, "")
     named.do("alloc_canceled", "sched", 1)

@@ -56,6 +56,26 @@ def test_another_limit_moves_it(bench_of: Any, make_r: MakeR, spec: Spec, policy
     assert planned(bench.scheduler) == {3: 300.0}
 
 
+@pytest.mark.parametrize("policy", ["conservative", "conservative:compress"])
+def test_what_was_planned_by_its_place_counts_with_whole_nodes(
+    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
+) -> None:
+    """As long as a job waits that shares nodes, places are planned; exclusive jobs of one core take four all the same.
+    """
+    bench = bench_of(load(policy)[0])
+    bench.grow(make_r("0-1"))
+    bench.submit(1, spec(nodes=2, exclusive=True, duration=50.0))
+    bench.run()
+    for jobid in (2, 3):
+        bench.submit(jobid, spec(nodes=1, exclusive=True, duration=100.0))
+    bench.submit(4, spec(nodes=1, duration=10.0))
+    bench.run()
+    bench.scheduler.cancel(4)
+    bench.submit(5, spec(nodes=1, exclusive=True, duration=10.0))
+    bench.run()
+    assert planned(bench.scheduler) == {2: 150.0, 3: 150.0, 5: 250.0}
+
+
 @pytest.mark.parametrize("policy", PLANNING)
 def test_a_drained_target_does_not_come_back_with_its_job(
     bench_of: Any, make_r: MakeR, spec: Spec, policy: str

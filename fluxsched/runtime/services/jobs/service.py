@@ -287,6 +287,7 @@ class JobService:
             start_reason=start_reason or None,
             blocked=blocked,
             group=config.group,
+            groups=list(config.groups) if config.others else None,
             policy=self.policy_of(queue.name, config.group),
             constraints=config.requires.to_json() if config.requires is not None else None,
             duration_default=config.default_duration_s or None,

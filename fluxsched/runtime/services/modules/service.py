@@ -131,7 +131,7 @@ class ModuleService:
         def ended() -> None:
             self._turns.post(lambda: self._exited(module))
 
-        queues = list(_served(module, self._queues).items())
+        queues = [(name, group) for name, groups in _served(module, self._queues).items() for group in groups]
         wanted = ModuleStart(self._uri(), module.name, module.specs, module.groups, queues, *self._terms)
         module.spawn(self._start_process, wanted, ended)
         self._supervision.watch(module)
@@ -370,5 +370,5 @@ class ModuleService:
         request.respond()
 
 
-def _served(module: Module, queues: Mapping[str, QueueConfig]) -> dict[str, str]:
-    return {name: queue.group for name, queue in queues.items() if queue.group in module.groups}
+def _served(module: Module, queues: Mapping[str, QueueConfig]) -> dict[str, tuple[str, ...]]:
+    return {name: queue.groups for name, queue in queues.items() if queue.group in module.groups}

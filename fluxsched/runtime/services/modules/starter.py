@@ -25,7 +25,7 @@ class ModuleStart:
     specs: str
     groups: tuple[str, ...]
     queues: Sequence[tuple[str, str]]
-    """The queues that it serves, each with its group."""
+    """The queues that it serves, each with its group, once for each of several."""
     unsatisfiable: str
     preempt_timeout_s: float
 

@@ -26,6 +26,8 @@ from fluxsched.sched.engine.hooked.hooked_pass import hooked_shapes
 from fluxsched.sched.engine.hooked.permits import WaitingPermit
 from fluxsched.sched.engine.passes import Passes
 from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.joint import join, judge_in
+from fluxsched.sched.engine.waiting.judging import add_infeasible, judge_all
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.hooks.api import ARRIVAL, FREE, START, TARGETS, JobSeen, Plugin
 from fluxsched.sched.hooks.calls import PermitWaits, Refusal, bind, permit, tell, unreserve, wait_text
@@ -126,7 +128,7 @@ class Plugins:
             return []
         if sort:
             job = job._replace(sort=sort)
-        return group.add(job, queue.name, now_s)
+        return join(group, job, queue.name, now_s)
 
     def _wait_at_gate(self, group: Group, job: Waiting, queue: PolicyQueue, why: str, at_s: float) -> None:
         _of(group).gates.keep(GatedJob(job, queue, why, (), at_s))
@@ -228,6 +230,7 @@ class Plugins:
         end_s = end_of(job.duration_s, group.expiration_s, now_s)
         self._held.starts(job.jobid, now_s, end_s)
         self._counts["granted"] += 1
+        group.joint.pop(job.jobid, None)
         withdrawn = group.notices.forget(job.jobid)
         self._say(Granted(job.jobid, fit, now_s, end_s, group.pool, each.selection, withdrawn, said))
         self._told(each.chain, seen, fit)
@@ -248,9 +251,10 @@ class Plugins:
         unreserve(each.chain, each.reserved, each.seen, each.fit, self._faults)
         self.happened(FREE)
         if is_canceled:
+            group.joint.pop(jobid, None)
             return
         try:
-            group.add(each.job, each.queue.name, now_s)
+            join(group, each.job, each.queue.name, now_s)
         except LimitExceeded as fault:
             self._wait_at_gate(group, each.job, each.queue, str(fault), now_s + RETRY_S)
             return
@@ -314,9 +318,9 @@ class Plugins:
         withdrawn = group.notices.forget(job.jobid)
         if withdrawn:
             self._say(Annotated(job.jobid, {"sched": withdrawn}))
-        why = group.judge(job.shape)
+        why = judge_in(group.joint.get(job.jobid, (group,)), job.shape)
         if why is not None:
-            self._outbox.extend(group.add_infeasible(job, each.queue.name, why))
+            self._outbox.extend(add_infeasible(group, job, each.queue.name, why))
             return
         try:
             self._join(group, job, each.queue, now_s)
@@ -330,7 +334,7 @@ class Plugins:
         hooks.verdicts.keep(shapes)
         if changed:
             group.invalidate_pass()
-            found = group.judge_all(now_s)
+            found = judge_all(group, now_s)
             self._counts["denied"] += sum(isinstance(effect, Denied) for effect in found)
             self._outbox.extend(found)
 

@@ -14,8 +14,8 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import LimitExceeded, RemoteProtocolError
-from fluxsched.sched.effects import Annotated, Denied, Effect, Release
+from fluxsched.errors import RemoteProtocolError
+from fluxsched.sched.effects import Annotated, Effect, Release
 from fluxsched.sched.engine.hooked.group_hooks import GroupHooks
 from fluxsched.sched.engine.waiting.notices import SETTLE_S, Notices
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
@@ -49,6 +49,7 @@ class Group:
     `queues` are those that have a policy of their own, by name, in the order in which they are served, then the one for
     all others, by the empty name. `set_aside` are jobs of all of them, by id; `short_since_s` is when the group last
     lost something, or was acquired (wall time, seconds). A pass comes at `wake_s` (the same) though nothing happens.
+    `joint` are the groups, by id, of all waiting jobs that have several; all groups have this table in common.
     """
 
     def __init__(
@@ -80,9 +81,10 @@ class Group:
         self.quotas: QueueTree | None = None
         self.generation = -1  # of the tree's order, in the last pass
         self.reserved = ReservedNodes(pool, self.invalidate_pass)
-        self._patient = unsatisfiable == WAIT
+        self.is_patient = unsatisfiable == WAIT
         self.time_text = time_text
         self._verdicts: dict[int, FitVerdict] = {}  # by number of the shape
+        self.joint: dict[int, tuple[Group, ...]] = {}
         self.hooks: GroupHooks | None = None
 
     def invalidate_pass(self) -> None:
@@ -170,10 +172,10 @@ class Group:
                 return queue
         return None
 
-    def keep_accounts(self, book: UsageBook) -> None:
-        """From now on the usage of jobs is booked; called before there are any."""
+    def keep_accounts(self, book: UsageBook, lines: dict[int, int] | None) -> None:
+        """From now on the usage of jobs is booked; called before there are any. `lines`: see `PendingJobs`."""
         for queue in self.queues.values():
-            queue.jobs.book = book
+            queue.jobs.book, queue.jobs.counted = book, lines
             if needs_accounts(queue.policy):
                 queue.jobs.lines = AccountLines(book, queue.jobs.by_id)
                 self.notices.settle_s = SETTLE_S
@@ -264,84 +266,26 @@ class Group:
     def _remember(self, now_s: float) -> None:
         """Targets are about to be lost: what there is for each waiting request is worked out before."""
         self.short_since_s = now_s
-        for queue in self.queues.values() if self._patient and self.grown and self.quotas is None else ():
+        for queue in self.queues.values() if self.is_patient and self.grown and self.quotas is None else ():
             for shape, _ in queue.jobs.shapes():
                 self.judge(shape)
 
-    def judge_all(self, now_s: float = 0.0, first: bool = False) -> list[Denied | Annotated]:
-        """Judges all waiting jobs again at `now_s`, held jobs too, after targets or properties have changed.
-
-        A job that was set aside and fits is back; one that has become infeasible is set aside, or denied. With the
-        `first` targets no job has been judged before.
-        """
-        if self.quotas is not None:
-            return []
-        found = self._judge_set_aside(now_s)
-        for queue in self.queues.values():
-            if all(self.judge(shape) is None for shape, _ in queue.jobs.shapes()):
-                continue
-            for job in queue.jobs.everyone():
-                why = self.judge(job.shape)
-                if why is None:
-                    continue
-                if self._patient and not (first and self.refuses(job.t_submit_s, False)):
-                    found += self._put_aside(job, queue, why, now_s, lost=not first)
-                else:
-                    self.remove(job.jobid, queue)
-                    found.append(Denied(job.jobid, why))
-        return found
-
-    # ---- jobs that were accepted and no longer fit
-
     def refuses(self, t_submit_s: float, asks_to_wait: bool) -> bool:
         """Whether an infeasible job is new, so that it is denied; else it was accepted (see `set_aside`)."""
-        return not self._patient or not (asks_to_wait or t_submit_s < self.short_since_s)
+        return not self.is_patient or not (asks_to_wait or t_submit_s < self.short_since_s)
 
-    def add_infeasible(self, job: Waiting, name: str | None, why: str) -> list[Denied | Annotated]:
-        """A job that arrives infeasible, and was accepted before."""
-        queue = self.queues.get(name or "") or self.queues[""]
-        aside = self.set_aside[job.jobid] = SetAside(job, queue, why, self.short_since_s, False, None)
-        return self._tell_set_aside(aside)
+    def offers_elsewhere(self, jobid: int) -> bool:
+        """Whether another group offers the job, too, or is about to: then this one does not say that it waits."""
+        groups = self.joint.get(jobid) if self.joint else None
+        return groups is not None and any(each.is_offered(jobid) for each in groups if each is not self)
 
-    def _put_aside(
-        self, job: Waiting, queue: PolicyQueue, why: str, now_s: float, lost: bool
-    ) -> list[Denied | Annotated]:
-        queue.jobs.remove(job.jobid)
-        queue.removed(job, self.running)
-        had = self._verdicts[job.shape.number].had
-        aside = self.set_aside[job.jobid] = SetAside(job, queue, why, now_s, lost, had)
-        return self._tell_set_aside(aside)
+    def is_offered(self, jobid: int) -> bool:
+        """Whether the job is in a queue here, or at its gate."""
+        return self.queue_of(jobid) is not None or (self.hooks is not None and jobid in self.hooks.gates.gated)
 
-    def _tell_set_aside(self, aside: SetAside) -> list[Denied | Annotated]:
-        told = self.notices.tell_now(aside.job.jobid, aside.reason(self.time_text))
-        return [] if told is None else [told]
-
-    def _judge_set_aside(self, now_s: float) -> list[Denied | Annotated]:
-        found: list[Denied | Annotated] = []
-        for jobid, aside in list(self.set_aside.items()):
-            why = self.judge(aside.job.shape)
-            if why is not None:
-                if why != aside.why:
-                    aside.why = why
-                    found += self._tell_set_aside(aside)
-                continue
-            try:
-                if self.hooks is not None and aside.job.shape.scope is not None:
-                    self.hooks.gates.ask_soon(aside.job, aside.queue)
-                else:
-                    aside.queue.add(aside.job, self.running, now_s)
-            except LimitExceeded:  # the queue is full meanwhile: it is judged again with the next change
-                continue
-            del self.set_aside[jobid]
-            withdrawn = self.notices.forget(jobid)
-            if withdrawn is not None:
-                found.append(Annotated(jobid, {"sched": withdrawn}))
-        return found
-
-    def why_set_aside(self, jobid: int) -> str | None:
-        """What is missing for a job that is set aside, and since when; None for any other."""
-        aside = self.set_aside.get(jobid)
-        return None if aside is None else aside.reason(self.time_text)
+    def had(self, shape: Shape) -> int | None:
+        """How many nodes (or slots) there were for a shape when it was last feasible; None if that is not known."""
+        return self._verdicts[shape.number].had
 
     def withdraw(self, jobid: int) -> bool:
         """The request of the job is withdrawn, wherever it waits; whether it was there."""

@@ -2,7 +2,7 @@
 
 Law: an owner is notified of a changed reason or estimate every NOTICE_EVERY_S at most; what is held back is sent when
 it is due, as it is by then. Only an estimate that no longer holds is withdrawn at once. Where reservations move between
-accounts, a new estimate is first held back for SETTLE_S: most are over by then.
+accounts or groups, a new estimate is first held back for SETTLE_S: most are over by then.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ ESTIMATE_STEP_S: Final = 1.0
 """A smaller change of an estimate is not worth a message."""
 
 SETTLE_S: Final = 1.0
-"""Among accounts the first in line changes with every start: a shorter reservation is not worth two messages."""
+"""Among accounts the first in line changes with every start, and several groups are asked one after the other.
+
+A shorter reservation is not worth two messages.
+"""
 
 REASON_CHARS_MAX = 1000
 """Of what a policy says to a job's owner: it is shown in a column of tables, and is kept for each waiting job."""
@@ -115,6 +118,15 @@ class Notices:
             return None
         withdrawn = {} if notice.reason is None else {"reason_pending": None}
         return withdrawn if notice.estimate_s is None else {**withdrawn, "t_estimate": None}
+
+    def take_over(self, jobid: int, other: Notices) -> None:
+        """The job's owner is told from here from now on: what was sent is known."""
+        notice = None if other is self else other._told.pop(jobid, None)
+        if notice is not None:
+            self._told[jobid] = notice
+            if notice.due_s < inf:
+                heappush(self._due, (notice.due_s, jobid))
+                self.next_s = self._due[0][0]
 
     def due(self, now_s: float) -> Iterator[int]:
         """The jobs about which something was held back that is due; jobs that have left meanwhile are skipped."""

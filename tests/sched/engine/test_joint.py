@@ -1,0 +1,303 @@
+"""Queues over several groups: one line of waiting jobs, which leave it wherever they start first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from math import inf
+from typing import Any, ClassVar
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted, Release
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.policy import Decision, Deny, View
+from fluxsched.sched.registry import load
+
+MakeR = Callable[..., ResourceSet]
+Spec = Callable[..., dict[str, Any]]
+POLICIES = (
+    "fifo", "firstfit", "easy", "easy:order=sjf", "conservative", "conservative:compress", "hybrid:depth=3", "fair"
+)  # fmt: skip
+
+
+@pytest.fixture
+def site(bench_of: Any, make_r: MakeR) -> Callable[..., Any]:
+    """site(policy): groups a with nodes 0-3 and b with 4-5; queue wide has both, queue here has a."""
+
+    def make(policy: str, **options: Any) -> Any:
+        bench = bench_of(load(policy)[0], "a", "b", queues={"wide": ("a", "b"), "here": "a"}, **options)
+        bench.grow(make_r("0-3"), group="a")
+        bench.grow(make_r("4-5"), group="b")
+        return bench
+
+    return make
+
+
+def starts(effects: list[Any]) -> dict[int, str]:
+    return {effect.jobid: where(effect) for effect in effects if isinstance(effect, Granted)}
+
+
+def where(granted: Granted) -> str:
+    return str(Idset.of([part.rank for part in granted.fit.parts]))
+
+
+def promised(scheduler: Scheduler) -> dict[int, float]:
+    """The reservations whose time is known; asserts that no job has two."""
+    found: dict[int, float] = {}
+    for kept in scheduler.planned():
+        if kept.start_s < inf:
+            assert kept.jobid not in found, f"job {kept.jobid} has reservations in two groups"
+            found[kept.jobid] = kept.start_s
+    return found
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_job_runs_in_the_first_group_with_room(site: Any, spec: Spec, policy: str) -> None:
+    bench = site(policy)
+    for jobid in (1, 2, 3):
+        bench.submit(jobid, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    assert starts(bench.run()) == {1: "0-1", 2: "2-3", 3: "4-5"}
+    bench.submit(4, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    assert starts(bench.run()) == {}
+    bench.free(3)
+    assert starts(bench.run()) == {4: "4-5"}
+    assert bench.scheduler.stats()["groups"]["a"]["waiting"] == 0
+
+
+def test_denied_only_if_all_groups_deny(site: Any, spec: Spec) -> None:
+    bench = site("fifo")
+    assert bench.submit(1, spec(nodes=4, exclusive=True, queue="wide")) == []  # only a has so many
+    (denied,) = bench.submit(2, spec(nodes=5, exclusive=True, queue="wide"))
+    assert isinstance(denied, Denied)
+    assert denied.note.startswith("group a: needs 5 ")
+    assert "; group b: needs 5 " in denied.note
+    assert bench.scheduler.feasible(spec(nodes=3, queue="wide")) is None
+    assert bench.scheduler.feasible(spec(nodes=5, exclusive=True, queue="wide")) == denied.note
+    assert starts(bench.run()) == {1: "0-3"}
+
+
+def test_a_group_passes_over_jobs_that_it_could_never_hold(site: Any, spec: Spec) -> None:
+    bench = site("fifo")
+    bench.submit(1, spec(nodes=4, exclusive=True, queue="here"))
+    bench.run()
+    bench.submit(2, spec(nodes=3, exclusive=True, queue="wide"))
+    bench.submit(3, spec(nodes=2, exclusive=True, queue="wide"))
+    assert starts(bench.run()) == {3: "4-5"}
+    assert "group b: needs 3 exclusive nodes" in bench.why(2)
+    assert bench.why(2).startswith("group a: ")
+
+
+def test_a_reservation_is_in_the_group_where_the_job_starts_first(site: Any, spec: Spec) -> None:
+    bench = site("easy")
+    bench.submit(1, spec(nodes=4, exclusive=True, duration=600.0, queue="wide"))
+    bench.submit(2, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.run()
+    bench.submit(3, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    assert bench.run() == []  # a was asked first: what it says is over before it is told
+    assert promised(bench.scheduler) == {3: 160.0}
+    bench.now_s += 1.0
+    (told,) = bench.run()
+    assert isinstance(told, Annotated)
+    assert told.annotations["sched"]["t_estimate"] == 160.0
+    assert bench.scheduler.why(3, bench.now_s).earliest_s == 160.0
+    assert [one.jobid for one in bench.scheduler.plan("b", bench.now_s)] == [3]
+    assert bench.scheduler.plan("a", bench.now_s) == []
+
+
+def test_a_reservation_moves_when_another_group_is_sooner(site: Any, spec: Spec) -> None:
+    bench = site("easy")
+    bench.submit(1, spec(nodes=4, exclusive=True, duration=600.0, queue="wide"))
+    bench.submit(2, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.run()
+    bench.submit(3, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.run()
+    bench.did(bench.scheduler.expiration(1, 130.0))
+    bench.run()
+    assert promised(bench.scheduler) == {3: 130.0}
+    assert [one.jobid for one in bench.scheduler.plan("a", bench.now_s)] == [3]
+    bench.did(bench.scheduler.expiration(1, 900.0))  # later than b: it is asked again
+    bench.run()
+    assert promised(bench.scheduler) == {3: 160.0}
+
+
+def test_what_a_job_leaves_behind_is_looked_at_again_at_once(site: Any, spec: Spec) -> None:
+    """The head of a's line starts in b, so that what is behind it starts in a in the same turn."""
+    bench = site("fifo")
+    bench.submit(1, spec(nodes=3, exclusive=True, queue="here"))
+    bench.run()
+    bench.submit(2, spec(nodes=2, exclusive=True, queue="wide"))
+    bench.submit(3, spec(nodes=1, exclusive=True, queue="wide"))
+    assert starts(bench.run()) == {2: "4-5", 3: "3"}
+
+
+def test_a_canceled_job_leaves_all_lines(site: Any, spec: Spec) -> None:
+    bench = site("easy")
+    bench.submit(1, spec(nodes=4, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(2, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.run()
+    bench.submit(3, spec(nodes=1, exclusive=True, queue="wide"))
+    bench.run()
+    assert bench.did(bench.scheduler.cancel(3)) == [Canceled(3)]
+    assert bench.scheduler.cancel(3) == []
+    bench.free(1)
+    assert starts(bench.run()) == {}
+    assert not bench.scheduler.group("a").joint
+
+
+def test_a_job_is_set_aside_when_no_group_can_hold_it_any_more(site: Any, spec: Spec) -> None:
+    bench = site("firstfit")
+    bench.submit(1, spec(nodes=4, exclusive=True, queue="here"))
+    bench.submit(2, spec(nodes=2, exclusive=True, queue="here"))
+    bench.run()
+    bench.free(1)
+    for jobid, nodes in ((3, 2), (4, 4)):
+        bench.submit(jobid, spec(nodes=nodes, exclusive=True, queue="wide"))
+    bench.did(bench.scheduler.went_offline(Idset.parse("0-5")))
+    bench.run()
+    assert bench.did(bench.scheduler.shrunk("b", Idset.parse("4"), True)) == [Release("b", Idset.parse("4"))]
+    assert bench.scheduler.set_aside() == {}  # a could still hold both
+    effects = bench.did(bench.scheduler.shrunk("a", Idset.parse("0-2"), True))
+    assert {each.jobid for each in effects if isinstance(each, Annotated)} >= {3, 4}
+    assert bench.scheduler.set_aside().keys() >= {3, 4}
+    assert "group a: needs 2 exclusive nodes" in bench.why(3)
+    assert "group b: needs 2 exclusive nodes" in bench.why(3)
+    assert bench.scheduler.stats()["groups"]["b"]["unsatisfiable"] == 2
+
+
+def test_a_job_that_waits_twice_counts_once_in_its_account(site: Any, spec: Spec) -> None:
+    bench = site("fair")
+    bench.submit(1, spec(nodes=4, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(2, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.run()
+    bench.submit(3, spec(nodes=1, exclusive=True, duration=60.0, queue="wide"))
+    bench.run()
+    assert list(bench.scheduler.accounts.waiting.values()) == [1]
+    bench.did(bench.scheduler.prioritize([(3, 0)]))
+    assert list(bench.scheduler.accounts.waiting.values()) == [0]
+    bench.did(bench.scheduler.prioritize([(3, 5)]))
+    bench.free(1)
+    assert starts(bench.run()) == {3: "0"}
+    assert list(bench.scheduler.accounts.waiting.values()) == [0]
+
+
+class DenyHere:
+    """Denies every job in the group in whose turn it is first asked, and starts them in the other."""
+
+    name = "deny-here"
+    OPTIONS: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self, times: int) -> None:
+        self._times = times
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        for job in list(view.queue):
+            if self._times:
+                self._times -= 1
+                yield Deny(job.jobid, "not in this group")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_a_policy_denies_a_job_only_in_all_groups(bench_of: Any, make_r: MakeR, spec: Spec, times: int) -> None:
+    bench = bench_of(DenyHere(times), "a", "b", queues={"wide": ("a", "b")})
+    bench.grow(make_r("0"), group="a")
+    bench.grow(make_r("1"), group="b")
+    bench.submit(1, spec(queue="wide"))
+    assert [type(each) for each in bench.run() if isinstance(each, Denied)] == [Denied] * (times - 1)
+    assert bench.scheduler.stats()["groups"]["b"]["waiting"] == 2 - times
+
+
+# ---- random runs
+
+
+class Run:
+    """Jobs of random sizes on a scheduler, until all have ended; what is asserted after each pass is the law."""
+
+    def __init__(self, policy: str, groups: list[tuple[str, ResourceSet]], queues: dict[str, Any]) -> None:
+        self.scheduler = Scheduler(load(policy)[0], [name for name, _ in groups], queues)
+        for name, resources in groups:
+            self.scheduler.grown(name, resources, resources.ranks, Idset())
+        self.started: list[tuple[int, float, str]] = []
+        self.promises: dict[int, list[float]] = {}
+        self._ends: dict[float, list[int]] = {}
+
+    def go(self, jobs: list[tuple[float, float, dict[str, Any]]]) -> None:
+        """Jobs are (submit, limit, spec)."""
+        arrive: dict[float, list[int]] = {}
+        for jobid, (at, _, _) in enumerate(jobs, 1):
+            arrive.setdefault(at, []).append(jobid)
+        while times := sorted({*arrive, *self._ends}):
+            now_s = times[0]
+            for jobid in self._ends.pop(now_s, ()):
+                self.scheduler.free_all(jobid, now_s)
+            for jobid in arrive.pop(now_s, ()):
+                self.scheduler.alloc(jobid, 16, jobid % 3, now_s, jobs[jobid - 1][2], now_s)
+            for effect in self.scheduler.schedule(now_s):
+                if isinstance(effect, Granted):
+                    self.started.append((effect.jobid, now_s, where(effect)))
+                    self._ends.setdefault(now_s + jobs[effect.jobid - 1][1], []).append(effect.jobid)
+            self.scheduler.check()
+            for jobid, start_s in promised(self.scheduler).items():
+                self.promises.setdefault(jobid, []).append(start_s)
+
+
+JOBS = st.lists(
+    st.tuples(st.integers(0, 40), st.integers(1, 30), st.integers(1, 5), st.sampled_from(("wide", "here", "x"))),
+    min_size=1,
+    max_size=25,
+)
+
+
+@settings(max_examples=30, deadline=None)
+@given(policy=st.sampled_from(POLICIES), jobs=JOBS)
+def test_all_start_that_a_group_could_run_and_promises_are_kept(
+    make_r: MakeR, spec: Spec, policy: str, jobs: list[tuple[int, int, int, str]]
+) -> None:
+    """Every start is legal (`check`), a job has one reservation at most, and whoever is feasible somewhere starts."""
+    groups = [("a", make_r("0-3")), ("b", make_r("4-5")), ("c", make_r("6-8"))]
+    queues = {"wide": ("a", "b", "c"), "x": ("c", "b"), "here": "a"}
+    largest = {"wide": 4, "x": 3, "here": 4}
+    run = Run(policy, groups, queues)
+    run.go(
+        [
+            (float(at), float(limit), spec(nodes=n, cores=2, exclusive=whole, duration=float(limit), queue=queue))
+            for at, limit, n, queue in jobs
+            for whole in [limit % 3 > 0]
+        ]
+    )
+    expected = {jobid for jobid, (_, _, n, queue) in enumerate(jobs, 1) if n <= largest[queue]}
+    assert sorted(jobid for jobid, *_ in run.started) == sorted(expected)
+    assert not run.scheduler.group("a").joint
+    begun = {jobid: at for jobid, at, _ in run.started}
+    if policy in ("easy", "conservative:compress"):
+        for jobid, promises in run.promises.items():
+            assert promises == sorted(promises, reverse=True), f"job {jobid} was promised {promises}"
+            assert begun[jobid] <= promises[-1]
+
+
+@settings(max_examples=30, deadline=None)
+@given(policy=st.sampled_from(POLICIES[:-1]), jobs=JOBS)  # accounts span groups
+def test_jobs_that_fit_in_one_group_each_start_as_from_queues_of_their_own(
+    make_r: MakeR, spec: Spec, policy: str, jobs: list[tuple[int, int, int, str]]
+) -> None:
+    groups = [("a", make_r("0-3", ssd="0-3")), ("b", make_r("4-7", hdd="4-7"))]
+    found = []
+    for queues in ({"wide": ("a", "b")}, {"wide": ("a",), "ssd": "a", "hdd": "b"}):
+        run = Run(policy, groups, queues)
+        run.go(
+            [
+                (
+                    float(at), float(limit), spec(
+                        nodes=min(n, 4), exclusive=True, duration=float(limit), constraint={"properties": [kind]},
+                        queue="wide" if "ssd" not in queues else kind,
+                    ),
+                )
+                for at, limit, n, name in jobs
+                for kind in ["ssd" if name == "wide" else "hdd"]
+            ]
+        )  # fmt: skip
+        found.append((run.started, run.promises))
+    assert found[0] == found[1]
