@@ -17,7 +17,7 @@ from fluxsched.core.archive import parse_archive
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.count import Count
 from fluxsched.core.jsontext import check_shape, load_object, named
-from fluxsched.core.parts import JobPart, parse_parts, parse_tasks, tasks_on
+from fluxsched.core.parts import JobPart, PartAsked, parse_parts, parse_tasks, tasks_on, with_parts
 from fluxsched.core.request import Request, parse_resources
 from fluxsched.core.sharing import Sharing, parse_sharing
 from fluxsched.errors import InvalidValue
@@ -224,10 +224,12 @@ class Jobspec:
         job_set: str | None = None,
         elastic: bool = False,
         max_hops: int | None = None,
+        parts: Sequence[PartAsked] = (),
     ) -> Jobspec:
         """What the command line makes: a slot a task, spread evenly over `nodes` if given (a count as in RFC 14).
 
-        Without `ntasks` it is one task, or one a node. Amounts of countable resources are numbers or texts such as
+        Without `ntasks` it is one task, or one a node. With `parts` it is one a node of each, and command, nodes and
+        tasks are theirs. Amounts of countable resources are numbers or texts such as
         `8GiB`. Without a file for `input` the tasks read what is sent to the job. `preemptible_after_s` None is never.
         Raises InvalidValue like `parse`, which it goes through.
         """
@@ -245,16 +247,11 @@ class Jobspec:
             "preemptible-after": preemptible_after_s,
             "fluxsched": _given({"requeue": requeue or None, "elastic": elastic or None, "max-hops": max_hops}),
         }
-        resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, nodes, exclusive)
+        resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, 1 if parts else nodes, exclusive)
         jobfields.add_amounts(resources, amounts_per_task or {}, amounts_per_node or {}, shared or {})
-        return cls.parse(
-            {
-                "version": 1,
-                "resources": resources,
-                "tasks": [{"command": list(command), "slot": jobfields.TASK_SLOT, "count": count}],
-                "attributes": {"system": _given(system) or {}},
-            }
-        )
+        tasks = [{"command": list(command), "slot": jobfields.TASK_SLOT, "count": count}]
+        raw = {"version": 1, "resources": resources, "tasks": tasks, "attributes": {"system": _given(system) or {}}}
+        return cls.parse(with_parts(raw, parts) if parts else raw)
 
 
 def _constraint(system: Mapping[str, Any]) -> Constraint:

@@ -6,12 +6,14 @@ its nodes. `resources` of a single vertex are read as in version 1, but for the 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import shlex
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from fluxsched.core.constraint import EVERYTHING, Constraint
-from fluxsched.core.jobfields import TaskCount, parse_task
+from fluxsched.core.constraint import EVERYTHING, Constraint, parse_constraint_text
+from fluxsched.core.count import Count
+from fluxsched.core.jobfields import PARTS_VERSION, TaskCount, parse_task
 from fluxsched.core.jsontext import named, shown
 from fluxsched.core.request import Request, is_group, parse_group, parse_groups, parse_resources
 from fluxsched.core.sharing import check_name
@@ -42,6 +44,48 @@ class JobPart:
         """How many tasks run on `nslots` slots of this part."""
         count = self.ntasks_per_slot, self.ntasks_total, self.ntasks_per_resource
         return tasks_on(count, self.request, nslots)
+
+
+class PartAsked(NamedTuple):
+    """One of several parts as a command line names it: `nodes` is any count of RFC 14."""
+
+    label: str
+    nodes: int | str
+    command: Sequence[str]
+    constraint: Constraint = EVERYTHING
+
+
+def parse_part(text: str) -> PartAsked:
+    """`LABEL:NODES[:CONSTRAINT]=COMMAND`, where the command has the quotes of a shell. Raises InvalidValue."""
+    what, equals, command = text.partition("=")
+    label, _, rest = what.partition(":")
+    nodes, _, constraint = rest.partition(":")
+    if not label or not nodes or not equals:
+        raise InvalidValue(f"{shown(text)} is not LABEL:NODES=COMMAND or LABEL:NODES:CONSTRAINT=COMMAND")
+    try:
+        words = shlex.split(command)
+        own = parse_constraint_text(constraint) if constraint else EVERYTHING
+        Count.parse(nodes)
+    except InvalidValue as fault:
+        raise named(f"part {shown(label)}", fault) from None
+    except ValueError as fault:
+        raise InvalidValue(f"part {shown(label)}: {shown(command)} is no command of a shell: {fault}") from None
+    if not words:
+        raise InvalidValue(f"part {shown(label)} has no command: write LABEL:NODES=COMMAND")
+    return PartAsked(label, nodes, words, own)
+
+
+def with_parts(jobspec: Mapping[str, Any], parts: Sequence[PartAsked]) -> dict[str, Any]:
+    """A jobspec of several parts, from one whose only node has what each node of a part has."""
+    node, *shared = jobspec["resources"]
+    slot, *beside = node["with"]
+    resources = []
+    for label, nodes, _, constraint in parts:
+        vertex = {"type": "node", "count": Count.parse(nodes).to_json(), "exclusive": True}
+        own = {} if constraint == EVERYTHING else {OWN_CONSTRAINT: constraint.to_json()}
+        resources.append({**vertex, **own, "with": [{**slot, "label": label}, *beside]})
+    tasks = [{"command": list(part.command), "slot": part.label, "count": {"per_slot": 1}} for part in parts]
+    return {**jobspec, "version": PARTS_VERSION, "resources": [*resources, *shared], "tasks": tasks}
 
 
 def tasks_on(count: TaskCount, request: Request, nslots: int) -> int:

@@ -64,6 +64,8 @@ def filled(options: Mapping[str, Any], text: str) -> dict[str, Any]:
             made[name] = made[name].replace(CC, text)
     for name in _LISTS:
         made[name] = [word.replace(CC, text) for word in made[name]]
+    parts = options.get("parts", ())
+    made["parts"] = [part._replace(command=[word.replace(CC, text) for word in part.command]) for part in parts]
     return made
 
 

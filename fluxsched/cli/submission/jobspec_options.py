@@ -17,14 +17,16 @@ from fluxsched.cli.common.values import parse_value, read_text
 from fluxsched.cli.submission.environment import all_rules, split_templates, submitted_environment
 from fluxsched.core.amounts import check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
+from fluxsched.core.count import Count
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import ENV_EXPAND
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.jsontext import with_path
+from fluxsched.core.jsontext import shown, with_path
+from fluxsched.core.parts import parse_part
 from fluxsched.core.sharing import REQUEUE_MAX
 from fluxsched.core.text import is_text, printable
-from fluxsched.errors import InvalidValue
+from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.system.clock import SystemClock
 
 FLAGS = {"debug": 2, "waitable": 4, "novalidate": 8}
@@ -52,6 +54,16 @@ _WARNED = "fluxsched.ignored-options"
 
 COPIES_MAX = 100_000
 """As many jobs as one connection may have in flight."""
+
+
+def parse_nodes(text: str) -> Any:
+    """A number of nodes or a range, as a jobspec has it. Raises InvalidValue."""
+    try:
+        return Count.parse(text).to_json()
+    except LimitExceeded:
+        raise
+    except InvalidValue:
+        raise InvalidValue(f"{shown(text)} is neither a number of nodes, 1 or more, nor a range such as 4-10") from None
 
 
 def parse_flags(text: str) -> int:
@@ -132,14 +144,19 @@ def parse_copies(text: str) -> Idset:
 
 _NATURAL = Whole(min=0)
 _POSITIVE = Whole(min=1)
+_NODES = Converted("nodes", parse_nodes)
 _TASKS = (
-    click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes."),
+    click.option("-N", "--nodes", type=_NODES, metavar="N|MIN-MAX", help="Number of nodes, or a range such as 4-10."),
     click.option("-n", "--ntasks", type=_POSITIVE, metavar="N", help="Number of tasks. [default: 1]"),
     click.option("-c", "--cores-per-task", type=_POSITIVE, metavar="N", default=1, help="Cores for each task."),
     click.option("-g", "--gpus-per-task", type=_NATURAL, metavar="N", default=0, help="GPUs for each task."),
+    click.option("--part", "parts", multiple=True, metavar="LABEL:NODES[:CONSTRAINT]=COMMAND",
+                 type=Converted("part", parse_part),
+                 help="A part on whole nodes of its own, with its command; repeat it, and give no COMMAND."),
 )  # fmt: skip
 _SLOTS = (
-    click.option("-N", "--nodes", type=_POSITIVE, metavar="N", help="Number of nodes; whole nodes unless -n is given."),
+    click.option("-N", "--nodes", type=_NODES, metavar="N|MIN-MAX",
+                 help="Number of nodes, or a range; whole nodes unless -n is given."),
     click.option("-n", "--nslots", "ntasks", type=_POSITIVE, metavar="N", help="Number of slots of resources."),
     click.option("-c", "--cores-per-slot", "cores_per_task", type=_POSITIVE, metavar="N", default=1,
                  help="Cores for each slot. [default: 1]"),
@@ -150,6 +167,9 @@ _JOB_OPTIONS = (
     click.option("--request", "requests", multiple=True, metavar="KIND=AMOUNT,...",
                  type=Converted("request", parse_request),
                  help="Countable resources: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
+    click.option("--elastic", is_flag=True, help="Let a range of nodes stay open while the job runs."),
+    click.option("--max-hops", type=Whole(min=2), metavar="N",
+                 help="At most N hops between two nodes: 2 is under one switch, 4 under the next level."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),
     click.option("-t", "--time-limit", type=LIMIT_FSD, metavar="MINUTES|FSD", default=0.0,
                  help="Time limit: minutes, or with a unit, such as 30s, 1.5h."),
@@ -189,7 +209,7 @@ _JOB_OPTIONS = (
                  help=f"Submit flags: {', '.join(FLAGS)}."),
     click.option("--dry-run", is_flag=True, help="Print the jobspec and submit nothing."),
 )  # fmt: skip
-_COMMAND = click.argument("command", metavar="COMMAND...", nargs=-1, required=True, type=click.UNPROCESSED)
+_COMMAND = click.argument("command", metavar="COMMAND...", nargs=-1, type=click.UNPROCESSED)
 
 
 def job_options(handler: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,6 +233,7 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
 
     Raises InvalidValue for what does not make a job.
     """
+    _check_parts(options)
     environment, templates = split_templates(submitted_environment(options["env_rules"]))
     begin = options["begin_time"]
     constraint: Constraint | None = options["requires"]
@@ -242,6 +263,9 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
         preemptible_after_s=options["preemptible_after"],
         requeue=options["requeue"],
         job_set=options["job_set"],
+        elastic=options["elastic"],
+        max_hops=options["max_hops"],
+        parts=options.get("parts", ()),
     ).to_json()
     if options["allow_infeasible"]:
         jobspec["attributes"]["system"][UNSATISFIABLE] = "wait"
@@ -254,6 +278,17 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
     for attribute in attributes:
         jobspec = with_attribute(jobspec, attribute)
     return Jobspec.parse(jobspec).to_json()
+
+
+def _check_parts(options: Mapping[str, Any]) -> None:
+    """Raises click.UsageError for a command, or a number of nodes or tasks, of a job whose parts have their own."""
+    if not options.get("parts"):
+        if not options["command"]:
+            raise click.MissingParameter(param_hint="'COMMAND...'", param_type="argument")
+        return
+    own = {"COMMAND": options["command"], "--nodes": options["nodes"], "--ntasks": options["ntasks"]}
+    if both := [name for name, value in own.items() if value]:
+        raise click.UsageError(f"give {' and '.join(both)} or --part: each part has its own")
 
 
 def _warn_of_ignored(settings: Iterable[str]) -> None:

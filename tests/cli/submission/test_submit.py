@@ -145,6 +145,26 @@ def test_an_unsupported_shell_option_is_reported_once(cli) -> None:
     assert json.loads(done.out.splitlines()[2])["attributes"]["system"]["shell"]["options"]["bogus"] == 1
 
 
+def test_parts_ranges_and_hops(made) -> None:
+    asked = ("--part", "lead:1=./lead", "--part", "work:4-10:gpu & !old=./work 'a b'", "-c2", "--request=m=1/job")
+    spec = Jobspec.parse(made(*asked, "--elastic", "--max-hops=4"))
+    assert str(spec.request) == (
+        "lead: 1 exclusive node of 1 slot of 2 cores within 4 hops; "
+        "work: 4-10 exclusive nodes of 1 slot of 2 cores within 4 hops with gpu and not old and 1 m"
+    )
+    assert [(part.label, part.command, part.ntasks_per_slot) for part in spec.parts] == [
+        ("lead", ("./lead",), 1),
+        ("work", ("./work", "a b"), 1),
+    ]
+    assert spec.request.elastic
+    assert str(Jobspec.parse(made("-N4-10:2", "true")).request) == "4-10:2 nodes of 1 slot of 1 core"
+
+
+def test_copies_of_parts_have_their_ids(cli) -> None:
+    done = cli("submit", "--cc=7-8", "--part", "a:1=ls {cc}", "--part", "b:1=ls", "--dry-run")
+    assert [json.loads(line)["tasks"][0]["command"] for line in done.out.splitlines()] == [["ls", "7"], ["ls", "8"]]
+
+
 def test_an_infinite_time_limit_is_none(made) -> None:
     assert Jobspec.parse(made("-t", "infinity", "true")).duration_s == 0
 
@@ -159,7 +179,17 @@ def test_an_infinite_time_limit_is_none(made) -> None:
             "-t 01:30:00 true",
             "time limit '01:30:00' is neither minutes, such as 90, nor a number with a unit, such as 30s, 1.5h, 2d",
         ),
-        ("-N two true", "'two' is not a valid whole number"),
+        ("-N two true", "'two' is neither a number of nodes, 1 or more, nor a range such as 4-10"),
+        ("-N 0 true", "'0' is neither a number of nodes"),
+        ("-N 99999999999 true", "count is above the limit of"),
+        ("--max-hops 1 true", "1 is not in the range"),
+        ("--part a:1 true", "'a:1' is not LABEL:NODES=COMMAND or LABEL:NODES:CONSTRAINT=COMMAND"),
+        ("--part a:1=", "part 'a' has no command: write LABEL:NODES=COMMAND"),
+        ("--part a:4-=ls", "part 'a': idset '4-'"),
+        ("--part a:1:(=ls", "part 'a': "),
+        ("--part a:1=' -x", "part 'a': \"'\" is no command of a shell"),
+        ("--part a:1=ls true", "give COMMAND or --part: each part has its own"),
+        ("-N2 -n2 --part a:1=ls", "give --nodes and --ntasks or --part: each part has its own"),
         ("--urgency 99 true", "urgency '99' is not 0..31, hold, default, expedite"),
         ("--dependency later true", "'later' is not SCHEME:VALUE"),
         ("--begin-time tomorrow true", "begin time 'tomorrow'"),
