@@ -2,10 +2,10 @@
 
     python benchmarks/page.py [--fake 131072x64] [--jobs 100000] [--runs 5]
 
-First paint is from the start of the navigation until the map's cells are drawn (Jobs: until the rows are). A drain is
-timed from its request, by another client, until the map has drawn it. Frames are those of zooming in and out by 200
-small steps, one a frame. Memory is of the tab: of script, and of its whole process. Needs Debian's chromium and
-chromium-driver, and `fluxsched[dev]`.
+First paint is from the start of the navigation until the map's cells are drawn (Jobs: until the rows are; Timeline:
+until what runs and is planned is). A drain is timed from its request, by another client, until the map has drawn it.
+Frames are those of zooming in and out by 200 small steps, one a frame. Memory is of the tab: of script, and of its
+whole process. Needs Debian's chromium and chromium-driver, and `fluxsched[dev]`.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from tests.web.browser.chromium import NEEDED, headless, is_installed
 
 CELLS = "document.querySelector('canvas')?.map?.frames > 0"
 ROWS = "document.querySelectorAll('#jobs-table tbody tr .pill').length > 0"
+BARS = "document.querySelector('canvas')?.gantt?.data.end > 1"
 ZOOM = """
 const done = arguments[arguments.length - 1], map = document.querySelector('canvas').map, frames = [];
 let step = 0, last = performance.now();
@@ -123,7 +124,7 @@ def measure(uri: str, address: str, runs: int) -> None:
         try:
             driver.get(address)
             root = address.split("/?")[0]
-            for view, condition in (("machine", CELLS), ("jobs", ROWS)):
+            for view, condition in (("machine", CELLS), ("jobs", ROWS), ("timeline", BARS)):
                 times = [first_paint_s(driver, f"{root}/{view}", condition) * 1e3 for _ in range(runs)]
                 tell(f"first paint of {view}", times, "1,000")
             driver.get(f"{root}/machine")

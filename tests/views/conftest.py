@@ -4,12 +4,26 @@ from __future__ import annotations
 
 import asyncio
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any
 
 import pytest
 
 from fluxsched.errors import RPCError
+from fluxsched.views.changes import after
+from fluxsched.views.feeds import feed
+from fluxsched.views.feeds import job as job_feed
+from fluxsched.views.feeds import jobs as jobs_feed
+from fluxsched.views.follower import Follower
+from fluxsched.views.subscription import Subscription
+
+TARGETS = [{"rank": "0-3", "children": {"core": "0-1"}}]
+WHOLE = {
+    "R": {"version": 1, "execution": {"R_lite": TARGETS, "nodelist": ["n[0-3]"]}},
+    "states": {"free": "0-3"}, "busy": {}, "busy_gpus": {}, "made_up": "",
+    "drains": {"3": {"timestamp": 5.0, "reason": "fan", "state": "drained"}},
+    "groups": [{"name": "default", "targets": "0-3", "leaving": "", "incoming": "", "acquired": True}],
+}  # fmt: skip
 
 
 class SpokenStream:
@@ -69,7 +83,7 @@ class SpokenHandle:
         found = answer(payload) if callable(answer) else answer
         if isinstance(found, Exception):
             raise found
-        return found
+        return await found if isinstance(found, Awaitable) else found
 
     def stream(self, topic: str, payload: Any = None) -> SpokenStream:
         self.instance.asked.append((topic, payload))
@@ -121,3 +135,46 @@ def settle() -> Callable[[], Any]:
             await asyncio.sleep(0)
 
     return settled
+
+
+def job_info(jobid: int, **more: Any) -> dict[str, Any]:
+    return {"id": jobid, "state": "SCHED", "name": "solve", "userid": 0, "urgency": 16, "t_submit": 1.0, "ntasks": 1,
+            "duration": 0.0, "annotations": {}, "dependencies": [], **more}  # fmt: skip
+
+
+def counts(submitted: int) -> dict[str, Any]:
+    return {
+        "jobs": {"submitted": submitted, "started": 0, "ended": {}},
+        "queues": [{"name": "", "pending": 2, "running": 1}],
+    }
+
+
+@pytest.fixture
+def following(spoken: Any, monkeypatch: pytest.MonkeyPatch) -> Follower:
+    for module in (jobs_feed, job_feed):
+        monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)
+    monkeypatch.setattr(feed, "SHARE", 1000.0)
+    spoken.first["resource.watch"] = (WHOLE,)
+    spoken.answers |= {
+        "instance.metrics": lambda _: counts(len(spoken.jobs)),
+        "job-manager.list": lambda asked: {"jobs": spoken.jobs[: asked["max_entries"]]},
+        "job-manager.queue-status": {"enable": True, "start": False, "start_reason": "power", "group": "default"},
+        "job-manager.queue-list": {"queues": []},
+        "job-manager.reasons": RPCError("unknown method", errno.ENOSYS),
+    }
+    spoken.jobs = [job_info(1)]
+    return Follower(connect=spoken.connect)
+
+
+async def whole_of(viewer: Subscription) -> Any:
+    """After the word that the instance is there."""
+    while (message := await anext(viewer)).kind == "instance":
+        pass
+    return message.body
+
+
+async def until(viewer: Subscription, whole: Any, reached: Any) -> Any:
+    """The whole once it is so; messages that came at once are one."""
+    while not reached(whole):
+        whole = after(whole, (await anext(viewer)).body)
+    return whole

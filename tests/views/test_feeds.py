@@ -11,10 +11,7 @@ import pytest
 
 from fluxsched.core.idset import ID_MAX
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
-from fluxsched.views.changes import OUTPUT_CHARS_MAX, after
-from fluxsched.views.feeds import feed
-from fluxsched.views.feeds import job as job_feed
-from fluxsched.views.feeds import jobs as jobs_feed
+from fluxsched.views.changes import OUTPUT_CHARS_MAX
 from fluxsched.views.feeds import timeline as timeline_feed
 from fluxsched.views.feeds.groups import HOLDERS_MAX
 from fluxsched.views.feeds.history import POINTS_MAX, named
@@ -23,59 +20,8 @@ from fluxsched.views.feeds.machine import EVENTS_MAX
 from fluxsched.views.feeds.params import Params, Period
 from fluxsched.views.feeds.timeline import ENDED_MAX, PLANNED_MAX, RUNNING_MAX, SPANS_MAX, STARTS_MAX
 from fluxsched.views.follower import Follower
-from fluxsched.views.subscription import Subscription
 from fluxsched.views.topics import TOPICS
-
-TARGETS = [{"rank": "0-3", "children": {"core": "0-1"}}]
-WHOLE = {
-    "R": {"version": 1, "execution": {"R_lite": TARGETS, "nodelist": ["n[0-3]"]}},
-    "states": {"free": "0-3"}, "busy": {}, "busy_gpus": {}, "made_up": "",
-    "drains": {"3": {"timestamp": 5.0, "reason": "fan", "state": "drained"}},
-    "groups": [{"name": "default", "targets": "0-3", "leaving": "", "incoming": "", "acquired": True}],
-}  # fmt: skip
-
-
-def job_info(jobid: int, **more: Any) -> dict[str, Any]:
-    return {"id": jobid, "state": "SCHED", "name": "solve", "userid": 0, "urgency": 16, "t_submit": 1.0, "ntasks": 1,
-            "duration": 0.0, "annotations": {}, "dependencies": [], **more}  # fmt: skip
-
-
-def counts(submitted: int) -> dict[str, Any]:
-    return {
-        "jobs": {"submitted": submitted, "started": 0, "ended": {}},
-        "queues": [{"name": "", "pending": 2, "running": 1}],
-    }
-
-
-@pytest.fixture
-def following(spoken: Any, monkeypatch: pytest.MonkeyPatch) -> Follower:
-    for module in (jobs_feed, job_feed):
-        monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)
-    monkeypatch.setattr(feed, "SHARE", 1000.0)
-    spoken.first["resource.watch"] = (WHOLE,)
-    spoken.answers |= {
-        "instance.metrics": lambda _: counts(len(spoken.jobs)),
-        "job-manager.list": lambda asked: {"jobs": spoken.jobs[: asked["max_entries"]]},
-        "job-manager.queue-status": {"enable": True, "start": False, "start_reason": "power", "group": "default"},
-        "job-manager.queue-list": {"queues": []},
-        "job-manager.reasons": RPCError("unknown method", errno.ENOSYS),
-    }
-    spoken.jobs = [job_info(1)]
-    return Follower(connect=spoken.connect)
-
-
-async def whole_of(viewer: Subscription) -> Any:
-    """After the word that the instance is there."""
-    while (message := await anext(viewer)).kind == "instance":
-        pass
-    return message.body
-
-
-async def until(viewer: Subscription, whole: Any, reached: Any) -> Any:
-    """The whole once it is so; messages that came at once are one."""
-    while not reached(whole):
-        whole = after(whole, (await anext(viewer)).body)
-    return whole
+from tests.views.conftest import job_info, until, whole_of
 
 
 async def test_a_page_of_jobs_and_its_differences(following: Follower, spoken: Any) -> None:
@@ -109,24 +55,6 @@ async def test_jobs_far_behind_in_a_queue_have_a_reason_and_an_estimate_too(foll
     ]
     assert ("job-manager.reasons", {"ids": [1, 2]}) in spoken.asked
     assert spoken.count("job-manager.reasons") == 1
-
-
-async def test_reasons_that_a_busy_scheduler_does_not_tell_in_time_stay_known(
-    spoken: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(jobs_feed, "REASONS_EVERY_S", -1.0)
-    monkeypatch.setattr(jobs_feed, "SHARE", 1e9)
-    reasons, answers = jobs_feed.JobReasons(), []
-
-    class Busy:
-        is_gone = False
-
-        async def rpc(self, topic: str, payload: Any) -> Any:
-            return {"jobs": answers.pop(0)}
-
-    answers += [[[1, "7 ahead of it", 2e9, True], [2, "8 ahead of it", None, False]], []]
-    first = await reasons.of(Busy(), [1, 2])
-    assert await reasons.of(Busy(), [2, 3]) == {2: first[2]}, "job 1 is not shown any more"
 
 
 async def test_a_rare_event_asks_for_the_list_where_figures_are_refused(following: Follower, spoken: Any) -> None:

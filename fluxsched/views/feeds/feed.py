@@ -17,6 +17,10 @@ SHARE = 0.25
 """The most of the time that an answer of one topic is waited for."""
 
 
+WAIT_S = 0.1
+"""How long an answer of a feed waits for one that may take seconds, and is then given without it."""
+
+
 class Asking(Protocol):
     """What a feed asks with: an `AsyncHandle`."""
 
@@ -68,6 +72,35 @@ async def together(*parts: Coroutine[Any, Any, None]) -> None:
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+class SlowQuestion:
+    """What a scheduler may answer after seconds: with 100,000 jobs that wait it plans as long. It is asked beside a
+    feed, whose answers do without; `late` is called once there is more to say than there was for the last one.
+    """
+
+    def __init__(self, late: Callable[[], None] = lambda: None) -> None:
+        self._late = late
+        self._task: asyncio.Task[None] | None = None
+
+    async def ask(self, question: Callable[[], Coroutine[Any, Any, None]] | None) -> None:
+        """Ask, unless that is under way or there is nothing to ask, and wait a moment for the answer."""
+        if self._task is None and question is not None:
+            self._task = asyncio.create_task(question())
+        if self._task is None:
+            return
+        await asyncio.wait([self._task], timeout=WAIT_S)
+        if self._task.done():
+            task, self._task = self._task, None
+            task.result()
+        else:
+            self._task.add_done_callback(lambda _: self._late())
+
+    async def close(self) -> None:
+        """Wait for it no more."""
+        if self._task is not None:
+            self._task.cancel()
+            await asyncio.gather(self._task, return_exceptions=True)
 
 
 AskWhole = Callable[[Asking], Awaitable[dict[str, Any]]]

@@ -6,14 +6,14 @@ Law: events of every job are not followed; figures say whether any came or went,
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fluxsched.core.jobid import format_f58, parse_jobids
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.changes import Body, differences
-from fluxsched.views.feeds.feed import SHARE, Asking, Audience, streaming, together
+from fluxsched.views.feeds.feed import SHARE, Asking, Audience, SlowQuestion, streaming, together
 from fluxsched.views.feeds.figures import Figures
 from fluxsched.views.feeds.params import Params
 from fluxsched.views.job_filter import ANY_USER, Jobs, list_request, on_targets, terms_of, user_id
@@ -104,7 +104,6 @@ class JobsFeed:
         self._params = params
         job_request(params)  # refused now rather than in the feed
         self._figures = figures
-        self._reasons = JobReasons()
         self._whole: dict[str, Any] | None = None
         self._is_due = asyncio.Event()
 
@@ -114,20 +113,24 @@ class JobsFeed:
 
     async def run(self, handle: Asking, audience: Audience) -> None:
         """See `Feed`."""
-        self._whole, self._reasons = None, JobReasons()
-        await together(self._list(handle, audience), self._listen(handle))
+        self._whole = None
+        reasons = JobReasons(self._is_due.set)
+        try:
+            await together(self._list(handle, audience, reasons), self._listen(handle))
+        finally:
+            await reasons.close()
 
     async def _listen(self, handle: Asking) -> None:
         with streaming(handle, "job-manager.watch", {"names": list(RARE_EVENTS)}) as answers:
             async for _ in answers:
                 self._is_due.set()
 
-    async def _list(self, handle: Asking, audience: Audience) -> None:
+    async def _list(self, handle: Asking, audience: Audience, reasons: JobReasons) -> None:
         loop = asyncio.get_running_loop()
         while True:
             happened, begun_s = await self._figures.happened(handle), loop.time()
             self._is_due.clear()
-            whole = await asked_jobs(handle, job_request(self._params), self._reasons)
+            whole = await asked_jobs(handle, job_request(self._params), reasons)
             took_s, before, self._whole = loop.time() - begun_s, self._whole, whole
             if before is None:
                 audience.whole(whole)
@@ -149,28 +152,38 @@ class JobsFeed:
 
 
 class JobReasons:
-    """Why jobs wait of which the list says nothing: the scheduler tells a reason only to the first ones of a queue."""
+    """Why jobs wait of which the list says nothing: the scheduler tells a reason only to the first ones of a queue.
 
-    def __init__(self) -> None:
+    `late`: see `SlowQuestion`.
+    """
+
+    def __init__(self, late: Callable[[], None]) -> None:
+        self._question = SlowQuestion(late)
         self._known: dict[int, tuple[str, float | None, bool]] = {}
-        self._asked_s = -REASONS_REFUSED_S
-        self._pause_s = 0.0
+        self._next_s = 0.0
 
     async def of(self, handle: Asking, ids: Sequence[int]) -> dict[int, tuple[str, float | None, bool]]:
         """Reason, estimated start (wall time) and whether that is promised, of those that wait; asked now and then."""
-        now_s = asyncio.get_running_loop().time()
-        if ids and now_s >= self._asked_s + self._pause_s:
-            self._asked_s, self._pause_s = now_s, REASONS_EVERY_S
-            try:
-                found = (await handle.rpc("job-manager.reasons", {"ids": list(ids)}))["jobs"]
-                before = {jobid: self._known[jobid] for jobid in ids if jobid in self._known}
-                self._known = before | {jobid: (why, start_s, promised) for jobid, why, start_s, promised in found}
-            except RPCError:
-                if handle.is_gone:
-                    raise
-                self._known, self._pause_s = {}, REASONS_REFUSED_S  # an older instance, or not for us
-            self._pause_s = max(self._pause_s, (asyncio.get_running_loop().time() - now_s) / SHARE)
+        is_due = ids and asyncio.get_running_loop().time() >= self._next_s
+        await self._question.ask((lambda: self._ask(handle, list(ids))) if is_due else None)
         return self._known
+
+    async def _ask(self, handle: Asking, ids: list[int]) -> None:
+        loop = asyncio.get_running_loop()
+        begun_s, pause_s = loop.time(), REASONS_EVERY_S
+        try:
+            found = (await handle.rpc("job-manager.reasons", {"ids": ids}))["jobs"]
+            before = {jobid: self._known[jobid] for jobid in ids if jobid in self._known}
+            self._known = before | {jobid: (why, start_s, promised) for jobid, why, start_s, promised in found}
+        except RPCError:
+            if handle.is_gone:
+                raise
+            self._known, pause_s = {}, REASONS_REFUSED_S  # an older instance, or not for us
+        self._next_s = begun_s + max(pause_s, (loop.time() - begun_s) / SHARE)
+
+    async def close(self) -> None:
+        """Ask no more."""
+        await self._question.close()
 
 
 async def asked_jobs(handle: Asking, request: dict[str, Any], reasons: JobReasons) -> dict[str, Any]:

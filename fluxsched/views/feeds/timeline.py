@@ -10,7 +10,7 @@ from fluxsched.core.targets import parse_targets
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.changes import Body, differences
-from fluxsched.views.feeds.feed import Asking, Audience, PolledFeed, streaming, together
+from fluxsched.views.feeds.feed import Asking, Audience, PolledFeed, SlowQuestion, streaming, together
 from fluxsched.views.feeds.jobs import job_body
 from fluxsched.views.feeds.params import Params, Period
 from fluxsched.views.machine import LiveMachine
@@ -57,6 +57,8 @@ class TimelineFeed:
         self._spans: list[Any] = []
         self._spans_of: object = None
         self._spans_until_s = 0.0
+        self._planned: list[tuple[JobBar, Mapping[str, Any]]] = []
+        self._plan = SlowQuestion()
         self._polled = PolledFeed(self._ask, TIMELINE_EVERY_S, bar_differences)
 
     def now(self) -> Body | None:
@@ -67,7 +69,11 @@ class TimelineFeed:
         """See `Feed`."""
         self._is_known.clear()
         self._ended, self._ended_until_s, self._spans_until_s = {}, 0.0, 0.0
-        await together(self._watch(handle), self._poll(handle, audience))
+        self._planned, self._plan = [], SlowQuestion()
+        try:
+            await together(self._watch(handle), self._poll(handle, audience))
+        finally:
+            await self._plan.close()
 
     async def _watch(self, handle: Asking) -> None:
         self._machine = LiveMachine()
@@ -87,12 +93,14 @@ class TimelineFeed:
         if self._targets:
             ranks = _named(self._targets, machine)
         window = TimeWindow(begin_s, end_s, ranks)
-        (running, left_out), planned, ended, spans = await asyncio.gather(
+        (running, left_out), _, ended, spans = await asyncio.gather(
             self._running(handle),
-            plans(handle, machine),
+            self._plan.ask(lambda: self._ask_plan(handle)),
             self._ask_ended(handle, begin_s, now_s),
             self._ask_spans(handle, begin_s, now_s),
         )
+        started = {bar.jobid for bar in running}
+        planned = [pair for pair in self._planned if pair[0].jobid not in started]  # it may be of some seconds ago
         return {
             "now": now_s,
             "begin": begin_s,
@@ -106,6 +114,9 @@ class TimelineFeed:
             "starts": [start_body(bar, info) for bar, info in planned[:STARTS_MAX]],
             **drawn([*ended, *running, *[bar for bar, _ in planned]], window, machine.resources, self._bars_max),
         }
+
+    async def _ask_plan(self, handle: Asking) -> None:
+        self._planned = await plans(handle, self._machine)
 
     async def _running(self, handle: Asking) -> tuple[list[JobBar], int]:
         request: dict[str, Any] = {"max_entries": RUNNING_MAX, **({"targets": self._targets} if self._targets else {})}
