@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import base64
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from itertools import groupby
 from typing import Any
@@ -22,7 +23,7 @@ from fluxsched.jobs.effects import Event
 from fluxsched.jobs.job.job import count_tasks
 from fluxsched.jobs.job.result import shell_status
 from fluxsched.protocol.messages.jobs import OutputResponse
-from fluxsched.runtime.exec.tasks.layout import TaskBlock, blocks
+from fluxsched.runtime.exec.tasks.layout import JobTasks, TaskBlock, blocks, more_blocks
 from fluxsched.runtime.exec.tasks.tags import Tags
 from fluxsched.runtime.flux_compat.shell import task_service
 from fluxsched.runtime.services.jobs.task_output import STREAM_NAMES
@@ -50,6 +51,19 @@ def task_counts(record: Mapping[str, Any]) -> list[int]:
     """The tasks of each target, in the order of their numbers; all in one where the job has no targets (yet)."""
     jobspec = Jobspec.parse(record["jobspec"])
     return [block.ntasks for block in _placed(jobspec, record)] or [count_tasks(jobspec)]
+
+
+def all_tasks(record: Mapping[str, Any]) -> int:
+    """How many tasks the job has had so far, those among them that it got with further targets."""
+    jobspec = Jobspec.parse(record["jobspec"])
+    tasks = JobTasks(_placed(jobspec, record), by_target=True)
+    for one in record["eventlog"] if tasks.blocks else ():
+        with suppress(FluxschedError):  # they were too many, and not started
+            if one["name"] == "grow":
+                tasks.blocks += more_blocks(jobspec, ResourceSet.parse(one["context"]["R"]), tasks)
+            elif one["name"] == "release" and one["context"]["ranks"] != "all":
+                tasks.remove(Idset.parse(one["context"]["ranks"]))
+    return tasks.next or count_tasks(jobspec)
 
 
 def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> list[TaskBlock]:
@@ -91,7 +105,7 @@ class OutputLog:
     """Makes the events of one job's output."""
 
     def __init__(self, jobid: int, record: Mapping[str, Any], now_s: Callable[[], float]) -> None:
-        self._tasks = sum(task_counts(record))
+        self._tasks = all_tasks(record)
         self._files = redirected(jobid, record)
         self._now_s = now_s
 
