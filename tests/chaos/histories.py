@@ -14,7 +14,10 @@ from tests.chaos.observations import (
     Sent,
     TaskBegan,
     TaskEnded,
+    TaskGrew,
+    TaskShrank,
 )
+from tests.chaos.wire import idset
 
 SITE = Site(
     cores={rank: frozenset(range(4)) for rank in range(4)},
@@ -132,6 +135,21 @@ class History:
             for rank in map(int, ranks.split(","))
         }
         self._see(TaskBegan(self.now_s, jobid, 0, used))
+
+    def spread(self, jobid: int, ranks: str) -> None:
+        """They run there, too."""
+        self.now_s += 1
+        self._see(TaskGrew(self.now_s, jobid, {rank: SITE.cores[rank] for rank in idset(ranks)}))
+
+    def withdraw(self, jobid: int, ranks: str) -> None:
+        """They have left these."""
+        self.now_s += 1
+        self._see(TaskShrank(self.now_s, jobid, idset(ranks)))
+
+    def tell(self, actor: str, topic: str, payload: Any) -> None:
+        """The instance tells a scheduler."""
+        self.now_s += 1
+        self._see(Received(self.now_s, actor, 9, topic, payload, 0, None))
 
     def end(self, jobid: int, status: int = 0) -> None:
         """They do not any more."""

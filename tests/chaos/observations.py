@@ -79,6 +79,22 @@ class TaskEnded(NamedTuple):
     status: int
 
 
+class TaskGrew(NamedTuple):
+    """The job's tasks run on these cores, too."""
+
+    at_s: float
+    jobid: int
+    cores: Mapping[int, frozenset[int]]
+
+
+class TaskShrank(NamedTuple):
+    """No task of the job, which runs on, is left on these ranks."""
+
+    at_s: float
+    jobid: int
+    ranks: frozenset[int]
+
+
 class ProcessStarted(NamedTuple):
     """A simulated process has started, for the `number`th time."""
 
@@ -111,6 +127,8 @@ Observation = (
     | LinkEnded
     | TaskBegan
     | TaskEnded
+    | TaskGrew
+    | TaskShrank
     | ProcessStarted
     | ProcessEnded
     | Faulted

@@ -246,6 +246,9 @@ BREAKS: list[tuple[str, str, Write]] = [
     ("rest", "still allocated", steps(("settled", With(allocated=frozenset({1}))))),
     ("rest", "targets still leave", steps(("settled", With(groups=[
         {"name": "default", "targets": "0-1", "leaving": "1", "incoming": ""}])))),
+    ("sizes", "though sched-a was told that they are free", steps(
+        ("submit", 7), ("place", "sched-a", 7, "0-1"), ("begin", 7, "0,1"),
+        ("tell", "sched-a", "sched.free", {"id": 7, "R": resources("1")}))),
     ("rest", "still counts", steps(("settled", With(schedulers={"sched-a": {"groups": {}, "running": 1}})))),
 ]  # fmt: skip
 

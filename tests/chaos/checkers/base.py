@@ -18,6 +18,8 @@ from tests.chaos.observations import (
     Sent,
     TaskBegan,
     TaskEnded,
+    TaskGrew,
+    TaskShrank,
 )
 
 EIO, ENODATA = 5, 61
@@ -90,6 +92,8 @@ class Truth:
     """The figures of each scheduler module."""
     accounts: Mapping[str, Any] | None = None
     """The total of `history.report`."""
+    resources: Mapping[int, Mapping[str, Any] | None] = field(default_factory=dict)
+    """R of each job, as it was at last."""
 
 
 class Checker:
@@ -129,6 +133,12 @@ class Checker:
     def ended(self, task: TaskEnded) -> None:
         """Tasks no longer run."""
 
+    def grew(self, task: TaskGrew) -> None:
+        """Tasks run on further targets."""
+
+    def shrank(self, task: TaskShrank) -> None:
+        """Tasks have left targets."""
+
     def process_ended(self, ended: ProcessEnded) -> None:
         """A process is gone."""
 
@@ -140,7 +150,8 @@ class Checker:
 
 
 HOOKS = (
-    "asked", "answered", "given_up", "told", "replied", "link_ended", "began", "ended", "process_ended",
+    "asked", "answered", "given_up", "told", "replied", "link_ended", "began", "ended", "grew", "shrank",
+    "process_ended",
 )  # fmt: skip
 
 
@@ -172,6 +183,10 @@ class Judges:
                 self._each("began", one)
             case TaskEnded():
                 self._each("ended", one)
+            case TaskGrew():
+                self._each("grew", one)
+            case TaskShrank():
+                self._each("shrank", one)
             case ProcessEnded():
                 self._each("process_ended", one)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from tests.chaos.checkers.base import Checker, Site
-from tests.chaos.observations import Answered, TaskBegan, TaskEnded
+from typing import Any
+
+from tests.chaos.checkers.base import Call, Checker, Site
+from tests.chaos.observations import Answered, TaskBegan, TaskEnded, TaskGrew, TaskShrank
 from tests.chaos.wire import cores_of
 
 
@@ -17,7 +19,7 @@ class Cores(Checker):
         self._users: dict[tuple[int, int], int] = {}
         self._used: dict[int, list[tuple[int, int]]] = {}
 
-    def began(self, task: TaskBegan) -> None:
+    def began(self, task: TaskBegan | TaskGrew) -> None:
         """The cores must be free."""
         used = [(rank, core) for rank, cores in task.cores.items() for core in cores]
         for rank, core in used:
@@ -29,17 +31,38 @@ class Cores(Checker):
         self._users |= dict.fromkeys(used, task.jobid)
         self._used.setdefault(task.jobid, []).extend(used)
 
+    def grew(self, task: TaskGrew) -> None:
+        """So must be those of further targets."""
+        self.began(task)
+
     def replied(self, message: Answered) -> None:
         """A scheduler places jobs on cores where nothing runs."""
         if message.topic == "sched.alloc" and message.payload["type"] == 0:
-            for rank, cores in cores_of(message.payload["R"]).items():
-                for core in cores:
-                    other = self._users.get((rank, core))
-                    if other is not None:
-                        raise self.broken(
-                            f"{message.actor} placed job {message.payload['id']} on core {core} of rank {rank}, "
-                            f"where job {other} runs"
-                        )
+            self._placed(message.actor, message.payload)
+
+    def asked(self, call: Call) -> None:
+        """So it does where it lets one grow."""
+        if call.topic == "job-manager.sched-grow":
+            self._placed(call.actor, call.payload)
+
+    def _placed(self, actor: str, payload: dict[str, Any]) -> None:
+        for rank, cores in cores_of(payload["R"]).items():
+            for core in cores:
+                other = self._users.get((rank, core))
+                if other is not None:
+                    raise self.broken(
+                        f"{actor} placed job {payload['id']} on core {core} of rank {rank}, where job {other} runs"
+                    )
+
+    def shrank(self, task: TaskShrank) -> None:
+        """They are free again."""
+        kept = []
+        for place in self._used.get(task.jobid, ()):
+            if place[0] in task.ranks:
+                del self._users[place]
+            else:
+                kept.append(place)
+        self._used[task.jobid] = kept
 
     def ended(self, task: TaskEnded) -> None:
         """They are free again."""

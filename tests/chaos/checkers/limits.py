@@ -1,6 +1,7 @@
 """Jobs get what they asked for, no more; limits of queues hold; only what may be preempted is, and when it may be.
 
-What a job asked for stands in its jobspec under `attributes.user.chaos`, put there by the workload: cores and nodes.
+What a job asked for stands in its jobspec under `attributes.user.chaos`, put there by the workload: cores and nodes, or
+the least and the most nodes of each part of an elastic one (`parts`).
 """
 
 from __future__ import annotations
@@ -57,7 +58,11 @@ class Limits(Checker):
         if attributes is not None:
             asked = attributes["user"]["chaos"]
             cores, nodes = sum(map(len, task.cores.values())), len(task.cores)
-            if cores != asked["cores"] or (asked["nodes"] and nodes != asked["nodes"]):
+            if "parts" in asked:
+                least, most = (sum(values) for values in zip(*asked["parts"].values(), strict=True))
+                if not least <= nodes <= most:
+                    raise self.broken(f"job {task.jobid} asked for {asked}, and has {nodes} nodes")
+            elif cores != asked["cores"] or (asked["nodes"] and nodes != asked["nodes"]):
                 raise self.broken(f"job {task.jobid} asked for {asked}, and has {cores} cores on {nodes} nodes")
 
     def ended(self, task: TaskEnded) -> None:

@@ -28,8 +28,10 @@ class Promises(Checker):
         self._queues: dict[int, str] = {}
 
     def asked(self, call: Call) -> None:
-        """Something may be set."""
+        """Something may be set. A scheduler lets no job grow by what has been drained for a while."""
         self._set.asked(call)
+        if call.topic == "job-manager.sched-grow":
+            self._placed(call.actor, call.payload)
 
     def answered(self, call: Call, payload: Any, errnum: int) -> None:
         """A write has happened or not; what was read must be possible."""
@@ -77,11 +79,12 @@ class Promises(Checker):
     def replied(self, message: Answered) -> None:
         """A scheduler places no job on what has been drained for a while."""
         if message.topic == "sched.alloc" and message.payload["type"] == 0:
-            for rank in cores_of(message.payload["R"]):
-                if self._has_been(("drain", rank), True):
-                    raise self.broken(
-                        f"{message.actor} placed job {message.payload['id']} on {rank}, long after its drain"
-                    )
+            self._placed(message.actor, message.payload)
+
+    def _placed(self, actor: str, payload: dict[str, Any]) -> None:
+        for rank in cores_of(payload["R"]):
+            if self._has_been(("drain", rank), True):
+                raise self.broken(f"{actor} placed job {payload['id']} on {rank}, long after its drain")
 
     def began(self, task: TaskBegan) -> None:
         """No job begins in a queue that has been stopped for a while."""

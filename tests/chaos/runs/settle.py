@@ -158,7 +158,7 @@ class Settling:
         jobs = [job["id"] for job in self._read["job-manager.list"]["jobs"]]
         self._missing = len(jobs) + 4
         for jobid in jobs:
-            self._user.call("job-manager.lookup", {"id": jobid, "keys": ["eventlog", "jobspec"]}, self._log)
+            self._user.call("job-manager.lookup", {"id": jobid, "keys": ["eventlog", "jobspec", "R"]}, self._log)
         self._user.call("resource.sched-status", None, self._keep)
         self._user.call("resource.journal", None, self._events, streaming=True)
         self._user.call("module.list", None, self._modules)
@@ -211,6 +211,7 @@ class Settling:
             jobs={job["id"]: job for job in self._read["job-manager.list"]["jobs"]},
             eventlogs={jobid: one["eventlog"] for jobid, one in self._logs.items()},
             specs={jobid: one["jobspec"] for jobid, one in self._logs.items()},
+            resources={jobid: one.get("R") for jobid, one in self._logs.items()},
             status=self._read["resource.status"],
             groups=self._read["resource.groups"]["groups"],
             journal=self._journal,

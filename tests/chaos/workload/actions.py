@@ -32,8 +32,11 @@ def jobspec(
     preemptible_after_s: float | None = None,
     requeue: int = 0,
     after: str | None = None,
+    parts: dict[str, tuple[int, int]] | None = None,
 ) -> dict[str, Any]:
-    """A jobspec (RFC 14); with `nodes` so many with `cores` each, else `cores` anywhere."""
+    """A jobspec (RFC 14); with `nodes` so many with `cores` each, else `cores` anywhere. `parts` makes it an elastic
+    one of whole nodes: from so many to so many of each.
+    """
     slot = {"type": "slot", "label": "task", "count": 1, "with": [{"type": "core", "count": cores}]}
     system: dict[str, Any] = {"queue": queue, "duration": duration_s}
     if bank is not None:
@@ -47,13 +50,24 @@ def jobspec(
         system["dependencies"] = [{"scheme": scheme, "value": value}]
     if simulated:
         system["exec"] = {"test": {"run_duration": run_s}}
+    if parts is not None:
+        system["fluxsched"] = {**system.get("fluxsched", {}), "elastic": True}
     command = ["task", str(run_s), str(status), *(["stubborn"] if stubborn else [])]
+    labels = {"task": (nodes, nodes)} if parts is None else parts
+    whole = [_part(label, least, most, cores) for label, (least, most) in labels.items()]
+    asked: dict[str, Any] = {"cores": cores * (nodes or 1), "nodes": nodes}
+    if parts is not None:
+        asked = {"cores": 0, "nodes": sum(least for least, _ in parts.values()), "parts": parts}
+    plain = [{"type": "node", "count": nodes, "with": [slot]}] if nodes else [slot]
     return {
-        "version": 1,
-        "resources": [{"type": "node", "count": nodes, "with": [slot]}] if nodes else [slot],
-        "tasks": [{"command": command, "slot": "task", "count": {"per_slot": 1}}],
-        "attributes": {
-            "system": system,
-            "user": {"chaos": {"cores": cores * (nodes or 1), "nodes": nodes}},
-        },
+        "version": 1 if len(labels) == 1 else 999,
+        "resources": plain if parts is None else whole,
+        "tasks": [{"command": command, "slot": label, "count": {"per_slot": 1}} for label in labels],
+        "attributes": {"system": system, "user": {"chaos": asked}},
     }
+
+
+def _part(label: str, least: int, most: int, cores: int) -> dict[str, Any]:
+    """Whole nodes, from `least` to `most`."""
+    slot = {"type": "slot", "label": label, "count": 1, "with": [{"type": "core", "count": cores}]}
+    return {"type": "node", "count": {"min": least, "max": most}, "exclusive": True, "with": [slot]}

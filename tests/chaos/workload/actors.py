@@ -56,7 +56,7 @@ class Submitter:
             return
         jobid = self._jobs.find(arguments.pop("of"), arguments.pop("nth"))
         if jobid is not None:
-            streaming = verb == "eventlog"
+            streaming = verb in ("eventlog", "changes")
             self.user.call(f"job-manager.{verb}", {"id": jobid} | arguments, streaming=streaming)
 
     def _submit(

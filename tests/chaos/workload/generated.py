@@ -40,6 +40,9 @@ def _submit(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) ->
         wanted["stubborn"] = True
     elif chance.random() < 0.3:
         wanted["simulated"] = True
+    hosts = list(site.site.groups.values()).count(group)
+    if queue != "debug" and chance.random() < 0.25:
+        wanted |= _elastic(chance, hosts)
     if site.banks:
         wanted["bank"] = chance.choice(site.banks)
     if chance.random() < 0.4:
@@ -49,6 +52,15 @@ def _submit(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) ->
     if submits and chance.random() < 0.15:
         wanted["after"] = (chance.choice(("afterok", "afterany", "after")), chance.choice(submits), 0)
     yield Action(at_s, chance.choice(USERS), "submit", wanted)
+
+
+def _elastic(chance: Random, hosts: int) -> dict[str, Any]:
+    """One that grows and shrinks, of one part or, where there is room, of a lead and workers."""
+    least = min(hosts, chance.choice((1, 1, 2)))
+    parts = {"task": (least, chance.choice((2, 3, 6)) + least - 1)}
+    if hosts > 1 and chance.random() < 0.4:
+        parts = {"lead": (1, 1), "workers": (1, chance.choice((2, 4)))}
+    return {"parts": parts, "cores": chance.choice((1, CORES)), "count": chance.choice((1, 1, 2)), "nodes": 0}
 
 
 def _submits(made: list[Action]) -> list[int]:
@@ -138,9 +150,10 @@ _KINDS: tuple[tuple[Make, ...], tuple[int, ...]] = (
     (
         _submit, _submit_and_cancel,
         _of_job("cancel", {}), _of_job("urgency", {"urgency": 0}, {"urgency": 16}, {"urgency": 31}),
-        _of_job("wait", {}), _of_job("eventlog", {"follow": True}, {}), _of_job("lookup", {"keys": ["eventlog", "R"]}),
+        _of_job("wait", {}), _of_job("changes", {}), _of_job("eventlog", {"follow": True}, {}),
+        _of_job("lookup", {"keys": ["eventlog", "R"]}),
         _drain, _move, _queue, _ask, _list, _reload, _clients,
     ),
-    (24, 5, 4, 4, 2, 2, 1, 9, 9, 4, 4, 2, 1, 5),
+    (24, 5, 4, 4, 2, 1, 2, 1, 9, 9, 4, 4, 2, 1, 5),
 )  # fmt: skip
 """What may be done, and how often beside the others."""

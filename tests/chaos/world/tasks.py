@@ -16,7 +16,7 @@ from fluxsched.errors import InvalidValue
 from fluxsched.runtime.exec.base import ENDING, JobLaunch, Reports
 from fluxsched.runtime.exec.timed import HARMLESS
 from fluxsched.runtime.loop.turns import Turns
-from tests.chaos.observations import Observation, TaskBegan, TaskEnded
+from tests.chaos.observations import Observation, TaskBegan, TaskEnded, TaskGrew, TaskShrank
 from tests.chaos.wire import cores_of
 from tests.chaos.world.processes import Process
 from tests.chaos.world.virtual_time import Event, VirtualTime
@@ -37,7 +37,9 @@ class Task:
         self.run_s = float(words[1])
         self.status = int(words[2])
         self.is_stubborn = "stubborn" in words
-        self.cores = cores
+        self.cores = dict(cores)
+        self.wanted = set(cores)
+        """The ranks where it is to run."""
         self.end: Event | None = None
         self.ended: Callable[[int], None] = lambda status: None
         self.killed_by: int | None = None
@@ -56,7 +58,7 @@ class Tasks:
     def begin(self, task: Task) -> None:
         """The tasks of a job run from now on."""
         self.running[task.jobid] = task
-        self._observe(TaskBegan(self.time.now_s, task.jobid, ATTEMPT, task.cores))
+        self._observe(TaskBegan(self.time.now_s, task.jobid, ATTEMPT, dict(task.cores)))
         task.end = self.time.after(task.run_s, lambda: self.over(task, task.status))
 
     def over(self, task: Task, status: int) -> None:
@@ -67,6 +69,19 @@ class Tasks:
                 task.end.cancel()
             self._observe(TaskEnded(self.time.now_s, task.jobid, ATTEMPT, status))
             task.ended(status)
+
+    def grow(self, task: Task, cores: Mapping[int, frozenset[int]]) -> None:
+        """They run there, too, from now on; or will, if they do not run yet."""
+        more = {rank: some for rank, some in cores.items() if rank in task.wanted and rank not in task.cores}
+        task.cores |= more
+        if more and self.running.get(task.jobid) is task:
+            self._observe(TaskGrew(self.time.now_s, task.jobid, more))
+
+    def shrink(self, task: Task, ranks: Iterable[int]) -> None:
+        """Those there have ended."""
+        left = frozenset([rank for rank in ranks if task.cores.pop(rank, None) is not None])
+        if left and self.running.get(task.jobid) is task:
+            self._observe(TaskShrank(self.time.now_s, task.jobid, left))
 
     def clear(self, jobids: Iterable[int], cleared: Callable[[dict[int, str]], None]) -> None:
         """End what is left of these jobs, and say what that was."""
@@ -137,11 +152,32 @@ class SimExecutor:
             self._turns.after(delay_s, lambda: self.kill(jobid, signal.SIGKILL))
 
     def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
-        """See `TaskExecutor.grow`: nothing runs on the new targets."""
+        """See `TaskExecutor.grow`."""
+        task = self._known.get(jobid)
+        if task is not None:
+            self._process.effect()
+            task.wanted |= set(ranks)
+            cores = {rank: some for rank, some in cores_of(dict(r)).items() if rank in ranks}
+            self._turns.after(self._tasks.chance.uniform(*SPAWN_S), lambda: self._tasks.grow(task, cores))
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
-        """See `TaskExecutor.shrink`: what runs of a job runs on all its targets until it ends."""
-        self._turns.post(lambda: self._reports.released(jobid, ranks))
+        """See `TaskExecutor.shrink`."""
+        task = self._known.get(jobid)
+        if task is None:
+            return
+        self._process.effect()
+        going = frozenset(ranks)
+        task.wanted -= going
+        stays_s = (self.kill_timeout_s if grace_s is None else grace_s) if task.is_stubborn else 0.0
+        self._tasks.time.after(stays_s + self._tasks.chance.uniform(*DIE_S), lambda: self._left(task, going, ranks))
+
+    def _left(self, task: Task, going: frozenset[int], ranks: Idset) -> None:
+        self._tasks.shrink(task, going - task.wanted)
+        self._process.run(lambda: self._turns.post(lambda: self._released(task, ranks)))
+
+    def _released(self, task: Task, ranks: Idset) -> None:
+        if self._known.get(task.jobid) is task:
+            self._reports.released(task.jobid, ranks)
 
     def input_of(self, jobid: int) -> None:
         """See `TaskExecutor.input_of`: simulated tasks read nothing."""

@@ -1,4 +1,7 @@
-"""A job's logs as stock Flux clients follow them: its own, how it was executed, and what it printed."""
+"""A job's logs as stock Flux clients follow them: its own, how it was executed, and what it printed.
+
+Of a job that grew and shrank they see events of ours beside theirs, its R as it is now, and all its tasks.
+"""
 
 from __future__ import annotations
 
@@ -9,6 +12,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.runtime.flux_compat.job_info import CURRENT, JSON_DECODE, _resources, text_of
+from fluxsched.runtime.flux_compat.synthesized_logs import OutputLog, all_tasks, exec_events, own_events
 
 Flux = Any
 
@@ -147,3 +154,45 @@ async def test_who_reads_more_slowly_than_the_job_is_forgotten_is_told_its_outpu
     events = [json.loads(one["event"]) async for one in flux.rest(reading)]
     assert [one["context"].get("data") for one in events if one["name"] == "data"] == ["late\n", None, None]
     assert events[-1]["timestamp"] == (await flux.events(jobid))[-1]["timestamp"]
+
+
+def r_of(ranks: str) -> dict[str, Any]:
+    lite = [{"rank": ranks, "children": {"core": "0-1"}}]
+    return {"version": 1, "execution": {"R_lite": lite, "starttime": 0.0, "expiration": 0.0}}
+
+
+RESIZED: list[dict[str, Any]] = [
+    {"timestamp": float(at), "name": name} | ({} if context is None else {"context": context})
+    for at, (name, context) in enumerate([
+        ("submit", {"userid": 1000, "urgency": 16, "flags": 0, "version": 1}), ("validate", None), ("depend", None),
+        ("priority", {"priority": 16}), ("alloc", {}), ("start", None), ("grow", {"R": r_of("3")}),
+        ("shrink", {"ranks": "1", "note": "for another"}), ("release", {"ranks": "1", "final": False}),
+        ("grow", {"R": r_of("1")}), ("resource-update", {"expiration": 90.0}),
+    ])
+]  # fmt: skip
+RESIZED_RECORD = {
+    "eventlog": RESIZED,
+    "jobspec": Jobspec.from_command(["work"], nodes="1-8", exclusive=True, elastic=True).to_json(),
+    "R": r_of("0-1"),
+}
+
+
+def test_the_log_has_a_line_for_each_event() -> None:
+    lines = text_of(own_events(RESIZED)).splitlines()
+    assert [json.loads(line)["name"] for line in lines] == [event["name"] for event in RESIZED]
+    assert [event["name"] for event in exec_events(1, RESIZED, lambda: RESIZED_RECORD)] == [
+        "init", "starting", "shell.init", "shell.start",
+    ]  # fmt: skip
+
+
+def test_r_is_as_it_is_now_or_as_it_was_at_the_start() -> None:
+    now: Any = _resources(1, RESIZED_RECORD, JSON_DECODE | CURRENT)
+    assert now["execution"]["R_lite"] == [{"rank": "0-1,3", "children": {"core": "0-1"}}]
+    assert now["execution"]["expiration"] == 90.0
+    assert _resources(1, RESIZED_RECORD, JSON_DECODE) == r_of("0-1")
+
+
+def test_output_is_that_of_all_tasks_that_ever_were() -> None:
+    assert all_tasks(RESIZED_RECORD) == 4
+    header = next(OutputLog(1, RESIZED_RECORD, lambda: 5.0).begin())
+    assert header["context"]["count"] == {"stdout": 4, "stderr": 4}

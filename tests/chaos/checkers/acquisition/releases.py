@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.checkers.base import SCHEDULER_PREFIX, Call, Checker, Site, Truth
-from tests.chaos.observations import LinkEnded, TaskBegan, TaskEnded
+from tests.chaos.observations import LinkEnded, TaskBegan, TaskEnded, TaskGrew, TaskShrank
 from tests.chaos.wire import cores_of, idset
 
 RELEASE_S = 900.0
@@ -103,6 +103,14 @@ class Releases(Checker):
     def began(self, task: TaskBegan) -> None:
         """Its ranks are in use."""
         self._running[task.jobid] = frozenset(task.cores)
+
+    def grew(self, task: TaskGrew) -> None:
+        """So are those that it has grown by."""
+        self._running[task.jobid] = self._running.get(task.jobid, frozenset()) | frozenset(task.cores)
+
+    def shrank(self, task: TaskShrank) -> None:
+        """And these are free."""
+        self._running[task.jobid] = self._running.get(task.jobid, frozenset()) - task.ranks
 
     def ended(self, task: TaskEnded) -> None:
         """And free."""

@@ -1,0 +1,174 @@
+"""Elastic jobs keep their minima; what they are to leave they release; their tasks run on what they hold alone.
+
+What a scheduler was answered, and what the log says in the end, must be the same story.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from tests.chaos.checkers.base import Call, Checker, Site, Truth
+from tests.chaos.observations import Answered, Received, TaskBegan, TaskEnded, TaskGrew, TaskShrank
+from tests.chaos.wire import cores_of, idset
+
+GROW, SHRINK = "job-manager.sched-grow", "job-manager.sched-shrink"
+Ranks = frozenset[int]
+
+
+class Sizes(Checker):
+    """Follows what each job was given, and where its tasks are."""
+
+    name = "sizes"
+
+    def __init__(self, site: Site) -> None:
+        super().__init__(site)
+        self._given: dict[int, set[int]] = {}
+        """All targets that a scheduler ever gave to a job."""
+        self._labels: dict[int, dict[int, str]] = {}
+        self._tasks: dict[int, Ranks] = {}
+        self._ever: dict[int, Ranks] = {}
+        self._stored: list[tuple[int, str, Ranks]] = []
+        self._told: dict[Call, list[tuple[str, Ranks]]] = {}
+
+    # ---- what is said
+
+    def replied(self, message: Answered) -> None:
+        """A scheduler places a job."""
+        if message.topic == "sched.alloc" and message.payload["type"] == 0:
+            self._give(message.payload["id"], message.payload["R"])
+
+    def asked(self, call: Call) -> None:
+        """Or has it grow: that may be stored from now on."""
+        if call.topic == GROW:
+            self._give(call.payload["id"], call.payload["R"])
+
+    def _give(self, jobid: int, resources: dict[str, Any]) -> None:
+        self._given.setdefault(jobid, set()).update(cores_of(resources))
+        for label, ranks in ((resources.get("scheduling") or {}).get("parts") or {}).items():
+            self._labels.setdefault(jobid, {}).update(dict.fromkeys(idset(ranks), label))
+
+    def answered(self, call: Call, payload: Any, errnum: int) -> None:
+        """What is answered well is stored for ever; who follows a job is told of what is stored."""
+        if errnum:
+            return
+        if call.topic == GROW:
+            self._stored.append((call.payload["id"], "grow", frozenset(cores_of(call.payload["R"]))))
+        elif call.topic == SHRINK:
+            self._stored.append((call.payload["id"], "shrink", idset(call.payload["ranks"])))
+        elif call.topic == "job-manager.changes":
+            told = self._told.setdefault(call, [])
+            if (payload["event"] == "now") != (not told):
+                raise self.broken(f"{call.actor} was told of job {payload['id']}: {payload['event']} after {told}")
+            told.append((payload["event"], idset(payload["ranks"])))
+        elif call.topic == "job-manager.watch":
+            for jobid, _, name, context in payload["events"]:
+                if name == "release" and not context["final"]:
+                    self._is_left(jobid, idset(context["ranks"]), "its release was announced")
+
+    def told(self, message: Received) -> None:
+        """A scheduler hears that targets are free."""
+        if message.topic == "sched.free":
+            ranks = frozenset(cores_of(message.payload["R"]))
+            self._is_left(message.payload["id"], ranks, f"{message.actor} was told that they are free")
+
+    def _is_left(self, jobid: int, ranks: Ranks, why: str) -> None:
+        still = self._tasks.get(jobid, frozenset()) & ranks
+        if still:
+            raise self.broken(f"tasks of job {jobid} run on {sorted(still)} though {why}")
+
+    # ---- what happens
+
+    def began(self, task: TaskBegan) -> None:
+        """Tasks run."""
+        self._runs(task.jobid, frozenset(task.cores))
+
+    def grew(self, task: TaskGrew) -> None:
+        """They run on more, which the job was given before."""
+        jobid, ranks = task.jobid, frozenset(task.cores)
+        self._runs(jobid, ranks)
+        if not ranks <= self._given.get(jobid, set()):
+            raise self.broken(f"tasks of job {jobid} run on {sorted(ranks)}; it was given {self._given.get(jobid)}")
+
+    def _runs(self, jobid: int, ranks: Ranks) -> None:
+        self._tasks[jobid] = self._tasks.get(jobid, frozenset()) | ranks
+        self._ever[jobid] = self._ever.get(jobid, frozenset()) | ranks
+
+    def shrank(self, task: TaskShrank) -> None:
+        """They have left targets."""
+        self._tasks[task.jobid] = self._tasks.get(task.jobid, frozenset()) - task.ranks
+
+    def ended(self, task: TaskEnded) -> None:
+        """They have left all."""
+        self._tasks.pop(task.jobid, None)
+
+    # ---- in the end
+
+    def settled(self, truth: Truth) -> None:
+        """Each log is a story that may be."""
+        changes = {jobid: self._story(jobid, truth) for jobid in truth.eventlogs}
+        for jobid, name, ranks in self._stored:
+            if jobid in changes and (name, ranks) not in changes[jobid]:
+                raise self.broken(f"{name} of job {jobid} by {set(ranks)} was answered; its log has {changes[jobid]}")
+        for call, told in self._told.items():
+            jobid = call.payload["id"]
+            said, logged = told[1:], changes.get(jobid, [])
+            if said and not any(logged[at : at + len(said)] == said for at in range(len(logged))):
+                raise self.broken(f"{call.actor} was told of job {jobid}: {told}; its log has {logged}")
+
+    def _story(self, jobid: int, truth: Truth) -> list[tuple[str, Ranks]]:
+        """By what a job has grown and shrunk; what it held is followed from the last to the first, and back."""
+        events = _while_it_ran(truth.eventlogs[jobid])
+        resources = truth.resources.get(jobid)
+        held = set(cores_of(dict(resources))) if resources else set[int]()
+        for name, ranks in reversed(events):
+            if name == "release":
+                held |= ranks
+            elif name == "grow":
+                held -= ranks
+        self._check(jobid, held, events, truth)
+        return [one for one in events if one[0] != "release"]
+
+    def _check(self, jobid: int, held: set[int], events: list[tuple[str, Ranks]], truth: Truth) -> None:
+        spec = truth.specs.get(jobid) or {}
+        parts = spec.get("attributes", {}).get("user", {}).get("chaos", {}).get("parts")
+        if events and not parts:
+            raise self.broken(f"job {jobid} is not elastic, and changed its size: {events}")
+        going, ever = set[int](), set(held)
+        if held:
+            self._check_minima(jobid, parts, held)
+        for name, ranks in events:
+            right = {"grow": not ranks & held, "shrink": ranks <= held - going, "release": ranks <= going}[name]
+            if not right:
+                raise self.broken(f"job {jobid} held {held}, was leaving {going}: {name} {sorted(ranks)} in {events}")
+            if name == "grow":
+                held |= ranks
+                ever |= ranks
+            elif name == "shrink":
+                going |= ranks
+            else:
+                held -= ranks
+                going -= ranks
+            self._check_minima(jobid, parts, held - going)
+        if jobid in truth.resources and not self._ever.get(jobid, frozenset()) <= ever:
+            raise self.broken(f"tasks of job {jobid} ran on {set(self._ever[jobid])}; its log gives it {ever}")
+
+    def _check_minima(self, jobid: int, parts: dict[str, list[int]] | None, staying: set[int]) -> None:
+        labels = self._labels.get(jobid, {})
+        for label, (least, most) in (parts or {}).items():
+            count = sum(len(parts or ()) == 1 or labels.get(rank) == label for rank in staying)
+            if not least <= count <= most:
+                raise self.broken(f"part {label} of job {jobid} has {count} of {least} to {most} nodes: {staying}")
+
+
+def _while_it_ran(log: list[dict[str, Any]]) -> list[tuple[str, Ranks]]:
+    """The changes of its size that a log has, in order."""
+    found: list[tuple[str, Ranks]] = []
+    for event in log:
+        name, context = event["name"], event.get("context") or {}
+        if name == "finish" or (name == "exception" and context["severity"] == 0):
+            break
+        if name == "grow":
+            found.append((name, frozenset(cores_of(context["R"]))))
+        elif name in ("shrink", "release"):
+            found.append((name, idset(context["ranks"])))
+    return found
