@@ -7,11 +7,12 @@ works out a change from two states.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import Topology
 
 Properties: TypeAlias = Mapping[str, Idset]
 """Property name to targets."""
@@ -22,7 +23,7 @@ class GroupChange:
     """What is reported to an acquirer in one message; `online` and `offline` cover all targets of `grow`.
 
     `grow` is empty, not None, when a group without targets is acquired. `expiration_s` (seconds since the epoch, 0 for
-    none) and the properties are None or empty where R stays as it is.
+    none), the properties and the topology are None or empty where R stays as it is.
     """
 
     grow: ResourceSet | None = None
@@ -32,6 +33,7 @@ class GroupChange:
     expiration_s: float | None = None
     property_add: Properties = field(default_factory=dict)
     property_remove: Properties = field(default_factory=dict)
+    topology: Topology | None = None
 
     @property
     def joined(self) -> Idset:
@@ -41,7 +43,8 @@ class GroupChange:
     @property
     def is_update(self) -> bool:
         """Whether R changes on targets that stay."""
-        return self.expiration_s is not None or bool(self.property_add) or bool(self.property_remove)
+        properties = bool(self.property_add) or bool(self.property_remove)
+        return properties or self.expiration_s is not None or self.topology is not None
 
 
 class GroupState(NamedTuple):
@@ -60,15 +63,31 @@ def difference(before: GroupState, after: GroupState) -> GroupChange | None:
     flipped = before.online ^ after.online
     online, offline = flipped & after.online, (flipped & before.online - left) | (joined - after.online)
     expiration_s, added, removed = None, dict[str, Idset](), dict[str, Idset]()
+    topology: Topology | None = None
     one, other = before.resources, after.resources
     if one is not other:
         stay = before.targets & after.targets
         expiration_s = None if one.expiration_s == other.expiration_s else other.expiration_s
         added, removed = _gained(one, other, stay), _gained(other, one, stay)
-    if not (joined or left or online or offline or added or removed) and expiration_s is None:
+        topology = _rewired(one, other, stay)
+    change = GroupChange(None, left, online, offline, expiration_s, added, removed, topology)
+    if not (joined or left or online or offline or change.is_update):
         return None
-    grow = other.restrict(joined) if joined else None
-    return GroupChange(grow, left, online, offline, expiration_s, added, removed)
+    return replace(change, grow=with_own_topology(other.restrict(joined))) if joined else change
+
+
+def with_own_topology(resources: ResourceSet) -> ResourceSet:
+    """The same with the switches of its hosts alone."""
+    topology = resources.topology
+    return resources.with_topology(topology.restrict(resources.nodelist.hosts)) if topology else resources
+
+
+def _rewired(before: ResourceSet, after: ResourceSet, among: Idset) -> Topology | None:
+    """The switches of targets `among`, if they are others than before."""
+    if before.topology is after.topology:
+        return None
+    was, now = (source.topology.restrict(source.hosts(among).hosts) for source in (before, after))
+    return None if was == now else now
 
 
 def _gained(before: ResourceSet, after: ResourceSet, among: Idset) -> dict[str, Idset]:

@@ -25,6 +25,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jsontext import load_object
 from fluxsched.core.rlite import in_order, merge, overlay, parse_entries, print_entries, rank_list, rlite_ranks
 from fluxsched.core.rlookup import Lookup
+from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
 from fluxsched.errors import InvalidValue
 
 __all__ = ["EMPTY_R", "Children", "Entry", "ResourceSet", "rlite_ranks"]
@@ -43,7 +44,8 @@ class ResourceSet:
     `nodelist` has one host a rank, in ascending order of ranks, or is empty where hosts are not known. `scheduling`
     (`core.rscheduling`) and `attributes` are carried along. Make one with `parse`, `build` or an operator: the bare
     constructor trusts its arguments. `shared` are amounts of what belongs to no target: the instance, or the job, has
-    them once.
+    them once. `topology` has the switches of its hosts, and may have those of others; it is a part of `scheduling`
+    where R is text.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -55,6 +57,7 @@ class ResourceSet:
     scheduling: object | None = None
     attributes: Mapping[str, Any] | None = None
     shared: Amounts = ()
+    topology: Topology = EMPTY_TOPOLOGY
     ranks: Idset = dataclasses.field(init=False, compare=False)
     _lazy: Lookup | None = dataclasses.field(init=False, compare=False, default=None)
 
@@ -80,15 +83,17 @@ class ResourceSet:
         obj = load_object(obj, "R")
         execution = rfields.parse_execution(obj)
         entries, ranks = parse_entries(execution["R_lite"])
+        scheduling, topology = rscheduling.split(rfields.parse_opaque("scheduling", obj.get("scheduling")))
         return cls(
             entries,
             rfields.parse_nodelist(execution.get("nodelist"), ranks),
             rfields.parse_properties(execution.get("properties"), ranks),
             *rfields.parse_times(execution.get("starttime"), execution.get("expiration")),
             rfields.parse_nslots(execution.get("nslots")),
-            rfields.parse_opaque("scheduling", obj.get("scheduling")),
+            scheduling,
             rfields.parse_opaque("attributes", obj.get("attributes")),
             rfields.parse_shared(execution.get("shared")),
+            topology,
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -108,8 +113,9 @@ class ResourceSet:
         if self.shared:
             execution["shared"] = dict(self.shared)
         obj: dict[str, Any] = {"version": 1, "execution": execution}
-        if self.scheduling is not None:
-            obj["scheduling"] = self.scheduling
+        scheduling = rscheduling.with_topology(self.scheduling, self.topology) if self.topology else self.scheduling
+        if scheduling is not None:
+            obj["scheduling"] = scheduling
         if self.attributes is not None:
             obj["attributes"] = self.attributes
         return obj
@@ -213,6 +219,7 @@ class ResourceSet:
             rscheduling.joined(self.scheduling, other.scheduling),
             other.attributes if self.attributes is None else self.attributes,
             larger(self.shared, other.shared),
+            self.topology | other.topology,
         )
 
     def __and__(self, other: ResourceSet) -> ResourceSet:
@@ -248,7 +255,8 @@ class ResourceSet:
     def rerank(self, first: int = 0) -> ResourceSet:
         """The same targets in the same order as ranks `first`, `first` + 1, ...
 
-        Properties follow; `scheduling` is dropped, since what is opaque cannot be renumbered (RFC 20).
+        Properties follow; `scheduling` is dropped, since what is opaque cannot be renumbered (RFC 20). The topology
+        stays, since it names hosts.
         """
         if self.entries and self._lookup.dense_from == first:
             return dataclasses.replace(self, scheduling=None)
@@ -268,9 +276,9 @@ class ResourceSet:
             raise InvalidValue(f"rerank: {len(new)} ranks cannot become {len(moved)} ({moved}): one each")
         return dataclasses.replace(
             self,
-            entries=in_order(Entry(_renumber(entry.ranks, new), entry.children) for entry in self.entries),
+            entries=in_order(Entry(rfields.renumbered(entry.ranks, new), entry.children) for entry in self.entries),
             nodelist=Hostlist(tuple([h for _, h in sorted(zip(new.values(), self.nodelist.hosts, strict=False))])),
-            properties={name: _renumber(ids, new) for name, ids in self.properties.items()},
+            properties={name: rfields.renumbered(ids, new) for name, ids in self.properties.items()},
             scheduling=None,
         )
 
@@ -296,6 +304,10 @@ class ResourceSet:
         """The same resources with other amounts of what the instance has once."""
         return dataclasses.replace(self, shared=shared) if shared != self.shared else self
 
+    def with_topology(self, topology: Topology) -> ResourceSet:
+        """The same resources with other switches."""
+        return dataclasses.replace(self, topology=topology) if topology is not self.topology else self
+
     @property
     def parts(self) -> dict[str, Idset]:
         """Which ranks are whose part of the job, by label; empty where it has not several. Raises InvalidValue."""
@@ -303,7 +315,7 @@ class ResourceSet:
 
     def job_view(self) -> ResourceSet:
         """Without the instance-local properties (`+NAME`), which no job's R may have (RFC 20)."""
-        return dataclasses.replace(self, properties=_for_jobs(self.properties, self.ranks))
+        return dataclasses.replace(self, properties=rfields.for_jobs(self.properties, self.ranks))
 
     @classmethod
     def build(
@@ -323,9 +335,12 @@ class ResourceSet:
         rfields.check_times(starttime_s, expiration_s)
         entries, ranks = merge(parts)
         hosts = source.hosts(ranks)
-        properties = _for_jobs(source.properties, ranks) if source.properties else {}
+        properties = rfields.for_jobs(source.properties, ranks) if source.properties else {}
         start_s, end_s = float(starttime_s), float(expiration_s)
-        return cls(entries, hosts, properties, start_s, end_s, nslots, source.scheduling, None, shared)
+        topology = source.topology
+        if topology:
+            topology = topology.restrict(hosts.hosts) if ranks.single() is None else EMPTY_TOPOLOGY
+        return cls(entries, hosts, properties, start_s, end_s, nslots, source.scheduling, None, shared, topology)
 
     # ---- within
 
@@ -380,18 +395,6 @@ def _join_hosts(left: ResourceSet, right: ResourceSet) -> Hostlist:
         return left.nodelist + right.nodelist
     host_of = left._lookup.host_of | right._lookup.host_of
     return Hostlist(tuple([host_of[rank] for rank in sorted(host_of)]))
-
-
-def _for_jobs(properties: Mapping[str, Idset], ranks: Idset) -> dict[str, Idset]:
-    return {
-        name: kept
-        for name, ids in properties.items()
-        if not name.startswith(rfields.LOCAL_PREFIX) and (kept := ids & ranks)
-    }
-
-
-def _renumber(ranks: Idset, new: Mapping[int, int]) -> Idset:
-    return Idset.of([new[rank] for rank in ranks])
 
 
 EMPTY_R: Final = ResourceSet()

@@ -157,6 +157,17 @@ def cut_properties(properties: Mapping[str, Idset], ranks: Idset) -> dict[str, I
     return {name: kept for name, ids in properties.items() if (kept := ids & ranks)}
 
 
+def for_jobs(properties: Mapping[str, Idset], ranks: Idset) -> dict[str, Idset]:
+    """The same without those of the instance alone."""
+    given = [(name, ids & ranks) for name, ids in properties.items() if not name.startswith(LOCAL_PREFIX)]
+    return {name: kept for name, kept in given if kept}
+
+
+def renumbered(ranks: Idset, new: Mapping[int, int]) -> Idset:
+    """Each rank by its new number."""
+    return Idset.of([new[rank] for rank in ranks])
+
+
 def _seconds(field: str, obj: object) -> float:
     if obj is None:
         return 0.0

@@ -1,4 +1,4 @@
-"""What we write into R's `scheduling` (RFC 20): which ranks are whose part.
+"""What we write into R's `scheduling` (RFC 20): which ranks are whose part, and which switches its hosts are under.
 
 Law: ours says so by its `writer`; that of any other scheduler is carried along untouched and never read. A key is
 absent where there is nothing to say. Ranks that an R no longer has may still be named: readers leave them out.
@@ -12,11 +12,13 @@ from typing import Any, Final
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jsontext import named, shown
 from fluxsched.core.text import kind_of
+from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
 from fluxsched.errors import InvalidValue
 
 WRITER: Final = "fluxsched"
 
 _PARTS: Final = "parts"
+_TOPOLOGY: Final = "topology"
 
 
 def is_foreign(scheduling: object) -> bool:
@@ -50,6 +52,25 @@ def parts_of(scheduling: object, ranks: Idset) -> dict[str, Idset]:
         seen |= own
         found[label] = own & ranks
     return found
+
+
+def split(scheduling: dict[str, Any] | None) -> tuple[object, Topology]:
+    """What is written there without the topology, and this; a foreign one stays as it is, and has none.
+
+    Raises InvalidValue for what is ours by name and cannot be read.
+    """
+    if scheduling is None or is_foreign(scheduling) or _TOPOLOGY not in scheduling:
+        return scheduling, EMPTY_TOPOLOGY
+    try:
+        topology = Topology.parse(scheduling[_TOPOLOGY])
+    except InvalidValue as fault:
+        raise named("scheduling", fault) from None
+    return _written(scheduling, _TOPOLOGY, None), topology
+
+
+def with_topology(scheduling: object, topology: Topology) -> object:
+    """The same with these switches; a foreign one stays as it is."""
+    return scheduling if is_foreign(scheduling) else _written(scheduling, _TOPOLOGY, topology.to_json())
 
 
 def with_parts(scheduling: object, parts: Mapping[str, Idset]) -> object:

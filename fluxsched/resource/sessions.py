@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Hashable, Iterator
 
-from fluxsched.core.group_change import GroupChange, GroupState, difference
+from fluxsched.core.group_change import GroupChange, GroupState, difference, with_own_topology
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import Refused, RemoteProtocolError
@@ -90,6 +90,7 @@ class Sessions:
         shared = resources.shared if name == DEFAULT else ()  # what belongs to no target is in one place: never twice
         online, grow = members & usable, resources.restrict(members).with_shared(shared)
         self._of[name] = Session(acquirer, name, typed, GroupState(resources, members, online))
+        grow = with_own_topology(grow)
         self._out.put(ToAcquirer(acquirer, GroupChange(grow, online=online, offline=members - online), name))
 
     def close(self, session: Session) -> None:

@@ -9,6 +9,7 @@ from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.resource.sessions import Sessions
 from fluxsched.resource.state.drain import Drains
 from fluxsched.resource.state.groups import EXCLUDE, Groups, GroupView
@@ -57,6 +58,7 @@ def states(
 def sched_status(targets: Targets, groups: Groups, usable: Idset, allocated: ResourceSet) -> dict[str, ResourceSet]:
     """All that schedulers may get (not excluded, not lost), what of it is down, and what is allocated."""
     everything = targets.resources.restrict(targets.present - groups.members[EXCLUDE])
+    everything = everything.with_topology(EMPTY_TOPOLOGY)  # `resource.status` tells it, to those who ask
     total = everything.with_shared(targets.resources.shared)
     return {"all": total, "down": everything.without(usable), "allocated": allocated}
 

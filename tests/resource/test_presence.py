@@ -6,8 +6,9 @@ import errno
 
 import pytest
 
+from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, Refused
-from fluxsched.resource.effects import Saved
+from fluxsched.resource.effects import Saved, ToAcquirer
 from fluxsched.resource.state.inventory import Inventory
 
 
@@ -287,3 +288,20 @@ def test_reload_tells_what_changed_in_properties_and_expiration(h, r):
     lines = h.reload(r(properties={"ssd": "0,6"}, expiration=5000.0), groups=groups)
     assert lines == ["S: update 5000.0 {'ssd': '0'} {}"]
     assert str(h.module.resources.properties["live"]) == "1"
+
+
+def test_reload_tells_the_switches_of_the_group_where_they_are_others(h, r):
+    leaves = [{"name": "l0", "hosts": "node[0-4]"}, {"name": "l1", "hosts": "node[5-7]"}]
+    groups = {"b": "6-7", "exclude": "5"}
+    h.acquire("S", "default")
+    assert h.resources().topology == EMPTY_TOPOLOGY
+    assert h.reload(r().with_topology(Topology.parse(leaves)), groups=groups) == ["S: update None {} {}"]
+    (change,) = [effect.change for effect in h.effects if isinstance(effect, ToAcquirer)]
+    assert change.topology == Topology.parse(leaves[:1])
+    leaves[1]["hosts"] = "node[5-6]"
+    assert h.reload(r().with_topology(Topology.parse(leaves)), groups=groups) == []
+    h.acquire("T", "b")
+    assert h.resources().topology.to_json() == [{"name": "l1", "hosts": "node6"}]
+    h.reload(r(), groups=groups)
+    assert h.module.resources.topology == EMPTY_TOPOLOGY
+    assert "scheduling" not in h.module.sched_status()["all"].to_json()

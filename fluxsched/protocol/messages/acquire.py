@@ -5,6 +5,8 @@ Law: a request with `group` is typed, one without payload is plain; a stream nev
 
 from __future__ import annotations
 
+from typing import Any
+
 import msgspec
 
 from fluxsched.protocol.messages.common import IdsetText, Payload, RObject, WallTime
@@ -64,11 +66,12 @@ class Offline(Payload, frozen=True, tag="offline", tag_field="type"):
 
 
 class Update(Payload, frozen=True, tag="update", tag_field="type"):
-    """R has a new expiration or new properties; ours, the draft is silent. Only for those who accept it."""
+    """R has a new expiration, properties or topology; ours, the draft is silent. Only for those who accept it."""
 
     expiration: WallTime | None = None
     property_add: PropertyMap | None = msgspec.field(name="property-add", default=None)
     property_remove: PropertyMap | None = msgspec.field(name="property-remove", default=None)
+    topology: list[Any] | None = None
 
 
 AcquireResponse = Grow | Shrink | Online | Offline | Update
@@ -91,6 +94,7 @@ class AcquireChange(Payload, frozen=True):
     property_add: PropertyMap | None = msgspec.field(name="property-add", default=None)
     property_remove: PropertyMap | None = msgspec.field(name="property-remove", default=None)
     expiration: WallTime | None = None
+    topology: list[Any] | None = None
 
 
 class ReleaseRequest(Payload, frozen=True):

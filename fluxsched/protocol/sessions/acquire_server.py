@@ -95,7 +95,7 @@ class AcquireServer:
             fresh = self._grow.ranks
             self._reported = (self._reported - fresh) | (self._online & fresh)
         if change.is_update and self._accept_update:
-            update = change.expiration_s, change.property_add, change.property_remove
+            update = change.expiration_s, change.property_add, change.property_remove, change.topology
             self._updates.append(GroupChange(None, EMPTY, EMPTY, EMPTY, *update))
 
     def take(self) -> list[GroupChange]:

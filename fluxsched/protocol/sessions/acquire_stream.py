@@ -12,6 +12,7 @@ from typing import Any
 from fluxsched.core.group_change import GroupChange, Properties
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import Topology
 from fluxsched.protocol.messages.acquire import (
     AcquireChange,
     AcquireFirst,
@@ -84,7 +85,10 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
         if change.grow is not None:
             made.append(AcquireFirst(to_json(change.grow), str(change.online & joined)))
         down = str(offline | change.shrink) or None
-        message = AcquireChange(str(online) or None, down, str(change.shrink) or None, *_update(change))
+        added, removed, expiration_s = _update(change)
+        message = AcquireChange(
+            str(online) or None, down, str(change.shrink) or None, added, removed, expiration_s, _switches(change)
+        )
         return [*made, message] if message != AcquireChange() else made
     if change.grow is not None:
         made.append(Grow(to_json(change.grow), str(change.online & joined), str(change.offline & joined)))
@@ -96,7 +100,7 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
         made.append(Online(str(online)))
     if change.is_update:
         added, removed, expiration_s = _update(change)
-        made.append(Update(expiration_s, added, removed))
+        made.append(Update(expiration_s, added, removed, _switches(change)))
     return made
 
 
@@ -127,7 +131,7 @@ def from_plain(message: AcquireChange) -> GroupChange:
     update = _updated(message)
     return GroupChange(
         None, shrink, online - shrink, offline - shrink,
-        update.expiration_s, update.property_add, update.property_remove,
+        update.expiration_s, update.property_add, update.property_remove, update.topology,
     )  # fmt: skip
 
 
@@ -135,11 +139,16 @@ def _update(change: GroupChange) -> tuple[PropertyMap | None, PropertyMap | None
     return _texts(change.property_add), _texts(change.property_remove), change.expiration_s
 
 
+def _switches(change: GroupChange) -> list[Any] | None:
+    return None if change.topology is None else change.topology.to_json()
+
+
 def _updated(message: Update | AcquireChange) -> GroupChange:
     return GroupChange(
         expiration_s=message.expiration,
         property_add={name: Idset.parse(text) for name, text in (message.property_add or {}).items()},
         property_remove={name: Idset.parse(text) for name, text in (message.property_remove or {}).items()},
+        topology=None if message.topology is None else Topology.parse(message.topology),
     )
 
 

@@ -46,8 +46,9 @@ def plan_reload(targets: Targets, groups: Groups, inventory: Inventory, configur
     present, fresh = targets.present, admitted.ranks - targets.resources.ranks
     free = (admitted.ranks - fresh) - Idset.of(groups.assigned)
     astray = {name: (ranks & free) - groups.goals.get(name, EMPTY) for name, ranks in checked.items()}
+    given = inventory.resources
     return ReloadPlan(
-        resources=merged.with_expiration(inventory.resources.starttime_s, inventory.resources.expiration_s),
+        resources=merged.with_expiration(given.starttime_s, given.expiration_s).with_topology(given.topology),
         configured=checked,
         vanished=present - admitted.ranks,
         changed=targets.changed(admitted) & present,

@@ -19,6 +19,7 @@ LIVE: tuple[Keys, ...] = (
     ("resource", "exclude"),
     ("resource", "groups"),
     ("resource", "shared"),
+    ("topology",),
     ("policy", "limits"),
     ("policy", "jobspec"),
     ("queues",),

@@ -19,6 +19,7 @@ from fluxsched.core.jsontext import TEXT_CHARS_MAX
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rfields import LOCAL_PREFIX
 from fluxsched.core.rlite import merge
+from fluxsched.core.rscheduling import is_foreign
 from fluxsched.core.targets import parse_targets
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.resource.state.groups import EXCLUDE
@@ -113,6 +114,7 @@ def build_inventory(
     resources = _with_queue_members(config, found.inventory.resources, faults)
     if config.resource.shared:
         resources = resources.with_shared(config.resource.shared)
+    resources = _connected(config, resources)
     if not found.inventory.dynamic:  # else the hosts may still come
         faults += config.network.host_faults(resources, config.line_of)
     raise_faults(config.name, faults)
@@ -279,6 +281,18 @@ def _with_queue_members(config: Config, resources: ResourceSet, faults: list[Tom
         except InvalidValue as fault:
             faults.append(TomlFault(config.line(f"queues.{name}", "hosts"), f"[queues.{name}] hosts: {fault}"))
     return resources
+
+
+def _connected(config: Config, resources: ResourceSet) -> ResourceSet:
+    """With the configured switches, else those that R came with."""
+    topology = config.network.topology
+    if not topology:
+        return resources
+    if is_foreign(resources.scheduling):
+        where = config.where("topology")
+        log.warning("%s: [topology] is not used: `scheduling` of R was written by another scheduler (RFC 20)", where)
+        return resources
+    return resources.with_topology(topology)
 
 
 def _configured(config: Config) -> ResourceSet:

@@ -17,6 +17,7 @@ from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
+from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import LimitExceeded, RemoteProtocolError
 from fluxsched.jobs.holdings.holdings import Holdings
 from fluxsched.protocol.messages.acquire import ReleaseRequest
@@ -352,4 +353,5 @@ def group_info(group: GroupView) -> GroupInfo:
 def allocated(holdings: Holdings, resources: ResourceSet) -> ResourceSet:
     """What jobs hold, core by core and with all amounts, out of all `resources`."""
     start_s, end_s = resources.starttime_s, resources.expiration_s
+    resources = resources.with_topology(EMPTY_TOPOLOGY)
     return ResourceSet.build(holdings.entries(), resources, start_s, end_s, None, holdings.shared)

@@ -21,5 +21,6 @@ def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, no
     if online := change.online - joined:
         effects += scheduler.went_online(online, now_s)
     if change.is_update:
-        effects += scheduler.updated(group, change.expiration_s, change.property_add, change.property_remove, now_s)
+        properties = change.property_add, change.property_remove
+        effects += scheduler.updated(group, change.expiration_s, *properties, now_s, change.topology)
     return effects

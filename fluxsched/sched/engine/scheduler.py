@@ -15,6 +15,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import Topology
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.accounts.report import AccountsReport
@@ -140,15 +141,12 @@ class Scheduler:
         property_add: Mapping[str, Idset] | None = None,
         property_remove: Mapping[str, Idset] | None = None,
         now_s: float = 0.0,
+        topology: Topology | None = None,
     ) -> list[Effect]:
-        """The end of the resources (wall time, seconds; 0.0 for none) or properties changed: the queue is judged."""
+        """The end of the resources (wall time, 0.0 for none), properties or switches changed: the queue is judged."""
         at = self.group(group)
-        if expiration_s is not None:
-            at.expiration_s = expiration_s
-            at.invalidate_pass()
-        if not property_add and not property_remove:
+        if not at.update(expiration_s, property_add or {}, property_remove or {}, topology, now_s):
             return []
-        at.change_properties(property_add or {}, property_remove or {}, now_s)
         self._plugins.happened(TARGETS)
         return self._judge(at, now_s)
 

@@ -225,6 +225,8 @@ class RunningJobs:
         nodes, slots = request.nodes, request.slots
         if not self.each or not slots.is_fixed or not (nodes is None or nodes.is_fixed or request.elastic):
             return 0  # an elastic job starts with its least, others with the most that fits
+        if request.max_hops is not None:
+            return 0  # it matters which targets are free
         if request.amounts or request.node_amounts or request.shared:
             return 0  # cores are not all that it may lack
         if not self._anywhere(request.constraint):

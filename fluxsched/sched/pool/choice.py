@@ -147,6 +147,13 @@ def slots_of_idle(request: Request, targets: TargetClass) -> int:
     return slots_on(request, targets.cores, targets.gpus, targets.amounts)
 
 
+def most_slots(choice: Choice, request: Request) -> int:
+    """The most slots that a node of the choice could ever hold; bounds the slots a node that are tried."""
+    if request.slots.is_fixed:
+        return request.slots.min
+    return max([slots_of_idle(request, each.targets) for each in choice], default=0)
+
+
 class Prepared:
     """A shape and its choice, with all that can be worked out before anything is placed.
 

@@ -10,13 +10,16 @@ from __future__ import annotations
 
 from typing import Final
 
+from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched.pool import reasons
 from fluxsched.sched.pool.amounts.asked import AskedAmounts, is_single
 from fluxsched.sched.pool.amounts.target import AmountTarget
 from fluxsched.sched.pool.bitset import BITS, lowest, mask_of
-from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, need_of, restricted, slots_of_idle
+from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, most_slots, need_of, restricted, slots_of_idle
+from fluxsched.sched.pool.hops.nearest import Nearest, hops_count
+from fluxsched.sched.pool.hops.reasons import beyond_now, never_within
 from fluxsched.sched.pool.parts.placing import place_parts
 from fluxsched.sched.pool.parts.reasons import infeasible_parts, insufficient_parts
 from fluxsched.sched.pool.parts.suited import choices_ever, choices_of
@@ -60,7 +63,8 @@ def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
     if request.parts:
         return Insufficient(insufficient_parts(pool, request, choices_of(pool, request, narrowed)))
     choice = pool.choice_of(shape)
-    return Insufficient(reasons.insufficient(pool, choice, request, _found(choice, request)))
+    why = reasons.insufficient(pool, choice, request, _found(choice, request))
+    return Insufficient(why if request.max_hops is None else why + beyond_now(pool.rooms, choice, request))
 
 
 def find_fit(
@@ -88,7 +92,8 @@ def find_fit(
         if prepared.whole is not None and preferred is None and among is None and not extras:
             return _idle(shape, prepared.whole, prepared.wanted, prepared.nslots)
         choice = prepared.choice if among is None else restricted(prepared.choice, among.mask)
-        return _search(pool, shape, choice, LIKE.get(placement, placement), preferred, extras)
+        constraint = shape.request.constraint if among is None and shape.number not in pool.narrowed else None
+        return _search(pool, shape, choice, constraint, LIKE.get(placement, placement), preferred, extras)
     while True:
         if placement == BEST_FIT:
             some, order = index.best & prepared.best, index.by_best
@@ -164,6 +169,8 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
     else:
         have = sum([each.size * slots_of_idle(request, each.targets) for each in able])
         wanted = request.slots.min
+    if have >= wanted and request.max_hops is not None and hops_count(pool.rooms, request):
+        return never_within(pool.rooms, able, request, need)
     if have >= wanted:
         return have, None
     if narrowed is not None and narrowed.never:
@@ -219,14 +226,27 @@ def _found(choice: Choice, request: Request) -> int:
 
 
 def _search(
-    pool: Pool, shape: Shape, choice: Choice, placement: str, preferred: Preferred | None, extras: bool
+    pool: Pool,
+    shape: Shape,
+    choice: Choice,
+    constraint: Constraint | None,
+    placement: str,
+    preferred: Preferred | None,
+    extras: bool,
 ) -> Fits | None:
-    """The general way: any number of targets of any number of classes, and countables of the instance."""
+    """The general way: any number of targets of any number of classes, and countables of the instance.
+
+    `constraint` is what the choice follows from, None if it is narrower than that.
+    """
     request = shape.request
     if request.shared and pool.instance_countables.lacking(request.shared):
         return None
-    if request.nodes is not None:
-        nodes = Count.fixed(request.nodes.min) if request.elastic and not extras else request.nodes
+    nodes = request.nodes
+    if nodes is not None and request.elastic and not extras:
+        nodes = Count.fixed(nodes.min)
+    if hops_count(pool.rooms, request):
+        fit = Nearest(pool.rooms, pool.generation, choice, constraint, placement, preferred).fit(shape, nodes)
+    elif nodes is not None:
         fit = _by_nodes(choice, shape, nodes, placement, preferred)
     else:
         fit = _by_slots(choice, shape, placement, preferred)
@@ -270,7 +290,7 @@ def _by_nodes(
     choice: Choice, shape: Shape, nodes: Count, placement: str, preferred: Preferred | None
 ) -> Fits | None:
     request = shape.request
-    per_node = request.slots.largest(_most_slots(choice, request))
+    per_node = request.slots.largest(most_slots(choice, request))
     while per_node is not None:
         need = need_of(request, per_node)
         wanted: int | None = 1
@@ -281,13 +301,6 @@ def _by_nodes(
             return Fits(shape, tuple(blocks), wanted * per_node)
         per_node = request.slots.largest(per_node - 1)
     return None
-
-
-def _most_slots(choice: Choice, request: Request) -> int:
-    """The most slots that a node of the choice could ever hold; bounds the slots a node that are tried."""
-    if request.slots.is_fixed:
-        return request.slots.min
-    return max([slots_of_idle(request, each.targets) for each in choice], default=0)
 
 
 def _prepare(pool: Pool, shape: Shape) -> Prepared:
@@ -305,11 +318,11 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
         prepared.parts = choices_of(pool, request, pool.narrowed.get(shape.number))
         return prepared
     if request.slots.is_fixed and not request.shared and len(choice) == 1 and choice[0].only is None:
-        _prepare_for_class(prepared, choice[0].targets, choice[0].size)
+        _prepare_for_class(prepared, choice[0].targets, choice[0].size, by_hops=hops_count(pool.rooms, request))
     return prepared
 
 
-def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int) -> None:
+def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int, *, by_hops: bool) -> None:
     """The same where the choice is one whole class, of `size` targets."""
     request = prepared.shape.request
     slots, nodes = request.slots.min, request.nodes
@@ -328,7 +341,7 @@ def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int) -> N
         if not targets.mixed:
             prepared.first_cores, prepared.first_gpus = lowest(targets.all_cores, cores), lowest(targets.all_gpus, gpus)
         return
-    if (cores, gpus) != (targets.cores, targets.gpus) or targets.mixed:
+    if (cores, gpus) != (targets.cores, targets.gpus) or targets.mixed or by_hops:
         return
     if nodes is None and request.cores == cores:
         prepared.whole, prepared.wanted, prepared.nslots = targets, slots, slots

@@ -14,6 +14,7 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, words_of
 from fluxsched.sched.shape import Shape
 
@@ -97,6 +98,12 @@ def on_targets(blocks: Iterable[Block]) -> list[Block]:
 def cores_in(blocks: Iterable[Block]) -> int:
     """How many cores these are, over all targets."""
     return sum([block.word.bit_count() * block.cores.bit_count() for block in blocks])
+
+
+def misplaced(at: int, word: int, cores: int, gpus: int, what: str) -> LocalProtocolError:
+    """A bug: what is wrong with these ids on some of these targets."""
+    ranks = Idset(word << (at << WORD_SHIFT))
+    return LocalProtocolError(f"ranks {ranks}: some of {cores:#x} cores, {gpus:#x} gpus {what}")
 
 
 def joined(blocks: Iterable[Block]) -> Blocks:

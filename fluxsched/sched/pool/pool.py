@@ -15,13 +15,15 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.growing import GrowingResources
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.pool.amounts.countables import InstanceCountables
 from fluxsched.sched.pool.amounts.targets import AmountTargets
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, words_of
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, mask_of, words_of
 from fluxsched.sched.pool.choice import Candidates, Choice, Narrowed, Prepared
 from fluxsched.sched.pool.free_index import LEVELS_MAX
-from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, instance_amounts
+from fluxsched.sched.pool.hops.room import Rooms
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, instance_amounts, misplaced
 from fluxsched.sched.pool.target_class import Target, TargetClass
 from fluxsched.sched.pool.target_classes import TargetClasses
 from fluxsched.sched.shape import Shape
@@ -40,6 +42,7 @@ class Pool:
         self.narrowed: dict[int, Narrowed] = {}  # by number of the shape; what plugins say, in this generation
         self.shut: set[int] = set()  # the shapes to which they leave nothing
         self.ranks = EMPTY
+        self.rooms = Rooms()
         self.amount_targets = AmountTargets()  # those without cores
         self._described = GrowingResources()  # targets with cores; it may still name ranks that were removed
         self._joined: ResourceSet | None = None
@@ -54,9 +57,7 @@ class Pool:
 
     @property
     def down(self) -> Idset:
-        down = Bits()
-        down.words = self.down_words
-        return Idset(down.mask())
+        return Idset(mask_of(self.down_words))
 
     @property
     def source(self) -> ResourceSet:
@@ -132,12 +133,14 @@ class Pool:
         if resources.ranks != without_cores or not resources.ranks:
             self._add_to_classes(resources.without(without_cores) if without_cores else resources)
         self.ranks |= resources.ranks
+        self.rooms.network.add(resources)
         if without_cores:
             self.amount_targets.add_all(resources, without_cores)
             for at, _ in words_of(without_cores.mask):
                 self.classes.settle(at)
         self.instance_countables.add(resources.shared)
-        self._add_down(resources.ranks.mask)
+        for at, word in words_of(resources.ranks.mask):
+            self.down_words[at] = self.down_words.get(at, 0) | word
         self.set_up(up & resources.ranks)
         self._renew()
 
@@ -248,6 +251,12 @@ class Pool:
         self.set_up(up)
         self.classes.tidy()
 
+    def connect(self, topology: Topology) -> None:
+        """Takes another topology for all targets."""
+        self._described.replace(self._described.whole.with_topology(topology))
+        self.rooms.network.change(topology, self.source)
+        self._renew()
+
     # ---- what is free (called by the ledger and by what-ifs)
 
     def take(self, blocks: Blocks) -> bool:
@@ -282,10 +291,7 @@ class Pool:
         if counted == word and word:
             return not cores and not gpus and self.amount_targets.take(at, word, amounts)
         if at == NO_TARGET:
-            if self.instance_countables.lacking(amounts):
-                return False
-            self.instance_countables.claim(amounts)
-            return True
+            return self.instance_countables.take(amounts)
         done = 0
         for members, targets in self.classes.by_word.get(at, ()):
             mine = word & members
@@ -307,7 +313,7 @@ class Pool:
         for members, targets in self.classes.by_word.get(at, ()):
             mine = word & members
             if mine and not targets.give(at, mine, cores, gpus, amounts):
-                raise _bug(at, mine, cores, gpus, "are free already")
+                raise misplaced(at, mine, cores, gpus, "are free already")
 
     def claim(self, blocks: Blocks) -> None:
         """Marks busy what the pool counts of this, down or not: what `give` frees, and what a job has at hello.
@@ -326,12 +332,12 @@ class Pool:
         for targets, at, word, cores, gpus, amounts in self.classes.counted((block,)):
             up = word & ~self.down_words.get(at, 0)
             if up and (cores or gpus) and not targets.take(at, up, cores, gpus):
-                raise _bug(at, up, cores, gpus, "are not free")
+                raise misplaced(at, up, cores, gpus, "are not free")
             for id in ids_of(word ^ up):
                 if not targets.take_down(at, 1 << id, cores, gpus):
-                    raise _bug(at, 1 << id, cores, gpus, "are not free")
+                    raise misplaced(at, 1 << id, cores, gpus, "are not free")
             if amounts and not targets.take_amounts(at, word, amounts):
-                raise _bug(at, word, cores, gpus, "have not that amount left")
+                raise misplaced(at, word, cores, gpus, "have not that amount left")
 
     # ---- what a constraint allows
 
@@ -382,18 +388,9 @@ class Pool:
         self.narrowed.clear()
         self.shut.clear()
 
-    def _add_down(self, mask: int) -> None:
-        for at, word in words_of(mask):
-            self.down_words[at] = self.down_words.get(at, 0) | word
-
     def _drop_down(self, at: int, word: int) -> None:
         left = self.down_words.get(at, 0) & ~word
         if left:
             self.down_words[at] = left
         else:
             self.down_words.pop(at, None)
-
-
-def _bug(at: int, word: int, cores: int, gpus: int, what: str) -> LocalProtocolError:
-    ranks = Idset(word << (at << WORD_SHIFT))
-    return LocalProtocolError(f"ranks {ranks}: some of {cores:#x} cores, {gpus:#x} gpus {what}")

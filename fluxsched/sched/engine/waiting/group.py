@@ -11,9 +11,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from math import inf
 
 from fluxsched.core.amounts import Amounts
+from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import Topology
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Effect, Release
 from fluxsched.sched.engine.hooked.group_hooks import GroupHooks
@@ -156,12 +158,22 @@ class Group:
                 if rank in by_rank:
                     self.quotas.change_capacity(by_rank[rank].offered(), sign)
 
-    def change_properties(self, add: Mapping[str, Idset], remove: Mapping[str, Idset], now_s: float = 0.0) -> None:
-        """Takes over properties that changed at `now_s`."""
+    def update(
+        self, expiration_s: float | None, add: Properties, remove: Properties, topology: Topology | None, now_s: float
+    ) -> bool:
+        """Takes over what changed at `now_s` of R; whether other requests may fit now, or none of some."""
+        if expiration_s is not None:
+            self.expiration_s = expiration_s
+            self.invalidate_pass()
+        if not add and not remove and topology is None:
+            return False
         self._remember(now_s)
         self.pool.describe(add, remove)
+        if topology is not None:
+            self.pool.connect(topology)
         self.running.changed(EMPTY)
         self.invalidate_pass()
+        return True
 
     # ---- jobs that wait
 

@@ -88,6 +88,13 @@ class InstanceCountables:
         there = dict(self.totals) if ever else {kind: max(self.left(kind), 0) for kind, _ in amounts}
         return tuple([(kind, there.get(kind, 0)) for kind, amount in amounts if there.get(kind, 0) < amount])
 
+    def take(self, amounts: Amounts) -> bool:
+        """Counts what a job gets, if all of it is free."""
+        if self.lacking(amounts):
+            return False
+        self.claim(amounts)
+        return True
+
     def claim(self, amounts: Amounts) -> None:
         """Counts what a job has, whether it is free or not."""
         for kind, amount in amounts:

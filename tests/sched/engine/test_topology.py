@@ -1,0 +1,64 @@
+"""Bounds on hops in the scheduler: what is waited for, what is denied, and another network while it runs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from fluxsched.core.group_change import GroupChange
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
+from fluxsched.sched.effects import Denied
+from fluxsched.sched.engine.group_changes import apply
+
+MakeR = Callable[..., ResourceSet]
+Spec = Callable[..., dict[str, Any]]
+TWO_LEAVES = Topology.parse(
+    [{"name": "l0", "hosts": "n[0-3]"}, {"name": "l1", "hosts": "n[4-7]"}, {"name": "s", "switches": "l[0-1]"}]
+)
+ONE_LEAF = Topology.parse([{"name": "all", "hosts": "n[0-7]"}])
+
+
+def bounded(spec: dict[str, Any], max_hops: int) -> dict[str, Any]:
+    spec["attributes"]["system"]["fluxsched"] = {"max-hops": max_hops}
+    return spec
+
+
+def test_a_job_waits_for_room_within_its_bound(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0-7").with_topology(TWO_LEAVES))
+    for jobid, n in enumerate((2, 2, 1)):
+        bench.submit(jobid, spec(nodes=n, exclusive=True))
+    bench.run()
+    assert [str(bench.granted[jobid].ranks) for jobid in range(3)] == ["0-1", "2-3", "4"]
+    bench.submit(3, bounded(spec(nodes=4, exclusive=True), 2))
+    bench.run()
+    assert bench.why(3).endswith("; at most 3 nodes are under one switch of 2 hops (l1)")
+    bench.free(2)
+    bench.run()
+    granted = bench.granted[3]
+    assert str(granted.ranks) == "4-7"
+    assert granted.topology.to_json() == [{"name": "l1", "hosts": "n[4-7]"}, {"name": "s", "switches": "l1"}]
+    assert bench.granted[0].topology.lowest_common(["n0", "n1"]) == "l0"
+
+
+def test_a_bound_that_can_never_be_met_is_denied(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0-7").with_topology(TWO_LEAVES))
+    (denied,) = bench.submit(1, bounded(spec(nodes=5, exclusive=True), 2))
+    assert isinstance(denied, Denied)
+    assert "within 2 hops; at most 4 nodes are under one switch of 2 hops (l0 or l1)" in denied.note
+
+
+def test_another_network_is_taken_while_jobs_wait(bench: Any, make_r: MakeR, spec: Spec) -> None:
+    bench.grow(make_r("0-7").with_topology(TWO_LEAVES), offline="3,7")
+    bench.submit(1, bounded(spec(nodes=4, exclusive=True), 2))
+    bench.run()
+    assert 1 not in bench.granted
+    bench.did(apply(bench.scheduler, "default", GroupChange(topology=ONE_LEAF), True, bench.now_s))
+    bench.run()
+    assert str(bench.granted[1].ranks) == "0-2,4"
+    assert bench.granted[1].topology.lowest_common(["n0", "n4"]) == "all"
+    bench.submit(2, bounded(spec(nodes=2, exclusive=True), 2))
+    bench.did(apply(bench.scheduler, "default", GroupChange(topology=EMPTY_TOPOLOGY), True, bench.now_s))
+    bench.run()
+    assert 2 not in bench.granted  # it was accepted, and waits until there is a network again
+    assert "since there is no [topology]" in bench.why(2)

@@ -1,0 +1,282 @@
+"""Placement by hops: the vectors, bounds and their reasons, and every choice against one that tries all sets."""
+
+from __future__ import annotations
+
+from itertools import combinations
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.constraint import Constraint
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Count, Request
+from fluxsched.core.resources import Children, Entry, ResourceSet
+from fluxsched.core.topology import Switch, Topology
+from fluxsched.sched.pool.hops import room as rooms_module
+from fluxsched.sched.pool.hops.room import ROOMS_MAX
+from fluxsched.sched.pool.place import find_fit, place_now
+from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, WORST_FIT, Fits, Infeasible, Insufficient
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.what_if import WhatIf
+from fluxsched.sched.shape import Shape
+
+Shaped = dict[str, str]
+
+
+def leaves_of(*sizes: int) -> list[Switch]:
+    """Leaves l0, l1, ... of consecutive hosts n0, n1, ..."""
+    first, made = 0, []
+    for at, size in enumerate(sizes):
+        made.append(Switch(f"l{at}", Hostlist(tuple(f"n{host}" for host in range(first, first + size)))))
+        first += size
+    return made
+
+
+def pool_of(switches: list[Switch], targets: int, cores: int = 4, free: str | None = None, gpus: str = "") -> Pool:
+    """Targets 0, 1, ... on hosts n0, n1, ..., of which all but `free` are taken whole."""
+    with_gpus = Idset.parse(gpus)
+    ranks = Idset.span(0, targets - 1)
+    kinds = ((ranks - with_gpus, EMPTY), (with_gpus, Idset.parse("0-1")))
+    entries = tuple(Entry(some, Children(Idset.span(0, cores - 1), own)) for some, own in kinds if some)
+    resources = ResourceSet(
+        entries, Hostlist(tuple(f"n{at}" for at in range(targets))), {"gpu": with_gpus} if gpus else {},
+        topology=Topology.of(switches),
+    )  # fmt: skip
+    pool = Pool()
+    pool.add(resources, resources.ranks)
+    if free is not None:
+        for rank in resources.ranks - Idset.parse(free):
+            fit = find_fit(pool, Shape(nodes(1)), BEST_FIT, None, Idset(1 << rank))
+            assert fit is not None
+            assert pool.take(fit.blocks)
+    return pool
+
+
+def nodes(n: int | str, slots: int = 1, cores: int = 1, exclusive: bool = True, **more: object) -> Request:
+    return Request(Count.parse(n), Count.parse(slots), cores, exclusive=exclusive, **more)  # type: ignore[arg-type]
+
+
+def slots(n: int | str, cores: int = 1, **more: object) -> Request:
+    return Request(None, Count.parse(n), cores, **more)  # type: ignore[arg-type]
+
+
+def ranks(pool: Pool, request: Request, placement: str = BEST_FIT) -> str:
+    outcome = place_now(pool, Shape(request), placement)
+    assert isinstance(outcome, Fits), outcome
+    return str(Idset.of([part.rank for part in outcome.parts]))
+
+
+TWO = [*leaves_of(4, 4), Switch("spine", switches=("l0", "l1"))]
+
+
+def test_nodes_go_where_their_largest_hops_are_least() -> None:
+    pool = pool_of(TWO, 8, free="0,1,4-7")
+    for placement in (BEST_FIT, WORST_FIT, FIRST_FIT):
+        assert ranks(pool, nodes(4), placement) == "4-7"
+        assert ranks(pool, nodes(4, exclusive=False), placement) == "4-7"
+    assert ranks(pool, nodes(2)) == "0-1"  # the fullest
+    assert ranks(pool, nodes(5)) == "0-1,4-6"
+
+
+def test_a_bound_waits_and_says_why() -> None:
+    pool = pool_of(TWO, 8, free="0,1,4,5")
+    outcome = place_now(pool, Shape(nodes(4, max_hops=2)), BEST_FIT)
+    assert outcome == Insufficient(
+        "needs 4 exclusive nodes of 1 slot of 1 core within 2 hops; 4 nodes fit now, 4 nodes are busy; "
+        "at most 2 nodes are under one switch of 2 hops (l0 or l1)"
+    )
+    assert ranks(pool, nodes(4, max_hops=4)) == "0-1,4-5"
+    assert ranks(pool, nodes("2-8", max_hops=2)) == "0-1"
+
+
+def test_a_bound_that_can_never_be_met_is_denied() -> None:
+    pool = pool_of(TWO, 8)
+    assert place_now(pool, Shape(nodes(5, max_hops=2)), BEST_FIT) == Infeasible(
+        "needs 5 exclusive nodes of 1 slot of 1 core within 2 hops; "
+        "at most 4 nodes are under one switch of 2 hops (l0 or l1), also when all are free"
+    )
+    assert ranks(pool, nodes(4, max_hops=2)) == "0-3"
+    assert isinstance(place_now(pool, Shape(slots(17, max_hops=2)), BEST_FIT), Infeasible)
+    assert ranks(pool, slots(16, max_hops=2)) == "0-3"
+
+
+def test_a_bound_without_a_topology_is_denied_with_the_remedy() -> None:
+    pool = pool_of([], 8)
+    outcome = place_now(pool, Shape(nodes(2, max_hops=2)), BEST_FIT)
+    assert isinstance(outcome, Infeasible)
+    assert outcome.why.endswith("since there is no [topology]: submit without max-hops")
+    assert ranks(pool, nodes(1, max_hops=2)) == "0"
+    assert ranks(pool, nodes("1-4", max_hops=2)) == "0"
+    assert ranks(pool, slots(4, max_hops=2)) == "0"
+
+
+def test_targets_under_other_roots_are_never_within_a_bound() -> None:
+    pool = pool_of(leaves_of(2, 2), 6)
+    assert ranks(pool, nodes(3)) == "0-2"
+    assert isinstance(place_now(pool, Shape(nodes(3, max_hops=16)), BEST_FIT), Infeasible)
+    assert ranks(pool, nodes(2, max_hops=2)) == "0-1"
+
+
+def test_slots_over_several_targets_go_under_one_leaf() -> None:
+    pool = pool_of([*leaves_of(2, 2), Switch("s", switches=("l0", "l1"))], 4, cores=32)
+    partly = find_fit(pool, Shape(slots(1, 16)), BEST_FIT)
+    assert partly is not None
+    assert pool.take(partly.blocks)
+    assert ranks(pool, slots(4, 16)) == "2-3"  # leaf 0 has a partly used one, and holds 3
+    assert ranks(pool, slots(3, 16)) == "0-1"
+    assert ranks(pool, slots(2, 16)) == "1"  # one target will do
+    assert ranks(pool, slots(7, 16)) == "0-3"
+    assert isinstance(place_now(pool, Shape(slots(5, 16, max_hops=2)), BEST_FIT), Infeasible)
+
+
+def test_gangs_over_groups_of_8_and_1_never_use_the_smaller() -> None:
+    pool = pool_of([*leaves_of(8, 1), Switch("s", switches=("l0", "l1"))], 9)
+    for _ in range(4):
+        fit = find_fit(pool, Shape(nodes(2)), BEST_FIT)
+        assert fit is not None
+        assert pool.take(fit.blocks)
+        assert all(part.rank != 8 for part in fit.parts)
+    assert isinstance(place_now(pool, Shape(nodes(2)), BEST_FIT), Insufficient)
+
+
+def test_constraints_and_gpus_count_where_they_are() -> None:
+    pool = pool_of(TWO, 8, gpus="1-2,4-6")
+    three = nodes(3, constraint=Constraint.parse({"properties": ["gpu"]}))
+    assert ranks(pool, three) == "4-6"
+    assert ranks(pool, Request(Count.parse(3), gpus=1)) == "4-6"
+    assert ranks(pool, nodes(2, constraint=three.constraint)) == "1-2"
+    assert ranks(pool, nodes(4), WORST_FIT) == "0-3"
+
+
+def test_a_range_takes_the_most_that_fits_then_the_nearest() -> None:
+    pool = pool_of(TWO, 8, free="0,1,4-6")
+    assert ranks(pool, nodes("2-4")) == "0-1,4-5"
+    assert ranks(pool, nodes("2-4", max_hops=2)) == "4-6"
+    assert ranks(pool, nodes("2-3")) == "4-6"
+
+
+def test_targets_come_go_and_move() -> None:
+    pool = pool_of(TWO, 8, free="0-1,4-7")
+    assert ranks(pool, nodes(4)) == "4-7"
+    pool.set_down(Idset.parse("4"))
+    assert ranks(pool, nodes(3)) == "5-7"
+    assert ranks(pool, nodes(4)) == "0-1,5-6"
+    pool.set_up(Idset.parse("4"))
+    assert ranks(pool, nodes(4)) == "4-7"
+    pool.remove(Idset.parse("7"))
+    assert ranks(pool, nodes(3)) == "4-6"
+    pool.connect(Topology.of([Switch("x", Hostlist.parse("n[0,4-6]")), Switch("y", Hostlist.parse("n[1-3]"))]))
+    assert ranks(pool, nodes(4)) == "0,4-6"
+    pool.connect(Topology())
+    assert not pool.rooms.network
+    assert ranks(pool, nodes(4)) == "0-1,4-5"
+
+
+def test_a_host_that_joins_is_under_its_switch() -> None:
+    pool = pool_of(leaves_of(2), 2)
+    late = ResourceSet(
+        (Entry(Idset.parse("2-3"), Children(Idset.span(0, 3))),), Hostlist.parse("n[2-3]"),
+        topology=Topology.of([Switch("l1", Hostlist.parse("n[2-3]")), Switch("s", switches=("l1",))]),
+    )  # fmt: skip
+    pool.add(late, late.ranks)
+    assert ranks(pool, nodes(2)) == "0-1"
+    assert pool.source.topology.leaf_of["n3"] == "l1"
+    assert pool.rooms.network.within(Idset.parse("2"), 2) == Idset.parse("2-3")
+    assert pool.rooms.network.within(Idset.parse("1-2"), 16) == Idset.parse("1-2")
+
+
+def test_what_ifs_are_seen_and_undone() -> None:
+    pool = pool_of(TWO, 8, free="0,1,4-7")
+    shape = Shape(nodes(4))
+    whole = find_fit(pool, shape, BEST_FIT)
+    assert whole is not None
+    with WhatIf(pool) as what_if:
+        what_if.take(whole.blocks)
+        assert what_if.find(Shape(nodes(2)), BEST_FIT) is not None
+        assert what_if.find(shape, BEST_FIT) is None
+        what_if.give(whole.blocks)
+        assert what_if.find(shape, BEST_FIT, prefer_given=True) is not None
+    assert ranks(pool, nodes(4)) == "4-7"
+
+
+def test_only_so_many_rooms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert ROOMS_MAX == 32
+    pool = pool_of(TWO, 8, cores=64)
+    for cores in range(1, 40):
+        assert ranks(pool, nodes(4, cores=cores, exclusive=False)) == "0-3"
+    assert len(pool.rooms._kept) <= rooms_module.ROOMS_MAX
+
+
+# ---- against all sets
+
+
+@st.composite
+def machines(draw: st.DrawFn) -> tuple[list[Switch], int]:
+    """Up to 64 targets under a tree whose leaves may not be equally deep; some are under none."""
+    sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=8))
+    below = leaves_of(*sizes)
+    made = list(below)
+    for at in range(draw(st.integers(0, 4))):
+        if len(below) < 2:
+            break
+        taken = draw(st.lists(st.sampled_from(below), unique=True, min_size=1, max_size=4))
+        above = Switch(f"s{at}", switches=tuple(switch.name for switch in taken))
+        made.append(above)
+        below = [switch for switch in below if switch not in taken] + [above]
+    return made, min(sum(sizes) + draw(st.integers(0, 2)), 64)
+
+
+def spread(topology: Topology, some: list[int]) -> float:
+    """The largest hops between two of these targets."""
+    pairs = [topology.hops(f"n{one}", f"n{other}") for one, other in combinations(some, 2)]
+    return max([float("inf") if hops is None else hops for hops in pairs], default=0)
+
+
+def least_spread(topology: Topology, units: dict[int, int], n: int) -> float:
+    """The least that targets holding `n` in all can have: within some distance of one of them are enough."""
+    if max(units.values(), default=0) >= n:
+        return 0
+    balls: set[tuple[int, ...]] = set()
+    for middle in units:
+        away = {other: topology.hops(f"n{middle}", f"n{other}") for other in units}
+        for hops in {hops for hops in away.values() if hops}:
+            balls.add(tuple([other for other in units if (own := away[other]) is not None and own <= hops]))
+    return min([spread(topology, [*ball]) for ball in balls if sum(units[at] for at in ball) >= n], default=float("inf"))
+
+
+@settings(max_examples=30, deadline=None)
+@given(machines(), st.data())
+def test_the_largest_hops_are_the_least_of_all(machine: tuple[list[Switch], int], data: st.DataObject) -> None:
+    switches, targets = machine
+    pool, topology = pool_of(switches, targets), Topology.of(switches)
+    free = {rank: 4 for rank in range(targets)}
+    for rank in data.draw(st.lists(st.integers(0, targets - 1), unique=True)):
+        taken = find_fit(pool, Shape(slots(1, data.draw(st.integers(1, 4)))), BEST_FIT, None, Idset(1 << rank))
+        assert taken is not None
+        assert pool.take(taken.blocks)
+        free[rank] -= sum(part.cores.bit_count() for part in taken.parts)
+    for _ in range(4):
+        n, cores = data.draw(st.integers(1, 12)), data.draw(st.sampled_from([1, 2, 4]))
+        bound = data.draw(st.sampled_from([None, 2, 4, 6]))
+        if data.draw(st.booleans()):
+            request = nodes(n, cores=cores, exclusive=cores == 4, max_hops=bound)
+            units = {rank: 1 for rank, left in free.items() if left >= cores}
+        else:
+            request = slots(n, cores, max_hops=bound)
+            units = {rank: left // cores for rank, left in free.items() if left >= cores}
+        placement = data.draw(st.sampled_from([BEST_FIT, WORST_FIT, FIRST_FIT]))
+        outcome = place_now(pool, Shape(request), placement)
+        least, enough = least_spread(topology, units, n), sum(units.values()) >= n
+        if not enough or (bound is not None and least > bound):
+            assert not isinstance(outcome, Fits), (request, least)
+            continue
+        assert isinstance(outcome, Fits), (request, least, outcome)
+        got = [part.rank for part in outcome.parts]
+        assert outcome.nslots == n
+        assert spread(topology, got) == least, (request, got)
+        if data.draw(st.booleans()):
+            assert pool.take(outcome.blocks)
+            for part in outcome.parts:
+                free[part.rank] -= part.cores.bit_count()
