@@ -22,8 +22,6 @@ from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shape
 
-Shaped = dict[str, str]
-
 
 def leaves_of(*sizes: int) -> list[Switch]:
     """Leaves l0, l1, ... of consecutive hosts n0, n1, ..."""
@@ -243,7 +241,8 @@ def least_spread(topology: Topology, units: dict[int, int], n: int) -> float:
         away = {other: topology.hops(f"n{middle}", f"n{other}") for other in units}
         for hops in {hops for hops in away.values() if hops}:
             balls.add(tuple([other for other in units if (own := away[other]) is not None and own <= hops]))
-    return min([spread(topology, [*ball]) for ball in balls if sum(units[at] for at in ball) >= n], default=float("inf"))
+    large = [[*ball] for ball in balls if sum(units[at] for at in ball) >= n]
+    return min([spread(topology, ball) for ball in large], default=float("inf"))
 
 
 @settings(max_examples=30, deadline=None)
@@ -251,7 +250,7 @@ def least_spread(topology: Topology, units: dict[int, int], n: int) -> float:
 def test_the_largest_hops_are_the_least_of_all(machine: tuple[list[Switch], int], data: st.DataObject) -> None:
     switches, targets = machine
     pool, topology = pool_of(switches, targets), Topology.of(switches)
-    free = {rank: 4 for rank in range(targets)}
+    free = dict.fromkeys(range(targets), 4)
     for rank in data.draw(st.lists(st.integers(0, targets - 1), unique=True)):
         taken = find_fit(pool, Shape(slots(1, data.draw(st.integers(1, 4)))), BEST_FIT, None, Idset(1 << rank))
         assert taken is not None
