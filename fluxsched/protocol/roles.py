@@ -85,7 +85,7 @@ _OWNER = _all(
     None,
     """
     resource.acquire resource.acquire-cancel resource.release resource.acquire-mute
-    job-manager.submit job-ingest.submit job-manager.memo job-manager.input shell-*.stdin
+    job-manager.submit job-ingest.submit job-manager.memo job-manager.released job-manager.input shell-*.stdin
     job-manager.sched-hello job-manager.sched-ready job-manager.sched-save
     job-manager.sched-grow job-manager.sched-shrink
     sched.alloc sched.free sched.cancel sched.prioritize sched.expiration

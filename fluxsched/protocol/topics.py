@@ -93,6 +93,7 @@ _JOB_MANAGER = _service(
     cancel=(jobs.JobCancelRequest, jobs.JobCancelResponse, "cancel a job"),
     kill=(jobs.KillRequest, Empty, "signal a job's tasks"),
     memo=(jobs.MemoRequest, Empty, "add a memo to a job"),
+    released=(jobs.ReleasedRequest, Empty, "a nested instance has left targets that its job gives back"),
     urgency=(jobs.UrgencyRequest, jobs.UrgencyResponse, "set a job's urgency"),
     update=(jobs.UpdateRequest, Empty, "change a job's attributes"),
     list=(jobs.ListRequest, jobs.ListResponse, "list jobs"),

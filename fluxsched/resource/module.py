@@ -256,6 +256,11 @@ class ResourceModule:
             self._presence.join(admitted.restrict(joined), ours, now_s)
         return self._done(joined)
 
+    def join(self, joining: ResourceSet, now_s: float) -> list[ResourceEffect]:
+        """Targets in our own ranks, new or lost, none of them present; all are offline at first."""
+        self._presence.join(joining, check_configured(joining, {}), now_s)
+        return self._done(joining.ranks)
+
     # ---- jobs
 
     def hold(self, jobid: int, targets: Idset) -> list[ResourceEffect]:

@@ -259,6 +259,13 @@ class ChangesRequest(Payload, frozen=True):
     id: JobNumber
 
 
+class ReleasedRequest(Payload, frozen=True):
+    """From the instance that a job is: nothing of it is left on these targets, by which the job was shrunk."""
+
+    id: JobNumber
+    ranks: IdsetText
+
+
 class ChangesResponse(Payload, frozen=True):
     """What the job has from then on: `R`, without targets that it is to leave. `ranks` are what it grows or shrinks by,
     in the first response (`now`) all that it has; `note` says why it is to shrink.

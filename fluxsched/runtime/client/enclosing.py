@@ -9,17 +9,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import errno
 import os
 import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import parse_jobid
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.nested import ADDRESS_KEY
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.client.asyncio_client import AsyncHandle
 from fluxsched.runtime.client.blocking import Handle
@@ -29,6 +32,8 @@ from fluxsched.runtime.system.paths import LEVEL_VARIABLE, URI_VARIABLE, level_h
 log = logger("instance")
 
 PROGRAM = "fluxsched"
+AGAIN_S = 0.5
+"""Time before an instance around us that is away is asked again (seconds)."""
 ANSWER_S = 5.0
 """How long a parent may take to say where it is (seconds); it is busy, but answers within milliseconds."""
 
@@ -100,12 +105,40 @@ class Enclosing(NamedTuple):
 
     uri: str
     jobid: int
+    resources: ResourceSet = EMPTY_R
+    """What it had when it was looked up."""
+    is_elastic: bool = False
 
-    def resources(self) -> ResourceSet:
-        """The job's R. Raises RPCError when its instance does not answer."""
+    def looked_up(self) -> Enclosing:
+        """With what it is now. Raises RPCError when its instance does not answer."""
         with Handle(self.uri) as handle:
-            found = handle.rpc("job-manager.lookup", {"id": self.jobid, "keys": ["R"]})
-        return ResourceSet.parse(found["R"])
+            found = handle.rpc("job-manager.lookup", {"id": self.jobid, "keys": ["R", "jobspec"]})
+        elastic = Jobspec.parse(found["jobspec"]).request.elastic
+        return self._replace(resources=ResourceSet.parse(found["R"]), is_elastic=elastic)
+
+    async def follow_size(self, sized: Callable[[ResourceSet, Mapping[str, Any]], None]) -> None:
+        """Call `sized` with what the job has, at first and at each change, and the configuration of its instance; until
+        the job ends. If the instance is away it is asked again.
+        """
+        with contextlib.suppress(asyncio.CancelledError):
+            while True:
+                try:
+                    async with AsyncHandle(self.uri) as handle:
+                        config = await handle.rpc("config.get", timeout_s=ANSWER_S)
+                        async for change in await handle.changes(self.jobid):
+                            sized(ResourceSet.parse(change["R"]), config)
+                    return
+                except (FluxschedError, OSError) as exc:
+                    log.info("the enclosing instance does not tell what our job has: %s", exc)
+                    if getattr(exc, "errnum", None) in (errno.ENOENT, errno.ENODATA):
+                        return
+                await asyncio.sleep(AGAIN_S)
+
+    async def say_left(self, ranks: Idset) -> None:
+        """Tell that nothing of ours is left on these targets of the job; if that fails, it is said again later."""
+        with contextlib.suppress(FluxschedError, OSError, asyncio.CancelledError):
+            async with AsyncHandle(self.uri) as handle:
+                await handle.rpc("job-manager.released", {"id": self.jobid, "ranks": str(ranks)}, timeout_s=ANSWER_S)
 
     async def follow(self, expires: Callable[[float], None]) -> None:
         """Call `expires` whenever the job's expiration changes (RFC 21, resource-update), until the job ends."""
@@ -133,3 +166,9 @@ def enclosing_job() -> Enclosing | None:
     """The job around this process, when an instance of ours runs it."""
     uri, jobid = os.environ.get(URI_VARIABLE), os.environ.get("FLUX_JOB_ID")
     return Enclosing(uri, parse_jobid(jobid)) if uri and jobid else None
+
+
+def job_around() -> Enclosing | None:
+    """The same with what the job is now. Raises RPCError when its instance does not answer."""
+    found = enclosing_job()
+    return None if found is None else found.looked_up()

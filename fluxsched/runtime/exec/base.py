@@ -150,6 +150,12 @@ class Executor(Protocol):
         """
         ...
 
+    def give_back(self, jobid: int, ranks: Idset) -> None:
+        """A job that is an instance says that nothing of it is left on these targets, by which it was shrunk. Raises
+        Refused for a job that is none.
+        """
+        ...
+
     def close(self) -> None:
         """Kill what runs and wait for it."""
         ...

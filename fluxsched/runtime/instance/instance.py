@@ -13,18 +13,21 @@ import asyncio
 import errno
 import os
 import shutil
+from collections.abc import Coroutine, Mapping
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 from types import TracebackType
+from typing import Any
 
 import msgspec
 
+from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.access.keyring import ReadKeys, authorized_directory, authorized_keys, read_keyring
-from fluxsched.runtime.client.enclosing import environment_of
+from fluxsched.runtime.client.enclosing import Enclosing, environment_of
 from fluxsched.runtime.exec.base import Executor, Reports
 from fluxsched.runtime.exec.cleanup.leftovers import PROGRAM
 from fluxsched.runtime.exec.keeper.local_host import LocalKeeperHost
@@ -33,6 +36,7 @@ from fluxsched.runtime.exec.timed import TimedExecutor
 from fluxsched.runtime.exec.usage.memory import way_of_enforcing
 from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.instance.parts.companion import Companion, metrics_kind, page_kind
+from fluxsched.runtime.instance.parts.enclosed_targets import grace_of
 from fluxsched.runtime.instance.parts.restarting import RESTART_S, HandedOver
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
 from fluxsched.runtime.instance.run_directory import StateLock, make_run_directory, remove_dead
@@ -75,7 +79,7 @@ class Instance:
         self._companions: list[Companion] = []
         self.page: str | None = None
         """What is to be said of the page when the instance is ready."""
-        self._following: asyncio.Future[None] | None = None
+        self._following: set[asyncio.Future[None]] = set()
         with ExitStack() as begun:
             outside = self._begin(begun)
             restored = read_store(outside.store)
@@ -208,7 +212,7 @@ class Instance:
             await self.close()
             raise
         if self.settings.enclosing is not None:
-            self._following = asyncio.ensure_future(self.settings.enclosing.follow(self._expires))
+            self._follow(self.settings.enclosing)
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
         config, directory = self.settings.config, self.run_directory
         self._companions = [
@@ -218,6 +222,23 @@ class Instance:
         ]
         settle()
         return self
+
+    def _follow(self, enclosing: Enclosing) -> None:
+        """Follow what becomes of the job around this instance."""
+
+        def run(what: Coroutine[Any, Any, None]) -> None:
+            task = asyncio.ensure_future(what)
+            self._following.add(task)
+            task.add_done_callback(self._following.discard)
+
+        run(enclosing.follow(self._expires))
+        if enclosing.is_elastic:
+            targets = self._parts.enclosed_targets(enclosing.resources, lambda left: run(enclosing.say_left(left)))
+
+            def sized(outer: ResourceSet, config: Mapping[str, Any]) -> None:
+                self.turns.post(lambda: targets.follow(outer, grace_of(config)))
+
+            run(enclosing.follow_size(sized))
 
     def _expires(self, expiration_s: float) -> None:
         self.turns.post(lambda: self.resource.set_expiration(expiration_s))
@@ -294,8 +315,8 @@ class Instance:
             self.turns.post(self.scheduling.suspend)
             if not self.is_restarting:
                 await end_jobs(self.effects, self.store)
-        if self._following is not None:
-            self._following.cancel()
+        for task in list(self._following):
+            task.cancel()
         await end_modules(self.modules, self.turns)
         for companion in self._companions:
             companion.close()

@@ -20,7 +20,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.client.blocking import Handle
-from fluxsched.runtime.client.enclosing import Parent, enclosing_job, inside
+from fluxsched.runtime.client.enclosing import Parent, enclosing_job, inside, job_around
 from fluxsched.runtime.config.check import read_site
 from fluxsched.runtime.config.policies import check_files, composed
 from fluxsched.runtime.config.reader import Config
@@ -29,6 +29,7 @@ from fluxsched.runtime.config.values import SchedulerSettings
 from fluxsched.runtime.instance.agent import agent
 from fluxsched.runtime.instance.initial_program import run_program
 from fluxsched.runtime.instance.instance import Instance
+from fluxsched.runtime.instance.parts.enclosed_targets import cannot_reload
 from fluxsched.runtime.instance.parts.restarting import HandedOver, restart
 from fluxsched.runtime.instance.settings import Settings
 from fluxsched.runtime.instance.start_arguments import check_start
@@ -110,19 +111,19 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
     if options.web:
         config = replace(config, page=config.page.wanted())
     explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
-    enclosing = None if explicit else enclosing_job()
-    enclosed = None if enclosing is None else enclosing.resources()
+    enclosing = None if explicit else job_around()
+
+    is_following = enclosing is not None and enclosing.is_elastic
 
     def sources(config: Config, r_path: Path | None, faults: Iterable[TomlFault]) -> Sources:
         found = build_inventory(
             config,
-            r_path=r_path,
-            fake=options.fake,
-            test_size=options.test_size,
-            enclosing=enclosed,
+            r_path=r_path, fake=options.fake, test_size=options.test_size,
+            enclosing=None if enclosing is None else enclosing.resources,
+            is_elastic=is_following,
             topology=discover,
             known=faults,
-        )
+        )  # fmt: skip
         return unexpired(found, r_path or config.resource.path, SystemClock.wall_s())
 
     def reload(wanted: ReloadRequest) -> tuple[Config, Sources]:
@@ -137,7 +138,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
 
     return Settings(
         sources=sources(config, options.r_path, faults),
-        reload=reload,
+        reload=cannot_reload if is_following else reload,
         try_imports=lambda: _try_policies(options.config),
         config=config,
         statedir=options.statedir,
@@ -150,7 +151,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         verbose=options.verbose,
         log_format=options.log_format or config.log_format,
         trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
-        check_start=lambda: reload(ReloadRequest()),
+        check_start=lambda: (cannot_reload if is_following else reload)(ReloadRequest()),
     )
 
 

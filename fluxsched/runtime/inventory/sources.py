@@ -78,11 +78,14 @@ def build_inventory(
     fake: str | None = None,
     test_size: int | None = None,
     enclosing: ResourceSet | None = None,
+    is_elastic: bool = False,
     given: ResourceSet | None = None,
     topology: Callable[[], MachineTopology],
     known: Iterable[TomlFault] = (),
 ) -> Sources:
     """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
+
+    `is_elastic`: the enclosing job may get other targets.
 
     `given` is an R from a request, used like a file's, instead of all of these. `known` are faults of the
     configuration that were found already. Raises InvalidValue naming all that is wrong: these, and with the line of
@@ -94,7 +97,7 @@ def build_inventory(
         if any(fault.path[:2] in _RESOURCES for fault in faults):  # the targets would be unknown
             raise_faults(config.name, faults)
         try:
-            found = _of_config(config, enclosing, topology)
+            found = _of_config(config, enclosing, is_elastic, topology)
         except _FaultyResources as fault:
             raise_faults(config.name, [*faults, fault.args[0]])
             raise
@@ -121,12 +124,14 @@ def build_inventory(
     return replace(found, inventory=replace(found.inventory, resources=resources), groups=groups)
 
 
-def _of_config(config: Config, enclosing: ResourceSet | None, topology: Callable[[], MachineTopology]) -> Sources:
+def _of_config(
+    config: Config, enclosing: ResourceSet | None, is_elastic: bool, topology: Callable[[], MachineTopology]
+) -> Sources:
     """The resources that the configuration names, else those of the enclosing job, else this machine's."""
     if config.resource.path is not None or config.resource.entries:
         return _described(_configured(config), topology())
     if enclosing is not None:
-        return _enclosed(enclosing, topology())
+        return _enclosed(enclosing, topology(), is_elastic)
     here = topology()
     inventory = Inventory(here.resources(), _DISCOVERED, dynamic=True)
     return Sources(inventory, {}, real=True, made_up=False, topology=here)
@@ -313,11 +318,11 @@ def _described(resources: ResourceSet, here: MachineTopology) -> Sources:
     return Sources(Inventory(resources, _CONFIGURED), {}, real, made_up=False, topology=topology)
 
 
-def _enclosed(enclosing: ResourceSet, here: MachineTopology) -> Sources:
+def _enclosed(enclosing: ResourceSet, here: MachineTopology, is_elastic: bool) -> Sources:
     """The R of the job that we run in, as ranks from 0.
 
     The job is bound to its cores, so what we may use are these, in order, if there are as many; else (a made-up target
-    of the enclosing instance, several targets) they cannot be distinguished and are not pinned again.
+    of the enclosing instance, several targets, or others later) they cannot be distinguished and are not pinned again.
     """
     if not enclosing:
         raise InvalidValue("the enclosing job's R has no targets")
@@ -326,9 +331,10 @@ def _enclosed(enclosing: ResourceSet, here: MachineTopology) -> Sources:
     for entry in resources.entries:
         cores |= entry.children.cores
     ours = resources.ranks_of(here.host) == resources.ranks
-    bound = ours and len(cores) == len(here.cores)
+    bound = ours and len(cores) == len(here.cores) and not is_elastic
     topology = here.numbered(cores) if bound else None
-    return Sources(Inventory(resources, _ENCLOSED), {}, real=ours, made_up=not bound, topology=topology)
+    inventory = Inventory(resources, _ENCLOSED, dynamic=is_elastic)
+    return Sources(inventory, {}, real=ours, made_up=not bound, topology=topology)
 
 
 def _check_exclusive(options: dict[str, object]) -> None:

@@ -19,6 +19,7 @@ from fluxsched.runtime.exec.base import InputAnswer, JobLaunch
 from fluxsched.runtime.exec.keeper import messages as msg
 from fluxsched.runtime.exec.keeper.link import KeeperLink
 from fluxsched.runtime.exec.tasks import input as task_input
+from fluxsched.runtime.exec.tasks.program import is_instance
 
 
 class GivenJob:
@@ -57,6 +58,14 @@ class GivenJob:
         self._shrunk: list[msg.ShrinkJob] = []
         self._outdated = EMPTY
         """Targets whose release has been stored although its keeper does not know that: it reports it again."""
+
+    def input_place(self, numbers: count[int]) -> KeeperInput | None:
+        """Where its tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
+        if self.link is None or not self.is_open:
+            return None
+        if self.no_input:
+            raise Refused(self.no_input, errno.ENOSYS)
+        return KeeperInput(self.link, self, numbers)
 
     def signal(self, signum: int, grace_s: float | None) -> None:
         """Have its tasks signaled."""
@@ -98,7 +107,8 @@ class GivenJob:
     def adopted(self, link: KeeperLink, held: msg.HeldJob) -> None:
         """A keeper has had it since before this instance: tell it what it missed."""
         self.link, self.is_open = link, held.runs
-        if held.ranks or held.released:
+        jobspec = self.launch.jobspec
+        if (held.ranks or held.released) and jobspec.request.elastic and not is_instance(jobspec):
             r, jobid = dict(self.launch.R), self.launch.jobid
             has, ranks = Idset.parse(held.ranks), ResourceSet.parse(r).ranks - self.going
             self._outdated = Idset.parse(held.released) & ranks

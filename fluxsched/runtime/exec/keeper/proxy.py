@@ -21,9 +21,10 @@ from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.runtime.exec.base import TERMINATING, InputPlace, JobLaunch, Reports, ResumedJob
 from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
 from fluxsched.runtime.exec.keeper import messages as msg
-from fluxsched.runtime.exec.keeper.given_job import GivenJob, KeeperInput
+from fluxsched.runtime.exec.keeper.given_job import GivenJob
 from fluxsched.runtime.exec.keeper.host import KeeperHost
 from fluxsched.runtime.exec.keeper.link import KeeperLink
+from fluxsched.runtime.exec.nested import NestedJobs
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system.log import logger
 
@@ -51,6 +52,8 @@ class KeeperExecutor:
     ) -> None:
         self._turns = turns
         self._reports = reports
+        self._nested = NestedJobs(turns, reports, kill_timeout_s)
+        self.give_back = self._nested.give_back
         self._host = host
         self._kill_timeout_s = kill_timeout_s
         self._outlives = outlives
@@ -88,8 +91,9 @@ class KeeperExecutor:
             run = self._runs[job.launch.jobid] = GivenJob(job.launch, job.record)
             if job.is_ending:
                 run.signals.append((SIGTERM, job.grace_s))
+            self._nested.begin(job.launch)
             if job.going:
-                run.shrink(job.going, None)
+                self.shrink(job.launch.jobid, job.going)
         for client in self._host.living():
             link = self._connect(client)
             link.patience = self._turns.after(HELLO_S, partial(self._lost, link, "it does not answer"))
@@ -99,6 +103,7 @@ class KeeperExecutor:
     def start(self, job: JobLaunch) -> None:
         """See `Executor.start`. Raises Refused if there is no keeper and none can be started."""
         self._runs[job.jobid] = run = GivenJob(job, None)
+        self._nested.begin(job)
         if self._is_settled:
             try:
                 self._give(run)
@@ -121,23 +126,19 @@ class KeeperExecutor:
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
         """See `Executor.grow`."""
         run = self._runs.get(jobid)
-        if run is not None:
+        if run is not None and not self._nested.has(jobid):
             run.grow(r)
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
         """See `Executor.shrink`."""
         run = self._runs.get(jobid)
         if run is not None:
-            run.shrink(ranks, grace_s)
+            (partial(self._nested.shrink, jobid) if self._nested.has(jobid) else run.shrink)(ranks, grace_s)
 
     def input_of(self, jobid: int) -> InputPlace | None:
         """See `Executor.input_of`."""
         run = self._runs.get(jobid)
-        if run is None or run.link is None or not run.is_open:
-            return None
-        if run.no_input:
-            raise Refused(run.no_input, errno.ENOSYS)
-        return KeeperInput(run.link, run, self._inputs)
+        return None if run is None else run.input_place(self._inputs)
 
     def guard(self) -> None:
         """Have a keeper, jobs or not: it ends what is on record when this instance is killed."""
@@ -381,6 +382,7 @@ class KeeperExecutor:
         if run is None:
             return False
         del self._runs[jobid]
+        self._nested.end(jobid)
         if run.record is not None:
             self._reports.record(jobid, None, _nothing)
         if link.is_retiring:

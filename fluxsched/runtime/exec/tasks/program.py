@@ -14,6 +14,8 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from fluxsched.core.archive import ArchivedFile, parse_archive
+from fluxsched.core.idset import EMPTY
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.nested import is_nested, parse_nested
 from fluxsched.core.resources import Children, ResourceSet
 from fluxsched.errors import Refused
@@ -26,10 +28,15 @@ INTERPRETER = (sys.executable, "-E", "-P", "-m", "fluxsched", "start", "--nested
 """Neither the user's Python variables nor the job's directory decide which modules an instance is made of."""
 
 
+def is_instance(jobspec: Jobspec) -> bool:
+    """Whether a job is an instance of its own; no part of several is."""
+    return is_nested(jobspec.command) and not jobspec.request.parts
+
+
 def program_of(job: JobLaunch, resources: ResourceSet) -> JobTasks:
     """Where the tasks are, and the words that each runs. Raises FluxschedError where there are none."""
     jobspec = job.jobspec
-    if not is_nested(jobspec.command) or jobspec.request.parts:
+    if not is_instance(jobspec):
         return JobTasks(blocks(jobspec, resources), by_target=jobspec.request.elastic)
     nested = parse_nested(jobspec.command)
     ranks = list(resources.ranks)
@@ -40,6 +47,8 @@ def program_of(job: JobLaunch, resources: ResourceSet) -> JobTasks:
         all_of_it |= resources.children(rank)
     config = () if nested.config is None else ("--config", nested.config)
     stays = ("--stays",) if nested.stays else ()
+    if jobspec.request.elastic:  # it will have other cores
+        all_of_it = Children(EMPTY, all_of_it.gpus, all_of_it.extra, all_of_it.amounts)
     words = [*INTERPRETER, *config, *stays, "--", *nested.command]
     return JobTasks([TaskBlock(ranks[0], 0, 1, all_of_it, words)], by_target=False)
 

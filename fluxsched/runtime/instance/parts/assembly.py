@@ -18,6 +18,7 @@ from fluxsched import __version__
 from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import FluidGenerator
+from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.messages.common import InstanceInfo
@@ -30,6 +31,7 @@ from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.flux_compat.endpoint import serve_instance, serve_jobs
 from fluxsched.runtime.history.intervals import StateIntervals
 from fluxsched.runtime.history.sampling import Sampling
+from fluxsched.runtime.instance.parts.enclosed_targets import EnclosedTargets
 from fluxsched.runtime.instance.parts.reloading import Reloading
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
 from fluxsched.runtime.instance.settings import Settings
@@ -212,9 +214,14 @@ class Assembly:
             )
         )
         self.inputs.input_of = effects.executors["local"].input_of
+        self.jobs.give_back = effects.executors["local"].give_back
         effects.preempt_timeout_s = self.settings.config.preempt_timeout_s
         effects.environment = dict(outside.environment)
         self._take_up(self.settings.sources)
+
+    def enclosed_targets(self, outer: ResourceSet, left: Callable[[Idset], None]) -> EnclosedTargets:
+        """What has the targets follow those of the job around this instance."""
+        return EnclosedTargets(outer, self.resource, self.agents, self.effects, left)
 
     def _take_up(self, sources: Sources) -> None:
         """Record what is made up, and bind tasks to their cores where targets have those of this machine."""

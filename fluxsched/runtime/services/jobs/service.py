@@ -8,6 +8,7 @@ from functools import partial
 
 import msgspec
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
@@ -58,6 +59,8 @@ class JobService:
         self._new_id = new_id
         self._specs = JobspecMemo()
         self.accepting = True
+        self.give_back: Callable[[int, Idset], None] = lambda jobid, ranks: None
+        """A job that is an instance says that nothing of it is left on these targets."""
         self.policy_of: Callable[[str | None, str], str | None] = lambda queue, group: None
         router.serve(self._handlers())
 
@@ -68,6 +71,7 @@ class JobService:
             "job-manager.cancel": self._cancel,
             "job-manager.kill": self._kill,
             "job-manager.memo": self._memo,
+            "job-manager.released": self._released,
             "job-manager.urgency": self._urgency,
             "job-manager.update": self._update,
             "job-manager.list": self._list,
@@ -128,6 +132,11 @@ class JobService:
         self._effects.perform(
             self._manager.requests.memo(wanted.id, wanted.memo, self._turns.wall_s, volatile=wanted.volatile)
         )
+        self.answer(request)
+
+    def _released(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.ReleasedRequest)
+        self.give_back(wanted.id, Idset.parse(wanted.ranks))
         self.answer(request)
 
     def _urgency(self, request: RpcRequest) -> None:
