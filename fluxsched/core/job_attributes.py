@@ -59,6 +59,7 @@ _ALL: Final = (
     JobAttribute("ncores", "integer", "NCORES"),
     JobAttribute("ranks", "string", "RANKS"),
     JobAttribute("nodelist", "string", "NODELIST"),
+    JobAttribute("parts", "object", flux=False),
     JobAttribute("expiration", "number", "EXPIRATION"),
     JobAttribute("success", "boolean", "SUCCESS"),
     JobAttribute("result", "string", "RESULT"),

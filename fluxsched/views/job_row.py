@@ -26,6 +26,11 @@ WORDS = {"DEPEND": "depends", "PRIORITY": "waiting", "SCHED": "waiting", "RUN": 
 """Statuses whose word for people is not simply their name."""
 
 
+def parts_text(parts: Mapping[str, str]) -> str:
+    """Which ranks are whose part: `coordinator:0 workers:1-6`."""
+    return " ".join([f"{label}:{ranks}" for label, ranks in parts.items()])
+
+
 class JobRow(NamedTuple):
     """A job as job-manager.list gives it, the time at which it was asked, and why its queue schedules nothing."""
 

@@ -12,7 +12,7 @@ from fluxsched.cli.common.table import Field
 from fluxsched.cli.jobs import usage as job_usage
 from fluxsched.core.job_attributes import JOB_ATTRIBUTES
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
-from fluxsched.views.job_row import ABBREVIATIONS, PENDING, PREEMPTED, RESULTS, JobRow
+from fluxsched.views.job_row import ABBREVIATIONS, PENDING, PREEMPTED, RESULTS, JobRow, parts_text
 
 
 def _of(key: str) -> Callable[[JobRow], object]:
@@ -79,6 +79,7 @@ FIELDS = {
     "max_rss": Field("MAXRSS", _used(job_usage.peak_text)),
     "max_rss_bytes": Field("MAXRSS", _used(lambda usage: usage["max_rss_bytes"])),
     "uri": Field("URI", JobRow.address),
+    "parts": Field("PARTS", lambda row: parts_text(row.info.get("parts") or {})),
     "command": Field("COMMAND", lambda row: shlex.join(row.info.get("command") or ())),
 }
 

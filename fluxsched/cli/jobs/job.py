@@ -33,6 +33,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import TEXT_CHARS_MAX
 from fluxsched.core.waitstatus import ended_text
 from fluxsched.errors import Refused
+from fluxsched.views.job_row import parts_text
 
 _FORMS: Mapping[str, Callable[[int], str]] = {
     "dec": str,
@@ -106,6 +107,8 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
 def _value_text(key: str, value: object) -> str:
     if key in ("duration", "preemptible_after") and isinstance(value, float):
         return show.duration_text(value)
+    if key == "parts" and isinstance(value, dict):
+        return parts_text(value)
     return json.dumps(value, ensure_ascii=False)
 
 

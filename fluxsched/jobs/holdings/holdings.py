@@ -7,7 +7,7 @@ whole. Amounts of the instance go back with the last target of their job (rfc/am
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from typing import Any, Final
 
@@ -19,6 +19,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rfields import parse_shared
 from fluxsched.core.rlite import parse_entries
+from fluxsched.core.rscheduling import part_texts
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
 from fluxsched.jobs.holdings.countable_usage import INSTANCE, CountableUsage
 
@@ -42,8 +43,8 @@ class GrantPart(msgspec.Struct, frozen=True, gc=False):
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
     """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together, cores and GPUs in all, amounts of
-    the instance, the hosts' names as one text, from when until when (0: without end), and properties that some of the
-    ranks have, each in a line.
+    the instance, the hosts' names as one text, from when until when (0: without end), properties that some of the
+    ranks have, each in a line, and the ranks of each of several parts of the job.
     """
 
     parts: tuple[GrantPart, ...]
@@ -55,6 +56,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     starttime_s: float = 0.0
     expiration_s: float = 0.0
     properties: str = ""
+    by_part: Mapping[str, str] | None = None
 
 
 _Targets = tuple[tuple[GrantPart, ...], Idset, int, int]
@@ -71,11 +73,13 @@ def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
         starttime_s = float(execution.get("starttime") or 0.0)
         expiration_s = float(execution.get("expiration") or 0.0)
         properties = "\n".join(sorted(execution["properties"])) if "properties" in execution else ""
+        scheduling = R.get("scheduling")
+        by_part = None if scheduling is None else part_texts(scheduling, ranks)
     except (KeyError, TypeError, ValueError, InvalidValue) as error:
         raise RemoteProtocolError(f"R for job {jobid} is not an RFC 20 R: {type(error).__name__}: {error}") from error
     if not parts:
         raise RemoteProtocolError(f"R for job {jobid} has no ranks: deny the request instead of granting nothing")
-    return Grant(parts, ranks, ncores, ngpus, shared, nodelist, starttime_s, expiration_s, properties)
+    return Grant(parts, ranks, ncores, ngpus, shared, nodelist, starttime_s, expiration_s, properties, by_part)
 
 
 def _targets(rlite: Any) -> _Targets:

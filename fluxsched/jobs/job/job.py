@@ -17,6 +17,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
 from fluxsched.core.rchanges import grown, shrunk
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rscheduling import part_texts
 from fluxsched.core.sharing import USUAL, Sharing
 from fluxsched.errors import InvalidTransition
 from fluxsched.jobs.effects import Event
@@ -103,6 +104,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
     properties: str = ""
     """Those of its targets, each in a line."""
     nodelist: str = ""
+    by_part: Mapping[str, str] | None = None
+    """The ranks of each of several parts, by label."""
     starttime_s: float = 0.0
     expiration_s: float = 0.0
     expiration_asked_s: float | None = None
@@ -181,6 +184,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
         self.R, self.ranks, self.nodelist = R, grant.ranks, grant.nodelist
         self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
+        self.by_part = grant.by_part
         self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
 
     def parsed(self) -> ResourceSet:
@@ -195,6 +199,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         self.sizes = [*(self.sizes or ()), (now_s, self.ncores, self.ngpus)]
         self.R, self.resources = resources.to_json(), resources
         self.ranks, self.nodelist = resources.ranks, str(resources.nodelist)
+        self.by_part = part_texts(resources.scheduling, resources.ranks)
         self.ncores, self.ngpus = resources.count("core"), resources.count("gpu")
         names = {*self.properties.split("\n"), *resources.properties} - {""}
         self.properties = "\n".join(sorted(names))

@@ -106,6 +106,7 @@ _GETTERS: Final[Mapping[str, Get]] = {
     "ncores": _placed(attrgetter("ncores")),
     "ranks": _placed(lambda job: str(job.ranks)),
     "nodelist": _placed(attrgetter("nodelist")),
+    "parts": _placed(lambda job: None if job.by_part is None else dict(job.by_part)),
     "expiration": _placed(attrgetter("expiration_s")),
     "success": _ended(attrgetter("success")),
     "result": result_name,

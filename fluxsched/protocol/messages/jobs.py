@@ -198,6 +198,7 @@ class JobInfo(Payload, frozen=True, kw_only=True):
     ncores: Size | None = None
     ranks: IdsetText | None = None
     nodelist: HostlistText | None = None
+    parts: dict[str, IdsetText] | None = None
     expiration: WallTime | None = None
     status: WaitStatus | None = None
     returncode: int | None = None

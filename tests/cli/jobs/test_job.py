@@ -47,6 +47,13 @@ def test_info(cli, job) -> None:
     assert (done.code, done.err) == (1, "fluxsched: job info: no such job: 5\n")
 
 
+def test_info_says_which_ranks_are_whose_part(cli, job) -> None:
+    info = job(parts={"lead": "0", "work": "1-6"})
+    assert "\nparts: lead:0 work:1-6\n" in cli("job", "info", "5", answers={"job-manager.list": {"jobs": [info]}}).out
+    shown = cli("jobs", "-o", "{id.f58} {parts}", "-n", answers={"job-manager.list": {"jobs": [info]}})
+    assert shown.out == "ƒ6 lead:0 work:1-6\n"
+
+
 def test_info_of_one_part(cli) -> None:
     def lookup(request: dict) -> dict:
         return {"id": 5} | {key: {"R": {"version": 1}, "eventlog": EVENTS[:2]}.get(key) for key in request["keys"]}

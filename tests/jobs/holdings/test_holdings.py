@@ -116,3 +116,12 @@ def test_the_record_is_the_sum_of_what_is_held(steps: list[tuple[int, set[int], 
         record.check()
         for holder in range(1, 5):
             assert set(record.ranks(holder)) == set(model.get(holder, {}))
+
+
+def test_parts_of_a_grant_are_read_and_checked() -> None:
+    ours = {"writer": "fluxsched", "parts": {"lead": "0", "work": "1-3"}}
+    granted = R(("0-3", {"core": "0"}))
+    assert parse_grant(5, {**granted, "scheduling": ours}).by_part == {"lead": "0", "work": "1-3"}
+    assert parse_grant(5, granted).by_part is parse_grant(5, {**granted, "scheduling": {"graph": {}}}).by_part is None
+    with pytest.raises(RemoteProtocolError, match=r"R for job 5 is not an RFC 20 R: .*scheduling\.parts\['work'\]"):
+        parse_grant(5, {**granted, "scheduling": {**ours, "parts": {"work": 3}}})

@@ -56,6 +56,7 @@ def test_each_part_has_its_own_range(world: Any) -> None:
         grow(world, r_of("3", lead="3"))
     grow(world, r_of("3-4", workers="3-4"))
     assert ResourceSet.parse(world.job().R).parts == {"lead": ids("0"), "workers": ids("1-4")}
+    assert world.listing()[0]["parts"] == {"lead": "0", "workers": "1-4"}
     with pytest.raises(Refused, match="cannot shrink by ranks 0: it would have 0 nodes of part lead, and needs 1"):
         shrink(world, "0")
     with pytest.raises(RemoteProtocolError, match="is to grow by ranks 5 of no part: it has lead, workers"):
@@ -78,7 +79,7 @@ WRONG_GROWS: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"version": 1, "execution": {"R_lite": []}}, RemoteProtocolError, "R for job 1 has no ranks"),
     (
         r_of("4") | {"scheduling": {"writer": "fluxsched", "parts": 1}},
-        RemoteProtocolError, "R for job 1 does not fit to what it has: scheduling.parts must be an object",
+        RemoteProtocolError, "R for job 1 is not an RFC 20 R: .*scheduling.parts must be an object",
     ),
     (
         {"version": 1, "execution": {"R_lite": [{"rank": "4", "children": {"core": "0"}}]}},
