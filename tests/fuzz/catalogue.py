@@ -6,10 +6,8 @@ import importlib
 
 from tests.fuzz.target import Target
 
-MODULES = tuple(
-    f"tests.fuzz.targets.{name}"
-    for name in ("texts", "objects", "files", "commands", "messages", "wire", "scheduler_interface", "services")
-)
+NAMES = "texts", "objects", "files", "commands", "messages", "wire", "scheduler_interface", "services", "sizes"
+MODULES = tuple(f"tests.fuzz.targets.{name}" for name in NAMES)
 
 
 def by_module() -> dict[str, tuple[Target, ...]]:

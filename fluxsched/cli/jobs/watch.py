@@ -35,7 +35,7 @@ GATHERED_S = 0.1
 ASKED_IDS_MAX = 1000
 """Changed jobs that are asked for at a time."""
 
-EVENTS = ("submit", "depend", "priority", "urgency", "alloc", "finish", "exception", "clean")
+EVENTS = ("submit", "depend", "priority", "urgency", "alloc", "grow", "release", "finish", "exception", "clean")
 """What changes a row."""
 
 MakeRows = Callable[[Sequence[Mapping[str, Any]]], list[JobRow]]

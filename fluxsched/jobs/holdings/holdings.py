@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from fluxsched.core.amounts import Amounts, total
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.children import Children, Entry
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
@@ -146,7 +146,8 @@ class Holdings:
         self.adopt(jobid, grant)
 
     def extend(self, jobid: int, grant: Grant) -> None:
-        """The job holds this grant, too, on other targets than before. Raises like `take`."""
+        """The job holds this grant, too, on other targets than before, and nothing of the instance. Raises like `take`.
+        """
         if jobid not in self._parts:
             raise LocalProtocolError(f"job {jobid} was granted more resources while it held none")
         self._check_amounts(jobid, grant)
@@ -182,7 +183,7 @@ class Holdings:
         self._parts[jobid] = grant.parts if before is None else before + grant.parts
         if grant.shared:
             self._usage.add((INSTANCE,), grant.shared)
-            self._shared[jobid] = total(self._shared.get(jobid, ()), grant.shared)
+            self._shared[jobid] = grant.shared
 
     def give(self, jobid: int, ranks: Idset | None = None) -> None:
         """The job frees what it holds on these ranks; None: everything."""

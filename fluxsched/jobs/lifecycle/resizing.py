@@ -26,6 +26,9 @@ def check_grow(job: Job, added: ResourceSet) -> None:
     _check_elastic(job)
     if twice := added.ranks & job.held:
         raise RemoteProtocolError(f"{job.title} is to grow by ranks {twice}, which it holds")
+    if added.shared:
+        names = ", ".join([kind for kind, _ in added.shared])
+        raise RemoteProtocolError(f"{job.title} is to grow by {names} of the instance, which it has once")
     if len(job.sizes or ()) >= SIZE_CHANGES_MAX:
         raise Refused(f"{job.title} has changed its size {SIZE_CHANGES_MAX} times, the limit: it grows no more")
     try:

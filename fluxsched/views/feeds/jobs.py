@@ -26,7 +26,9 @@ REASONS_EVERY_S, REASONS_REFUSED_S = 2.0, 60.0
 """How often a scheduler is asked why jobs wait, at the shortest, and where it has refused that (seconds)."""
 ROWS_MAX = 200
 """Jobs of one page."""
-RARE_EVENTS = ("urgency", "exception", "memo", "dependency-add", "dependency-remove", "jobspec-update")
+RARE_EVENTS = (
+    "urgency", "exception", "memo", "dependency-add", "dependency-remove", "jobspec-update", "grow", "shrink",
+)  # fmt: skip
 """What changes rows and is not in the figures."""
 FILTERS = ("states", "user", "queue", "name", "text", "targets", "ids", "array", "since", "constraint", "max_entries")
 _IDS = ("array", "requeue_of", "requeued_as")

@@ -14,6 +14,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.jobs.holdings.holdings import Holdings, parse_grant
+from tests.jobs.elastic import elastic, grow, released, shrink
 
 GIB = 1 << 30
 ids = Idset.parse
@@ -126,3 +127,21 @@ def test_what_is_held_is_the_sum_of_what_jobs_hold(
     for jobid in mine:
         holdings.give(jobid)
     assert held(holdings) == ({}, ())
+
+
+def test_amounts_come_with_targets_that_a_job_grows_by_and_go_with_them(world: Any) -> None:
+    watched(world).submit(1, elastic("1-3"))
+    world.grant(1, make_r("0", "0-7", 16 * GIB, 1))
+    grow(world, make_r("1", "0-7", 16 * GIB))
+    shares = dict.fromkeys((0, 1), (("memory", 16 * GIB),))
+    assert held(world.manager.holdings) == (shares, (("matlab", 1),))
+    assert ResourceSet.parse(world.job().R).shared == (("matlab", 1),)
+    with pytest.raises(RemoteProtocolError, match="was granted 17 GiB memory where 16 GiB memory is free of rank 2"):
+        grow(world, make_r("2", "0-7", 17 * GIB))
+    with pytest.raises(RemoteProtocolError, match="is to grow by matlab of the instance, which it has once"):
+        grow(world, make_r("2", "0-7", GIB, 1))
+    shrink(world, "0")
+    released(world, "0")
+    assert held(world.manager.holdings) == ({1: shares[1]}, (("matlab", 1),))
+    world.end()
+    assert held(world.manager.holdings) == ({}, ())
