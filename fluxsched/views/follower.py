@@ -9,7 +9,7 @@
 "why": TEXT, "retry_s": S}`; later whenever that changes), `whole` (next, after each loss, and whenever differences do
 not do) or `change` (what is new; `changes.joined(whole, change)` is the whole after it). A body is JSON-ready and must
 not be changed: viewers share it. `message.json` is its text, made once. What an instance refuses is a whole
-`{"refused": TEXT}`; it is asked again.
+`{"refused": TEXT, "errnum": N}`; it is asked again.
 
 Topics, their parameters (values, or texts of a query) and wholes; a change has the keys that are new:
 - `machine`: `{"R", "states": {STATE: idset}, "busy": {CORES: idset}, "busy_gpus", "drains", "groups", "made_up",
@@ -35,6 +35,7 @@ Law: what has no viewer is not asked for. A viewer that reads nothing costs one 
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import os
 from collections.abc import Mapping
@@ -61,6 +62,10 @@ ENDED_S = 0.5
 
 LINGERED_S = 2.0
 """How long a feed goes on without a viewer: a page's script asks again what its server has just asked (seconds)."""
+
+
+class TooManyFeeds(LimitExceeded):
+    """FEEDS_MAX feeds are followed."""
 
 
 class Channel:
@@ -99,13 +104,13 @@ class Channel:
         while True:
             try:
                 await self.feed.run(handle, self)
-                why = "the instance has ended the stream"
+                why, errnum = "the instance has ended the stream", errno.ENODATA
                 await asyncio.sleep(ENDED_S)
             except RPCError as fault:
                 if handle.is_gone:
                     return
-                why = str(fault)
-            self.whole({"refused": why})
+                why, errnum = str(fault), fault.errnum
+            self.whole({"refused": why, "errnum": errnum})
             await asyncio.sleep(REFUSED_RETRY_S)
 
 
@@ -127,7 +132,7 @@ class Follower:
         self._is_closed = False
 
     def subscribe(self, topic: str, params: Mapping[str, Any] | None = None) -> Subscription:
-        """Follow a topic. Raises InvalidValue for an unknown topic or parameter, LimitExceeded for a feed too many."""
+        """Follow a topic. Raises InvalidValue for an unknown topic or parameter, TooManyFeeds."""
         if topic not in TOPICS:
             raise InvalidValue(f"there is no view {topic!r}; there are {some_of(list(TOPICS))}")
         if self._is_closed:
@@ -151,7 +156,7 @@ class Follower:
             for name, unused in [*self._channels.items()]:
                 self._drop(name, unused)
         if len(self._channels) >= FEEDS_MAX:
-            raise LimitExceeded(f"{FEEDS_MAX} different views are followed, the limit: close one, or use fewer filters")
+            raise TooManyFeeds(f"{FEEDS_MAX} different views are followed, the limit: close one, or use fewer filters")
         return Channel(feed)
 
     async def ask(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:

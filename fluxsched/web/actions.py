@@ -15,15 +15,19 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from fluxsched.core.jobid import format_f58, parse_jobid
+from fluxsched.core.targets import split_targets
+from fluxsched.core.text import some_of
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
 from fluxsched.web.access.forms import fields_of
-from fluxsched.web.access.guard import refusal, wants_json
+from fluxsched.web.access.guard import NOT_DONE, refusal, wants_json
 from fluxsched.web.access.secrets import Secrets
 from fluxsched.web.pages import Pages
 from fluxsched.web.wire import ACTION_TOPICS, Wire
 
 IDS_MAX = 1000
 """Jobs of one action; `fluxsched cancel` selects more."""
+URGENCY_MAX = 31
+"""RFC 30 has the job before all others then."""
 FAULTS_MAX = 10
 """Refusals that one answer names."""
 NOTE = "on the page"
@@ -32,50 +36,63 @@ NOTE = "on the page"
 Fields = Mapping[str, str]
 
 
+Deed = Callable[[Wire], Awaitable[str]]
+"""Asks the instance, and returns what was done in words."""
+
+
 class Action(NamedTuple):
-    """Something that the page can do: its words, its fields, and how it is done, which returns what was."""
+    """Something that the page can do: its words, its fields, and what it does with them.
+
+    `prepare` raises InvalidValue for fields that are wrong in themselves.
+    """
 
     title: str
     question: str
     fields: tuple[str, ...]
-    do: Callable[[Wire, Fields], Awaitable[str]]
+    prepare: Callable[[Fields], Deed]
 
 
-async def _drain(wire: Wire, fields: Fields) -> str:
-    given = {name: fields[name] for name in ("reason", "mode") if fields.get(name)}
-    await wire.ask(ACTION_TOPICS["drain"], {"targets": _targets(fields), **given})
-    return f"drained {fields['targets'].strip()}"
+def _of_targets(name: str, done: str) -> Callable[[Fields], Deed]:
+    """Drain, and the reverse; `done` are the words for it."""
+
+    def prepare(fields: Fields) -> Deed:
+        targets = _targets(fields)
+        given = {name: fields[name] for name in ("reason", "mode") if fields.get(name)}
+
+        async def do(wire: Wire) -> str:
+            await wire.ask(ACTION_TOPICS[name], {"targets": targets, **given})
+            return done.replace("{}", targets)
+
+        return do
+
+    return prepare
 
 
-async def _undrain(wire: Wire, fields: Fields) -> str:
-    given = {name: fields[name] for name in ("reason", "mode") if fields.get(name)}
-    await wire.ask(ACTION_TOPICS["undrain"], {"targets": _targets(fields), **given})
-    return f"{fields['targets'].strip()} back in service"
-
-
-async def _cancel(wire: Wire, fields: Fields) -> str:
+def _cancel(fields: Fields) -> Deed:
     note = f"{fields['note']} ({NOTE})" if fields.get("note") else NOTE
-    return "canceled " + await _each(wire, ACTION_TOPICS["cancel"], fields, {"note": note})
+    return _of_jobs("cancel", fields, {"note": note}, "canceled {}")
 
 
-async def _raise(wire: Wire, fields: Fields) -> str:
-    more = {"type": fields.get("type", ""), "severity": 0, "note": fields.get("note") or NOTE}
-    return f"exception {more['type']} raised on " + await _each(wire, ACTION_TOPICS["raise"], fields, more)
+def _raise(fields: Fields) -> Deed:
+    kind = fields.get("type", "").strip()
+    if not kind or not kind.isprintable() or " " in kind:
+        raise InvalidValue(f"type {kind[:20]!r} is not one word, such as `checkpoint`")
+    more = {"type": kind, "severity": 0, "note": fields.get("note") or NOTE}
+    return _of_jobs("raise", fields, more, f"exception {kind} raised on " + "{}")
 
 
-async def _urgency(wire: Wire, fields: Fields) -> str:
+def _urgency(fields: Fields) -> Deed:
     text = fields.get("urgency", "").strip()
-    if not (text.isascii() and text.isdecimal() and len(text) <= 2):
-        raise InvalidValue(f"urgency {text[:20]!r} is not a number from 0 (hold) to 31 (expedite)")
-    done = await _each(wire, ACTION_TOPICS["urgency"], fields, {"urgency": int(text)})
-    return f"urgency {int(text)} for {done}"
+    if not (text.isascii() and text.isdecimal() and len(text) <= 2 and int(text) <= URGENCY_MAX):
+        raise InvalidValue(f"urgency {text[:20]!r} is not a number from 0 (hold) to {URGENCY_MAX} (expedite)")
+    return _of_jobs("urgency", fields, {"urgency": int(text)}, f"urgency {int(text)} for " + "{}")
 
 
 ACTIONS: Mapping[str, Action] = {
     "drain": Action("Drain targets", "Running jobs continue; no new ones start there.",
-                    ("targets", "reason", "mode"), _drain),
+                    ("targets", "reason", "mode"), _of_targets("drain", "drained {}")),
     "undrain": Action("Return targets to service", "Jobs may start there again.",
-                      ("targets", "reason", "mode"), _undrain),
+                      ("targets", "reason", "mode"), _of_targets("undrain", "{} back in service")),
     "cancel": Action("Cancel jobs", "What runs is ended, what waits never starts.", ("ids", "note"), _cancel),
     "raise": Action("Raise an exception", "It ends the jobs.", ("ids", "type", "note"), _raise),
     "urgency": Action("Change the urgency", "0 holds a job, 31 puts it before all others.",
@@ -101,9 +118,16 @@ class Actions:
             status = 413 if isinstance(fault, LimitExceeded) else 400
             return self._pages.error(headers, "Not done", str(fault), status)
         if not self._secrets.is_csrf(given.get("csrf") or headers.get("x-csrf", "")):
-            return refusal(headers, "The form has no valid anti-forgery token, so nothing was done. Reload the page.")
+            words = "The form has no valid anti-forgery token, so nothing was done. Go back and reload the page."
+            return refusal(headers, words, NOT_DONE)
         fields = {field: given[field] for field in action.fields if given.get(field)}
         back = _back(fields)
+        try:
+            do = action.prepare(fields)
+            if given.get("confirmed") != "yes":
+                await _check_known(self._wire, fields)
+        except FluxschedError as fault:
+            return self._pages.fault(headers, fault, back)
         if given.get("confirmed") != "yes":
             if wants_json(headers):
                 return JSONResponse({"error": "not confirmed: send confirmed=yes"}, 400)
@@ -112,7 +136,7 @@ class Actions:
                 fields=list(fields.items()), back=back,
             )  # fmt: skip
         try:
-            said = await action.do(self._wire, fields)
+            said = await do(self._wire)
         except FluxschedError as fault:
             return self._pages.fault(headers, fault, back)
         return JSONResponse({"said": said}) if wants_json(headers) else RedirectResponse(back, 303)
@@ -122,6 +146,7 @@ def _targets(fields: Fields) -> str:
     targets = fields.get("targets", "").strip()
     if not targets:
         raise InvalidValue("name targets: ranks (0-3,7), hosts (node[0-3]) or both")
+    split_targets(targets)
     return targets
 
 
@@ -131,22 +156,38 @@ def _jobids(fields: Fields) -> list[int]:
         raise InvalidValue("name jobs: ids, with commas or spaces between them")
     if len(texts) > IDS_MAX:
         raise LimitExceeded(f"{len(texts)} jobs, the limit is {IDS_MAX}: select them with `fluxsched cancel`")
-    return [parse_jobid(text) for text in texts]
+    return list(dict.fromkeys([parse_jobid(text) for text in texts]))
 
 
-async def _each(wire: Wire, topic: str, fields: Fields, more: dict[str, Any]) -> str:
-    """Ask for all; raises one error with the words of all refusals."""
-    jobids, faults = _jobids(fields), []
-    for jobid in jobids:
-        try:
-            await wire.ask(topic, {"id": jobid, **more})
-        except FluxschedError as fault:
-            name, text = format_f58(jobid), str(fault)
-            faults.append(text if name in text or len(jobids) == 1 else f"{name}: {text}")
-    if faults:
-        left = len(faults) - FAULTS_MAX
-        raise InvalidValue("; ".join(faults[:FAULTS_MAX]) + (f"; and {left} more" if left > 0 else ""))
-    return format_f58(jobids[0]) if len(jobids) == 1 else f"{len(jobids)} jobs"
+async def _check_known(wire: Wire, fields: Fields) -> None:
+    """That there are such targets and jobs: who is asked to confirm should know before that it will be refused."""
+    if "targets" in fields:
+        await wire.ask("job-manager.running", {"targets": fields["targets"], "max_entries": 1})
+    if "ids" in fields:
+        wanted = _jobids(fields)
+        found = (await wire.ask("job-manager.list", {"ids": wanted, "max_entries": len(wanted)}))["jobs"]
+        if unknown := set(wanted) - {job["id"] for job in found}:
+            raise InvalidValue(f"no such job: {some_of([format_f58(jobid) for jobid in sorted(unknown)])}")
+
+
+def _of_jobs(name: str, fields: Fields, more: dict[str, Any], done: str) -> Deed:
+    """Ask for all; it raises one error with the words of all refusals."""
+    jobids = _jobids(fields)
+
+    async def do(wire: Wire) -> str:
+        faults = []
+        for jobid in jobids:
+            try:
+                await wire.ask(ACTION_TOPICS[name], {"id": jobid, **more})
+            except FluxschedError as fault:
+                shown, text = format_f58(jobid), str(fault)
+                faults.append(text if shown in text or len(jobids) == 1 else f"{shown}: {text}")
+        if faults:
+            left = len(faults) - FAULTS_MAX
+            raise InvalidValue("; ".join(faults[:FAULTS_MAX]) + (f"; and {left} more" if left > 0 else ""))
+        return done.replace("{}", format_f58(jobids[0]) if len(jobids) == 1 else f"{len(jobids)} jobs")
+
+    return do
 
 
 def _back(fields: Fields) -> str:

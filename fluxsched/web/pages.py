@@ -5,6 +5,8 @@ Law: autoescape is on and a name that is missing is an error, so text of users n
 
 from __future__ import annotations
 
+import errno
+
 from jinja2 import Environment, PackageLoader, StrictUndefined
 from starlette.datastructures import Headers
 from starlette.requests import Request
@@ -14,13 +16,15 @@ from starlette.routing import Route
 from fluxsched import __version__
 from fluxsched.core.idset import Idset
 from fluxsched.core.text import printable
-from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.errors import FluxschedError
 from fluxsched.runtime.system.clock import SystemClock, local_moment
+from fluxsched.views.follower import TooManyFeeds
 from fluxsched.views.states import states_table
 from fluxsched.views.words import duration_text
 from fluxsched.web.access.guard import wants_json
 from fluxsched.web.access.secrets import Secrets
-from fluxsched.web.wire import REFUSED, InstanceLost, ViewBody, Wire
+from fluxsched.web.events import TooManyViewers
+from fluxsched.web.wire import InstanceLost, ViewBody, ViewRefused, Wire
 
 NAVIGATION = {
     "machine": "Machine", "jobs": "Jobs", "timeline": "Timeline", "groups": "Groups", "shares": "Shares",
@@ -31,6 +35,8 @@ IDSET_CHARS_MAX = 400
 """Of an idset in a table without script; of a big machine it is long."""
 TIMES = ("t_submit", "t_depend", "t_run", "t_cleanup", "t_inactive", "estimate", "expiration")
 """Keys of a job that are times."""
+REFUSED_STATUS = {errno.ENOENT: 404, errno.EPERM: 403}
+"""Of what the instance does not show."""
 LOST_S = 3
 """How often a page without its instance looks for it (seconds)."""
 
@@ -91,7 +97,8 @@ class Pages:
             response = self.error(headers, "The instance does not answer", str(fault), 503)
             response.headers["refresh"] = str(LOST_S)
             return response
-        return self.error(headers, "This cannot be shown" if back is None else "Not done", str(fault), 400, back)
+        title = "This cannot be shown" if back is None else "Not done"
+        return self.error(headers, title, str(fault), _status(fault), back)
 
     async def _page(self, request: Request) -> Response:
         return await self._show(request, request.url.path[1:], dict(request.query_params))
@@ -106,10 +113,15 @@ class Pages:
             figures = await self._wire.figures()
         except FluxschedError as fault:
             return self.fault(request.headers, fault)
-        if REFUSED in data:
-            return self.fault(request.headers, InvalidValue(str(data[REFUSED])))
         data = _summary(data) if view == "machine" else data
         return self.render(f"{view}.html", view, title, data=data, figures=figures, filters=params)
+
+
+def _status(fault: FluxschedError) -> int:
+    """As HTTP says it."""
+    if isinstance(fault, TooManyFeeds | TooManyViewers):
+        return 503
+    return REFUSED_STATUS.get(fault.errnum, 400) if isinstance(fault, ViewRefused) else 400
 
 
 def _summary(machine: ViewBody) -> ViewBody:

@@ -41,6 +41,10 @@ class InstanceLost(FluxschedError):
     errnum = errno.ECONNRESET
 
 
+class ViewRefused(FluxschedError):
+    """The instance does not show this: there is no such job, or it is not for this user."""
+
+
 class About(NamedTuple):
     """The instance, and as whom we are connected to it."""
 
@@ -69,11 +73,13 @@ class Wire:
         return self._follower.subscribe(view, params)
 
     async def whole(self, view: str, params: Mapping[str, str]) -> ViewBody:
-        """All of a view now. Raises FluxschedError, InstanceLost when there is no instance."""
+        """All of a view now. Raises FluxschedError: ViewRefused by the instance, InstanceLost when there is none."""
         async with self.subscribe(view, params) as messages:
             async for message in messages:
                 self.note(message)
                 if message.kind == "whole":
+                    if REFUSED in message.body:
+                        raise ViewRefused(str(message.body[REFUSED]), message.body.get("errnum"))
                     return {"now": SystemClock.wall_s(), **message.body}
                 if self.about.lost is not None:
                     raise InstanceLost(self.about.lost)
@@ -81,8 +87,10 @@ class Wire:
 
     async def figures(self) -> ViewBody | None:
         """The summary for the top of a page; None where this user may not have it."""
-        body = await self.whole(FIGURES, {})
-        return None if REFUSED in body else summary(body)
+        try:
+            return summary(await self.whole(FIGURES, {}))
+        except ViewRefused:
+            return None
 
     async def ask(self, topic: str, payload: ViewBody) -> ViewBody:
         """One question. Raises FluxschedError, the instance's own."""

@@ -34,6 +34,7 @@ class FakeFollower:
         self.wholes: dict[str, dict[str, Any]] = {"machine": dict(MACHINE), "figures": dict(FIGURES)}
         self.open: dict[Subscription, str] = {}
         self.asked: list[tuple[str, dict[str, Any]]] = []
+        self.answers: dict[str, dict[str, Any]] = {}
         self.refusal: FluxschedError | None = None
 
     def subscribe(self, topic: str, params: Mapping[str, Any] | None = None) -> Subscription:
@@ -55,7 +56,7 @@ class FakeFollower:
         self.asked.append((topic, payload or {}))
         if self.refusal is not None:
             raise self.refusal
-        return {}
+        return self.answers.get(topic, {})
 
 
 class Reply(NamedTuple):

@@ -11,7 +11,7 @@ import pytest
 from fluxsched.errors import RPCError
 from fluxsched.web.access import forms
 from fluxsched.web.access.forms import BODY_BYTES_MAX, FIELDS_MAX
-from fluxsched.web.actions import ACTIONS, FAULTS_MAX, IDS_MAX
+from fluxsched.web.actions import ACTIONS, FAULTS_MAX, IDS_MAX, URGENCY_MAX
 from fluxsched.web.wire import ACTION_TOPICS
 
 JSON = {"Accept": "application/json"}
@@ -53,13 +53,44 @@ async def test_what_is_done(page: Any, name: str, fields: dict[str, str], asked:
         ("cancel", {"ids": "1 " * (IDS_MAX + 1)}, f"the limit is {IDS_MAX}"),
         ("urgency", {"ids": "1", "urgency": "-1"}, "0 \\(hold\\) to 31"),
         ("urgency", {"ids": "1", "urgency": "٣"}, "is not a number"),
+        ("urgency", {"ids": "1", "urgency": str(URGENCY_MAX + 1)}, "is not a number"),
+        ("drain", {"targets": "99999999"}, "99999999"),
+        ("drain", {"targets": "node[0-"}, "node"),
+        ("raise", {"ids": "1"}, "not one word"),
+        ("raise", {"ids": "1", "type": "{x} y"}, "not one word"),
     ],
 )
-async def test_what_is_wrong_is_said(page: Any, name: str, fields: dict[str, str], error: str) -> None:
-    status, answer = await act(page, name, **fields)
-    assert status == 400
-    assert re.search(error, answer["error"])
-    assert page.follower.asked == []
+async def test_what_is_wrong_is_said_before_it_is_confirmed(
+    page: Any, name: str, fields: dict[str, str], error: str
+) -> None:
+    for confirmed in ("yes", ""):
+        status, answer = await act(page, name, **{**fields, "confirmed": confirmed})
+        assert status == 400
+        assert re.search(error, answer["error"])
+        assert page.follower.asked == []
+
+
+async def test_unknown_targets_and_jobs_are_not_asked_about(page: Any) -> None:
+    page.follower.refusal = RPCError("unknown ranks 7000: the ranks here are 0-3", 22)
+    refused = await page.post("/actions/drain", {"csrf": page.secrets.csrf, "targets": "7000"})
+    assert refused.status == 400
+    assert "unknown ranks 7000" in refused.body
+    page.follower.refusal, page.follower.answers = None, {"job-manager.list": {"jobs": [{"id": 1}]}}
+    refused = await page.post("/actions/cancel", {"csrf": page.secrets.csrf, "ids": "1 123"})
+    assert "no such job: ƒ38" in refused.body
+
+
+async def test_jobs_that_are_ticked_are_one_list(page: Any) -> None:
+    page.follower.answers = {"job-manager.list": {"jobs": [{"id": 1}, {"id": 123}]}}
+    form = f"csrf={page.secrets.csrf}&ids=1&ids=%C6%9238&ids=1".encode()
+    kind = {"Content-Type": "application/x-www-form-urlencoded"}
+    asked = await page.ask("POST /actions/cancel", {**kind, "Content-Length": str(len(form))}, form)
+    assert 'name="ids" value="1 ƒ38 1"' in asked.body
+    page.follower.asked.clear()
+    form += b"&confirmed=yes"
+    done = await page.ask("POST /actions/cancel", {**kind, "Content-Length": str(len(form))}, form)
+    assert (done.status, done.headers["location"]) == (303, "/jobs")
+    assert [payload["id"] for _, payload in page.follower.asked] == [1, 123]
 
 
 async def test_the_instances_own_words_are_shown(page: Any) -> None:
@@ -76,7 +107,7 @@ async def test_without_script_it_is_asked_first_and_users_texts_stay_texts(page:
     assert asked.status == 200
     assert "&lt;script&gt;alert" in asked.body
     assert "<script>alert" not in asked.body
-    assert page.follower.asked == []
+    assert page.follower.asked == [("job-manager.running", {"targets": "0", "max_entries": 1})]
     done = await page.post("/actions/drain", {**fields, "confirmed": "yes"})
     assert (done.status, done.headers["location"]) == (303, "/machine")
     for ids, back in (("123", "/jobs/%C6%9238"), ("1 2", "/jobs")):
@@ -104,7 +135,9 @@ async def test_another_sites_form_changes_nothing(page: Any, headers: dict[str, 
 async def test_our_own_form_without_its_token_changes_nothing(page: Any) -> None:
     fields = {"confirmed": "yes", "targets": "0"}
     for csrf in ("", "0" * 64, page.secrets.cookie, page.secrets.token):
-        assert (await page.post("/actions/drain", {**fields, "csrf": csrf})).status == 403
+        refused = await page.post("/actions/drain", {**fields, "csrf": csrf})
+        assert refused.status == 403
+        assert "<h1>Not done</h1>" in refused.body
     assert page.follower.asked == []
     ours = {"Origin": f"http://{page.host}", "Sec-Fetch-Site": "same-origin", "X-CSRF": page.secrets.csrf, **JSON}
     assert (await page.post("/actions/drain", fields, ours)).status == 200

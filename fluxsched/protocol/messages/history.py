@@ -69,12 +69,15 @@ class IntervalsResponse(Payload, frozen=True, kw_only=True, omit_defaults=False)
     left_out: Size
 
 
+ReportBy = Literal["user", "bank", "queue", "group", "property"]
+
+
 class ReportRequest(Payload, frozen=True):
     """What jobs used from `since` (absent: 30 days before `until`) until `until` (absent: now), in `max_entries` rows
     (0: 1000), those with most core-seconds.
     """
 
-    by: Literal["user", "bank", "queue", "group", "property"] = "user"
+    by: ReportBy = "user"
     since: WallTime | None = None
     until: WallTime | None = None
     max_entries: Size = 0

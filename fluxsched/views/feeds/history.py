@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import asyncio
-from typing import Any
+from typing import Any, get_args
 
-from fluxsched.errors import RPCError
+from fluxsched.errors import InvalidValue, RPCError
+from fluxsched.protocol.messages.history import ReportBy
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.feeds.feed import Asking
-from fluxsched.views.feeds.params import Params, Period
+from fluxsched.views.feeds.params import SHOWN_CHARS, Params, Period
 from fluxsched.views.words import user_name
 
 HISTORY_EVERY_S = 10.0
 POINTS_DEFAULT, POINTS_MAX = 600, 4000
 """Steps of a figure: about as many as a screen has columns."""
 DAY_S = 86400.0
+REPORT_BY: tuple[str, ...] = get_args(ReportBy)
+"""What a report may be by."""
 
 
 class HistoryQuestion:
@@ -23,7 +26,9 @@ class HistoryQuestion:
     def __init__(self, params: Params) -> None:
         self._period = Period(params, -DAY_S, 0.0)
         self._points = params.count("points", POINTS_DEFAULT, POINTS_MAX)
-        self._by = params.text("by") or "user"
+        self._by = params.text("by") or REPORT_BY[0]
+        if self._by not in REPORT_BY:
+            raise InvalidValue(f"view history: by {self._by[:SHOWN_CHARS]!r} is not among {', '.join(REPORT_BY)}")
 
     async def ask(self, handle: Asking) -> dict[str, Any]:
         """The three answers, with the names of users; null what is refused, where something is not."""

@@ -134,12 +134,19 @@ class JobsFeed:
             self._is_due.clear()
             whole = await asked_jobs(handle, job_request(self._params), reasons)
             took_s, before, self._whole = loop.time() - begun_s, self._whole, whole
+            if before is None and not whole["jobs"]:
+                await self._check_targets(handle)
             if before is None:
                 audience.whole(whole)
             elif change := row_differences(before, whole):
                 audience.change(change)
             await asyncio.sleep(max(ASKED_EVERY_S, took_s / SHARE))
             await self._until_due(handle, happened, loop.time() + REFRESHED_EVERY_S - ASKED_EVERY_S)
+
+    async def _check_targets(self, handle: Asking) -> None:
+        """That there are those of the filter; ended jobs may have been on others. Raises RPCError."""
+        if targets := self._params.text("targets"):
+            await handle.rpc("job-manager.running", {"targets": targets, "max_entries": 1})
 
     async def _until_due(self, handle: Asking, happened: object, end_s: float) -> None:
         """Until something has happened, or it is time anyway."""

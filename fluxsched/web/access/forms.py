@@ -16,13 +16,15 @@ BODY_BYTES_MAX = 65_536
 """Of a form: a thousand job ids."""
 BODY_S = 10.0
 """For how long a form may take to arrive (seconds)."""
-FIELDS_MAX = 32
-"""Of a form."""
+FIELDS_MAX = 256
+"""Of a form: those of a page of jobs, each with a box."""
+TOGETHER = "ids"
+"""The field whose values of one form are one list."""
 _KIND = "application/x-www-form-urlencoded"
 
 
 async def fields_of(request: Request) -> dict[str, str]:
-    """The fields of a form, the last of each name. Raises InvalidValue."""
+    """The fields of a form, the last of each name but TOGETHER. Raises InvalidValue."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if kind != _KIND:
         raise InvalidValue(f"the body is {kind or 'of no type'}, not {_KIND}")
@@ -43,4 +45,7 @@ async def fields_of(request: Request) -> dict[str, str]:
         raise InvalidValue("the form is not UTF-8 text") from None
     except ValueError:
         raise LimitExceeded(f"a form has {FIELDS_MAX} fields at most") from None
-    return dict(pairs)
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        found[name] = f"{found[name]} {value}" if name == TOGETHER and name in found else value
+    return found

@@ -36,10 +36,13 @@ SECURITY_HEADERS = {
 SAFE = ("GET", "HEAD")
 """Methods that change nothing."""
 _FORBIDDEN = (
-    "<!doctype html><html lang=en><meta charset=utf-8><title>fluxsched: not signed in</title>"
-    "<h1>Not signed in</h1><p>{words}<p>Open the address that <code>fluxsched web</code> printed, "
-    "with its token. <code>fluxsched web --address</code> prints the one of a page that "
-    "<code>fluxsched start --web</code> serves.</html>"
+    "<!doctype html><html lang=en><meta charset=utf-8><title>fluxsched: {title}</title>"
+    "<h1>{title}</h1><p>{words}{remedy}</html>"
+)
+NOT_SIGNED_IN, NOT_DONE, REFUSED = "Not signed in", "Not done", "Request refused"
+_SIGN_IN = (
+    "<p>Open the address that <code>fluxsched web</code> printed, with its token. <code>fluxsched web --address</code> "
+    "prints the one of a page that <code>fluxsched start --web</code> serves."
 )
 _ENTER = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>fluxsched</title>"
@@ -78,24 +81,25 @@ class Guard:
         size = sum([len(name) + len(value) for name, value in headers.raw])
         if len(headers) > HEADERS_MAX or size > HEAD_BYTES_MAX or len(query) > QUERY_BYTES_MAX:
             limits = f"{HEADERS_MAX} headers of {HEAD_BYTES_MAX} bytes, {QUERY_BYTES_MAX} bytes after the question mark"
-            return refusal(headers, f"A request has at most {limits}.", 431)
+            return refusal(headers, f"A request has at most {limits}.", REFUSED, 431)
         hosts = headers.getlist("host")
         if len(hosts) != 1 or not is_known_host(hosts[0], self._names):
             words = "The page does not go by this name. Use an IP address or localhost, or start it with --name NAME."
-            return refusal(headers, words)
+            return refusal(headers, words, REFUSED)
         pairs = parse_qsl(query.decode("latin-1"), keep_blank_values=True)
         tokens = [value for name, value in pairs if name == TOKEN_PARAM]
         if tokens and scope["method"] in SAFE:
             if not self._secrets.is_token(tokens[0]):
-                return refusal(headers, "The token of this address is wrong, or of a page that was served before.")
+                words = "The token of this address is wrong, or of a page that was served before."
+                return refusal(headers, words, NOT_SIGNED_IN)
             left = urlencode([(name, value) for name, value in pairs if name != TOKEN_PARAM])
             return self._enter(headers, hosts[0], _local_path(scope) + (f"?{left}" if left else ""))
         if not self._secrets.is_cookie(cookie_of(headers.get("cookie", ""), cookie_name(hosts[0]))):
-            return refusal(headers, "The page shows its instance only to those who have its address.")
+            return refusal(headers, "The page shows its instance only to those who have its address.", NOT_SIGNED_IN)
         if scope["method"] not in SAFE and not is_same_origin(
             hosts[0], headers.get("origin"), headers.get("sec-fetch-site")
         ):
-            return refusal(headers, "This change was asked for by another site, so nothing was done.")
+            return refusal(headers, "This change was asked for by another site, so nothing was done.", NOT_DONE)
         return None
 
     def _enter(self, headers: Headers, host: str, path: str) -> Response:
@@ -114,11 +118,12 @@ def _local_path(scope: Scope) -> str:
     return "/" + path.lstrip("/") if safe else "/"
 
 
-def refusal(headers: Headers, words: str, status: int = 403) -> Response:
+def refusal(headers: Headers, words: str, title: str, status: int = 403) -> Response:
     """A page, or JSON for a script, that says why and shows nothing else."""
     if wants_json(headers):
         return JSONResponse({"error": words}, status)
-    return HTMLResponse(_FORBIDDEN.format(words=words), status)
+    remedy = _SIGN_IN if title == NOT_SIGNED_IN else ""
+    return HTMLResponse(_FORBIDDEN.format(title=title, words=words, remedy=remedy), status)
 
 
 def wants_json(headers: Headers) -> bool:
