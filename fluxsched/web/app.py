@@ -19,7 +19,7 @@ from fluxsched.web.access.guard import Guard
 from fluxsched.web.access.secrets import Secrets
 from fluxsched.web.actions import Actions
 from fluxsched.web.data import Data
-from fluxsched.web.events import Viewers
+from fluxsched.web.events import TooManyViewers, Viewers
 from fluxsched.web.pages import Pages
 from fluxsched.web.wire import Wire
 
@@ -58,6 +58,8 @@ class PageSite:
         params = dict(request.query_params)
         try:
             return self.viewers.open(params.pop("view", "machine"), params)
+        except TooManyViewers as fault:
+            return self._pages.error(request.headers, "Too many viewers", str(fault), 503)
         except FluxschedError as fault:
             return self._pages.fault(request.headers, fault)
 

@@ -23,7 +23,6 @@ from fluxsched.views.states import states_table
 from fluxsched.views.words import duration_text
 from fluxsched.web.access.guard import wants_json
 from fluxsched.web.access.secrets import Secrets
-from fluxsched.web.events import TooManyViewers
 from fluxsched.web.wire import InstanceLost, ViewBody, ViewRefused, Wire
 
 NAVIGATION = {
@@ -119,7 +118,7 @@ class Pages:
 
 def _status(fault: FluxschedError) -> int:
     """As HTTP says it."""
-    if isinstance(fault, TooManyFeeds | TooManyViewers):
+    if isinstance(fault, TooManyFeeds):
         return 503
     return REFUSED_STATUS.get(fault.errnum, 400) if isinstance(fault, ViewRefused) else 400
 

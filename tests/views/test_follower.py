@@ -133,7 +133,7 @@ async def test_what_the_instance_refuses_is_told_and_asked_again(
     spoken.first["resource.watch"] = (RPCError("not for guests", errno.EPERM),)
     async with following, following.subscribe("machine") as viewer:
         await anext(viewer)
-        assert (await anext(viewer)).body == {"refused": "not for guests"}
+        assert (await anext(viewer)).body == {"refused": "not for guests", "errnum": errno.EPERM}
         spoken.first["resource.watch"] = (WHOLE,)
         while "refused" in (message := await anext(viewer)).body:
             pass

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 import json
 import socket
 from collections.abc import Awaitable, Callable
@@ -12,6 +13,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.views.follower import TooManyFeeds
 from fluxsched.web import events
 from fluxsched.web.access import connections
 from fluxsched.web.events import VIEWERS_MAX
@@ -84,6 +86,24 @@ async def test_a_filter_above_a_limit_is_not_taken_for_a_viewer_too_many(
     monkeypatch.setattr(page.follower, "subscribe", refuse)
     refused = await page.ask("GET /events?view=jobs&max_entries=900", {"Accept": "application/json"})
     assert (refused.status, json.loads(refused.body)["error"][:9]) == (400, "view jobs")
+
+
+@pytest.mark.parametrize(("errnum", "status"), [(errno.ENOENT, 404), (errno.EPERM, 403), (errno.EINVAL, 400)])
+async def test_what_is_not_there_or_not_for_this_user_has_its_status(page: Any, errnum: int, status: int) -> None:
+    page.follower.wholes["job"] = {"refused": "no such job: ƒ2", "errnum": errnum}
+    for path in ("/jobs/%C6%922", "/data/job?id=%C6%922"):
+        refused = await page.ask(f"GET {path}")
+        assert refused.status == status
+        assert "no such job: ƒ2" in refused.body
+
+
+async def test_a_view_too_many_is_to_be_asked_for_later(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*given: object) -> None:
+        raise TooManyFeeds("500 different views are followed, the limit")
+
+    monkeypatch.setattr(page.follower, "subscribe", refuse)
+    for path in ("/jobs", "/data/jobs", "/events?view=jobs"):
+        assert (await page.ask(f"GET {path}")).status == 503
 
 
 async def test_a_fault_of_a_view_is_told_and_not_asked_for_again(page: Any) -> None:

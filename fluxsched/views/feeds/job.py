@@ -6,6 +6,7 @@ Law: output is text: what a terminal would obey is shown as `\\x1b` and the like
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import errno
 from codecs import getincrementaldecoder
 from collections.abc import Mapping
@@ -16,7 +17,7 @@ from fluxsched.core.text import UNPRINTABLE, printable
 from fluxsched.errors import RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.changes import KEPT_MAX, OUTPUT_CHARS_MAX, Body, after
-from fluxsched.views.feeds.feed import Asking, Audience, streaming, together
+from fluxsched.views.feeds.feed import WAIT_S, Asking, Audience, streaming, together
 from fluxsched.views.feeds.jobs import job_body
 from fluxsched.views.feeds.params import Params
 
@@ -32,10 +33,13 @@ class JobFeed:
         self._whole: dict[str, Any] | None = None
         self._changed = asyncio.Event()
         self._written = 0
+        self._is_told = False
+        self._printed = asyncio.Event()
+        """Set when there is no more output to come."""
 
     def now(self) -> Body | None:
         """See `Feed`."""
-        return self._whole
+        return self._whole if self._is_told else None
 
     async def run(self, handle: Asking, audience: Audience) -> None:
         """See `Feed`."""
@@ -44,16 +48,26 @@ class JobFeed:
         )
         events, self._written = logged["eventlog"], 0
         self._whole = {**record, "events": events[-KEPT_MAX:], "output": [], "output_left_out": 0}
-        audience.whole(self._whole)
+        self._is_told = False
+        self._printed.clear()
         await together(
+            self._tell_first(audience),
             self._follow_events(handle, audience, len(events)),
             self._follow_output(handle, audience),
             self._ask_again(handle, audience),
         )
 
+    async def _tell_first(self, audience: Audience) -> None:
+        """With what it has printed so far: a page without script shows nothing else."""
+        with contextlib.suppress(TimeoutError):
+            await asyncio.wait_for(self._printed.wait(), WAIT_S)
+        self._is_told = True
+        audience.whole(self._whole or {})
+
     def _tell(self, audience: Audience, change: dict[str, Any]) -> None:
         self._whole = after(self._whole or {}, change)
-        audience.change(change)
+        if self._is_told:
+            audience.change(change)
 
     async def _asked(self, handle: Asking) -> dict[str, Any]:
         """The record, and why; a job of another user may be seen, and the reason not."""
@@ -90,6 +104,7 @@ class JobFeed:
                     left_out = max(0, self._written - OUTPUT_CHARS_MAX)
                     change = {"output": [[stream, text[-OUTPUT_CHARS_MAX:]]], "output_left_out": left_out}
                     self._tell(audience, change)
+        self._printed.set()
 
     async def _ask_again(self, handle: Asking, audience: Audience) -> None:
         while self._is_active():

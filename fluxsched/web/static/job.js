@@ -122,11 +122,13 @@ export function show(root, source) {
       isWaiting && may.has("urgency") && ["urgency", "Urgency…", {title: `Change the urgency of ${named}`, confirm: "Set", text: `0 holds it, ${DEFAULT} is usual, ${EXPEDITED} puts it before all others.`,
         fields: [{name: "urgency", label: "Urgency, 0 to 31", type: "number", min: 0, max: 31, value: job.urgency, required: true}]}, "urgency", {}],
       isActive && may.has("cancel") && ["cancel", "Cancel…", {title: `Cancel ${named}?`, text: job.state === "RUN" ? "Its tasks are ended." : "It will not run.", confirm: "Cancel the job", danger: true}, "cancel", {}],
+      isActive && may.has("raise") && ["raise", "Raise…", {title: `Raise an exception on ${named}?`, text: "It ends the job, and its type and note stand in the event log.", confirm: "Raise it", danger: true,
+        fields: [{name: "type", label: "Type, one word", value: "exec", required: true}, {name: "note", label: "Note"}]}, "raise", {}],
     ].filter(Boolean);
   }
 
   function tellActions() {
-    keyed(at("job-actions"), buttons(), ([name]) => name, ([name]) => element("button", {type: "button", class: name === "cancel" ? "danger" : ""}), (button, [, label, asked, action, fields]) => {
+    keyed(at("job-actions"), buttons(), ([name]) => name, ([name]) => element("button", {type: "button", class: name === "cancel" || name === "raise" ? "danger" : ""}), (button, [, label, asked, action, fields]) => {
       setText(button, label);
       button.onclick = async () => {
         const typed = await ask(asked);

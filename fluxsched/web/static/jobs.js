@@ -28,6 +28,8 @@ export function show(root, source) {
   const body = root.querySelector("#jobs-table tbody");
   const note = root.querySelector("#jobs-note");
   const form = root.querySelector("#filters");
+  const chosen = root.querySelector("#jobs-chosen");
+  const mayAct = !root.querySelector("#jobs-actions").hidden;
   let rows = new Map();
   let order = [];
   let left = 0;
@@ -77,12 +79,14 @@ export function show(root, source) {
   function draw() {
     const shown = sorted(order.map((jobid) => rows.get(jobid)).filter(Boolean));
     keyed(body, shown, (job) => job.jobid, make, fill);
+    tellChosen();
     setText(note, shown.length ? `${count(shown.length, "job")} shown${left ? "; there are more: narrow the filters to see them" : ""}` : "No job passes these filters.");
   }
 
   function make(job) {
     const cell = (kind, ...children) => element("td", {class: kind}, ...children);
-    return element("tr", {}, cell("mono", element("a", {href: `/jobs/${encodeURIComponent(job.jobid)}`}, job.jobid)), cell("", element("span", {class: "pill"})),
+    const box = mayAct && element("input", {type: "checkbox", name: "ids", value: job.jobid, "aria-label": `Choose ${job.jobid}`});
+    return element("tr", {}, cell("mono", box, box && " ", element("a", {href: `/jobs/${encodeURIComponent(job.jobid)}`}, job.jobid)), cell("", element("span", {class: "pill"})),
       cell(""), cell("name"), cell("wide"), cell("number wide"), cell("number"), cell("number"), cell("number wide"), cell("reason", element("span", {}), element("span", {class: "eta"})));
   }
 
@@ -122,8 +126,20 @@ export function show(root, source) {
 
   body.addEventListener("click", (event) => {
     const row = event.target.closest("tr");
-    if (row && !event.target.closest("a") && String(getSelection()) === "") row.querySelector("a").click();
+    if (row && !event.target.closest("a, input") && String(getSelection()) === "") row.querySelector("a").click();
   });
+
+  /* what is done with several */
+
+  function tellChosen() {
+    const size = body.querySelectorAll("input:checked").length;
+    setText(chosen, size ? `${count(size, "job")} chosen:` : "Tick jobs to hold, release or cancel them together.");
+    for (const button of root.querySelectorAll("#jobs-actions button")) button.hidden = !size;
+  }
+
+  body.addEventListener("change", tellChosen);
+  root.querySelector("#chosen-jobs").addEventListener("reset", () => setTimeout(tellChosen));
+  tellChosen();
 
   /* filters and order */
 

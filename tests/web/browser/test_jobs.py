@@ -42,6 +42,10 @@ def test_filters_and_order_are_kept_in_the_address(browser: Any, jobs: dict[str,
     browser.find("input[name=text]").send_keys("hel*", Keys.ENTER)
     browser.until(f"{NAMES}.join() === 'held'")
     assert browser.driver.current_url.endswith("/jobs?text=hel*#sort=name")
+    browser.open("/jobs")
+    browser.find("details.more summary").click()
+    browser.find("input[name=ids]").send_keys(jobs["held"], Keys.ENTER)
+    browser.until(f"{NAMES}.join() === 'held'")
     browser.open("/jobs?states=inactive&text=ended")
     browser.until(f"{NAMES}.join() === 'ended'")
     assert "failed" in browser.text("#jobs-table tbody")
@@ -55,6 +59,37 @@ def test_a_job_shows_its_record_events_and_output_as_text(browser: Any, jobs: di
     assert "3" in browser.script("all('#record div').find(d => d.textContent.startsWith('exit'))?.textContent")
     assert "submit" in browser.text("#events")
     assert browser.script("all('#job-actions button').length") == 0
+
+
+def test_several_jobs_are_held_and_canceled_at_once(browser: Any, jobs: dict[str, str]) -> None:
+    for number in range(3):
+        browser.site.submit(f"several{number}", ["true"], nodes=64, cores_per_task=4, duration_s=600.0)
+    browser.open("/jobs?text=several")
+    browser.until(f"{NAMES}.length === 3")
+    assert not browser.script("button('Cancel…', '#jobs-actions')")
+    boxes = browser.driver.find_elements("css selector", "#jobs-table tbody input")
+    for box in boxes[:2]:
+        box.click()
+    browser.said("#jobs-chosen", "2 jobs chosen")
+    browser.button("Hold…", "#jobs-actions").click()
+    browser.agree()
+    browser.said("#jobs-actions .answer", "urgency 0 for 2 jobs")
+    browser.until("all('#jobs-table tbody tr').filter(row => row.textContent.includes('held')).length === 2")
+    assert browser.script("all('#jobs-table input:checked').length") == 0
+    for box in boxes:
+        box.click()
+    browser.button("Cancel…", "#jobs-actions").click()
+    browser.agree()
+    browser.until(f"{NAMES}.length === 0")
+
+
+def test_an_exception_is_raised(browser: Any, jobs: dict[str, str]) -> None:
+    jobid = browser.site.submit("raised-on", ["true"], nodes=64, cores_per_task=4, duration_s=600.0)
+    browser.open(f"/jobs/{jobid}")
+    browser.button("Raise…").click()
+    browser.agree(type="license", note="none is left")
+    browser.until("one('#job-state').textContent === 'failed'")
+    browser.said("#events", "none is left")
 
 
 def test_a_job_is_held_released_given_an_urgency_and_canceled(browser: Any, jobs: dict[str, str]) -> None:

@@ -39,14 +39,22 @@ export function forms(source) {
     if (!form.dataset.action) return;
     event.preventDefault();
     const button = event.submitter;
-    const {csrf, ...fields} = Object.fromEntries(new FormData(form, button));
+    const {csrf, ...fields} = joined(new FormData(form, button));
     const name = button?.formAction?.includes("/actions/") ? button.formAction.split("/actions/").pop() : form.dataset.action;
     const shown = form.querySelector(".answer") ?? form.parentElement.parentElement.querySelector(".answer");
     const words = Object.entries(fields).map(([key, value]) => `${key}: ${value}`).join("\n");
     const title = button.dataset.title ?? form.dataset.title;
     if (!(await ask({title, text: words, confirm: button.textContent.replace("…", ""), danger: button.classList.contains("danger")}))) return;
-    await acted(source, name, fields, button, shown);
+    if (await acted(source, name, fields, button, shown)) for (const box of form.querySelectorAll("input[type=checkbox]")) box.checked = false;
+    form.dispatchEvent(new Event("reset"));
   });
+}
+
+/** The fields of a form; ids that are ticked are one list, as the server has it. */
+function joined(data) {
+  const fields = Object.fromEntries(data);
+  if (fields.ids) fields.ids = data.getAll("ids").join(" ");
+  return fields;
 }
 
 /** Perform an action; what is said to it, or against it, stands beside its button. Gives whether it was done. */
