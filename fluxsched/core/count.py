@@ -101,6 +101,20 @@ class Count:
         found = self.values(limit)
         return found[-1] if found else None
 
+    def after(self, count: int) -> int | None:
+        """The least acceptable count above this one, or None when it is the largest."""
+        if count < self.min:
+            return self.min
+        if self.max is not None and count >= self.max:
+            return None
+        if self.listed is not None:
+            return next((value for value in self.listed if value > count), None)
+        if self.operator == "+":
+            value = count + self.operand - (count - self.min) % self.operand
+            return value if self.max is None or value <= self.max else None
+        limit = COUNT_MAX if self.max is None else self.max
+        return next((value for value in _powers(self.min, limit, self.operand, self.operator) if value > count), None)
+
     def __contains__(self, count: int) -> bool:
         return self.largest(count) == count
 

@@ -8,25 +8,29 @@ holders of a target are found by its word.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Container, Iterable, Iterator, Sequence
 
-from fluxsched.core.amounts import Amounts, less, total
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.decisions import Start
-from fluxsched.sched.holding import Holding, amounts_held, covers, once_each, without
+from fluxsched.sched.holdings.check import check_apart, check_booked, check_held, is_free
+from fluxsched.sched.holdings.elastic import Elastic
+from fluxsched.sched.holdings.holding import Holding, amounts_held, covers, once_each, without
+from fluxsched.sched.holdings.resizing import ElasticJobs, beyond_base, refuses_grow, refuses_shrink
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
 from fluxsched.sched.pool.placement import (
     NO_TARGET,
     Block,
     Blocks,
+    Fits,
     Part,
     instance_amounts,
     instance_block,
     joined,
     on_targets,
     parts_in,
+    ranks_in,
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import PendingJobs
@@ -53,6 +57,7 @@ class Ledger:
         self.book: UsageBook | None = None
         self.quotas: QueueTree | None = None
         self.holdings: dict[int, Holding] = {}  # by job id; changed here alone
+        self.elastic = ElasticJobs()
         self._by_word: dict[int, set[int]] = {}  # jobs that hold something in a word of ranks
         self._uncounted: dict[int, set[int]] = {}  # rank that no pool counts -> jobs
 
@@ -111,9 +116,12 @@ class Ledger:
             after_s = job.preemptible_after_s
             if after_s is not None:
                 holding.preemptible_after_s = after_s
+            extras: Blocks = ()
+            if shape.request.elastic:
+                extras = self.elastic.begins(holding, fit)
             if self.book is not None and job.account is not None:
                 holding.account = job.account
-                self.book.begins(jobid, job.account, fit.blocks, safe_of(after_s, job.duration_s), now_s)
+                self.book.begins(jobid, job.account, fit.blocks, safe_of(after_s, job.duration_s), now_s, extras)
             queue.remove(jobid)
         return holding
 
@@ -128,16 +136,10 @@ class Ledger:
         return holding
 
     def adopt(
-        self,
-        jobid: int,
-        blocks: Blocks,
-        expiration_s: float,
-        started_s: float = 0.0,
-        account: Account | None = None,
-        preemptible_after_s: float | None = None,
-        limit_s: float = 0.0,
-        now_s: float = 0.0,
-    ) -> None:
+        self, jobid: int, blocks: Blocks, expiration_s: float, started_s: float = 0.0, account: Account | None = None,
+        preemptible_after_s: float | None = None, limit_s: float = 0.0, now_s: float = 0.0,
+        elastic: Elastic | None = None,
+    ) -> None:  # fmt: skip
         """Takes over a job that runs already (RFC 27 hello). Raises RemoteProtocolError if something is held twice."""
         if jobid in self.holdings:
             raise RemoteProtocolError(f"hello names job {jobid} twice")
@@ -149,10 +151,12 @@ class Ledger:
         for pool in self._pools:
             pool.claim(mine)
             mine = _of_targets(mine)
-        self._enter(Holding(jobid, blocks, expiration_s, started_s, account, preemptible_after_s))
+        holding = Holding(jobid, blocks, expiration_s, started_s, account, preemptible_after_s)
+        self._enter(holding)
         self._note_uncounted(jobid, on_targets(blocks))
+        extras = self.elastic.adopts(holding, elastic)
         if self.book is not None and account is not None:
-            self.book.adopts(jobid, account, blocks, safe_of(preemptible_after_s, limit_s), started_s, now_s)
+            self.book.adopts(jobid, account, blocks, safe_of(preemptible_after_s, limit_s), started_s, now_s, extras)
 
     def adopt_ask(
         self, jobid: int, blocks: Blocks, application: Application, started_s: float, options: AskOptions, priority: int
@@ -214,7 +218,7 @@ class Ledger:
             blocks += shared
         elif shared:
             left += shared
-        if final and left:
+        if final and left and not (holding.elastic is not None and ranks_in(left) <= holding.elastic.unstored):
             ranks = Idset.of([part.rank for part in parts_in(left)])
             raise RemoteProtocolError(f"final free of job {jobid}: ranks {ranks} would stay held")
         return self._end(holding, blocks, left, now_s)
@@ -254,41 +258,47 @@ class Ledger:
 
     def check(self) -> None:
         """Asserts that free and held are all there is, and nothing is both or held twice; linear in everything."""
-        held: dict[int, Part] = {}
-        shared: Amounts = ()
-        for holding in self:
-            shared = total(shared, instance_amounts(holding.blocks))
-            for rank, cores, gpus, amounts in parts_in(holding.blocks):
-                before = held.get(rank, Part(rank, 0, 0))
-                assert not cores & before.cores, f"job {holding.jobid}: a core of rank {rank} is held twice"
-                assert not gpus & before.gpus, f"job {holding.jobid}: a gpu of rank {rank} is held twice"
-                assert holding.jobid in self._by_word.get(rank >> WORD_SHIFT, ()), f"job {holding.jobid} is not listed"
-                counted = any(rank in pool for pool in self._pools)
-                listed = holding.jobid in self._uncounted.get(rank, ())
-                assert counted != listed, f"rank {rank} is counted: {counted}, but listed as not counted: {listed}"
-                held[rank] = Part(rank, cores | before.cores, gpus | before.gpus, total(amounts, before.amounts))
+        check_held(self.holdings, self._pools, self._by_word, self._uncounted)
         if self.book is not None:
             self.book.check(self)
         if self.quotas is not None:
-            self.quotas.check()
-            for holding in self:
-                application = holding.application
-                booked = None if application is None else application.allocations.get(holding.jobid)
-                held_here = None if application is None else amounts_held(holding.blocks)
-                assert booked == held_here, f"job {holding.jobid} holds {held_here}, {booked} is booked"
-        used = self.instance_countables.used()
-        assert shared == used, f"jobs hold {shared} of the instance, {used} is booked"
-        for pool in self._pools:
-            for rank in pool.ranks:
-                target, part = pool[rank], held.get(rank, Part(rank, 0, 0))
-                assert target.cores == target.all_cores & ~part.cores, f"rank {rank}: free and held are not its cores"
-                assert target.gpus == target.all_gpus & ~part.gpus, f"rank {rank}: free and held are not its gpus"
-                wrong = less(target.all_amounts, total(target.amounts, part.amounts))
-                assert not wrong, f"rank {rank}: free and held are not its {wrong}"
-                if rank in pool.amount_targets.by_rank:
-                    there = pool.amount_targets.by_rank[rank].held()
-                    assert there == dict(part.amounts), f"rank {rank}: jobs hold {part.amounts}, {there} is booked"
-            pool.amount_targets.check()
+            check_booked(self.holdings.values(), self.quotas)
+
+    # ---- elastic jobs
+
+    def grow(self, jobid: int, fit: Fits, pool: Pool, now_s: float) -> Holding | None:
+        """Gives a running job more targets, or refuses (None): see `decisions.Grow`."""
+        if pool.what_if_open:
+            raise LocalProtocolError(f"grow of job {jobid} inside a what-if: end the what-if, then yield")
+        holding = self.elastic.by_id.get(jobid)
+        if holding is None or refuses_grow(holding, fit, pool) or not pool.take(fit.blocks):
+            return None
+        self.elastic.grows(holding, fit, self.book, now_s)
+        self._list(holding)
+        return holding
+
+    def ungrow(self, jobid: int, ranks: Idset, now_s: float) -> list[int]:
+        """Takes back what the job manager has not stored; the ranks that no pool counts and that no job holds now.
+
+        Raises RemoteProtocolError if the job did not get these, or they were stored.
+        """
+        holding = self.elastic.by_id.get(jobid)
+        if holding is None or holding.elastic is None or not ranks <= holding.elastic.unstored:
+            raise RemoteProtocolError(f"job {jobid} has no grow by ranks {ranks} that is not stored")
+        return self.release(jobid, holding.on_ranks(ranks), False, now_s)
+
+    def shrink(self, jobid: int, ranks: Idset, by_s: float, now_s: float) -> Holding | None:
+        """Has a running job leave these targets by then, or refuses (None): see `decisions.Shrink`."""
+        holding = self.elastic.by_id.get(jobid)
+        if holding is None or refuses_shrink(holding, ranks):
+            return None
+        self.elastic.leaves(holding, ranks, by_s, self.book, now_s)
+        return holding
+
+    def unshrink(self, jobid: int, ranks: Idset, now_s: float) -> Idset:
+        """The job is not to leave these targets; those of them that it was to leave, and still holds."""
+        holding = self.elastic.by_id.get(jobid)
+        return EMPTY if holding is None else self.elastic.stays(holding, ranks, self.book, now_s)
 
     # ---- when jobs end
 
@@ -305,9 +315,9 @@ class Ledger:
         """A job that holds something was preempted, and is to be gone by then (wall time, seconds)."""
         self.holdings[jobid].gone_by_s = by_s
 
-    def end_on(self, ranks: Idset) -> list[Holding]:
+    def end_on(self, ranks: Idset, spared: Container[int] = ()) -> list[Holding]:
         """The holdings on these ranks, which were shrunk, whose jobs now have to end; each is named once."""
-        found = [holding for holding in self.holders(ranks) if not holding.must_end]
+        found = [each for each in self.holders(ranks) if not each.must_end and each.jobid not in spared]
         for holding in found:
             holding.must_end = True
         return found
@@ -315,8 +325,11 @@ class Ledger:
     # ---- within
 
     def _enter(self, holding: Holding) -> None:
+        self.holdings[holding.jobid] = holding
+        self._list(holding)
+
+    def _list(self, holding: Holding) -> None:
         jobid = holding.jobid
-        self.holdings[jobid] = holding
         for block in holding.blocks:
             jobs = self._by_word.get(block.at)
             if jobs is None:
@@ -327,6 +340,7 @@ class Ledger:
     def _end(self, holding: Holding, blocks: Blocks, left: Blocks, now_s: float) -> list[int]:
         """A job frees some blocks and keeps what is left."""
         jobid = holding.jobid
+        extras = () if holding.elastic is None else beyond_base(holding, blocks)
         self._first.give(blocks)
         for pool in self._others:
             pool.give(_of_targets(blocks))
@@ -340,7 +354,12 @@ class Ledger:
             del self.holdings[jobid]
         if self.book is not None and holding.account is not None:
             firm = holding.preemptible_after_s is None
-            self.book.frees(jobid, holding.account, blocks, firm, not left, now_s)
+            self.book.frees(jobid, holding.account, blocks, firm, not left, now_s, extras)
+        if holding.elastic is not None:
+            if left:
+                self.elastic.freed(holding, ranks_in(blocks), self.book, now_s)
+            else:
+                self.elastic.ended(jobid)
         if self.quotas is not None and holding.application is not None:
             self.quotas.free(holding.application, jobid, amounts_held(blocks) if left else (), not left)
         return self._emptied(jobid, blocks) if self._uncounted else []
@@ -364,18 +383,9 @@ class Ledger:
                 self._uncounted.setdefault(at << WORD_SHIFT | id, set()).add(jobid)
 
     def _check_free(self, jobid: int, part: Part) -> None:
-        for pool in self._pools:
-            if part.rank in pool:
-                target = pool[part.rank]
-                if part.cores & target.cores == part.cores and part.gpus & target.gpus == part.gpus:
-                    return  # all of it is known here, and free
-        for other in self.holders(Idset(1 << part.rank)):
-            cores, gpus = other.parts[part.rank]
-            if cores & part.cores or gpus & part.gpus:
-                raise RemoteProtocolError(
-                    f"hello: jobs {other.jobid} and {jobid} both hold rank {part.rank}, "
-                    f"cores {Idset(cores & part.cores)} gpus {Idset(gpus & part.gpus)}"
-                )
+        if not any(is_free(pool, part) for pool in self._pools):  # else all of it is known here, and free
+            for other in self.holders(Idset(1 << part.rank)):
+                check_apart(other, jobid, part)
 
 
 def _of_targets(blocks: Blocks) -> Blocks:

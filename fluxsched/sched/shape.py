@@ -8,6 +8,7 @@ by number needs no more than a limit: it keeps no object alive, and an entry tha
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import count
 from typing import Any, TypeAlias
 
@@ -61,11 +62,14 @@ class Shape:
 
 
 class Shapes:
-    """The shapes that a scheduler remembers."""
+    """The shapes that a scheduler remembers. Unless it `resizes` jobs, the number of an elastic one's nodes is settled
+    at its start, like that of any other.
+    """
 
-    __slots__ = ("_known", "_labelled")
+    __slots__ = ("_known", "_labelled", "_resizes")
 
-    def __init__(self) -> None:
+    def __init__(self, *, resizes: bool = True) -> None:
+        self._resizes = resizes
         self._known: dict[Request, Shape] = {}
         self._labelled: dict[tuple[Request, Labels, str], Shape] = {}
 
@@ -77,7 +81,7 @@ class Shapes:
         if shape is None:
             if len(self._known) >= SHAPES_MAX:
                 self._known.clear()
-            shape = self._known[request] = Shape(request)
+            shape = self._known[request] = self._made(request, (), None)
         return shape
 
     def _of_labelled(self, request: Request, labels: Labels, scope: str) -> Shape:
@@ -86,5 +90,15 @@ class Shapes:
         if shape is None:
             if len(self._labelled) >= SHAPES_MAX:
                 self._labelled.clear()
-            shape = self._labelled[key] = Shape(request, labels, scope)
+            shape = self._labelled[key] = self._made(request, labels, scope)
         return shape
+
+    def _made(self, request: Request, labels: Labels, scope: str | None) -> Shape:
+        return Shape(request if self._resizes else settled(request), labels, scope)
+
+
+def settled(request: Request) -> Request:
+    """The same for a job whose size is settled when it starts."""
+    if not request.elastic:
+        return request
+    return replace(request, elastic=False, parts=tuple([settled(part) for part in request.parts]))

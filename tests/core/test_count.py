@@ -41,6 +41,17 @@ def test_largest_is_the_last_value_that_fits(count: Count, limit: int) -> None:
     assert bool(values) == (count.min <= limit)
 
 
+@settings(max_examples=60)
+@given(counts, st.integers(0, 600))
+def test_after_is_the_value_that_follows(count: Count, at: int) -> None:
+    values = [value for value in count.values(4000) if value > at]
+    following = count.after(at)
+    if values:
+        assert following == values[0]
+    else:
+        assert following is None or following > 4000
+
+
 @pytest.mark.parametrize(
     ("obj", "values"),
     [

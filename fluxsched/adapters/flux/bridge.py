@@ -86,6 +86,7 @@ class Bridge:
             user_name=user_name,
             preempt_timeout_s=site.preempt_timeout_s,
             plugins={"": options.plugins},
+            resizes=False,  # in Flux no job changes its size
         )
         self._keeps_accounts = self.scheduler.account_tree is not None
         self._history = KvsHistory(handle)

@@ -16,6 +16,8 @@ RELEASE: Final = "resource.release"
 HELLO: Final = "job-manager.sched-hello"
 READY: Final = "job-manager.sched-ready"
 RAISE: Final = "job-manager.raise"
+GROW: Final = "job-manager.sched-grow"
+SHRINK: Final = "job-manager.sched-shrink"
 SAVE: Final = "job-manager.sched-save"
 """The topics of our own requests."""
 
@@ -61,6 +63,6 @@ class Log(NamedTuple):
 
 
 SessionEffect: TypeAlias = sched.Effect | Call | Respond | Fail | End | Left | Log
-"""The scheduler's `Release` and `Raise` come out as calls; its answers to alloc requests as they are."""
+"""The scheduler's `Release`, `Raise`, `Grown` and `Shrunk` come out as calls, its answers to alloc as they are."""
 
 Effects: TypeAlias = Sequence[SessionEffect]

@@ -106,7 +106,7 @@ class SchedulerHost:
                     self._send(make_response(request, None if payload is None else codec.pack(payload)))
                 case Fail(request, error):
                     self._fail(request, error)
-                case effect.Raise():
+                case effect.Raise() | effect.Grown() | effect.Shrunk():
                     self._perform(self.session.outgoing((one,)))
                 case effect.PluginFailed(note):
                     log.error("%s", note)

@@ -46,6 +46,7 @@ from fluxsched.runtime.scheduler_process.effects import (
     SessionEffect,
 )
 from fluxsched.runtime.scheduler_process.plan import plan_of, reasons_of
+from fluxsched.runtime.scheduler_process.running import RESIZING, answered, call_for
 from fluxsched.runtime.scheduler_process.saving import Saving
 from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
 from fluxsched.sched import effects as sched
@@ -58,7 +59,6 @@ RESTART = "scheduler-restart"
 
 _READY, _DECIDING, _ENDED = SessionState.READY, SessionState.DECIDING, SessionState.ENDED  # three times as fast to find
 _SERVING, _OVER = (_READY, _DECIDING), (SessionState.LEAVING, _ENDED)
-
 
 _NO_PASS: Iterator[sched.Effect] = iter(())
 _Handler: TypeAlias = Callable[[Any, Any, float], Effects]
@@ -170,7 +170,10 @@ class SchedulerSession:
         if self.state in _OVER and not (call.topic == SAVE and self.state is SessionState.LEAVING):
             return ()
         if call.topic == RAISE:
-            return () if error is None else self._not_raised(call.message, error)
+            return () if error is None else self._asked(error, call, now_s)
+        if call.topic in RESIZING:  # what was freed before comes before
+            self._kept.append((self._asked, error, call, now_s))
+            return ()
         if call.topic == SAVE:
             return self._saved(error)
         if call.topic == ACQUIRE and error is None:
@@ -228,8 +231,9 @@ class SchedulerSession:
             if not self._typed and (unknown := resources.ranks - free - self._acquired()):
                 raise RemoteProtocolError(f"ranks {unknown} are not among the acquired ones")
             found += self.scheduler.hello(
-                job.id, job.priority, job.userid, job.t_submit, resources, free, jobspec, now_s, job.preempted
-            )
+                job.id, job.priority, job.userid, job.t_submit, resources, free, jobspec, now_s,
+                job.preempted, Idset.parse(job.going or ""), Idset.parse(job.grown or ""),
+            )  # fmt: skip
         except FluxschedError as fault:
             found += self.refuse_job(job.id, fault)
         return found
@@ -240,11 +244,8 @@ class SchedulerSession:
         what = f"hello: cannot take over {format_f58(jobid)}, raising a fatal exception on it: {fault}"
         return [Log(what, is_error=True), Call(RAISE, RaiseRequest(id=jobid, type=RESTART, severity=0, note=note))]
 
-    def _not_raised(self, wanted: RaiseRequest, error: RPCError) -> Effects:
-        if wanted.type == sched.PREEMPT:
-            self.scheduler.preempt_failed(wanted.id)
-        what = f"{RAISE} of type {wanted.type} on {format_f58(wanted.id)}: {error}"
-        return [Log(what, is_error=True)]
+    def _asked(self, error: RPCError | None, call: Call, now_s: float) -> Effects:
+        return self.outgoing(answered(self.scheduler, call, error, now_s))
 
     def _acquired(self) -> Idset:
         found = EMPTY
@@ -374,16 +375,16 @@ class SchedulerSession:
 
     # ---- within
 
-    def outgoing(self, effects: Sequence[sched.Effect]) -> Effects:
-        """The scheduler's effects, releases and exceptions as the calls that they are."""
+    def outgoing(self, effects: Sequence[sched.Effect | Log]) -> Effects:
+        """The scheduler's effects, releases and what it asks of running jobs as the calls that they are."""
         return [self._outgoing(effect) for effect in effects]
 
-    def _outgoing(self, effect: sched.Effect) -> SessionEffect:
+    def _outgoing(self, effect: sched.Effect | Log) -> SessionEffect:
         match effect:
             case sched.Release(group, targets):
                 return Call(RELEASE, self._streams[group].release(targets))
-            case sched.Raise(jobid, note, type):
-                return Call(RAISE, RaiseRequest(id=jobid, type=type, severity=0, note=note))
+            case sched.Raise() | sched.Grown() | sched.Shrunk():
+                return call_for(effect)
         return effect
 
     def end(self, reason: str) -> Effects:

@@ -54,18 +54,20 @@ def _text(value: object) -> object:
     return value.value if isinstance(value, Enum) else value
 
 
-def adopted_job(jobspec: Jobspec | Mapping[str, Any] | None) -> tuple[str | None, float | None, float]:
-    """Bank, `preemptible-after` (seconds) and time limit of a job that is found running; those of none if it is wrong.
-
-    It runs, so it is not refused for that.
+def adopted_jobspec(jobspec: Jobspec | Mapping[str, Any] | None) -> Jobspec | None:
+    """That of a job that is found running; None if it has none, or it is wrong: it runs, so it is not refused for that.
     """
+    try:
+        return jobspec if isinstance(jobspec, Jobspec) or jobspec is None else Jobspec.parse(jobspec)
+    except InvalidValue:
+        return None
+
+
+def adopted_job(jobspec: Jobspec | None) -> tuple[str | None, float | None, float]:
+    """Bank, `preemptible-after` (seconds) and time limit of a job that is found running."""
     if jobspec is None:
         return None, None, 0.0
-    try:
-        parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-    except InvalidValue:
-        return None, None, 0.0
-    return parsed.sharing.bank, parsed.sharing.preemptible_after_s, parsed.duration_s
+    return jobspec.sharing.bank, jobspec.sharing.preemptible_after_s, jobspec.duration_s
 
 
 def count_capacity(book: UsageBook, pools: Iterable[Pool], ledger: Ledger, now_s: float) -> None:

@@ -9,7 +9,6 @@ import errno
 from collections.abc import Callable, Mapping
 from math import inf, nextafter
 from types import MappingProxyType
-from typing import Any
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
@@ -18,7 +17,9 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.sched.effects import Effect, Raise
 from fluxsched.sched.engine.accounting import adopted_job
+from fluxsched.sched.engine.running.events import ResizedJobs
 from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.holdings.elastic import Elastic
 from fluxsched.sched.ledger import Holding, Ledger
 from fluxsched.sched.policy import Running
 from fluxsched.sched.pool.placement import Part, blocks_in, blocks_of
@@ -28,7 +29,10 @@ from fluxsched.sched.usage.book import UsageBook
 
 
 class HeldJobs:
-    """Of all groups; `waits` says whether a job waits, `accounts` are there if a policy asks for them."""
+    """Of all groups; `waits` says whether a job waits, `accounts` are there if a policy asks for them.
+
+    `resized` has what is to be done about those that may change their size.
+    """
 
     def __init__(
         self,
@@ -43,6 +47,7 @@ class HeldJobs:
         self._preemptions = preemptions
         self._waits = waits
         self._accounts = accounts
+        self.resized = ResizedJobs(groups, ledger, preemptions, waits, self.freed, self.end_on)
 
     def hello(
         self,
@@ -50,9 +55,10 @@ class HeldJobs:
         userid: int,
         R: ResourceSet,  # noqa: N803
         free: Idset,
-        jobspec: Jobspec | Mapping[str, Any] | None,
+        jobspec: Jobspec | None,
         now_s: float,
         preempted_s: float | None,
+        elastic: Elastic | None,
     ) -> None:
         """A job that runs already."""
         if unknown := free - R.ranks:
@@ -61,10 +67,12 @@ class HeldJobs:
         account = None if self._accounts is None else self._accounts.account_above(bank, userid)
         blocks = blocks_in(R, free)
         started_s = min(R.starttime_s, now_s or R.starttime_s)  # a clock may have been set back since
-        self._ledger.adopt(jobid, blocks, R.expiration_s, started_s, account, after_s, limit_s, now_s)
+        self._ledger.adopt(jobid, blocks, R.expiration_s, started_s, account, after_s, limit_s, now_s, elastic)
         holding = self._ledger.get(jobid)
         if holding is not None:
             self._preemptions.found(holding, preempted_s, now_s)
+            if elastic is not None:
+                self.resized.found(holding)
             self._has_end(holding)
 
     def adopt(
@@ -107,10 +115,14 @@ class HeldJobs:
                 effects += group.release(group.leaving & Idset.of(emptied))
         return effects
 
-    def end_on(self, targets: Idset) -> list[Effect]:
-        """Exceptions on the jobs on these targets, which have left their group; each is told once."""
-        effects: list[Effect] = []
-        for holding in self._ledger.end_on(targets):
+    def end_on(self, targets: Idset, now_s: float) -> list[Effect]:
+        """Exceptions on the jobs on these targets, which have left their group; each is told once.
+
+        Of an elastic job just what it can do without goes.
+        """
+        spared = self.resized.leave(targets, now_s)
+        effects: list[Effect] = [effect for effect in spared.values() if effect is not None]
+        for holding in self._ledger.end_on(targets, spared.keys()):
             mine = Idset.of([rank for rank in holding.parts if rank in targets])
             effects.append(Raise(holding.jobid, f"targets {mine} left the group"))
         return effects

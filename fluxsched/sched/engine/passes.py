@@ -11,13 +11,15 @@ from math import inf
 from typing import Final, TypeAlias
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.decisions import Deny, Preempt, Start, Wake, Withhold
+from fluxsched.sched.decisions import Deny, Grow, Preempt, Shrink, Start, Wake, Withhold
 from fluxsched.sched.effects import PAUSED, Effect
 from fluxsched.sched.engine.hooked.hooked_pass import HookedPass
+from fluxsched.sched.engine.running.growing import Growing
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.fault_lines import raise_at
+from fluxsched.sched.shape import Shapes
 
 ROUNDS_MAX = 8
 """Times that the groups of a queue pass over its line at one instant, since jobs of it started or moved in another."""
@@ -32,7 +34,7 @@ REFUSALS_MAX = 1000
 class Passes:
     """The passes of all groups; `counts` are those that are shown to people."""
 
-    def __init__(self, groups: Iterable[Group], counts: dict[str, int]) -> None:
+    def __init__(self, groups: Iterable[Group], counts: dict[str, int], shapes: Shapes) -> None:
         groups = list(groups)
         self._counts = counts
         self._joint = groups[0].joint if groups else {}
@@ -41,6 +43,9 @@ class Passes:
             (group, [(queue, *_passes_of(group, queue, counts)) for queue in group.queues.values()])
             for group in groups
         ]
+        self._growing = {
+            group.name: Growing(group, [one for _, one, _ in passes], shapes) for group, passes in self._of_group
+        }
 
     def run(self, now_s: float) -> Iterator[Effect]:
         """The effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
@@ -92,9 +97,21 @@ class Passes:
                     scheduling_pass.end(done)
                     if not done:
                         group.changed = True
+            group.passed = True
+            if not begun and group.ledger.elastic.by_id:  # none waits: there is just room to grow
+                group.changed = False
+        yield from self._grow(now_s)
         for group in self._telling:
             if group.notices.next_s <= now_s:
                 yield from _due_notices(group, now_s)
+
+    def _grow(self, now_s: float) -> Iterator[Effect]:
+        """Elastic jobs get what the passes have left, where there were some."""
+        for group, _ in self._of_group:
+            growing = self._growing[group.name]
+            if group.passed and growing.is_due:
+                yield from growing.run(now_s)
+            group.passed = False
 
     def _in_turn(self, now_s: float) -> Iterator[tuple[Group, list[_Passes]]]:
         """The groups; those that have a line in common again, as long as what one has done changes another."""
@@ -141,7 +158,7 @@ def _passes_of(
     return plain, None if group.hooks is None else HookedPass(group, queue, plain, group.hooks)
 
 
-_REFUSABLE: Final = (Start, Deny, Preempt, Wake, Withhold)
+_REFUSABLE: Final = (Start, Deny, Preempt, Shrink, Grow, Wake, Withhold)
 """Decisions that have no effect only if they are refused."""
 
 

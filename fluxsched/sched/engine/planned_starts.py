@@ -20,8 +20,7 @@ from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.joint import home_of
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.pool.bitset import WORD_SHIFT
-from fluxsched.sched.pool.placement import on_targets
+from fluxsched.sched.pool.placement import ranks_in
 from fluxsched.sched.queue.orders import cores_asked
 from fluxsched.sched.queue.pending import Waiting
 
@@ -105,12 +104,7 @@ def _forecast(forecast: Forecast, queue: PolicyQueue, jobs: Iterable[Waiting], l
 
 
 def _ranks(kept: Reservation) -> Idset | None:
-    if kept.fit is None:
-        return None
-    mask = 0
-    for block in on_targets(kept.fit.blocks):
-        mask |= block.word << (block.at << WORD_SHIFT)
-    return Idset(mask)
+    return None if kept.fit is None else ranks_in(kept.fit.blocks)
 
 
 def _nodes(job: Waiting) -> int:

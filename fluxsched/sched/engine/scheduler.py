@@ -23,13 +23,14 @@ from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.accounts.tree import Accounts
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.effects import Canceled, Denied, Effect
-from fluxsched.sched.engine.accounting import book_for, count_capacity
+from fluxsched.sched.engine.accounting import adopted_jobspec, book_for, count_capacity
 from fluxsched.sched.engine.assembly import DEFAULT_GROUP, GroupParts, check_grow
 from fluxsched.sched.engine.held_jobs import HeldJobs
 from fluxsched.sched.engine.hooked.plugins import Plugins
 from fluxsched.sched.engine.lacking import Lacking, lacking_of
 from fluxsched.sched.engine.passes import Passes
 from fluxsched.sched.engine.planned_starts import PlannedStart, PlannedStarts
+from fluxsched.sched.engine.running.events import adopted_elastic
 from fluxsched.sched.engine.status import planned, resource_status, stats
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.joint import arrive, judge_in, withdraw
@@ -55,7 +56,8 @@ class Scheduler:
     asks for accounts, `fair` settles them and `user_name` names users in them.
     A preempted job has `preempt_timeout_s` until it is killed. With `quotas` the jobs that ask for amounts (`ask`) are
     in its queues, and no job is ever denied or set aside, since nodes may come: `why_waiting` tells what is lacking.
-    `plugins` are those of queues, by the empty name of all others.
+    `plugins` are those of queues, by the empty name of all others. Unless it `resizes` jobs, the size of elastic ones
+    is settled at their start.
     """
 
     def __init__(
@@ -72,6 +74,7 @@ class Scheduler:
         preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
         quotas: QueueTree | None = None,
         plugins: Mapping[str, Sequence[Plugin]] | None = None,
+        resizes: bool = True,
     ) -> None:
         self.policy = policy  # of queues that have none of their own
         book = self.accounts = book_for([policy, *(policies or {}).values()], fair, user_name)
@@ -81,7 +84,7 @@ class Scheduler:
             preempt_timeout_s,
         )
         self._ledger, self._preemptions, self._groups = parts.ledger, parts.preemptions, parts.groups
-        self._shapes = Shapes()
+        self._shapes = Shapes(resizes=resizes)
         self._serving, self._unnamed = parts.serving, (self._groups[groups[0]],)
         self.quotas = quotas
         parts.keep(book, quotas)
@@ -90,7 +93,7 @@ class Scheduler:
         self._plugins = Plugins(plugins or {}, list(self._groups.values()), self._ledger, self._held, self._counts)
         self._is_hooked = bool(self._plugins.chains)
         self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
-        self._passes = Passes(self._groups.values(), self._counts)
+        self._passes = Passes(self._groups.values(), self._counts, self._shapes)
         self._starts = PlannedStarts(self._ledger)
 
     # ---- from the resource module
@@ -115,7 +118,7 @@ class Scheduler:
         self._count_capacity(now_s)
         if typed:
             at.leaving |= targets
-            effects += self._held.end_on(targets)
+            effects += self._held.end_on(targets, now_s)
             effects += at.release(targets - self._ledger.held(targets))
         return effects + self._judge(at, now_s)
 
@@ -165,34 +168,27 @@ class Scheduler:
     # ---- from the job manager
 
     def hello(
-        self,
-        jobid: int,
-        priority: int,
-        userid: int,
-        t_submit_s: float,
-        R: ResourceSet,  # noqa: N803
-        free: Idset = EMPTY,
-        jobspec: Jobspec | Mapping[str, Any] | None = None,
-        now_s: float = 0.0,
-        preempted_s: float | None = None,
-    ) -> list[Effect]:
+        self, jobid: int, priority: int, userid: int, t_submit_s: float, R: ResourceSet,  # noqa: N803
+        free: Idset = EMPTY, jobspec: Jobspec | Mapping[str, Any] | None = None, now_s: float = 0.0,
+        preempted_s: float | None = None, going: Idset = EMPTY, grown: Idset = EMPTY,
+    ) -> list[Effect]:  # fmt: skip
         """A job that runs already, with its R and the ranks that it has freed (RFC 27); going if it was preempted.
 
-        It began when its R says, or now; its jobspec says whose account it is charged to, and when it may be preempted.
+        It began when its R says, or now; its jobspec says whose account it is charged to, when it may be preempted, and
+        whether it may change its size.
         """
-        self._held.hello(jobid, userid, R, free, jobspec, now_s, preempted_s)
+        parsed, elastic = adopted_jobspec(jobspec), None
+        if parsed is not None and parsed.request.elastic:
+            shape = self._plugins.shape_of(self._shapes, parsed, userid)
+            elastic = adopted_elastic(shape, R, free, going, grown, now_s + self._preemptions.timeout_s)
+        self._held.hello(jobid, userid, R, free, parsed, now_s, preempted_s, elastic)
         self._plugins.adopt(jobid, priority, userid, t_submit_s, jobspec, now_s)
         return []
 
     def alloc(
-        self,
-        jobid: int,
-        priority: int,
-        userid: int,
-        t_submit_s: float,
-        jobspec: Jobspec | Mapping[str, Any],
+        self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any],
         now_s: float = 0.0,
-    ) -> list[Effect]:
+    ) -> list[Effect]:  # fmt: skip
         """A job asks for resources; a new one is denied at once if it can never have them (see `set_aside`)."""
         if jobid in self._ledger.holdings or self._waits(jobid):
             raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
@@ -284,16 +280,18 @@ class Scheduler:
         """The job manager has refused the exception that was to preempt a job: it is not going."""
         self._held.preempt_failed(jobid)
 
-    def grow_stored(self, jobid: int) -> None:
+    def grow_stored(self, jobid: int, now_s: float = 0.0) -> list[Effect]:
         """The job manager has stored the oldest grow of the job that was not answered: it holds the targets there, too.
         """
+        return self._held.resized.grow_stored(jobid, now_s)
 
     def grow_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0) -> list[Effect]:
         """The job manager has refused a grow: these targets are free again."""
-        return []
+        return self._held.resized.grow_failed(jobid, ranks, now_s)
 
-    def shrink_failed(self, jobid: int, ranks: Idset) -> None:
+    def shrink_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0) -> None:
         """The job manager has refused a shrink: the job is not leaving these targets."""
+        self._held.resized.shrink_failed(jobid, ranks, now_s)
 
     def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:
         """A running job is to end at another time (wall time, seconds; 0.0 for none). Raises Refused if it cannot."""

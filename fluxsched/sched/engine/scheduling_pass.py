@@ -17,18 +17,22 @@ from fluxsched.sched.decisions import (
     BACKFILLED,
     RESERVED,
     Deny,
+    Grow,
     Pause,
     Pending,
     Preempt,
     Reservation,
     Reserve,
+    Shrink,
     Start,
     Wake,
     Withhold,
 )
-from fluxsched.sched.effects import PAUSED, PREEMPT, Denied, Effect, Granted, Raise
+from fluxsched.sched.effects import PAUSED, Denied, Effect, Granted
 from fluxsched.sched.engine.held_jobs import end_of, running_job
 from fluxsched.sched.engine.hooked.held_back import HeldBack
+from fluxsched.sched.engine.running.decided import grow, preempt, shrink
+from fluxsched.sched.engine.running.planned import keep_planned, with_extras
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.joint import JointPlan, leave_others, leaves_all, reserve, standing, tell
 from fluxsched.sched.engine.waiting.notices import REASON_CHARS_MAX
@@ -124,7 +128,7 @@ class SchedulingPass:
         if jobid in self._group.ledger:
             return True
         here = jobid in self._jobs.by_id and standing(self._group, jobid) is None
-        return here and not self._group.preemptions.going
+        return here and not self._group.preemptions.any_going
 
     # ---- what the policy sees
 
@@ -183,6 +187,11 @@ class SchedulingPass:
         plan = self._planner()
         return JointPlan(plan, self._group) if self._group.joint else plan
 
+    @property
+    def plan_made(self) -> CountedPlan | PoolPlan | None:
+        """The plan of the last pass, if that made one."""
+        return self._plan
+
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
         if self.held_back is not None and self.held_back.bars(job, placement):
             return Insufficient(self._reason(job))
@@ -207,7 +216,7 @@ class SchedulingPass:
 
     @property
     def by_end(self) -> Iterator[Running]:
-        return (running_job(holding) for _, holding in self._group.running.by_end())
+        return (running_job(holding) for _, holding, _ in self._group.running.by_end())
 
     # ---- within
 
@@ -281,14 +290,7 @@ class SchedulingPass:
             plan = self._counted.anew(self.now_s, last_s)
         if self._alone:
             return plan
-        preemptions = group.preemptions
-        for queue in [queue for queue in queues if queue.planned and queue is not self._queue]:
-            for kept in sorted(queue.planned.values(), key=lambda kept: kept.start_s):
-                job = queue.jobs.get(kept.jobid)
-                if job is not None and kept.start_s < inf:
-                    if preemptions.awaits(kept.jobid, kept.start_s, self.now_s):
-                        plan.claim(job, kept, preemptions.going)
-                    plan.keep(job, kept)
+        keep_planned(group, plan, [queue for queue in queues if queue is not self._queue], self.now_s)
         return plan
 
     # ---- what becomes of decisions
@@ -319,8 +321,15 @@ class SchedulingPass:
                 return Denied(jobid, note[:REASON_CHARS_MAX])
             case Pause():
                 return PAUSED
-            case Preempt():
-                return self._preempt(decision)
+            case Preempt(_, for_jobid):
+                raised = preempt(self._group, decision, self.now_s) if for_jobid in self._jobs.by_id else None
+                self._counts["preempted"] += raised is not None
+                return raised
+            case Shrink(_, _, _, for_jobid):
+                is_known = not for_jobid or for_jobid in self._jobs.by_id
+                return shrink(self._group, decision, self.now_s) if is_known else None
+            case Grow():
+                return grow(self._group, decision, self.now_s)
             case Withhold():
                 reserved = self._group.reserved
                 if decision.takes_over:
@@ -330,21 +339,6 @@ class SchedulingPass:
                 return self._wake(at_s)
             case _:
                 raise TypeError(f"it yielded {short(decision)}: a policy yields {_DECISIONS}")
-
-    def _preempt(self, decision: Preempt) -> Raise | None:
-        jobid, beneficiary, reason = decision
-        group, now_s = self._group, self.now_s
-        if beneficiary not in self._jobs.by_id or group.preemptions.refuses(jobid, now_s):
-            return None
-        holding = group.ledger.holdings[jobid]
-        if not any(block.word & group.pool.members_at(block.at) for block in holding.blocks):
-            return None
-        group.preemptions.preempt(holding, beneficiary, now_s)
-        group.running.began(holding)
-        group.invalidate_pass()  # what is planned may begin sooner
-        self._counts["preempted"] += 1
-        note = f"preempted so that job {format_f58(beneficiary)} can start: {reason}"
-        return Raise(jobid, note[:REASON_CHARS_MAX], PREEMPT, beneficiary)
 
     def _wake(self, at_s: float) -> Effect | None:
         """A pass at a time that has come already would follow at once, again and again: it is refused."""
@@ -360,6 +354,8 @@ class SchedulingPass:
         if not isinstance(start.fit, Fits):  # compiled code would name another place
             raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
         group, now_s = self._group, self.now_s
+        if job.shape.request.elastic and len(self._jobs) == 1:
+            start = with_extras(group, job, start)
         end_s = end_of(job.duration_s, group.expiration_s, now_s)
         holding = group.ledger.commit(start, self._jobs, group.pool, end_s, now_s)
         if holding is None:
@@ -374,7 +370,7 @@ class SchedulingPass:
         if jobid in group.reserved.by_job:
             group.reserved.left(jobid)
         group.running.placed(holding)
-        if holding.preemptible_after_s is not None:
+        if holding.preemptible_after_s is not None or holding.elastic is not None:
             group.preemptions.began(holding)
         if jobid in group.joint:
             leave_others(group, group.joint[jobid], jobid)
@@ -393,4 +389,4 @@ class SchedulingPass:
         return Granted(jobid, fit, self.now_s, holding.expiration_s, group.pool, selection, withdrawn, notes)
 
 
-_DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Withhold, Wake or Pause"
+_DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Shrink, Grow, Withhold, Wake or Pause"

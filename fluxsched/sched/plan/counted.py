@@ -183,7 +183,7 @@ class CountedPlan(Planner):
         jobid, running = job.jobid, self._running
         if not self.keep(job, self._not_now(old)):
             return None
-        self._going = sum([running.releases.weight_of(each) for each in going])
+        self._going = sum([running.releases.weight_of(each) for each in going]) + running.weight_leaving
         self._claimed.add(jobid)
         self._hold()
         made = self._kept[jobid] = self._kept[jobid]._replace(fit=old.fit)  # for when places matter again
@@ -253,6 +253,14 @@ class CountedPlan(Planner):
             release = self._running.releases.get(job.jobid)
             if release is not None:
                 self._shadow.began(release)
+
+    def grew(self, job: Waiting, fit: Fits) -> None:
+        """The engine has given a running job more; `job` stands for that part."""
+        cores, end_s = self._running.need(job.shape), self._now_s + self._limit_s(job)
+        if self._profile is not None:
+            self._take(self._now_s, end_s, cores)
+        elif self._kept:
+            self._shadow.began(JobRelease(end_s, job.jobid, cores))
 
     def _keep(self, job: Waiting, start_s: float, limit: float, cores: int) -> Reservation:
         made = self._kept[job.jobid] = _reservation(Reservation, (job.jobid, start_s, start_s + limit, cores, None))

@@ -240,9 +240,10 @@ class BusyTargets:
             holding = self._ledger.get(jobid)
             if holding is not None:
                 self._known[jobid] = holding.blocks
-                end_s = holding.end_s
+                end_s, leaving = holding.end_s, holding.leaving
+                gone_s = min(end_s, holding.elastic.leave_by_s) if leaving and holding.elastic is not None else end_s
                 for rank, cores, gpus, _ in parts_in(on_targets(holding.blocks)):
-                    self._on.setdefault(rank, {})[jobid] = end_s, cores, gpus
+                    self._on.setdefault(rank, {})[jobid] = gone_s if rank in leaving else end_s, cores, gpus
                     stale.add(rank)
         self._touched.clear()
         for known in self._by_shape.values():

@@ -104,6 +104,10 @@ class PoolPlan(Planner):
         self.waive(job.jobid)
         self._moved = True
 
+    def grew(self, job: Waiting, fit: Fits) -> None:
+        """The engine has given a running job more; `job` stands for that part."""
+        self._moved = True
+
     def renew(self, now_s: float) -> bool:
         if not super().renew(now_s):
             return False
@@ -240,14 +244,14 @@ class PoolPlan(Planner):
         limit, asked = self._limit_s(job), cores_asked(job.request)
         free, at_s = self._running.free, from_s
         ends = self._ends()
-        next_s, holding = next(ends, _NEVER)
+        next_s, holding, weight = next(ends, _NEVER)
         with WhatIf(self._pool) as what_if:
             while at_s <= until_s and at_s < inf:
                 while next_s <= at_s and next_s < inf:
                     if holding is not None:
                         what_if.give(holding.blocks)
-                        free += self._running.weight(holding)
-                    next_s, holding = next(ends, _NEVER)
+                        free += weight
+                    next_s, holding, weight = next(ends, _NEVER)
                 if free >= asked:  # fewer cores are free in truth, if reservations have begun
                     fit = self._try(what_if, job, wanted, self._others(job.jobid, at_s, at_s + limit))
                     if fit is not None:
@@ -279,15 +283,15 @@ class PoolPlan(Planner):
         narrowed = self._pool.narrowed.get(job.shape.number)
         return self._running.usable(fit.blocks) and (narrowed is None or narrowed.allows(fit.blocks))
 
-    def _ends(self) -> Iterator[tuple[float, Holding | None]]:
-        """When running jobs and reservations end, in order."""
+    def _ends(self) -> Iterator[tuple[float, Holding | None, int]]:
+        """When running jobs and reservations end, in order, and what jobs free then in usable cores."""
         soon_s = nextafter(self._now_s, inf)
-        running = ((max(end_s, soon_s), holding) for end_s, holding in self._running.by_end())
+        running = ((max(end_s, soon_s), holding, weight) for end_s, holding, weight in self._running.by_end())
         kept = sorted(kept.end_s for kept in self._kept.values() if kept.end_s < inf)
-        return merge(running, ((end_s, None) for end_s in kept), key=itemgetter(0))
+        return merge(running, ((end_s, None, 0) for end_s in kept), key=itemgetter(0))
 
 
-_NEVER: Final[tuple[float, Holding | None]] = (inf, None)
+_NEVER: Final[tuple[float, Holding | None, int]] = (inf, None, 0)
 
 
 def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:

@@ -45,6 +45,7 @@ class RunningJobs:
         self.generation = -1
         self.each = 0
         self.shared: set[int] = set()
+        self._split: set[int] = set()  # jobs that are to leave targets: these are released under minus its id
 
     # ---- questions
 
@@ -54,6 +55,7 @@ class RunningJobs:
             self._releases = ReleaseIndex()
             self._busy_targets = None
             self.shared.clear()
+            self._split.clear()
             self._look()
             for holding in self._ledger:
                 self._weigh(holding)
@@ -72,13 +74,18 @@ class RunningJobs:
             self._busy_targets = BusyTargets(self._pool, self._ledger)
         return self._busy_targets
 
-    def by_end(self) -> Iterator[tuple[float, Holding]]:
-        """(end, holding) of all jobs that are to end, the earliest first; nothing may begin or end meanwhile."""
-        for end_s, jobid, _ in self.releases:
-            holding = self._ledger.get(jobid)
+    def by_end(self) -> Iterator[tuple[float, Holding, int]]:
+        """(end, holding, usable cores) of all that is to end, the earliest first; nothing may begin or end meanwhile.
+
+        What a job is to leave while it goes on comes as a holding of its own.
+        """
+        for end_s, jobid, weight in self.releases:
+            holding = self._ledger.get(abs(jobid))
             if end_s == inf or holding is None:
                 return
-            yield end_s, holding
+            if jobid in self._split or -jobid in self._split:
+                holding = part_of(holding, is_leaving=jobid < 0)
+            yield end_s, holding, weight
 
     @property
     def uniform(self) -> bool:
@@ -89,9 +96,10 @@ class RunningJobs:
             return True
         return len(self._pool.ranks) == 1
 
-    def weight(self, holding: Holding) -> int:
-        """How many usable cores the job frees."""
-        return self.releases.weight_of(holding.jobid)
+    @property
+    def weight_leaving(self) -> int:
+        """How many usable cores are free once jobs that go on have left what they are to leave."""
+        return sum([self.releases.weight_of(-jobid) for jobid in self._split])
 
     def usable(self, blocks: Iterable[Block]) -> bool:
         """Whether all their targets are here and up."""
@@ -152,6 +160,8 @@ class RunningJobs:
                 self._busy_targets.touch(jobid)
             holding = self._ledger.get(jobid)
             if holding is None:
+                if self._split:
+                    self._join(jobid)
                 ended = self._releases.remove(jobid)
                 if ended is not None:
                     self.free += ended.weight
@@ -205,18 +215,37 @@ class RunningJobs:
         if before is not None:
             self.free += before.weight
             self.shared.discard(jobid)
+        if self._split:
+            self._join(jobid)
+        if holding.leaving:
+            self._split.add(jobid)
+            self._enter(releases, jobid, part_of(holding, is_leaving=False))
+            self._enter(releases, -jobid, part_of(holding, is_leaving=True))
+        else:
+            self._enter(releases, jobid, holding)
+
+    def _enter(self, releases: ReleaseIndex, number: int, holding: Holding) -> None:
         weight = counted = 0
+        is_shared = False
         for block in holding.blocks:
             at, word, cores = block.at, block.word, block.cores.bit_count()
             counted |= word & self._counted.get(at, 0)
             weight += (word & self._usable.get(at, 0)).bit_count() * cores
             if cores != self.each and at != NO_TARGET:
-                self.shared.add(jobid)
+                is_shared = True
         if counted:
-            releases.add(jobid, holding.end_s, weight)
+            releases.add(number, holding.end_s, weight)
             self.free -= weight
-        else:
-            self.shared.discard(jobid)
+            if is_shared:
+                self.shared.add(holding.jobid)
+
+    def _join(self, jobid: int) -> None:
+        """Forgets what the job was to leave."""
+        if jobid in self._split and self._releases is not None:
+            self._split.discard(jobid)
+            before = self._releases.remove(-jobid)
+            if before is not None:
+                self.free += before.weight
 
     def _need(self, request: Request) -> int:
         if request.parts:
@@ -243,6 +272,17 @@ class RunningJobs:
             return True
         source, ranks = self._pool.source, self._pool.ranks
         return constraint.match(ranks, source.properties, source.ranks_of) == ranks
+
+
+def part_of(holding: Holding, *, is_leaving: bool) -> Holding:
+    """What a job is to leave while it goes on, which ends by then, or all else of it; a copy."""
+    blocks = holding.on_ranks(holding.leaving) if is_leaving else holding.staying
+    account, after_s = holding.account, holding.preemptible_after_s
+    found = Holding(holding.jobid, blocks, holding.expiration_s, holding.started_s, account, after_s)
+    found.gone_by_s = holding.gone_by_s
+    if is_leaving and holding.elastic is not None:
+        found.gone_by_s = min(found.gone_by_s, holding.elastic.leave_by_s)
+    return found
 
 
 def touches(blocks: Iterable[Block], others: Iterable[Block]) -> bool:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, Protocol, TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
@@ -54,6 +54,22 @@ class Block(NamedTuple):
 
 Blocks: TypeAlias = tuple[Block, ...]
 
+
+class Holds(Protocol):
+    """What holds something."""
+
+    @property
+    def blocks(self) -> Blocks:
+        """What it holds."""
+        ...
+
+
+class HeldBlocks(NamedTuple):
+    """A part of what a job holds."""
+
+    blocks: Blocks
+
+
 NO_TARGET: Final = -1
 """`at` of the block of no target, whose amounts are what a job has of the countables of the instance."""
 
@@ -88,6 +104,15 @@ def instance_block(amounts: Amounts) -> Blocks:
 def instance_amounts(blocks: Blocks) -> Amounts:
     """What is in the block of no target, which is the last one if a job has it."""
     return blocks[-1].amounts if blocks and blocks[-1].at == NO_TARGET else ()
+
+
+def ranks_in(blocks: Iterable[Block]) -> Idset:
+    """The targets of these blocks."""
+    mask = 0
+    for at, word, *_ in blocks:
+        if at != NO_TARGET:
+            mask |= word << (at << WORD_SHIFT)
+    return Idset(mask)
 
 
 def on_targets(blocks: Iterable[Block]) -> list[Block]:

@@ -10,14 +10,16 @@ from types import TracebackType
 from typing import NamedTuple
 
 from fluxsched.core.amounts import Amounts
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.holdings.holding import Holding, without_ranks
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.amounts.asked import AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
 from fluxsched.sched.pool.choice import Need, PartChoice, need_of, slots_of_idle, slots_on
 from fluxsched.sched.pool.parts.suited import choices_of
 from fluxsched.sched.pool.place import asked_amounts
-from fluxsched.sched.pool.placement import BEST_FIT, Fits
+from fluxsched.sched.pool.placement import BEST_FIT, Blocks, Fits
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.target_class import TargetClass
 from fluxsched.sched.pool.what_if import WhatIf
@@ -43,19 +45,21 @@ class Opening(NamedTuple):
 
 
 class IfGone:
-    """Changes of a pool within a `with` block; `going` are the jobs that are taken to be gone."""
+    """Changes of a pool within a `with` block; `going` is what jobs hold that is taken to be gone."""
 
-    __slots__ = ("_going", "_ledger", "_pool", "_what_if")
+    __slots__ = ("_going", "_ledger", "_left", "_pool", "_what_if")
 
-    def __init__(self, pool: Pool, ledger: Ledger, going: Iterable[int]) -> None:
+    def __init__(self, pool: Pool, ledger: Ledger, going: Iterable[Blocks]) -> None:
         self._pool = pool
         self._ledger = ledger
         self._going = going
+        self._left: dict[int, Idset] = {}  # the targets that jobs have left that go on
         self._what_if = WhatIf(pool)
 
     def __enter__(self) -> IfGone:
         self._what_if.__enter__()
-        self.give(self._going)
+        for blocks in self._going:
+            self._what_if.give(blocks)
         return self
 
     def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
@@ -66,7 +70,31 @@ class IfGone:
         for jobid in jobids:
             holding = self._ledger.get(jobid)
             if holding is not None:
-                self._what_if.give(holding.blocks)
+                self._what_if.give(self._rest_of(holding))
+
+    def leave(self, jobid: int, ranks: Idset) -> None:
+        """As if a job, which goes on, had left these targets, too."""
+        holding = self._ledger.get(jobid)
+        if holding is not None:
+            self._what_if.give(holding.on_ranks(ranks))
+            self._left[jobid] = self._left.get(jobid, EMPTY) | ranks
+
+    def back_on(self, jobid: int, ranks: Idset, shape: Shape) -> bool:
+        """Keeps a job on targets that it had left, if the shape fits all the same; whether it does."""
+        what_if, mark = self._what_if, self._what_if.mark()
+        what_if.keep(self._ledger.holdings[jobid].on_ranks(ranks))
+        if what_if.find(shape, BEST_FIT) is None:
+            what_if.back(mark)
+            return False
+        self._left[jobid] -= ranks
+        return True
+
+    def _rest_of(self, holding: Holding) -> Blocks:
+        """What a job has besides the targets that it has left, or is to leave."""
+        left = self._left.get(holding.jobid)
+        if left is None:
+            return holding.staying
+        return without_ranks(holding.staying, left)
 
     def seat(self, shape: Shape, wanted: Fits | None) -> None:
         """As if a job had started where it wants to, else anywhere; if it fits at all."""
@@ -95,7 +123,7 @@ class IfGone:
         """Keeps a job that was given, if the shape fits all the same; whether it does."""
         what_if, holding = self._what_if, self._ledger.holdings[jobid]
         mark = what_if.mark()
-        what_if.keep(holding.blocks)
+        what_if.keep(self._rest_of(holding))
         if what_if.find(shape, BEST_FIT) is not None:
             return True
         what_if.back(mark)

@@ -7,14 +7,15 @@ has until that is freed (law 5).
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf
 from typing import Final
 
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.sched.accounts.settings import RATE_WINDOW_S, FairSettings
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.ledger import Holding, Ledger
-from fluxsched.sched.pool.placement import cores_in
+from fluxsched.sched.pool.placement import Blocks, HeldBlocks, Holds, cores_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption.if_gone import IfGone
 from fluxsched.sched.preemption.running import PreemptibleJobs, UsageOf
@@ -37,22 +38,23 @@ REST_MAX_S = 10.0
 """No search takes as long as that would be the rest after it: the clock has stepped back."""
 
 
-def cores_held(holding: Holding) -> float:
-    """What a job holds where there are no accounts: its cores."""
-    return float(cores_in(holding.blocks))
+def cores_held(held: Holds) -> float:
+    """What is used by what holds something where there are no accounts: its cores."""
+    return float(cores_in(held.blocks))
 
 
 class Preemptions:
     """`running` are the jobs that may be preempted, `going` maps those that were to the job that they go for.
 
-    `awaited` maps these to those that are not gone yet: to none once they all are, until a pass has seen that while no
-    job is going. A job that is going is killed after `timeout_s`. `of_account` counts preempted jobs.
-    Before `in_use` there was no job that may be preempted, nor one that was.
+    `leaving` maps jobs that go on, and are to leave some targets, to these, by the job that they leave them to.
+    `awaited` maps beneficiaries to those that are not gone yet: to none once they all are, until a pass has seen that
+    while no job is going. What is going is killed after `timeout_s`. `of_account` counts preempted jobs.
+    Before `in_use` there was no job that may be preempted or leave a target, nor one that was to.
     """
 
     __slots__ = (
-        "_begun_s", "_in_vain", "_ledger", "_spared", "awaited", "going", "in_use", "of_account", "rate", "running",
-        "timeout_s", "window_s",
+        "_begun_s", "_in_vain", "_ledger", "_spared", "awaited", "going", "in_use", "leaving", "of_account", "rate",
+        "running", "timeout_s", "window_s",
     )  # fmt: skip
 
     def __init__(
@@ -69,6 +71,7 @@ class Preemptions:
         self.running = PreemptibleJobs(usage_of)
         self.in_use = False
         self.going: dict[int, int] = {}
+        self.leaving: dict[int, dict[int, Idset]] = {}
         self.of_account: dict[Account, int] = {}
         self.awaited: dict[int, set[int]] = {}
         self._begun_s: deque[float] = deque()
@@ -111,19 +114,37 @@ class Preemptions:
         return jobid in self.awaited and start_s <= now_s + self.timeout_s
 
     def usage_going(self) -> Iterator[tuple[Account, float]]:
-        """What jobs hold that are going, in units of weight, and whose it is."""
-        for jobid in self.going:
-            holding = self._ledger.holdings[jobid]
+        """What is going, in units of weight, and whose it is."""
+        for holding, blocks in self._blocks_going():
             if holding.account is not None:
-                yield holding.account, self.running.usage(holding)
+                yield holding.account, self.running.usage(HeldBlocks(blocks))
 
     def holdings_going(self) -> list[Holding]:
         """What the jobs hold that are going."""
         return [self._ledger.holdings[jobid] for jobid in self.going]
 
     def if_gone(self, pool: Pool) -> IfGone:
-        """What would fit if all that are going were gone; for a `with` block."""
-        return IfGone(pool, self._ledger, self.going)
+        """What would fit if all that is going were gone; for a `with` block."""
+        return IfGone(pool, self._ledger, [blocks for _, blocks in self._blocks_going()])
+
+    def _blocks_going(self) -> Iterator[tuple[Holding, Blocks]]:
+        """What jobs hold that are going, and what others are to leave."""
+        for jobid in self.going:
+            holding = self._ledger.holdings[jobid]
+            yield holding, holding.staying
+        for jobid in self.leaving:
+            holding = self._ledger.holdings[jobid]
+            yield holding, holding.on_ranks(holding.leaving)
+
+    @property
+    def elastic(self) -> Mapping[int, Holding]:
+        """The running jobs that may change their size."""
+        return self._ledger.elastic.by_id
+
+    @property
+    def any_going(self) -> bool:
+        """Whether any job is going, or is to leave a target."""
+        return bool(self.going or self.leaving)
 
     # ---- searches in vain
 
@@ -143,6 +164,8 @@ class Preemptions:
 
     def began(self, holding: Holding) -> None:
         """A job holds something."""
+        if holding.elastic is not None:
+            self.in_use = True
         if holding.preemptible_after_s is None or holding.jobid in self.going or holding.jobid in self._spared:
             return
         self.in_use = True
@@ -160,6 +183,8 @@ class Preemptions:
     def freed(self, jobid: int, waits: Callable[[int], bool]) -> None:
         """A job has freed a part of what it holds, or all; `waits` says whether a job still waits."""
         left = self._ledger.get(jobid)
+        if jobid in self.leaving:
+            self.has_left(jobid, waits)
         if jobid in self.running.jobs:
             if left is None:
                 self.running.ended(jobid)
@@ -169,6 +194,21 @@ class Preemptions:
             self._is_gone(jobid, waits)
         elif left is None:
             self._spared.discard(jobid)
+
+    def has_left(self, jobid: int, waits: Callable[[int], bool]) -> None:
+        """A job that is to leave targets has freed something, or is to leave fewer."""
+        leaving = self.leaving[jobid]
+        holding = self._ledger.get(jobid)
+        still = EMPTY if holding is None else holding.leaving
+        for beneficiary, ranks in list(leaving.items()):
+            if ranks & still:
+                leaving[beneficiary] = ranks & still
+                continue
+            del leaving[beneficiary]
+            if self.going.get(jobid) != beneficiary:
+                self._has_gone_for(beneficiary, jobid, waits)
+        if not leaving:
+            del self.leaving[jobid]
 
     def failed(self, jobid: int, waits: Callable[[int], bool]) -> None:
         """The job manager has not preempted the job: it is not going, and nothing is asked of it again."""
@@ -191,7 +231,12 @@ class Preemptions:
 
     def _is_gone(self, jobid: int, waits: Callable[[int], bool]) -> None:
         beneficiary = self.going.pop(jobid)
-        self.awaited[beneficiary].discard(jobid)
+        if beneficiary not in self.leaving.get(jobid, ()):
+            self._has_gone_for(beneficiary, jobid, waits)
+
+    def _has_gone_for(self, beneficiary: int, jobid: int, waits: Callable[[int], bool]) -> None:
+        if beneficiary in self.awaited:
+            self.awaited[beneficiary].discard(jobid)
         if not waits(beneficiary):
             self.looked_after((beneficiary,))
 
@@ -202,3 +247,16 @@ class Preemptions:
         self._begun_s.append(now_s)
         if holding.account is not None:
             self.of_account[holding.account] = self.of_account.get(holding.account, 0) + 1
+
+    def shrink(self, holding: Holding, ranks: Idset, beneficiary: int) -> None:
+        """The job, which the ledger has leave these targets, does so for this beneficiary (UNKNOWN: for no job)."""
+        self.in_use = True
+        leaving = self.leaving.setdefault(holding.jobid, {})
+        leaving[beneficiary] = leaving.get(beneficiary, EMPTY) | ranks
+        self.awaited.setdefault(beneficiary, set()).add(holding.jobid)
+        self.resized(holding)
+
+    def resized(self, holding: Holding) -> None:
+        """The job has more than before, or is to leave something."""
+        if holding.jobid in self.running.jobs:
+            self.running.began(holding)

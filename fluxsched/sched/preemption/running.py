@@ -15,7 +15,7 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.pool.bitset import WORD_SHIFT
-from fluxsched.sched.pool.placement import Blocks, on_targets, parts_in
+from fluxsched.sched.pool.placement import Blocks, HeldBlocks, Holds, on_targets, parts_in
 
 CATCH_UP_JOBS: Final = 1024
 """Jobs that are taken in at a time: some milliseconds."""
@@ -32,8 +32,8 @@ NARROW: Final = 8
 Estimate = tuple[float, int, bool]
 """(work that is lost at least, rank, whether that is exact)."""
 
-UsageOf = Callable[[Holding], float]
-"""What a job holds, in units of weight (u in the formulas)."""
+UsageOf = Callable[[Holds], float]
+"""What is used by what holds something, in units of weight (u in the formulas)."""
 
 
 def rank_of(holding: Holding) -> int:
@@ -135,9 +135,9 @@ class PreemptibleJobs:
             if not mine:
                 del self.of_account[holding.account]
 
-    def usage(self, holding: Holding) -> float:
-        """What the job holds, in units of weight."""
-        return self._usage_of(holding)
+    def usage(self, held: Holds) -> float:
+        """What a job uses, or a part of one, in units of weight."""
+        return self._usage_of(held)
 
     def least_work(self, accounts: Collection[Account], need: int, left: int, now_s: float) -> list[Estimate]:
         """What is lost at least on each target with jobs of these accounts where `need` cores are to come free.
@@ -194,12 +194,14 @@ class PreemptibleJobs:
         return not self._touched
 
     def _enter(self, holding: Holding, stale: set[int]) -> None:
-        jobid, usage, account = holding.jobid, self._usage_of(holding), holding.account
+        blocks = holding.staying
+        usage = self._usage_of(HeldBlocks(blocks) if holding.leaving else holding)
+        jobid, account = holding.jobid, holding.account
         if not self._known:
             self.origin_s = holding.started_s
         allowed_s = inf if holding.preemptible_after_s is None else holding.started_s + holding.preemptible_after_s
-        self._known[jobid] = holding.blocks
-        for rank, cores, gpus, amounts in parts_in(on_targets(holding.blocks)):
+        self._known[jobid] = blocks
+        for rank, cores, gpus, amounts in parts_in(on_targets(blocks)):
             target = self.by_target.get(rank)
             if target is None:
                 target = self.by_target[rank] = TargetJobs()

@@ -71,6 +71,11 @@ class PendingJobs:
         return list(islice((job for job in self._offered.walk(skips) if job is not None), limit))
 
     @property
+    def offered(self) -> int:
+        """How many jobs may start."""
+        return self._offered.size
+
+    @property
     def last(self) -> Waiting | None:
         """The last job that may start."""
         chunks = self._offered.chunks

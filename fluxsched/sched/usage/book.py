@@ -17,18 +17,9 @@ from fluxsched.sched.accounts.measure import Measure, Vector
 from fluxsched.sched.accounts.report import AccountsReport, Counts, report
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.accounts.tree import Account, Accounts
-from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, Holds
 from fluxsched.sched.shape import SHAPES_MAX, Shape
 from fluxsched.sched.usage.amounts import AmountCounter
-
-
-class Holds(Protocol):
-    """What holds something."""
-
-    @property
-    def blocks(self) -> Blocks:
-        """What it holds."""
-        ...
 
 
 class Charged(Holds, Protocol):
@@ -137,9 +128,13 @@ class UsageBook:
 
     # ---- jobs that hold something
 
-    def begins(self, jobid: int, account: Account, blocks: Blocks, safe_s: float | None, now_s: float) -> None:
-        """A job starts, and may be preempted once it has run for `safe_s` (None: never)."""
+    def begins(
+        self, jobid: int, account: Account, blocks: Blocks, safe_s: float | None, now_s: float, extras: Blocks = ()
+    ) -> None:
+        """A job starts, and may be preempted once it has run for `safe_s` (None: never), and its extras at once."""
         amounts = self.amounts.of_blocks(blocks)
+        if extras:
+            amounts = self._without(account, amounts, extras, 1, now_s)
         if safe_s and self.limits.budget is not None:
             usage = self.tree.measure.usage(amounts)
             self._pay(jobid, account, self.limits.charge(account, usage, safe_s / MINUTE_S))
@@ -153,16 +148,24 @@ class UsageBook:
         safe_s: float | None,
         started_s: float,
         now_s: float,
+        extras: Blocks = (),
     ) -> None:
-        """A job is found running; it is charged by `settle`."""
+        """A job is found running; it is charged by `settle`, but not for its extras."""
         amounts = self.amounts.of_blocks(blocks)
+        if extras:
+            amounts = self._without(account, amounts, extras, 1, now_s)
         self._adopted[jobid] = _Adopted(jobid, account, amounts, safe_s, started_s)
         self._hold(account, amounts, safe_s is None, now_s)
         self._count_elsewhere(blocks, 1, now_s)
 
-    def frees(self, jobid: int, account: Account, blocks: Blocks, firm: bool, last: bool, now_s: float) -> None:
-        """A job frees this, which is the `last` that it held or a part."""
-        self.tree.book(account, self.amounts.of_blocks(blocks), -1, firm, now_s)
+    def frees(
+        self, jobid: int, account: Account, blocks: Blocks, firm: bool, last: bool, now_s: float, extras: Blocks = ()
+    ) -> None:
+        """A job frees this, which is the `last` that it held or a part; some of it were `extras`."""
+        amounts = self.amounts.of_blocks(blocks)
+        if extras:
+            amounts = self._without(account, amounts, extras, -1, now_s)
+        self.tree.book(account, amounts, -1, firm, now_s)
         if any(self._elsewhere):
             self._count_elsewhere(blocks, -1, now_s)
         if last:
@@ -173,6 +176,17 @@ class UsageBook:
             if charge:
                 self.limits.pay(account.name, -charge)
         self.touch(account)
+
+    def changes(self, account: Account, blocks: Blocks, sign: int, firm: bool, now_s: float) -> None:
+        """A running job has this, too (sign 1), or no more (-1), and goes on."""
+        self.tree.book(account, self.amounts.of_blocks(blocks), sign, firm, now_s)
+        self.touch(account)
+
+    def _without(self, account: Account, amounts: Vector, extras: Blocks, sign: int, now_s: float) -> Vector:
+        """Books extras, which may always be preempted, by themselves; the amounts without them."""
+        some = self.amounts.of_blocks(extras)
+        self.tree.book(account, some, sign, False, now_s)
+        return tuple([all_of_it - one for all_of_it, one in zip(amounts, some, strict=True)])
 
     def settle(self) -> None:
         """Charges the jobs that were found running, as if they had started now in the order in which they did."""

@@ -45,8 +45,8 @@ VERDICTS_MAX = 4096
 
 
 class Group:
-    """`leaving` are targets shrunk and not yet released; `changed` means that a pass may decide something new, `events`
-    counts what happens.
+    """`leaving` are targets shrunk and not yet released; `changed` means that a pass may decide something new, `passed`
+    that one has and running jobs may grow by what it left, `events` counts what happens.
 
     `queues` are those that have a policy of their own, by name, in the order in which they are served, then the one for
     all others, by the empty name. `set_aside` are jobs of all of them, by id; `short_since_s` is when the group last
@@ -74,6 +74,7 @@ class Group:
         self.leaving = EMPTY
         self.expiration_s = 0.0
         self.changed = False
+        self.passed = False
         self.events = 0
         self.wake_s = inf
         self.notices = Notices(notify)

@@ -111,7 +111,7 @@ class PreemptingPass:
         banks = self._levels.scope(account, self._usage(job, None))
         while banks:
             search = VictimSearch(job, banks, self._levels, preemptions.running, now_s)
-            if search.is_hopeless and not preemptions.going:
+            if search.is_hopeless and not preemptions.any_going:
                 return False
             again_s = max(preemptions.rests_until_s(job.jobid, now_s), preemptions.next_s(1, now_s))
             if again_s <= now_s:

@@ -6,11 +6,12 @@ from collections.abc import Iterator
 from math import inf
 
 from fluxsched.core.amounts import Amounts, less, times, total
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.accounts.tree import Account
-from fluxsched.sched.pool.bitset import mask_of
-from fluxsched.sched.pool.placement import Block, Blocks, joined, on_targets, parts_in
+from fluxsched.sched.holdings.elastic import Elastic
+from fluxsched.sched.pool.bitset import mask_of, words_of
+from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, joined, on_targets, parts_in
 from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
 
 
@@ -18,10 +19,11 @@ class Holding:
     """What one job holds, since `started_s`. Times are wall time in seconds, `expiration_s` 0.0 for none.
 
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
+    `elastic` is None unless the job may change its size.
     """
 
     __slots__ = (
-        "account", "application", "blocks", "expiration_s", "gone_by_s", "jobid", "must_end", "options",
+        "account", "application", "blocks", "elastic", "expiration_s", "gone_by_s", "jobid", "must_end", "options",
         "preemptible_after_s", "priority", "started_s",
     )  # fmt: skip
 
@@ -43,6 +45,7 @@ class Holding:
         self.application: Application | None = None  # in a tree of queues
         self.options: AskOptions = PLAIN
         self.priority = 0  # what it asked with, in such a tree
+        self.elastic: Elastic | None = None
         self.must_end = False  # on a shrunk target: a fatal exception was raised on the job
         self.gone_by_s = inf  # it was preempted, and is killed then
 
@@ -52,9 +55,29 @@ class Holding:
         return min(self.expiration_s or inf, self.gone_by_s)
 
     @property
+    def is_ending(self) -> bool:
+        """Whether all of it is to go."""
+        return self.must_end or self.gone_by_s < inf
+
+    @property
     def parts(self) -> dict[int, tuple[int, int]]:
         """Rank -> (cores, GPUs) as masks; a copy, for people."""
         return {rank: (cores, gpus) for rank, cores, gpus, _ in sorted(parts_in(self.blocks))}
+
+    @property
+    def leaving(self) -> Idset:
+        """The targets that it is to leave, while the job itself goes on."""
+        return EMPTY if self.elastic is None else self.elastic.leaving
+
+    @property
+    def staying(self) -> Blocks:
+        """What of it is not on targets that it is to leave."""
+        leaving = self.leaving
+        return without_ranks(self.blocks, leaving) if leaving else self.blocks
+
+    def on_ranks(self, ranks: Idset) -> Blocks:
+        """What of it is on these targets."""
+        return tuple(self.on(dict(words_of(ranks.mask))))
 
     def on(self, words: dict[int, int]) -> Iterator[Block]:
         """What of it is on these targets."""
@@ -71,6 +94,13 @@ def amounts_held(blocks: Blocks) -> Amounts:
     for _, word, _, _, amounts in blocks:
         found = total(found, times(amounts, word.bit_count() or 1))
     return found
+
+
+def without_ranks(blocks: Blocks, ranks: Idset) -> Blocks:
+    """What of these is not on these targets."""
+    words = dict(words_of(ranks.mask))
+    found = [block._replace(word=block.word & ~words.get(block.at, 0)) for block in blocks]
+    return tuple([block for block in found if block.word or block.at == NO_TARGET])
 
 
 def covers(blocks: Blocks, part: Blocks) -> bool:

@@ -1,0 +1,1 @@
+"""What jobs hold: one of them, an elastic one and its sizes, and what must hold of all."""

@@ -1,0 +1,133 @@
+"""A scheduler with elastic jobs on it, for tests: it answers grows and frees what jobs leave when it is told to."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.sched.effects import Effect, Granted, Grown, Raise, Shrunk
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policy import Decision, Policy, View
+
+
+def resources(ranks: str, cores: int = 4, **properties: str) -> ResourceSet:
+    """Equal targets."""
+    children = {"core": f"0-{cores - 1}" if cores > 1 else "0"}
+    execution: dict[str, Any] = {
+        "R_lite": [{"rank": ranks, "children": children}], "starttime": 0.0, "expiration": 0.0,
+        "nodelist": [f"n[{ranks}]"], "properties": properties,
+    }  # fmt: skip
+    return ResourceSet.parse({"version": 1, "execution": execution})
+
+
+def jobspec(*nodes: int | str, elastic: bool = True, cores: int = 1, exclusive: bool = True, **system: Any) -> Any:
+    """A job of whole nodes, so many of each part; counts may be ranges."""
+    labels = ["task"] if len(nodes) == 1 else [f"p{at}" for at in range(len(nodes))]
+    vertices = [
+        {"type": "node", "count": count, "exclusive": exclusive, "with": [
+            {"type": "slot", "count": 1, "label": label, "with": [{"type": "core", "count": cores}]}
+        ]}
+        for label, count in zip(labels, nodes, strict=True)
+    ]  # fmt: skip
+    tasks = [{"command": ["true"], "slot": label, "count": {"per_slot": 1}} for label in labels]
+    own = {"duration": 0.0, **system, "fluxsched": {"elastic": True} if elastic else {}}
+    version = 1 if len(nodes) == 1 else 999
+    return {"version": version, "resources": vertices, "tasks": tasks, "attributes": {"system": own}}
+
+
+class Scripted(Easy):
+    """EASY, and then what a test wants."""
+
+    name = "scripted"
+    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted: list[Decision] = []
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        yield from super().schedule(view, now_s)
+        while self.wanted:
+            yield self.wanted.pop(0)
+
+
+class ElasticSite:
+    """`held` is what the job manager knows that jobs hold, `leaving` what of it they are to leave."""
+
+    def __init__(self, policy: Policy, ranks: str, cores: int = 4, **options: Any) -> None:
+        self.scheduler = Scheduler(policy, **options)
+        self.specs: dict[int, Any] = {}
+        self.held: dict[int, ResourceSet] = {}
+        self.leaving: dict[int, Idset] = {}
+        self.unanswered: list[Grown] = []
+        self.raised: list[Raise] = []
+        self.now_s = 1000.0
+        self.answers = True
+        whole = resources(ranks, cores)
+        self.did(self.scheduler.grown("default", whole, whole.ranks, EMPTY, self.now_s))
+
+    def submit(self, jobid: int, spec: Any, userid: int = 1000) -> None:
+        self.specs[jobid] = spec
+        self.did(self.scheduler.alloc(jobid, 16, userid, float(jobid), spec, self.now_s))
+
+    def run(self) -> list[Effect]:
+        """One pass after the other, until nothing follows any more."""
+        found = self.did(list(self.scheduler.schedule(self.now_s)))
+        again = found
+        while again:
+            again = self.did(list(self.scheduler.schedule(self.now_s)))
+            found += again
+        return [effect for effect in found if isinstance(effect, Granted | Grown | Shrunk | Raise)]
+
+    def look(self) -> list[Effect]:
+        """Has all be examined."""
+        self.scheduler.updated("default", 0.0)
+        return self.run()
+
+    def did(self, effects: list[Effect]) -> list[Effect]:
+        self.scheduler.check()
+        for effect in effects:
+            match effect:
+                case Granted(jobid):
+                    self.held[jobid] = ResourceSet.parse(effect.R)
+                case Grown():
+                    self.unanswered.append(effect)
+                case Shrunk(jobid, ranks):
+                    assert ranks <= self.held[jobid].ranks
+                    self.leaving[jobid] = self.leaving.get(jobid, EMPTY) | ranks
+                case Raise():
+                    self.raised.append(effect)
+        if self.answers:
+            self.answer()
+        return effects
+
+    def answer(self) -> None:
+        """All grows are stored."""
+        for grown in self.unanswered:
+            self.held[grown.jobid] |= ResourceSet.parse(grown.R)
+            self.scheduler.grow_stored(grown.jobid, self.now_s)
+        self.unanswered.clear()
+
+    def gone(self, *jobids: int) -> list[Effect]:
+        """These jobs have left what they were to leave, or end if they were preempted; then a pass."""
+        for jobid in jobids or [*self.leaving, *[one.jobid for one in self.raised if one.jobid in self.held]]:
+            ranks = self.leaving.pop(jobid, EMPTY)
+            if any(one.jobid == jobid for one in self.raised) or not ranks:
+                self.end(jobid)
+            else:
+                part = self.held[jobid].restrict(ranks)
+                self.held[jobid] = self.held[jobid].without(ranks)
+                self.did(self.scheduler.free(jobid, part, False, self.now_s))
+        return self.run()
+
+    def end(self, jobid: int) -> None:
+        self.leaving.pop(jobid, None)
+        if jobid in self.held:
+            self.did(self.scheduler.free(jobid, self.held.pop(jobid), True, self.now_s))
+
+    def sizes(self, *jobids: int) -> list[int]:
+        """How many targets jobs have that they are not to leave."""
+        return [len(self.held[job].ranks - self.leaving.get(job, EMPTY)) if job in self.held else 0 for job in jobids]

@@ -1,0 +1,300 @@
+"""Elastic jobs in the engine: at their start, as they grow, what is refused whoever asks, and what a restart finds."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import RemoteProtocolError
+from fluxsched.sched.effects import Granted, Grown, Raise, Shrunk
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.holdings.elastic import SHRINK_PAUSE_S
+from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policy import Fits, Grow, Shrink
+from fluxsched.sched.pool.placement import blocks_in
+from tests.sched.elastic.elastic_site import ElasticSite, Scripted, jobspec, resources
+
+
+def ids(text: str) -> Idset:
+    return Idset.parse(text)
+
+
+def test_alone_it_starts_with_as_much_as_fits_and_says_which_part_is_where() -> None:
+    site = ElasticSite(Easy(), "0-6")
+    site.submit(1, jobspec(1, "4-10"))
+    (granted,) = site.run()
+    assert isinstance(granted, Granted)
+    assert granted.R["scheduling"]["parts"] == {"p0": "0", "p1": "1-6"}
+
+
+def test_where_another_job_waits_it_starts_with_its_minima() -> None:
+    site = ElasticSite(Easy(), "0-6")
+    site.submit(1, jobspec("2-7"))
+    site.submit(2, jobspec(3, elastic=False))
+    site.run()
+    assert site.sizes(1, 2) == [4, 3]  # it grew by what the other left
+    assert len(site.unanswered) == 0
+
+
+def test_without_resizes_its_size_is_settled_at_its_start() -> None:
+    site = ElasticSite(Easy(), "0-6", resizes=False)
+    site.submit(1, jobspec("2-5"))
+    site.run()
+    more = resources("7")
+    site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
+    site.run()
+    assert site.sizes(1) == [5]
+
+
+def test_it_grows_by_what_joins_and_what_others_free_to_values_of_its_range() -> None:
+    site = ElasticSite(Easy(), "0-5")
+    site.submit(1, jobspec(2, elastic=False))
+    site.run()
+    site.submit(2, jobspec("2+:2:*"))
+    site.run()
+    assert site.sizes(2) == [4]
+    site.end(1)
+    assert site.run() == []  # 6 is not in its range
+    more = resources("6-7")
+    site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
+    (grown,) = site.run()
+    assert isinstance(grown, Grown)
+    assert grown.resources.ranks == ids("0-1,6-7")
+    assert site.sizes(2) == [8]
+
+
+def test_no_reservation_is_delayed_by_growing() -> None:
+    site = ElasticSite(Easy(), "0-7")
+    site.submit(1, jobspec(4, elastic=False, duration=100.0))
+    site.run()
+    site.submit(2, jobspec("2-8"))
+    site.submit(3, jobspec(8, elastic=False, duration=50.0))
+    site.run()
+    assert site.sizes(1, 2, 3) == [4, 4, 0]
+    site = ElasticSite(Easy(), "0-7")
+    site.submit(1, jobspec(4, elastic=False, duration=100.0))
+    site.run()
+    site.submit(2, jobspec("2-8", duration=5000.0))
+    site.submit(3, jobspec(6, elastic=False, duration=50.0))
+    site.run()
+    assert site.sizes(1, 2, 3) == [4, 2, 0]  # the two others are to be free when 1 has ended
+
+
+def test_the_one_that_began_first_grows_first() -> None:
+    site = ElasticSite(Easy(), "0-5")
+    site.submit(9, jobspec(2, elastic=False))
+    site.run()
+    site.submit(1, jobspec("2-4"))
+    site.submit(2, jobspec("2-4"))
+    site.run()
+    site.end(9)
+    site.run()
+    assert site.sizes(1, 2) == [4, 2]
+
+
+def test_nodes_in_part_are_grown_on_others_than_it_has() -> None:
+    site = ElasticSite(Easy(), "0-2")
+    site.submit(1, jobspec("1-3", exclusive=False, cores=2))
+    site.run()
+    assert site.sizes(1) == [3]
+    assert all(cores == 0b11 for cores, _ in site.scheduler._ledger.holdings[1].parts.values())
+    more = resources("3-4")
+    site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
+    assert site.run() == []  # it is at its maximum
+
+
+@pytest.fixture
+def scripted() -> tuple[ElasticSite, Scripted]:
+    """Job 1 has 0 and 1-4, of which it may have 2, 4 or 6; 2 has 7 and is not elastic; 5-6, which 1 has left, are idle.
+
+    3 waits for all.
+    """
+    policy = Scripted()
+    site = ElasticSite(policy, "0-7")
+    site.submit(1, jobspec(1, "2-6:2"))
+    site.run()
+    site.submit(2, jobspec(1, elastic=False))
+    site.submit(3, jobspec(8, elastic=False))
+    site.run()
+    assert site.held[1].ranks == ids("0-6")
+    policy.wanted = [Shrink(1, ids("5-6"), "a test")]
+    site.look()
+    site.gone(1)
+    return site, policy
+
+
+def fit_on(site: ElasticSite, ranks: str, cores: int = 4, part: int = 1) -> Fits:
+    blocks = blocks_in(resources(ranks, cores))
+    by_part = [EMPTY, EMPTY]
+    by_part[part] = ids(ranks)
+    return Fits(site.scheduler._ledger.holdings[1].elastic.shape, blocks, 2, tuple(by_part))
+
+
+@pytest.mark.parametrize(
+    ("decision", "why"),
+    [
+        (Shrink(2, ids("7"), ""), "not elastic"),
+        (Shrink(9, ids("0"), ""), "not here"),
+        (Shrink(1, ids("7"), ""), "others' ranks"),
+        (Shrink(1, ids("4"), ""), "3 is no value of the range"),
+        (Shrink(1, ids("1-4"), ""), "below the minimum"),
+        (Shrink(1, ids("0"), ""), "below the minimum of the first part"),
+        (Shrink(1, EMPTY, ""), "nothing"),
+        (Shrink(1, ids("3-4"), "", 77), "for a job that does not wait"),
+    ],
+)
+def test_shrinks_that_are_refused(scripted: tuple[ElasticSite, Scripted], decision: Shrink, why: str) -> None:
+    site, policy = scripted
+    policy.wanted = [decision]
+    assert site.look() == [], why
+    assert site.scheduler.stats()["refused"] == 1
+
+
+def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(
+    scripted: tuple[ElasticSite, Scripted],
+) -> None:
+    site, policy = scripted
+    policy.wanted = [Shrink(1, ids("3-4"), "a test"), Shrink(1, ids("3-4"), "a test")]
+    (shrunk,) = site.look()
+    assert shrunk == Shrunk(1, ids("3-4"), "a test")
+    assert site.scheduler.stats()["refused"] == 1
+    assert site.scheduler.resource_status()[2].ranks == ids("0-4,7")
+    site.gone()
+    assert site.scheduler.resource_status()[2].ranks == ids("0-2,7")
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cores", "part", "why"),
+    [
+        ("5", 4, 1, "5 is no value of the range"),
+        ("4-5", 4, 1, "it has one of them"),
+        ("6-7", 4, 1, "another job has one of them"),
+        ("5-6", 2, 1, "it gets nodes whole"),
+        ("5", 4, 0, "of the first part there is one"),
+    ],
+)
+def test_grows_that_are_refused(
+    scripted: tuple[ElasticSite, Scripted], ranks: str, cores: int, part: int, why: str
+) -> None:
+    site, policy = scripted
+    policy.wanted = [Grow(1, fit_on(site, ranks, cores, part))]
+    site.scheduler._ledger.elastic.by_id[1].elastic.paused_until_s = 0.0
+    site.scheduler._ledger.elastic.growable.clear()  # the engine itself would grow it by what is free
+    assert site.look() == [], why
+    assert site.scheduler.stats()["refused"] == 1
+
+
+def test_a_grow_that_a_policy_wants_is_made(scripted: tuple[ElasticSite, Scripted]) -> None:
+    site, policy = scripted
+    policy.wanted = [Grow(1, fit_on(site, "5-6"))]
+    assert site.look() == []  # within a minute of the shrink
+    site.now_s += SHRINK_PAUSE_S
+    policy.wanted = [Grow(1, fit_on(site, "5-6"))]
+    (grown,) = site.look()
+    assert isinstance(grown, Grown)
+    assert grown.R["scheduling"]["parts"] == {"p1": "5-6"}
+
+
+def test_it_rests_for_a_minute_after_a_shrink_and_a_pass_comes_then(scripted: tuple[ElasticSite, Scripted]) -> None:
+    site, _ = scripted
+    assert site.look() == []
+    assert site.scheduler.group("default").wake_s == site.now_s + SHRINK_PAUSE_S
+    site.now_s += SHRINK_PAUSE_S
+    assert [type(effect) for effect in site.run()] == [Grown]
+    assert site.sizes(1) == [7]
+
+
+def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once() -> None:
+    site = ElasticSite(Easy(), "0-1")
+    site.submit(1, jobspec("2-4"))
+    site.run()
+    site.answers = False
+    more = resources("2-3")
+    site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
+    site.run()
+    assert site.scheduler.resource_status()[2].ranks == ids("0-3")
+    site.did(site.scheduler.grow_failed(1, ids("2-3"), site.now_s))
+    assert site.run() == []
+    assert site.scheduler.resource_status()[2].ranks == ids("0-1")
+    site.now_s += SHRINK_PAUSE_S
+    assert [type(effect) for effect in site.run()] == [Grown]
+    with pytest.raises(RemoteProtocolError, match="no grow by ranks 0 that is not stored"):
+        site.scheduler.grow_failed(1, ids("0"), site.now_s) if site.scheduler._ledger.ungrow(1, ids("0"), 0.0) else None
+
+
+def test_a_final_free_does_not_cover_what_is_not_answered() -> None:
+    site = ElasticSite(Easy(), "0-1")
+    site.submit(1, jobspec("2-4"))
+    site.run()
+    site.answers = False
+    more = resources("2-3")
+    site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
+    site.run()
+    site.end(1)
+    assert site.scheduler.resource_status()[2].ranks == ids("2-3")  # law 5: it may be stored by now
+    site.did(site.scheduler.grow_failed(1, ids("2-3"), site.now_s))
+    assert not site.scheduler.resource_status()[2].ranks
+    assert site.scheduler.grow_failed(1, ids("2-3"), site.now_s) == []  # it has ended
+
+
+def test_a_shrink_that_failed_leaves_all_as_it_was(scripted: tuple[ElasticSite, Scripted]) -> None:
+    site, policy = scripted
+    policy.wanted = [Shrink(1, ids("3-4"), "a test")]
+    site.look()
+    site.scheduler.shrink_failed(1, ids("3-4"), site.now_s)
+    site.leaving.clear()
+    site.scheduler.check()
+    assert not site.scheduler._preemptions.leaving
+    assert site.sizes(1) == [5]
+
+
+def test_targets_that_leave_the_group_take_extras_and_end_it_only_below_its_minima(
+    scripted: tuple[ElasticSite, Scripted],
+) -> None:
+    site, _ = scripted
+    effects = site.did(site.scheduler.shrunk("default", ids("4"), True, site.now_s))
+    assert effects[:1] == [Shrunk(1, ids("3-4"), "targets 4 left the group")]  # down to a value of its range
+    again = site.did(site.scheduler.shrunk("default", ids("3"), True, site.now_s))
+    assert not [effect for effect in again if isinstance(effect, Shrunk | Raise)]  # it is leaving that already
+    site.gone()
+    assert site.sizes(1) == [3]
+    ended = site.did(site.scheduler.shrunk("default", ids("2"), True, site.now_s))
+    assert [type(effect) for effect in ended if isinstance(effect, Shrunk | Raise)] == [Raise]
+
+
+def test_what_leaves_before_its_grow_is_answered_goes_then() -> None:
+    site = ElasticSite(Easy(), "0-1")
+    site.submit(1, jobspec("2-4"))
+    site.run()
+    site.answers = False
+    more = resources("2-3")
+    site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
+    site.run()
+    assert site.did(site.scheduler.shrunk("default", ids("3"), True, site.now_s)) == []
+    site.held[1] |= more
+    site.unanswered.clear()
+    assert site.did(site.scheduler.grow_stored(1, site.now_s)) == [Shrunk(1, ids("3"), "targets 3 left the group")]
+
+
+@pytest.mark.parametrize("going", ["", "5-6"])
+def test_hello_restores_parts_sizes_and_what_is_going(going: str) -> None:
+    scheduler = Scheduler(Easy())
+    whole = resources("0-7")
+    scheduler.grown("default", whole, whole.ranks, EMPTY, 1000.0)
+    held = ResourceSet.parse(_with_parts(resources("0-6").to_json(), p0="0", p1="1-6"))
+    scheduler.hello(1, 16, 1000, 1.0, held, EMPTY, jobspec(1, "2-6:2"), 1000.0, going=ids(going), grown=ids("3-6"))
+    elastic = scheduler._ledger.holdings[1].elastic
+    assert [part.ranks for part in elastic.parts] == [ids("0"), ids("1-6") - ids(going)]
+    assert elastic.leaving == ids(going)
+    scheduler.check()
+    if going:
+        scheduler.free(1, held.restrict(ids(going)), False, 1001.0)
+        scheduler.check()
+        assert not scheduler._preemptions.leaving
+
+
+def _with_parts(r: dict[str, Any], **parts: str) -> dict[str, Any]:
+    return {**r, "scheduling": {"writer": "fluxsched", "parts": parts}}
