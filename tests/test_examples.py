@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 import shlex
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 
@@ -20,7 +21,7 @@ EXAMPLES = Path(__file__).parents[1] / "examples"
 PAGE = (EXAMPLES / "README.md").read_text()
 COMMANDS = {
     name: command.replace("\\|", "|")  # as a table has it
-    for name, command in re.findall(r"^\| `([a-z_]+\.(?:py|toml))`.*\| `([^`]+)` \|$", PAGE, re.MULTILINE)
+    for name, command in re.findall(r"^\| `([a-z_]+\.(?:py|sh|toml))`.*\| `([^`]+)` \|$", PAGE, re.MULTILINE)
 }
 
 EXIT_CODES = r"ƒ\w+ success\nƒ\w+ exit code 1\nƒ\w+ exit code 2\n"
@@ -56,6 +57,7 @@ PRINTS = {
         r"== When .*\{'standby': 8, 'standby/[\w.-]+': 8\}\n.*canceled 8 jobs\n"
     ),
     "acquire_client.py": r"grow \{'online': '0-3', 'offline': ''\}\noffline \{'targets': '1'\}\n",
+    "operator_job.py": r"compute: found it\n((guess|search): exception cancel: another way led there\n){2}",
     "client_async.py": CLIENT,
     "client_sync.py": CLIENT,
     "drain_by_script.py": r"0,3 +drained +\w+ +fan speed below limit\n",
@@ -88,6 +90,7 @@ TOUR = (
 )
 LINES_MAX = {
     "policy_smallest.py": 25, "plugin_night.py": 25, "plugin_costart.py": 25, "acquire_client.py": 45,
+    "operator_job.py": 30,
     "si_client.py": 80,
 }  # fmt: skip
 NEEDS = {"si_client.py": "grpc_tools", "si_two_rms.py": "grpc"}
@@ -102,6 +105,13 @@ def test_the_example_prints_what_it_should(program: Callable[..., tuple[int, str
     assert re.fullmatch(PRINTS[name], text), text
 
 
+def test_the_operator_with_the_commands_of_flux(program: Callable[..., tuple[int, str]]) -> None:
+    if shutil.which("flux") is None:
+        pytest.skip("no flux on PATH: put flux-core 0.88 or later there")
+    status, text = program(*shlex.split(COMMANDS["operator_flux.sh"]))
+    assert (status, text) == (0, "compute COMPLETED\nguess CANCELED\n")
+
+
 def test_the_tour_shows_the_whole_way(program: Callable[..., tuple[int, str]]) -> None:
     status, text = program(*shlex.split(COMMANDS["tour.py"]))
     assert status == 0, text
@@ -114,7 +124,8 @@ def test_the_tour_shows_the_whole_way(program: Callable[..., tuple[int, str]]) -
 
 def test_the_page_names_every_example_and_they_are_short() -> None:
     files = {path.name: path.read_text().count("\n") for path in EXAMPLES.glob("*.[pt]*")}
-    assert set(COMMANDS) == set(files) == {*PRINTS, "tour.py"}
+    scripts = {"batch.sh", "operator_flux.sh"}
+    assert set(COMMANDS) - scripts == set(files) == {*PRINTS, "tour.py"}
     assert {name: files[name] for name, lines in LINES_MAX.items() if files[name] > lines} == {}
 
 

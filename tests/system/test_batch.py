@@ -74,7 +74,7 @@ fluxsched --parent jobs -n -o '{name} {state}'
 fluxsched --parent uri; fluxsched uri --parent; echo $FLUXSCHED_PARENT_URI
 fluxsched instances -n -o '{level} {size}'
 echo $FLUXSCHED_LEVEL $FLUX_ENCLOSING_ID ${FLUX_JOB_ID-none} ${FLUX_URI%%:*}
-fluxsched run sh -c 'fluxsched uri; echo $FLUXSCHED_URI; echo $FLUXSCHED_LEVEL'
+fluxsched run sh -c 'fluxsched uri; echo $FLUXSCHED_URI; echo $FLUXSCHED_LEVEL; echo ${FLUX_URI%%:*}'
 """
     jobid = site("batch", script(site, text)).word
     site("wait", jobid)
@@ -84,7 +84,7 @@ fluxsched run sh -c 'fluxsched uri; echo $FLUXSCHED_URI; echo $FLUXSCHED_LEVEL'
     assert table("\n".join(lines[5:7])) == [["0", "4"], ["1", "1"]]
     assert lines[7] == f"2 {jobid} none local"
     assert lines[8] == lines[9] != site.uri
-    assert lines[10] == "2"
+    assert lines[10:12] == ["2", "local"]
 
 
 def test_modules_of_the_directory_are_not_ours(user: Any) -> None:

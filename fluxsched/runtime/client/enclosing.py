@@ -27,7 +27,13 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.client.asyncio_client import AsyncHandle
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.system.log import logger
-from fluxsched.runtime.system.paths import LEVEL_VARIABLE, URI_VARIABLE, level_here
+from fluxsched.runtime.system.paths import (
+    LEVEL_VARIABLE,
+    TEMPORARY_VARIABLE,
+    URI_VARIABLE,
+    level_here,
+    temporary_directory,
+)
 
 log = logger("instance")
 
@@ -77,6 +83,16 @@ def environment_of(uri: str, parent: Parent | None) -> dict[str, str]:
     """What all that an instance at `uri` runs finds in its environment."""
     found = {URI_VARIABLE: uri, LEVEL_VARIABLE: str(1 if parent is None else parent.level + 2)}
     return found if parent is None else found | {PARENT_VARIABLE: parent.uri}
+
+
+def job_variables(uri: str, local_uri: str, parent: Parent | None) -> dict[str, str]:
+    """What the instance adds to the environment of its jobs: they find it by our commands and by Flux's."""
+    return environment_of(uri, parent) | {"FLUX_URI": local_uri, TEMPORARY_VARIABLE: temporary_directory()}
+
+
+def initial_variables(of_jobs: Mapping[str, str], parent: Parent | None) -> dict[str, str]:
+    """What it adds for its initial program, whose FLUX_URI names the Flux around us, if there is one."""
+    return {name: value for name, value in of_jobs.items() if parent is not None or name != "FLUX_URI"}
 
 
 def inside(base: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:

@@ -27,7 +27,7 @@ from fluxsched.errors import FluxschedError, Refused
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.access.keyring import ReadKeys, authorized_directory, authorized_keys, read_keyring
-from fluxsched.runtime.client.enclosing import Enclosing, environment_of
+from fluxsched.runtime.client.enclosing import Enclosing, job_variables
 from fluxsched.runtime.exec.base import Executor, Reports
 from fluxsched.runtime.exec.cleanup.leftovers import PROGRAM
 from fluxsched.runtime.exec.keeper.local_host import LocalKeeperHost
@@ -55,7 +55,7 @@ from fluxsched.runtime.system.clock import generator_id
 from fluxsched.runtime.system.live_instances import write_info
 from fluxsched.runtime.system.logs.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.system.own_process import settle, uncollected
-from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, PAGE_NAME, TEMPORARY_VARIABLE, temporary_directory
+from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, PAGE_NAME
 from fluxsched.runtime.system.private_files import SPOOL_NAME, private_state, user_name
 from fluxsched.runtime.system.processes import boot_id, identity
 from fluxsched.transport.base import Server
@@ -130,7 +130,7 @@ class Instance:
             spool=state / SPOOL_NAME,
             disk_shortage=partial(shortage, state),
             memory_enforced=way_of_enforcing,
-            environment=environment_of(self.uri, settings.parent) | {TEMPORARY_VARIABLE: temporary_directory()},
+            environment=job_variables(self.uri, self.local_uri, settings.parent),
             generator_id=generator_id(),
             pid=os.getpid(),
             started_s=started_s,

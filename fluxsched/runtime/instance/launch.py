@@ -20,7 +20,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.client.blocking import Handle
-from fluxsched.runtime.client.enclosing import Parent, enclosing_job, inside, job_around
+from fluxsched.runtime.client.enclosing import Parent, enclosing_job, initial_variables, inside, job_around
 from fluxsched.runtime.config.check import read_site
 from fluxsched.runtime.config.policies import check_files, composed
 from fluxsched.runtime.config.reader import Config
@@ -248,8 +248,7 @@ async def _command(instance: Instance, options: StartOptions) -> int:
     if not (options.command or options.nested or program):  # what a command writes is its own; a shell's user has eyes
         _tell_user(instance.local_uri, _made_up(instance))
     words = list(options.command) or [os.environ.get("SHELL", "/bin/sh")]
-    added = {"FLUX_URI": instance.local_uri} if options.nested else {}
-    environment = inside(os.environ, instance.effects.environment | added)
+    environment = inside(os.environ, initial_variables(instance.effects.environment, instance.settings.parent))
     return await run_program(
         words, environment, instance.ended, instance.began, program=program, goes_on=lambda: instance.is_restarting
     )

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.runtime.client.enclosing import Parent, attributes_of, environment_of, inside
+from fluxsched.runtime.client.enclosing import Parent, attributes_of, environment_of, inside, job_variables
 from fluxsched.runtime.system.paths import base_directory, level_here
 
 PARENT = Parent("ipc:///run/fluxsched-0-a/instance.sock", "local:///run/fluxsched-0-a/local-0", 1)
@@ -39,6 +39,8 @@ def test_level_and_parent_are_told_to_all_that_runs_inside() -> None:
     assert environment_of("ipc:///x", PARENT) == {
         "FLUXSCHED_URI": "ipc:///x", "FLUXSCHED_LEVEL": "3", "FLUXSCHED_PARENT_URI": PARENT.uri,
     }  # fmt: skip
+    mine = job_variables("ipc:///x", "local:///x", PARENT)
+    assert (mine["FLUXSCHED_URI"], mine["FLUX_URI"]) == ("ipc:///x", "local:///x")
     assert attributes_of(None) == {"instance-level": "0"}
     assert attributes_of(PARENT) == {"instance-level": "2", "parent-uri": PARENT.local_uri}
     assert attributes_of(PARENT._replace(local_uri=None)) == {"instance-level": "2"}

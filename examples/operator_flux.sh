@@ -1,0 +1,10 @@
+#!/bin/sh
+# An operator with the commands of Flux, which find the instance by FLUX_URI: a job that submits further jobs, and cancels
+# those that it needs no more. operator_job.py does the same by our API.
+guess=$(flux submit -n1 --job-name=guess sleep 300)
+compute=$(flux submit -n1 --job-name=compute true)
+
+flux job wait-event "$compute" clean >/dev/null
+flux cancel "$guess"
+flux job wait-event "$guess" clean >/dev/null
+flux jobs -a -n -o '{name} {result}' --filter=inactive | sort
