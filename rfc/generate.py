@@ -22,6 +22,7 @@ from fluxsched.adapters.si.machine.applications import APPLICATION_STATES, Appli
 from fluxsched.adapters.si.machine.states import RM_TRANSITIONS, RMState
 from fluxsched.core.role import Role
 from fluxsched.jobs.job.states import TRANSITIONS, State
+from fluxsched.leases.states import STEPS, LeaseState, Wish
 from fluxsched.protocol import schema
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.roles import LEAST, Scope
@@ -43,12 +44,22 @@ def parts() -> dict[str, str]:
         "acquire-plain": _mermaid(diagram(PLAIN, AcquireState.IDLE)),
         "scheduler-session": _mermaid(diagram(SESSION, SessionState.IDLE)),
         "job-states": _mermaid(diagram(TRANSITIONS, State.NEW)),
+        "lease-states": _mermaid(diagram(lease_rows(), LeaseState.WANTED)),
         "si-rm-states": _mermaid(diagram(*_rows(RM_TRANSITIONS, RMState.INIT))),
         "si-application-states": _mermaid(diagram(*_rows(_next_states(), ApplicationState.NEW))),
         "si-limits": limit_table(),
         "local-topics": topic_table(LOCAL_TOPICS),
         "roles": role_table(),
         "topics": topic_table(own_topics()),
+    }
+
+
+def lease_rows() -> dict[LeaseState, dict[str, LeaseState]]:
+    """How leases go on that are wanted, without what changes nothing."""
+    wanted = [(state, wish) for state, wish in STEPS if wish is Wish.RUN]
+    return {
+        state: {event.value: step.state for event, step in STEPS[state, wish].items() if step.state is not state}
+        for state, wish in wanted
     }
 
 

@@ -30,8 +30,9 @@ MAY_IMPORT = {
     "resource": {"core", "errors"},
     "jobs": {"core", "errors"},
     "sched": {"core", "errors"},
+    "leases": {"core", "errors"},
     "transport": {"errors"},
-    "runtime": {"core", "errors", "jobs", "protocol", "resource", "sched", "transport"},
+    "runtime": {"core", "errors", "jobs", "leases", "protocol", "resource", "sched", "transport"},
     "sim": {
         "core", "errors", "jobs", "protocol", "resource", "sched", "runtime.system.clock.Chance",
         "runtime.system.clock.seeded", "runtime.config.reader", "runtime.inventory.discovery", "runtime.system.files",
@@ -57,7 +58,7 @@ MAY_IMPORT = {
         "screen.run",
     },
 }  # fmt: skip
-PURE = ("errors", "core", "protocol", "resource", "jobs", "sched")
+PURE = ("errors", "core", "protocol", "resource", "jobs", "leases", "sched")
 _CONVERSATION = ("effects", "saving", "session", "states")
 PURE_FILES = tuple(f"fluxsched/runtime/scheduler_process/{name}.py" for name in _CONVERSATION)
 CLOCKS = {"random", "secrets", "time", "uuid"}

@@ -72,6 +72,14 @@ ROOMS = {
             "preemption", "queue", "quotas", "registry", "shape", "usage",
         },
     },
+    "leases": {
+        "states": set(),
+        "lease": {"states"},
+        "effects": {"lease"},
+        "table": {"effects", "lease", "states"},
+        "jobspec": set(),
+        "mirror": {"jobspec"},
+    },
     "adapters.si": {
         "api": set(),
         "config": set(),
@@ -118,10 +126,11 @@ ROOMS = {
         "scheduler_process": {"access", "client", "config", "loop", "messaging", "system"},
         "history": {"loop", "storage", "system"},
         "services": {"config", "exec", "history", "loop", "messaging", "scheduler_process", "storage", "system"},
+        "clusters": {"access", "client", "config", "exec", "loop", "messaging", "services", "system"},
         "flux_compat": {"exec", "loop", "messaging", "services", "system"},
         "instance": {
-            "access", "client", "config", "exec", "flux_compat", "history", "inventory", "loop", "messaging",
-            "services", "storage", "system",
+            "access", "client", "clusters", "config", "exec", "flux_compat", "history", "inventory", "loop",
+            "messaging", "services", "storage", "system",
         },
     },
     "sim": {

@@ -35,6 +35,7 @@ SECTIONS = {
     },
     "Resources": {
         "resource": Lazy("fluxsched.cli.resource.commands:resource", "Show, drain, exclude and move targets."),
+        "cluster": Lazy("fluxsched.cli.resource.cluster:cluster", "Show clusters that run jobs, and give up leases."),
     },
     "Jobs": {
         "submit": Lazy("fluxsched.cli.submission.submit:submit", "Submit a job and print its id."),

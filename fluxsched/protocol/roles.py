@@ -39,7 +39,7 @@ _GUESTS = _all(
     resource.watch resource.watch-cancel job-manager.running
     job-manager.list job-manager.select job-manager.select-cancel job-manager.queue-list job-manager.queue-status
     job-list.list job-list.list-attrs
-    history.report
+    history.report cluster.list
     """,
 )
 """Listings leave out what a guest may not see."""
@@ -76,6 +76,7 @@ _ADMINS = _all(
     job-manager.queue-enable job-manager.queue-start job-manager.raiseall job-manager.killall job-manager.alloc-query
     job-manager.history.get job-manager.drain job-manager.idle
     instance.metrics feasibility.check
+    cluster.forget
     sched.why sched.reasons sched.permit config.reload module.reload module.stats agent.hello agent.heartbeat
     """,
 )
@@ -91,6 +92,7 @@ _OWNER = _all(
     sched.alloc sched.free sched.cancel sched.prioritize sched.expiration
     module.load module.remove service.add service.remove instance.stop
     instance.restart instance.trace instance.trace-cancel
+    lease.submit lease.watch lease.watch-cancel lease.withdraw lease.settle
     """,
 )
 
@@ -102,8 +104,8 @@ _COUNTS = _all(
 """These tell of all jobs: where jobs are private they are the admins'."""
 
 _SERVICES = (
-    "agent", "attr", "config", "feasibility", "history", "instance", "job-manager", "module", "resource", "sched",
-    "service",
+    "agent", "attr", "cluster", "config", "feasibility", "history", "instance", "job-manager", "lease", "module",
+    "resource", "sched", "service",
 )  # fmt: skip
 _COMMON = {f"{service}.{name}": (Role.GUEST, None) for service in _SERVICES for name in ("ping", "disconnect")}
 _STATS = {f"{service}.stats-get": (Role.ADMIN, None) for service in _SERVICES}

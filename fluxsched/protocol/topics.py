@@ -10,7 +10,18 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from fluxsched.protocol.messages import accounts, acquire, agents, alloc, history, jobs, modules, queues, resource
+from fluxsched.protocol.messages import (
+    accounts,
+    acquire,
+    agents,
+    alloc,
+    clusters,
+    history,
+    jobs,
+    modules,
+    queues,
+    resource,
+)
 from fluxsched.protocol.messages.common import (
     AttrRequest,
     AttrResponse,
@@ -174,6 +185,19 @@ _ADMIN = (
         samples=(history.SamplesRequest, history.SamplesResponse, "utilisation, queues and jobs over time"),
         intervals=(history.IntervalsRequest, history.IntervalsResponse, "when targets could not be used, and why"),
         report=(history.ReportRequest, history.ReportResponse, "what jobs used, by user, bank, queue, ..."),
+    )
+    | _service(
+        "lease",
+        submit=(clusters.LeaseSubmitRequest, clusters.LeaseSubmitResponse, "submit a job once by its name"),
+        watch=(clusters.LeaseWatchRequest, clusters.LeaseWatchResponse, "the jobs of a holder of leases", True),
+        watch_cancel=(CancelRequest, None, "end a lease.watch stream"),
+        withdraw=(clusters.LeaseWithdrawRequest, Empty, "cancel a leased job unless it has its resources"),
+        settle=(clusters.LeaseSettleRequest, Empty, "the ends of leased jobs are known"),
+    )
+    | _service(
+        "cluster",
+        list=(Empty, clusters.ClusterListResponse, "the clusters, and how many leases they have"),
+        forget=(clusters.ClusterForgetRequest, clusters.ClusterForgetResponse, "give up a silent cluster's leases"),
     )
     | _service("attr", get=(AttrRequest, AttrResponse, "one attribute"))
     | _service(

@@ -18,6 +18,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.resource import status
+from fluxsched.resource.changes.mirror import with_mirror
 from fluxsched.resource.changes.moves import Moves
 from fluxsched.resource.changes.presence import Presence
 from fluxsched.resource.changes.reload import plan_reload, refuse_held
@@ -187,6 +188,11 @@ class ResourceModule:
         self.targets.method, self.targets.dynamic = inventory.method, inventory.dynamic
         self.journal.post(now_s, "resource-define", {"method": inventory.method})
         return self._done(self.resources.ranks)
+
+    def mirror(self, group: str, theirs: ResourceSet, now_s: float) -> list[ResourceEffect]:
+        """Targets of another instance are the whole of `group` from now on. Raises LimitExceeded without free ranks."""
+        found = with_mirror(self.targets, self._groups.configured, group, theirs)
+        return [] if found is None else self.reload(*found, now_s, force=True)
 
     def reload_faults(self, inventory: Inventory, groups: Mapping[str, Idset], *, force: bool) -> list[str]:
         """What `reload` would refuse, a sentence each; nothing changes."""

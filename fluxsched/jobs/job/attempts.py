@@ -16,6 +16,9 @@ PREEMPT: Final = "preempt"
 CANCEL: Final = "cancel"
 """The type of the exception by which its user ends a job: then it is not submitted again."""
 
+RETURN: Final = "return"
+"""The type of the exception of a job that was not begun where it was to run: it is submitted again, at no cost."""
+
 REQUEUE: Final = "requeue"
 """What tells of other attempts in the context of `submit` and `clean`."""
 

@@ -23,7 +23,7 @@ from fluxsched.errors import InvalidTransition
 from fluxsched.jobs.effects import Event
 from fluxsched.jobs.holdings.holdings import Grant
 from fluxsched.jobs.job.annotations import USER, merge
-from fluxsched.jobs.job.attempts import CANCEL, PREEMPT, REQUEUE, Attempt, read_attempt, read_next
+from fluxsched.jobs.job.attempts import CANCEL, PREEMPT, REQUEUE, RETURN, Attempt, read_attempt, read_next
 from fluxsched.jobs.job.dependencies import Dependency, parse_dependency
 from fluxsched.jobs.job.states import CLEANUP, EVENTS, FATAL, INACTIVE, NEW, RUN, SCHED, TRANSITIONS, State, step
 from fluxsched.jobs.job.usage import Usage, read_usage
@@ -148,8 +148,15 @@ class Job(msgspec.Struct, eq=False, gc=False):
         return self.fatal is not None and self.fatal["type"] == PREEMPT
 
     @property
+    def is_returned(self) -> bool:
+        """Whether it was not begun where it was to run."""
+        return self.fatal is not None and self.fatal["type"] == RETURN
+
+    @property
     def is_due_again(self) -> bool:
         """Whether it is to be submitted again once it ends now."""
+        if self.is_returned:
+            return not any(_is_cancel(event) for event in self.exceptions or ())
         if not self.is_preempted or self.success or any(_is_cancel(event) for event in self.exceptions or ()):
             return False
         return (self.attempt.number if self.attempt is not None else 0) < self.sharing.requeue

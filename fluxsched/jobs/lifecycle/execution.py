@@ -12,6 +12,7 @@ from typing import Any
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidTransition, RemoteProtocolError
 from fluxsched.jobs.effects import Effect
+from fluxsched.jobs.job.attempts import RETURN
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import shell_status
 from fluxsched.jobs.job.states import CLEANUP
@@ -77,6 +78,16 @@ class Execution:
         job = self._executing(jobid, "failure")
         self._lifecycle.begin(now_s)
         self._lifecycle.log_exception(job, "exec", 0, note[:NOTE_CHARS_MAX])
+        self._lifecycle.release(job, None)
+        return self._lifecycle.end()
+
+    def returned(self, jobid: int, note: str, now_s: float) -> list[Effect]:
+        """The job was not begun, and will not be where it was to run: it is submitted again, at no cost of attempts."""
+        job = self._executing(jobid, "return")
+        if job.started:
+            raise InvalidTransition(f"job {jobid}: returned after it was started")
+        self._lifecycle.begin(now_s)
+        self._lifecycle.log_exception(job, RETURN, 0, note[:NOTE_CHARS_MAX])
         self._lifecycle.release(job, None)
         return self._lifecycle.end()
 

@@ -38,6 +38,6 @@ def submitted(userid: int, urgency: int, flags: int) -> dict[str, Any]:
 
 
 def submitted_again(job: Job) -> dict[str, Any]:
-    """That of the attempt after this one."""
-    number = 1 if job.attempt is None else job.attempt.number + 1
+    """That of the attempt after this one; what was never begun counts as none."""
+    number = (0 if job.attempt is None else job.attempt.number) + (not job.is_returned)
     return submitted(job.userid, job.urgency, job.flags) | submit_context(Attempt(job.id, number, job.t_first))

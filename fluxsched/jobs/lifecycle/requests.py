@@ -17,7 +17,7 @@ from fluxsched.core.template import check_outputs
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.jobs.effects import Effect, Kill, SchedExpiration, SchedPrioritize, UpdateDone
 from fluxsched.jobs.job.annotations import with_memo
-from fluxsched.jobs.job.attempts import PREEMPT
+from fluxsched.jobs.job.attempts import PREEMPT, RETURN
 from fluxsched.jobs.job.dependencies import Dependency, parse_dependencies
 from fluxsched.jobs.job.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, PENDING, RUN, SCHED
@@ -107,6 +107,8 @@ class Requests:
         if type == PREEMPT and severity == 0 and job.state is not RUN:
             where = f"{job.title} is in state {job.state.name}"
             raise Refused(f"{where}: only a running job can be preempted", errno.EINVAL)
+        if type == RETURN and severity == 0:
+            raise Refused(f"exceptions of type {RETURN!r} are the instance's own: cancel the job instead", errno.EINVAL)
         if len(job.exceptions or ()) >= EXCEPTIONS_MAX and (severity > 0 or job.state is CLEANUP):
             raise LimitExceeded(f"{job.title} has {EXCEPTIONS_MAX} exceptions already: no more are logged")
         self._lifecycle.begin(now_s)

@@ -1,8 +1,8 @@
 """Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[topology]`, `[queues.NAME]` and
-`[policy]` in the form of RFC 33 with our `group` and `groups`, `[[scheduler]]`, `[fair]`, `[exec]`, `[access]`,
-`[log]`, `[metrics]`, `[web]`, `[job-manager]`.
+`[policy]` in the form of RFC 33 with our `group` and `groups`, `[[scheduler]]`, `[[cluster]]`, `[fair]`, `[exec]`,
+`[access]`, `[log]`, `[metrics]`, `[web]`, `[job-manager]`.
 Law: a key that we do not act upon is refused, since a limit or an access rule that is silently ignored is worse than
 none.
 """
@@ -31,6 +31,7 @@ from fluxsched.runtime.config.fair import read_fair
 from fluxsched.runtime.config.operations import read_history, read_log, read_metrics, read_page
 from fluxsched.runtime.config.policies import check_policy, located
 from fluxsched.runtime.config.schedulers import check_group, check_name, read_schedulers
+from fluxsched.runtime.config.tables.clusters import read_clusters
 from fluxsched.runtime.config.tables.topology import read_topology
 from fluxsched.runtime.config.toml_reader import Document, TomlFault, TomlTable, raise_faults
 from fluxsched.runtime.config.values import (
@@ -106,7 +107,8 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
     root = document.root
     directory = Path(name).parent
     resource = _resource(root.table("resource"), directory)
-    groups = {DEFAULT, *resource.groups}
+    clusters = read_clusters(root, resource.groups, directory)
+    groups = {DEFAULT, *resource.groups, *(cluster.name for cluster in clusters)}
     policy = root.table("policy")
     unsatisfiable = policy.choice("unsatisfiable", UNSATISFIABLE) or WAIT
     limits, defaults = _policy(policy, is_global=True)
@@ -132,6 +134,7 @@ def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
         history,
         page,
         network,
+        clusters,
     )  # fmt: skip
     return config, document.faults
 

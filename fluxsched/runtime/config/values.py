@@ -14,6 +14,7 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.runtime.access.rules import AccessRules
 from fluxsched.runtime.config.operations import HistorySettings, MetricsSettings, PageSettings
+from fluxsched.runtime.config.tables.clusters import ClusterSettings
 from fluxsched.runtime.config.tables.topology import TopologySettings
 from fluxsched.runtime.config.toml_lines import Lines, Path
 from fluxsched.runtime.system.logs.format import TEXT
@@ -145,6 +146,7 @@ class Config:
     history: HistorySettings = field(default_factory=HistorySettings)
     page: PageSettings = field(default_factory=PageSettings)
     network: TopologySettings = field(default_factory=TopologySettings)
+    clusters: tuple[ClusterSettings, ...] = ()
 
     def where(self, table: str, key: str | int | None = None) -> str:
         """`file:line` of a key in a table named by its dotted path, for error texts."""

@@ -10,12 +10,14 @@ from typing import Any
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.lifecycle.restore import StoredJob
 from fluxsched.resource.effects import Saved
+from fluxsched.runtime.clusters.clusters import StoredClusters
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import pieces
 from fluxsched.runtime.messaging.payload_memo import JSON, JobspecMemo
 from fluxsched.runtime.services.jobs.scheduler_states import KINDS
 from fluxsched.runtime.services.resource_journal import STORED_EVENTS_MAX
 from fluxsched.runtime.storage.jobs import JobRecord, ended_last, last_jobid, read_active, read_ended
+from fluxsched.runtime.storage.leases import read_leased, read_leases
 from fluxsched.runtime.storage.schema import WRITER
 from fluxsched.runtime.storage.usage import COUNTED
 from fluxsched.runtime.system.log import logger
@@ -41,6 +43,9 @@ class StoredState:
     last_jobid: int = 0
     counted: int = 0
     """The last row of jobs up to which accounts have what ended."""
+    clusters: StoredClusters = field(default_factory=StoredClusters)
+    leased: dict[str, int] = field(default_factory=dict)
+    """Jobs that are run for other instances, by the names of their leases."""
 
 
 def read_store(store: Store) -> StoredState:
@@ -54,12 +59,14 @@ def read_store(store: Store) -> StoredState:
             found.epoch_ms = int(decoded)
         elif (kind, key) == COUNTED:
             found.counted = int(decoded)
-        elif (kind, key) != WRITER:
+        elif (kind, key) != WRITER and not found.clusters.read(kind, key, decoded):
             found.saved.append(Saved(kind, key, decoded))
     journal = store.read("SELECT event FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,))
     found.saved += [Saved("journal", "", json.loads(event)) for (event,) in reversed(journal)]
     found.processes = {jobid: json.loads(value) for jobid, value in store.read("SELECT jobid, value FROM process")}
     found.last_jobid = last_jobid(store.read)
+    found.clusters.leases = list(read_leases(store.rows))
+    found.leased = dict(read_leased(store.rows))
     specs = JobspecMemo(JSON)
     found.jobs = (_stored(job, specs) for job in read_active(store.rows))
     found.ended = _ended(store, specs, ended_last(store.read, INACTIVE_RESTORED_MAX))

@@ -54,6 +54,8 @@ INSERTS: Mapping[str, tuple[str, ...]] = {
         "INSERT OR REPLACE INTO interval (id, targets, state, note, began, ended) VALUES ", "(?,?,?,?,?,?)"
     ),
     "usage": ADD_USAGE,
+    "lease": ("INSERT OR REPLACE INTO lease (jobid, attempt, cluster, name, jobspec, state) VALUES ", "(?,?,?,?,?,?)"),
+    "leased": ("INSERT OR REPLACE INTO leased (name, jobid) VALUES ", "(?,?)"),
 }  # fmt: skip
 """The statement for a table's rows, what stands in it for one of them, and what comes after them. The interpreter takes
 a microsecond to hand over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and bytearrays."""
@@ -68,8 +70,15 @@ DELETES = {
     "run": "DELETE FROM run WHERE seen < ?",
     "interval": "DELETE FROM interval WHERE ended < ? OR (id <= ? AND ended NOTNULL)",
     "usage": "DELETE FROM usage WHERE step = ? AND t >= ? AND t < ?",
+    "lease": "DELETE FROM lease WHERE jobid = ?",
+    "leased": "DELETE FROM leased WHERE name = ?",
 }
-STATEMENTS = {"add usage up": ADD_USAGE_UP, "all is counted": ALL_IS_COUNTED, "fewer are counted": FEWER_ARE_COUNTED}
+STATEMENTS = {
+    "add usage up": ADD_USAGE_UP,
+    "all is counted": ALL_IS_COUNTED,
+    "fewer are counted": FEWER_ARE_COUNTED,
+    "lease is": "UPDATE lease SET state = ?2 WHERE jobid = ?1",
+}
 """What changes rows by others."""
 
 Values = tuple[Any, ...]

@@ -12,6 +12,7 @@ import msgspec
 from fluxsched.runtime.storage.compression import compressed
 from fluxsched.runtime.storage.events import pack_events
 from fluxsched.runtime.storage.history import TABLES
+from fluxsched.runtime.storage.leases import LEASE_TABLES
 from fluxsched.runtime.storage.parts import JobspecRow, Parts
 
 CHUNK_ROWS: Final = 256
@@ -66,5 +67,11 @@ def _third(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType({1: _second, 2: _third})
+def _fourth(connection: sqlite3.Connection) -> None:
+    """From 3 to 4 (0.2.0): there are leases."""
+    for statement in LEASE_TABLES:
+        connection.execute(statement)
+
+
+MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType({1: _second, 2: _third, 3: _fourth})
 """What makes a file of each older form one of the next."""

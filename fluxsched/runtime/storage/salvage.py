@@ -26,6 +26,7 @@ LOG_SUFFIX: Final = "-wal"
 KEYS: Final = {
     "saved": "kind, key", "journal": "seq", "job_log": "seq", "part": "id", "process": "jobid",
     "sample": "step, t", "run": "began", "interval": "id", "usage": ", ".join(("step", "t", *USAGE_KEY)),
+    "lease": "jobid", "leased": "name",
 }  # fmt: skip
 """The tables that an instance has, of whatever form, and the order in which their rows are kept."""
 

@@ -13,12 +13,13 @@ import msgspec
 from fluxsched import __version__
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.storage.history import TABLES
+from fluxsched.runtime.storage.leases import LEASE_TABLES
 from fluxsched.runtime.storage.migrations import MIGRATIONS
 from fluxsched.runtime.system.log import logger
 
 log = logger("store")
 
-SCHEMA_VERSION = 3
+SCHEMA_VERSION = 4
 
 SCHEMA = """
 CREATE TABLE saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
@@ -47,7 +48,7 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
     try:
         if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
             _execute(connection, SCHEMA)
-            for statement in TABLES:
+            for statement in (*TABLES, *LEASE_TABLES):
                 connection.execute(statement)
         else:
             for older in range(max(version, 1), SCHEMA_VERSION):

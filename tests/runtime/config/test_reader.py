@@ -160,8 +160,8 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         ),
         (
             "[resorce]\n",
-            "site.toml:1: unknown key 'resorce'; known keys: access, exec, fair, job-manager, log, metrics, policy, "
-            "queues, resource, scheduler, topology, web, did you mean 'resource'?",
+            "site.toml:1: unknown key 'resorce'; known keys: access, cluster, exec, fair, job-manager, log, metrics, "
+            "policy, queues, resource, scheduler, topology, web, did you mean 'resource'?",
         ),
         ("\n[exec]\nimp = 1", "site.toml:3: [exec] unknown key 'imp'; known keys: kill-timeout, preempt-timeout"),
         ("a = 1\nb = [1,\n", "site.toml:3: not TOML: "),

@@ -18,14 +18,16 @@ from fluxsched import __version__
 from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import FluidGenerator
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.resource.changes.mirror import with_mirrors
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.inventory import Inventory
 from fluxsched.runtime.client.enclosing import attributes_of
+from fluxsched.runtime.clusters.clusters import Clusters
 from fluxsched.runtime.config.reader import banks_of, queue_configs
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.flux_compat.endpoint import serve_instance, serve_jobs
@@ -55,6 +57,7 @@ from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 from fluxsched.runtime.services.jobs.service import JobService
 from fluxsched.runtime.services.jobs.streams import JobStreams
 from fluxsched.runtime.services.jobs.waits import JobWaits
+from fluxsched.runtime.services.leases import LeaseService
 from fluxsched.runtime.services.metrics import MetricsService
 from fluxsched.runtime.services.modules.service import ModuleService
 from fluxsched.runtime.services.resource import ResourceService, allocated
@@ -98,7 +101,9 @@ class Assembly:
     def _compose(self, restored: StoredState) -> None:
         sources, config = self.settings.sources, self.settings.config
         now_s = self.turns.clock.wall_s()
-        module = ResourceModule(sources.inventory, sources.groups, restored.saved, now_s=now_s)
+        mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
+        inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
+        module = ResourceModule(inventory, groups, restored.saved, now_s=now_s)
         new_id = self._fluids(restored).at
         manager = JobManager(new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config))
         self.effects = JobEffects(manager, self.router, self.store, self.turns, self.outside.spool)
@@ -111,6 +116,7 @@ class Assembly:
         self.scheduling = SchedulingService(self.effects, self.router, self.store)
         self.scheduling.foreign = module.foreign
         self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, new_id)
+        self._leases(restored)
         RunningService(manager, self.router, self.turns, self.resource.targets)
         self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
         self.waits = JobWaits(self.effects, self.router, self.store, self.turns)
@@ -150,6 +156,24 @@ class Assembly:
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
 
+    def _leases(self, restored: StoredState) -> None:
+        """Jobs that are run for other instances, and those that others run for this one."""
+        outside = self.outside
+        self.leases = LeaseService(self.effects, self.jobs, self.router, self.store)
+        self.leases.restore(restored.leased)
+        self.clusters = Clusters(
+            self.settings.config.clusters,
+            restored.clusters,
+            f"{restored.epoch_ms:x}-{outside.generator_id:x}-{outside.pid:x}",
+            outside.connect,
+            self.effects,
+            self.resource,
+            self.router,
+            self.store,
+            outside.spool,
+        )
+        self.clusters.on_change = self._check_ready
+
     def _each_minute(self, now_s: float) -> None:
         self.effects.accounting.write()
         if self.store.fault is None:
@@ -159,12 +183,16 @@ class Assembly:
     def _held(self, jobid: int, ranks: Idset) -> None:
         self.watch.note_jobs(ranks)
         self._follow_jobs(self.resource.module.hold(jobid, ranks))
+        if self.clusters.is_used:
+            self.clusters.held(jobid, ranks)
 
     def _unheld(self, jobid: int, ranks: Idset) -> None:
         self.watch.note_jobs(ranks)
         if self.intervals.waits_for_jobs:
             self.intervals.note_change()
         self._follow_jobs(self.resource.module.unhold(jobid, ranks, self.turns.wall_s))
+        if self.clusters.is_used:
+            self.clusters.jobs_changed(ranks)
 
     def _follow_jobs(self, effects: list[Any]) -> None:
         if effects:  # rarely: targets that leave and were waited for
@@ -201,20 +229,20 @@ class Assembly:
 
     def _executors(self) -> None:
         effects, outside = self.effects, self.outside
-        effects.executors = outside.executors(
-            Reports(
-                effects.started,
-                effects.finished,
-                effects.exec_failed,
-                effects.record_process,
-                effects.raise_reported,
-                self.inputs.opened,
-                effects.after_commit,
-                effects.released,
-            )
+        reports = Reports(
+            effects.started,
+            effects.finished,
+            effects.exec_failed,
+            effects.record_process,
+            effects.raise_reported,
+            self.inputs.opened,
+            effects.after_commit,
+            effects.released,
         )
-        self.inputs.input_of = effects.executors["local"].input_of
-        self.jobs.give_back = effects.executors["local"].give_back
+        local, leased = outside.executors(reports), self.clusters.executor(reports)
+        effects.executors = local | {"lease": leased}
+        self.inputs.input_of = lambda jobid: (leased if self.clusters.has(jobid) else local["local"]).input_of(jobid)
+        self.jobs.give_back = local["local"].give_back
         effects.preempt_timeout_s = self.settings.config.preempt_timeout_s
         effects.environment = dict(outside.environment)
         self._take_up(self.settings.sources)
@@ -225,7 +253,7 @@ class Assembly:
 
     def _take_up(self, sources: Sources) -> None:
         """Record what is made up, and bind tasks to their cores where targets have those of this machine."""
-        self.resource.made_up = sources.made_up_of
+        self.resource.made_up = lambda resources: sources.made_up_of(resources) - self.clusters.mirrored
         self.effects.cores = list(sources.topology.cores) if sources.topology and not sources.made_up else None
 
     def restore(self, restored: StoredState) -> None:
@@ -262,6 +290,7 @@ class Assembly:
         self.turns.wall_s = self.turns.clock.wall_s()
         self.agents.embed(self._ours(self.settings.sources))
         self.turns.start(loop)
+        self.turns.post(self.clusters.open)
         self.intervals.start()
         self.sampling.start()
         self.load_schedulers()
@@ -280,9 +309,10 @@ class Assembly:
     def _ours(self, sources: Sources) -> Idset:
         """The targets that the instance itself reports online: made-up ones, and of real ones those of its own host."""
         module = self.resource.module
+        away = module.lost | self.clusters.mirrored
         if sources.made_up or sources.real or sources.topology is None:
-            return module.resources.ranks - module.lost
-        return module.resources.ranks_of(sources.topology.host) - module.lost
+            return module.resources.ranks - away
+        return module.resources.ranks_of(sources.topology.host) - away
 
     def _loaded(self, error: str | None) -> None:
         self._loading -= 1
@@ -293,7 +323,7 @@ class Assembly:
         """Ready: every target that is ours to report is online, every scheduler is ready or has failed, and of each
         job of the instance before it is known what became of it.
         """
-        if not self.is_ready and self._loading == 0 and self._is_settled:
+        if not self.is_ready and self._loading == 0 and self._is_settled and self.clusters.have_answered:
             self.is_ready = True
             self.instance.became_ready()
 
@@ -341,7 +371,8 @@ class Assembly:
             self.agents.reloaded(self._ours(sources))
             return take_up()
 
-        return replace(sources.inventory, method="reload"), sources.groups, accepted
+        inventory, groups = with_mirrors(sources.inventory, sources.groups, self.clusters.mirrors())
+        return replace(inventory, method="reload"), groups, accepted
 
     def check(self) -> None:
         """Assert law 5 over the whole state: for tests."""

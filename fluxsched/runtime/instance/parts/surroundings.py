@@ -10,6 +10,8 @@ from pathlib import Path
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.access.keyring import ReadKeys
+from fluxsched.runtime.clusters.loop import OpenClient
+from fluxsched.runtime.clusters.peer import connect_to
 from fluxsched.runtime.exec.base import Executor, Reports
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
@@ -54,5 +56,7 @@ class Surroundings:
     """Who may connect, as whom."""
     read_keys: ReadKeys | None = None
     """Reads the authorized keys again, where a port asks for keys. Raises InvalidValue with all faults."""
+    connect: OpenClient = connect_to
+    """Connects to another instance."""
     restart: Callable[[], None] | None = None
     """Has the instance end and start again in place; None where that cannot be."""

@@ -26,6 +26,7 @@ from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.runtime.exec.base import EXPIRED, Executor, JobLaunch, ResumedJob
+from fluxsched.runtime.exec.launch import launch_of
 from fluxsched.runtime.exec.time_limits import TimeLimits
 from fluxsched.runtime.history.accounting import JobAccounting
 from fluxsched.runtime.loop.faults import error_answer, is_expected
@@ -61,6 +62,8 @@ class JobEffects:
         self.held: Callable[[int, Idset], None] = lambda jobid, ranks: None
         self.unheld: Callable[[int, Idset], None] = lambda jobid, ranks: None
         self.executors: dict[str, Executor] = {}
+        self.is_leased: Callable[[int], bool] = lambda jobid: False
+        """Whether a job runs in another instance."""
         self.preempt_timeout_s: float | None = None
         """From SIGTERM to SIGKILL for a preempted job (seconds); None: as for all others."""
         self.environment: dict[str, str] = {}
@@ -276,21 +279,12 @@ class JobEffects:
 
     def _executor_of(self, job: Job) -> Executor:
         assert job.jobspec is not None, "a job that is to start has its jobspec"
+        if self.is_leased(job.id):
+            return self.executors["lease"]
         return self.executors["test" if job.jobspec.test_run_duration_s is not None else "local"]
 
     def _launch_of(self, job: Job) -> JobLaunch:
-        assert job.jobspec is not None, "a job that is to start has its jobspec"
-        assert job.R is not None, "a job that is to start has its R"
-        return JobLaunch(
-            jobid=job.id,
-            jobspec=job.jobspec,
-            R=job.R,
-            environment=self.environment,
-            spool=self.spool,
-            cores=self.cores,
-            attempt=0 if job.attempt is None else job.attempt.number,
-            expiration_s=job.expiration_s,
-        )
+        return launch_of(job, self.environment, self.spool, self.cores)
 
     def resume(self, jobids: Iterable[int], records: Mapping[int, object], settled: Callable[[], None]) -> None:
         """Have the executors take up the jobs of the instance before; `settled` is called once it is known of each
@@ -336,10 +330,11 @@ class JobEffects:
         if left:
             self.perform(self.manager.execution.released(jobid, left, final=False, now_s=self.now_s))
 
-    def exec_failed(self, jobid: int, note: str) -> None:
-        """An executor could not start the job."""
+    def exec_failed(self, jobid: int, note: str, *, is_returned: bool = False) -> None:
+        """An executor could not start the job; one that is returned is submitted again."""
         self._running.pop(jobid, None)
-        self.perform(self.manager.execution.exec_failed(jobid, note, self.now_s))
+        execution = self.manager.execution
+        self.perform((execution.returned if is_returned else execution.exec_failed)(jobid, note, self.now_s))
 
     def record_process(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
         """Keep (or forget) which processes are a job's, then go on (kill -9 of the instance must find them)."""

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from fluxsched.errors import InvalidValue
+from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import JobResult, result
 from fluxsched.jobs.job.states import VIRTUAL_STATES, State
 from fluxsched.jobs.lifecycle import restore
@@ -99,7 +100,11 @@ def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
 
 def stored_result(store: Store, jobid: int) -> JobResult | None:
     """How a job ended, by its log on disk; None when it has not, or is not there."""
+    job = read_ended_job(store, jobid)
+    return None if job is None else result(job)
+
+
+def read_ended_job(store: Store, jobid: int) -> Job | None:
+    """A job that has ended, by its log on disk alone; None when it is not there."""
     found = stored_log(store, jobid)
-    if found is None:
-        return None
-    return result(restore.replayed(jobid, found, None))
+    return None if found is None else restore.replayed(jobid, found, None)

@@ -89,7 +89,14 @@ class JobService:
         wanted = request.payload(SUBMIT)
         self.submit(request, self._specs.read(wanted.jobspec), wanted.urgency, wanted.flags)
 
-    def submit(self, request: RpcRequest, jobspec: Jobspec, urgency: int, flags: int) -> int:
+    def submit(
+        self,
+        request: RpcRequest,
+        jobspec: Jobspec,
+        urgency: int,
+        flags: int,
+        response: Callable[[int], object] = msg.SubmitResponse,
+    ) -> int:
         """Take the job of the request's user, and answer with its id once it is stored."""
         if not self.accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
@@ -97,7 +104,7 @@ class JobService:
         jobid = self._new_id(now_s)
         submit, userid = self._manager.requests.submit, request.userid
         self._effects.perform(submit(jobid, jobspec, userid=userid, urgency=urgency, flags=flags, now_s=now_s))
-        self.answer(request, msg.SubmitResponse(jobid))
+        self.answer(request, response(jobid))
         return jobid
 
     def _last(self, jobid: int) -> int:

@@ -1,0 +1,96 @@
+"""The jobspec that goes to another instance.
+
+Law: it asks for what was granted here, and for nothing that only this instance knows: counts that were ranges are
+settled, a constraint names hosts as they are called there, and what was waited for, where it stands in line, and how
+often it may be preempted is this instance's business.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
+from fluxsched.core.rfields import LOCAL_PREFIX
+from fluxsched.core.template import fill, id_tag
+from fluxsched.errors import InvalidValue
+
+HOST_SEPARATOR: Final = ":"
+"""Between the name of a cluster and that of a host of it."""
+
+_OURS: Final = ("queue", "bank", "dependencies", "array", "preemptible-after")
+"""Of `attributes.system`: what is settled here, or means something else there."""
+_OURS_OF_OWN: Final = ("requeue", "elastic")
+"""Of `attributes.system.fluxsched`."""
+
+
+def mirrored_host(cluster: str, host: str) -> str:
+    """How a host of a cluster is called here: hosts of two clusters may have one name."""
+    return f"{cluster}{HOST_SEPARATOR}{host}"
+
+
+def is_mirrored(host: str) -> bool:
+    """Whether it is a cluster's."""
+    return HOST_SEPARATOR in host
+
+
+def jobspec_for(
+    jobspec: Jobspec, jobid: int, cluster: str, queue: str | None, duration_s: float, nnodes: int, ncores: int
+) -> dict[str, Any]:
+    """The jobspec of a job that was granted so many nodes and cores of a cluster; `queue` is one there.
+
+    Raises InvalidValue for a constraint that names ranks, which are others there.
+    """
+    raw = with_path(jobspec.raw, "attributes.system.duration", duration_s)
+    system = {key: value for key, value in raw["attributes"]["system"].items() if key not in _OURS}
+    if queue is not None:
+        system["queue"] = queue
+    own = {key: value for key, value in (system.pop("fluxsched", None) or {}).items() if key not in _OURS_OF_OWN}
+    if own:
+        system["fluxsched"] = own
+    job = {key: value for key, value in (system.pop("job", None) or {}).items() if key == "name"}
+    if job:
+        system["job"] = job
+    constraint = _constraint(system.pop("constraints", None) or {}, cluster)
+    if constraint:
+        system["constraints"] = constraint
+    sent: dict[str, Any] = {**raw, "attributes": {**raw["attributes"], "system": system}}
+    sent["resources"] = [_settled(vertex, nnodes, ncores) for vertex in raw["resources"]]
+    return _with_paths(sent, jobspec, jobid)
+
+
+def _settled(vertex: Mapping[str, Any], nnodes: int, ncores: int) -> dict[str, Any]:
+    """A vertex at the top with its count, and that of a slot below, as it was granted."""
+    found = dict(vertex)
+    if not isinstance(vertex.get("count"), Mapping) or vertex["type"] not in ("node", "slot"):
+        return found
+    if vertex["type"] == "node":
+        return found | {"count": nnodes}
+    cores = next((leaf["count"] for leaf in vertex["with"] if leaf["type"] == "core"), 1)
+    return found | {"count": max(1, ncores // max(1, int(cores)))}
+
+
+def _constraint(constraint: Mapping[str, Any], cluster: str) -> dict[str, Any]:
+    """With hosts as they are called there, and without membership of queues here; empty if nothing is left."""
+    found: dict[str, Any] = {}
+    for operator, values in constraint.items():
+        if operator == "ranks":
+            raise InvalidValue(f"the constraint names ranks, which are others in cluster {cluster}: name hosts")
+        if operator == "hostlist":
+            found[operator] = [value.replace(f"{cluster}{HOST_SEPARATOR}", "") for value in values]
+        elif operator == "properties":
+            if kept := [value for value in values if not value.startswith(LOCAL_PREFIX)]:
+                found[operator] = kept
+        elif kept := [inner for value in values if (inner := _constraint(value, cluster))]:
+            found[operator] = kept
+    return found
+
+
+def _with_paths(sent: dict[str, Any], jobspec: Jobspec, jobid: int) -> dict[str, Any]:
+    """With the job's id here in the names of its files: its id there is another."""
+    for stream, template in (("stdout", jobspec.output), ("stderr", jobspec.error)):
+        if template is not None and "{{" in template:
+            filled = fill(template, lambda tag: id_tag(tag, jobid))
+            sent = with_path(sent, f"attributes.system.shell.options.output.{stream}.path", filled)
+    return sent

@@ -1,0 +1,78 @@
+"""What another instance says of its targets, and which of them are offered here.
+
+Law: the group of a cluster has the targets that jobs of ours may get there, under names that say whose they are. What
+others use there is not offered here. Where a job of ours runs is the other instance's choice, so what counts is how
+many targets are in use, not which: as many as jobs of others have are taken from those that no job here holds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.leases.jobspec import is_mirrored, mirrored_host
+
+
+class Mirror:
+    """The other instance's targets, in its own ranks."""
+
+    def __init__(self, cluster: str) -> None:
+        self._cluster = cluster
+        self._whole = EMPTY_R
+        self._states: dict[str, Idset] = {}
+        self._groups: dict[str, Idset] = {}
+        self.wanted_groups: tuple[str, ...] | None = None
+        """The groups there that our jobs can have; None: all."""
+
+    def change(
+        self, R: Mapping[str, Any] | None, states: Mapping[str, str] | None, groups: Mapping[str, str] | None  # noqa: N803
+    ) -> None:
+        """What is new: R, targets by their state, groups. Raises InvalidValue for what cannot be."""
+        if R is not None:
+            self._whole = ResourceSet.parse(R)
+            self._states = {name: ranks & self._whole.ranks for name, ranks in self._states.items()}
+        if states is not None:
+            changed = {name: Idset.parse(text) for name, text in states.items()}
+            for ranks in changed.values():
+                self._states = {name: known - ranks for name, known in self._states.items()}
+            for name, ranks in changed.items():
+                self._states[name] = self._states.get(name, EMPTY) | ranks
+        if groups is not None:
+            self._groups = {name: Idset.parse(text) for name, text in groups.items()}
+
+    @property
+    def resources(self) -> ResourceSet:
+        """The targets that are offered, with the names of hosts that they have here."""
+        whole, away = self._whole, self._state("lost") | self._state("excluded")
+        ranks = whole.ranks - away
+        if self.wanted_groups is not None:
+            wanted = EMPTY
+            for name in self.wanted_groups:
+                wanted |= self._groups.get(name, EMPTY)
+            ranks &= wanted
+        foreign = Idset.of([rank for rank in ranks if is_mirrored(whole.host(rank))])
+        found = whole.restrict(ranks - foreign).job_view()
+        hosts = Hostlist.of([mirrored_host(self._cluster, host) for host in found.nodelist])
+        return ResourceSet(found.entries, hosts, found.properties)
+
+    @property
+    def usable(self) -> Idset:
+        """Those on which jobs may run."""
+        return self._state("free") | self._state("allocated")
+
+    @property
+    def in_use(self) -> Idset:
+        """Those on which a job runs, ours or another's."""
+        return self._state("allocated")
+
+    def _state(self, name: str) -> Idset:
+        return self._states.get(name, EMPTY)
+
+
+def taken_by_others(in_use: Idset, held: Idset) -> Idset:
+    """Which targets count as taken by jobs of others, of those `in_use` there, where jobs here hold `held`."""
+    more = max(0, len(in_use) - len(held))
+    return Idset.of(list(in_use - held)[:more]) if more else EMPTY

@@ -1,0 +1,50 @@
+"""Targets of another instance as a group of this one: the inventory with them as they are now.
+
+Law: a mirrored target keeps its rank here, like every target, and belongs to the group of its cluster alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.resource.state.groups import DEFAULT
+from fluxsched.resource.state.inventory import Inventory, Targets
+
+
+def with_mirror(
+    targets: Targets, configured: Mapping[str, Idset], group: str, theirs: ResourceSet
+) -> tuple[Inventory, dict[str, Idset]] | None:
+    """The inventory and its groups with `theirs`, in whatever ranks, as the whole of `group`; None if it is so now."""
+    admitted = targets.admit(theirs).resources
+    mine = configured.get(group, EMPTY) & targets.present
+    if admitted.ranks == mine and not targets.changed(admitted):
+        return None
+    rest = targets.resources.restrict(targets.present - configured.get(group, EMPTY))
+    groups = {name: ranks & rest.ranks for name, ranks in configured.items() if name not in (DEFAULT, group)}
+    added, ranks = joined(rest, theirs, above=targets.resources.ranks)
+    return Inventory(added, targets.method, targets.dynamic), groups | {group: ranks}
+
+
+def with_mirrors(
+    inventory: Inventory, groups: Mapping[str, Idset], mirrors: Iterable[tuple[str, ResourceSet]]
+) -> tuple[Inventory, dict[str, Idset]]:
+    """The inventory of a start or a reload with all mirrored targets behind it; those that have ranks keep them if no
+    other target has them.
+    """
+    whole, found = inventory.resources, dict(groups)
+    for group, theirs in mirrors:
+        whole, found[group] = joined(whole, theirs)
+    return replace(inventory, resources=whole), found
+
+
+def joined(whole: ResourceSet, theirs: ResourceSet, above: Idset = EMPTY) -> tuple[ResourceSet, Idset]:
+    """Both, and the ranks of `theirs`: other ones above all that there are, where theirs are taken."""
+    if not theirs:
+        return whole, EMPTY
+    if theirs.ranks & (whole.ranks | above):
+        theirs = theirs.rerank((whole.ranks | above).max() + 1)
+    both = whole | theirs
+    return both.with_expiration(whole.starttime_s, whole.expiration_s).with_shared(whole.shared), theirs.ranks

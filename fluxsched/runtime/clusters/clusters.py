@@ -1,0 +1,257 @@
+"""All clusters of an instance: which jobs run in which, their leases in the store, `cluster.list` and `cluster.forget`.
+
+Law: a job's lease is stored in the transaction of its `alloc` event, and removed in that of its end.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import msgspec
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.leases.jobspec import jobspec_for
+from fluxsched.leases.lease import Lease, lease_name
+from fluxsched.protocol.messages import clusters as msg
+from fluxsched.runtime.clusters.connection import ClusterConnection
+from fluxsched.runtime.clusters.executor import LeaseExecutor
+from fluxsched.runtime.clusters.link import ClusterLink
+from fluxsched.runtime.clusters.loop import ClusterLoop, OpenClient
+from fluxsched.runtime.clusters.offered import STORED_KIND, OfferedTargets
+from fluxsched.runtime.clusters.output import OutputCopy
+from fluxsched.runtime.clusters.own import OwnLink
+from fluxsched.runtime.config.tables.clusters import ClusterSettings
+from fluxsched.runtime.exec.base import Reports
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.messaging.peers import RpcRequest
+from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.services.jobs.effects import JobEffects
+from fluxsched.runtime.services.resource import ResourceService
+
+HOLDER = ("lease", "holder")
+SESSIONS = ("lease", "sessions")
+"""Rows of `saved`: by which name leases of this state are known, and how often it has begun to hold any."""
+SESSION_BITS = 32
+"""Of a session's number, those that count the connections of one start."""
+
+
+@dataclass(slots=True)
+class StoredClusters:
+    """What a restart finds of clusters."""
+
+    holder: str = ""
+    starts: int = 0
+    leases: list[Lease] = field(default_factory=list)
+    mirrors: dict[str, ResourceSet] = field(default_factory=dict)
+
+    def read(self, kind: str, key: str, value: object) -> bool:
+        """Take a row of `saved`; whether it is about clusters."""
+        if (kind, key) == HOLDER:
+            self.holder = str(value)
+        elif (kind, key) == SESSIONS and isinstance(value, int):
+            self.starts = value
+        elif kind == STORED_KIND:
+            if isinstance(value, dict):
+                self.mirrors[key] = ResourceSet.parse(value)
+        else:
+            return False
+        return True
+
+
+class Clusters:
+    """The clusters that are configured, and those that leases are left of."""
+
+    def __init__(
+        self,
+        settings: Iterable[ClusterSettings],
+        stored: StoredClusters,
+        holder: str,
+        connect: OpenClient,
+        effects: JobEffects,
+        resource: ResourceService,
+        router: Router,
+        store: Store,
+        spool: Path,
+    ) -> None:
+        self._stored = stored
+        self._connect = connect
+        self._effects = effects
+        self._resource = resource
+        self._store = store
+        self._turns = effects.turns
+        self._settings = tuple(settings)
+        self._loops: dict[str, ClusterLoop] = {}
+        self._ranks: dict[str, Idset] = {}
+        """Each rank that a target of a cluster has, or had."""
+        self._leases: dict[int, Lease | FluxschedError] = {}
+        """Those of jobs that are about to start, which are being stored."""
+        self._clusters: dict[int, str] = {lease.jobid: lease.cluster for lease in stored.leases}
+        self._restored = {lease.jobid: lease for lease in stored.leases}
+        self._holder = stored.holder or holder
+        self._sessions = 0
+        self._spool = spool
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when it is known of another cluster whether it answers."""
+        router.serve({"cluster.list": self._list, "cluster.forget": self._forget})
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there are any."""
+        return bool(self._settings or self._stored.leases)
+
+    @property
+    def have_answered(self) -> bool:
+        """Whether it is known of each cluster whether it answers."""
+        return all(loop.has_answered for loop in self._loops.values())
+
+    @property
+    def mirrored(self) -> Idset:
+        """The targets of all clusters."""
+        found = EMPTY
+        for ranks in self._ranks.values():
+            found |= ranks
+        return found
+
+    def mirrors(self) -> list[tuple[str, ResourceSet]]:
+        """The targets of each configured cluster as they are here, for a reload of the inventory."""
+        resources = self._resource.module.resources
+        return [(name, resources.restrict(loop.offered.targets)) for name, loop in self._loops.items() if loop.settings]
+
+    # -- assembly
+
+    def executor(self, reports: Reports) -> LeaseExecutor:
+        """The executor of their jobs; from now on they are recognised."""
+        effects = self._effects
+        if self.is_used:
+            effects.is_leased = self.has
+            self._store.add("saved", (*HOLDER, msgspec.json.encode(self._holder)))
+            self._store.add("saved", (*SESSIONS, msgspec.json.encode(self._stored.starts + 1)))
+            known = {one.name: one for one in self._settings}
+            left = dict.fromkeys(lease.cluster for lease in self._stored.leases)
+            for name in [*known, *(name for name in left if name not in known)]:
+                self._loops[name] = self._loop(name, known.get(name), reports)
+            for name, theirs in self._stored.mirrors.items():
+                if name in known:
+                    self._grown(name, self._resource.module.targets.admit(theirs).resources.ranks)
+        return LeaseExecutor(reports, self._loop_of, self._take)
+
+    def _loop(self, name: str, settings: ClusterSettings | None, reports: Reports) -> ClusterLoop:
+        turns, store = self._turns, self._store
+        offered = OfferedTargets(name, self._resource, store, turns, self._grown, is_group=settings is not None)
+        loop = ClusterLoop(
+            name, settings, self._connect, self._link, offered, OutputCopy(self._spool, self._is_spooled),
+            reports, self._returned, store, turns,
+        )  # fmt: skip
+        loop.on_answer, loop.note_id, loop.on_over = self.on_change, self._note_id, self._over
+        return loop
+
+    def _link(self, connection: ClusterConnection, loop: ClusterLoop) -> ClusterLink:
+        assert loop.settings is not None, "only configured clusters are connected to"
+        self._sessions += 1
+        session = (self._stored.starts + 1 << SESSION_BITS) + self._sessions
+        return OwnLink(connection, loop, self._holder, session, loop.settings.queue)
+
+    def open(self) -> None:
+        """OpenClient; leases whose jobs have ended are given up."""
+        for jobid in self._restored.keys() - self._effects.manager.jobs.active.keys():
+            del self._restored[jobid]
+            self._store.remove("lease", (jobid,))
+        for loop in self._loops.values():
+            loop.open()
+
+    def close(self) -> None:
+        """End all connections."""
+        for loop in self._loops.values():
+            loop.close()
+
+    def held(self, jobid: int, ranks: Idset) -> None:
+        """A job holds these targets from now on."""
+        self.granted(jobid, ranks)
+        self.jobs_changed(ranks)
+
+    def jobs_changed(self, ranks: Idset) -> None:
+        """Jobs hold more or less on these targets."""
+        for name, mine in self._ranks.items():
+            if ranks & mine:
+                self._loops[name].offered.jobs_changed()
+
+    # -- jobs
+
+    def _grown(self, name: str, ranks: Idset) -> None:
+        self._ranks[name] = self._ranks.get(name, EMPTY) | ranks
+
+    def has(self, jobid: int) -> bool:
+        """Whether the job has a lease."""
+        return jobid in self._clusters
+
+    def granted(self, jobid: int, held: Idset) -> None:
+        """A job has just been given these targets: if they are a cluster's, its lease goes into that transaction."""
+        cluster = next((name for name, ranks in self._ranks.items() if held <= ranks), None)
+        if cluster is None or jobid in self._clusters:
+            return
+        job = self._effects.manager.jobs.active[jobid]
+        assert job.jobspec is not None, "a job that is to start has its jobspec"
+        settings = self._loops[cluster].settings
+        queue = None if settings is None else settings.queue
+        self._clusters[job.id] = cluster
+        try:
+            jobspec = jobspec_for(job.jobspec, job.id, cluster, queue, job.duration_s, len(job.ranks), job.ncores)
+        except InvalidValue as fault:
+            self._leases[job.id] = fault
+            return
+        attempt = 0 if job.attempt is None else job.attempt.number
+        lease = Lease(job.id, attempt, cluster, lease_name(self._holder, job.id), jobspec, urgency=job.urgency)
+        self._leases[job.id] = lease
+        text = msgspec.json.encode(jobspec)
+        self._store.add("lease", (job.id, attempt, cluster, lease.name, text, lease.state.value))
+
+    def _take(self, jobid: int) -> Lease:
+        found = self._leases.pop(jobid, None) or self._restored.pop(jobid, None)
+        if isinstance(found, Lease):
+            return found
+        raise found if found is not None else Refused(f"job {jobid} has no lease")
+
+    def _returned(self, jobid: int, note: str) -> None:
+        self._effects.exec_failed(jobid, note, is_returned=True)
+
+    def _loop_of(self, jobid: int) -> ClusterLoop | None:
+        return self._loops.get(self._clusters.get(jobid, ""))
+
+    def _over(self, jobid: int) -> None:
+        self._clusters.pop(jobid, None)
+
+    def _note_id(self, jobid: int, cluster: str, there: int) -> None:
+        job = self._effects.manager.jobs.active.get(jobid)
+        if job is not None:
+            job.annotations = {**(job.annotations or {}), "lease": {"cluster": cluster, "id": there}}
+
+    def _is_spooled(self, jobid: int) -> bool:
+        """Whether what the job prints is kept by the instance that runs it."""
+        job = self._effects.manager.jobs.active.get(jobid)
+        if job is None or job.jobspec is None or job.jobspec.test_run_duration_s is not None:
+            return False
+        return job.jobspec.output is None
+
+    # -- requests
+
+    def _list(self, request: RpcRequest) -> None:
+        request.respond(msg.ClusterListResponse([loop.info() for loop in self._loops.values()]))
+
+    def _forget(self, request: RpcRequest) -> None:
+        name = request.payload(msg.ClusterForgetRequest).name
+        loop = self._loops.get(name)
+        if loop is None:
+            known = ", ".join(self._loops) or "none"
+            raise Refused(f"there is no cluster {name!r}; there are: {known}", errno.ENOENT)
+        if loop.table.is_known:
+            text = f"cluster {name} answers, so nothing of it need be given up: cancel its jobs instead"
+            raise Refused(text, errno.EBUSY)
+        returned, failed = loop.forget()
+        self._effects.after_commit(lambda: request.respond(msg.ClusterForgetResponse(returned, failed)))
+
+

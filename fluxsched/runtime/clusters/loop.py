@@ -1,0 +1,326 @@
+"""One cluster: its leases, its targets as they are offered here, and the connection, which is made again and again.
+
+Law: what is on disk here decides. A lease is in the store before it is sent, and until the end of its job is; where the
+other instance is silent nothing is concluded from that.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from fluxsched.errors import FluxschedError
+from fluxsched.leases import effects as effect
+from fluxsched.leases.effects import LeaseEffect
+from fluxsched.leases.lease import Lease, SeenJob
+from fluxsched.leases.states import LeaseState
+from fluxsched.leases.table import LeaseTable
+from fluxsched.protocol.messages.clusters import ClusterInfo
+from fluxsched.runtime.clusters.connection import ClusterConnection
+from fluxsched.runtime.clusters.link import ClusterLink
+from fluxsched.runtime.clusters.offered import OfferedTargets
+from fluxsched.runtime.clusters.output import OutputCopy
+from fluxsched.runtime.config.tables.clusters import ClusterSettings
+from fluxsched.runtime.exec.base import Reports
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Timer, Turns
+from fluxsched.runtime.system.log import logger
+from fluxsched.transport.base import Client
+
+log = logger("clusters")
+
+RECONNECT_S = 1.0
+"""How long after a loss the other instance is looked for again (seconds)."""
+RESUBMIT_S = 1.0
+"""How long after a refusal that passes a lease is submitted again (seconds)."""
+LISTEN_S = 10.0
+"""How often it is looked whether the other instance is still heard; one that says nothing for so long is asked, and
+given up if it does not answer in as long again (seconds)."""
+
+OpenClient = Callable[[str, str | None], Client]
+"""Connects to a URI with the key in a file. Raises FluxschedError."""
+MakeLink = Callable[[ClusterConnection, "ClusterLoop"], ClusterLink]
+
+
+class ClusterLoop:
+    """The leases of one cluster; `settings` is None for one that is configured no more."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ClusterSettings | None,
+        connect: OpenClient,
+        make_link: MakeLink,
+        offered: OfferedTargets,
+        output: OutputCopy,
+        reports: Reports,
+        returned: Callable[[int, str], None],
+        store: Store,
+        turns: Turns,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.offered = offered
+        self.table = LeaseTable(name, settings.return_after_s if settings is not None else 0.0)
+        self.on_answer: Callable[[], None] = lambda: None
+        """Called when it is first known whether the other instance answers."""
+        self.has_answered = settings is None
+        self.note = "it has not answered yet" if settings is not None else "it is not configured any more"
+        self.since_s: float | None = None
+        self.note_id: Callable[[int, str, int], None] = lambda jobid, cluster, there: None
+        """Told the id that a job has there."""
+        self.on_over: Callable[[int], None] = lambda jobid: None
+        """Told that a job has no lease any more."""
+        self._connect = connect
+        self._make_link = make_link
+        self._output = output
+        self._reports = reports
+        self._returned = returned
+        self._store = store
+        self._turns = turns
+        self._connection: ClusterConnection | None = None
+        self._link: ClusterLink | None = None
+        self._late: Timer | None = None
+        self._finishing: dict[int, SeenJob] = {}
+        """Jobs that have ended there, while the rest of what they printed is copied."""
+        self._is_closed = False
+        if settings is not None:
+            turns.source(self._take)
+
+    # -- the connection
+
+    def open(self) -> None:
+        """OpenClient, now and whenever the connection is lost."""
+        if self._is_closed or self.settings is None or self._connection is not None:
+            return
+        try:
+            client = self._connect(self.settings.uri, self.settings.key)
+        except FluxschedError as fault:
+            self._silent(str(fault))
+            self._turns.after(RECONNECT_S, self.open)
+            return
+        self._connection = connection = ClusterConnection(client, self._turns, self._lost)
+        self._link = self._make_link(connection, self)
+        self._link.begin()
+        self._turns.after(LISTEN_S, partial(self._listen, connection, connection.received))
+
+    def _take(self, until_s: float) -> bool:
+        return self._connection is not None and self._connection.take()
+
+    def _listen(self, connection: ClusterConnection, received: int) -> None:
+        if connection is not self._connection:
+            return
+        if connection.received == received:
+            if not self.table.is_known:
+                connection.lose(f"it has not answered within {LISTEN_S:g} s")
+                return
+            asked = connection.received
+
+            def judge() -> None:
+                if connection is self._connection and connection.received == asked:
+                    connection.lose(f"it has not answered within {LISTEN_S:g} s")
+
+            connection.ask("instance.info", None, lambda payload, error: None)
+            self._turns.after(LISTEN_S, judge)
+        self._turns.after(LISTEN_S, partial(self._listen, connection, connection.received))
+
+    def _lost(self, reason: str) -> None:
+        self._connection = self._link = None
+        self.table.lost()
+        self._output.lost(self.name)
+        self._silent(reason)
+        self._turns.after(RECONNECT_S, self.open)
+
+    def _silent(self, reason: str) -> None:
+        if self.note != reason:
+            log.warning("cluster %s is silent: %s", self.name, reason)
+            self.since_s = self._turns.wall_s
+        self.note = reason
+        self.offered.silent()
+        self._answered()
+
+    def _answered(self) -> None:
+        if not self.has_answered:
+            self.has_answered = True
+            self.on_answer()
+
+    def close(self) -> None:
+        """End the connection for good; leases stay as they are stored."""
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = self._link = None
+
+    # -- what is asked here
+
+    def want(self, lease: Lease) -> None:
+        """A lease that is in the store."""
+        self.perform(self.table.want(lease))
+        self._await_late()
+
+    def kill(self, jobid: int) -> None:
+        """The job is to end."""
+        self.perform(self.table.kill(jobid))
+
+    def signal(self, jobid: int, signum: int) -> None:
+        """Signal the job's tasks."""
+        self.perform(self.table.signal(jobid, signum))
+
+    def limit(self, jobid: int, duration_s: float) -> None:
+        """The job has another time limit from its start on; a silent cluster does not hear of it, and here it holds."""
+        lease = self.table.of_job(jobid)
+        if lease is not None and lease.id_there and self._link is not None:
+            self._link.limit(lease.id_there, duration_s)
+
+    def forget(self) -> tuple[int, int]:
+        """Give up all leases: how many are returned, and how many jobs end."""
+        effects = self.table.forget()
+        self.perform(effects)
+        returned = sum(isinstance(one, effect.LeaseReturned) for one in effects)
+        return returned, sum(isinstance(one, effect.LeaseFailed) for one in effects)
+
+    def info(self) -> ClusterInfo:
+        """The cluster for people."""
+        settings = self.settings
+        state = "unknown" if settings is None else "connected" if self.table.is_known else "silent"
+        return ClusterInfo(
+            name=self.name,
+            uri="" if settings is None else settings.uri,
+            kind="flux" if settings is not None and settings.is_flux else "fluxsched",
+            state=state,  # type: ignore[arg-type]
+            since=self.since_s,
+            note="" if state == "connected" else self.note,
+            targets=len(self.offered.targets),
+            online=len(self.offered.online),
+            leases=self.table.counts(),
+        )
+
+    def _await_late(self) -> None:
+        if self._late is None and (late_s := self.table.next_late_s) is not None:
+            self._late = self._turns.after(late_s - self._turns.clock.wall_s(), self._be_late)
+
+    def _be_late(self) -> None:
+        self._late = None
+        self.perform(self.table.late(self._turns.clock.wall_s()))
+        self._await_late()
+
+    # -- what is heard: see LinkEvents
+
+    def listed(self, jobs: Sequence[SeenJob]) -> None:
+        """See `LinkEvents`."""
+        log.info("cluster %s answers: it has %d of our jobs", self.name, len(jobs))
+        self.since_s = self._turns.wall_s
+        self.perform(self.table.listed(jobs))
+        for jobid, seen in list(self._finishing.items()):
+            self._finish(jobid, seen)
+        for lease in self.table.leases.values():
+            if lease.state is LeaseState.RUNNING:
+                self._copy(lease.jobid)
+        self._answer_if_known()
+
+    def changed(self, jobs: Iterable[SeenJob]) -> None:
+        """See `LinkEvents`."""
+        for seen in jobs:
+            self.perform(self.table.seen(seen))
+
+    def refused(self, name: str, note: str, *, passes: bool) -> None:
+        """See `LinkEvents`."""
+        if passes:
+            connection = self._connection
+            log.info("cluster %s does not take %s at present: %s", self.name, name, note)
+            self._turns.after(RESUBMIT_S, lambda: self.absent(name) if connection is self._connection else None)
+        else:
+            self.perform(self.table.refused(name, note))
+
+    def absent(self, name: str) -> None:
+        """See `LinkEvents`."""
+        if self.table.is_known:
+            self.perform(self.table.absent(name))
+
+    def machine(
+        self,
+        R: Mapping[str, Any] | None,  # noqa: N803 - RFC 20's name
+        states: Mapping[str, str] | None,
+        groups: Mapping[str, str] | None,
+    ) -> None:
+        """See `LinkEvents`."""
+        self.offered.change(R, states, groups)
+        self._answer_if_known()
+
+    def reaches(self, groups: tuple[str, ...] | None) -> None:
+        """See `LinkEvents`."""
+        self.offered.mirror.wanted_groups = groups
+
+    def _answer_if_known(self) -> None:
+        if self.table.is_known and self.offered.is_known:
+            self.note = ""
+            self._answered()
+
+    # -- effects
+
+    def perform(self, effects: Iterable[LeaseEffect]) -> None:
+        """Perform what the table decided, in order."""
+        for one in effects:
+            self._perform(one)
+
+    def _perform(self, one: LeaseEffect) -> None:
+        link = self._link
+        match one:
+            case effect.SaveLease(lease):
+                self._store.change("lease is", (lease.jobid, lease.state.value))
+            case effect.LeaseSeen(jobid, there):
+                self.note_id(jobid, self.name, there)
+            case effect.LeaseBegan(jobid):
+                self._reports.started(jobid)
+                self._copy(jobid)
+            case effect.LeaseFinished(jobid, seen):
+                self._finish(jobid, seen)
+            case effect.LeaseFailed(jobid, note):
+                self._over(jobid, lambda: self._reports.failed(jobid, note))
+            case effect.LeaseReturned(jobid, note):
+                self._over(jobid, lambda: self._returned(jobid, note))
+            case effect.LeaseDropped(jobid):
+                self._over(jobid, lambda: self._reports.finished(jobid, 15, None))
+            case _ if link is None:
+                pass  # what is to be said is said again when the other instance is heard
+            case effect.SubmitThere(lease):
+                link.submit(lease)
+            case effect.WithdrawThere(name, there):
+                link.withdraw(name, there)
+            case effect.CancelThere(name, there, note):
+                link.cancel(name, there, note)
+            case effect.SignalThere(there, signum):
+                link.signal(there, signum)
+            case effect.SettleThere(names):
+                link.settle(names)
+
+    def _copy(self, jobid: int) -> None:
+        lease = self.table.of_job(jobid)
+        if lease is not None and self._link is not None:
+            self._output.follow(self.name, jobid, lease.id_there, self._link)
+
+    def _finish(self, jobid: int, seen: SeenJob) -> None:
+        """The job ends as the one there, once what it has printed is here."""
+        self._finishing[jobid] = seen
+        self._reports.started(jobid)  # of a job that began unseen, too
+
+        def finish() -> None:
+            del self._finishing[jobid]
+            if seen.exception:
+                self._reports.raised(jobid, seen.exception, f"cluster {self.name}: {seen.note}")
+            if seen.status < 0:
+                self._reports.failed(jobid, f"cluster {self.name}: {seen.note or 'it is not known how the job ended'}")
+            else:
+                self._reports.finished(jobid, seen.status, seen.usage)
+
+        if self._link is not None:
+            self._output.finish(self.name, jobid, seen.id, self._link, lambda: self._over(jobid, finish))
+
+    def _over(self, jobid: int, report: Callable[[], None]) -> None:
+        """The row goes with the end of the job; when that is on disk the name there is not needed any more."""
+        self._store.remove("lease", (jobid,))
+        report()
+        self.on_over(jobid)
+        self._reports.stored(lambda: self.perform(self.table.stored(jobid)))
+

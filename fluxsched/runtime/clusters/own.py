@@ -1,0 +1,151 @@
+"""The link to an instance of ours: `lease.*`, its targets by `resource.watch`."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.leases.lease import Lease, SeenJob
+from fluxsched.leases.states import LeaseEvent
+from fluxsched.protocol.messages import clusters as msg
+from fluxsched.protocol.messages import jobs, queues
+from fluxsched.protocol.messages.common import Empty
+from fluxsched.protocol.messages.live.machine import MachineChange
+from fluxsched.runtime.clusters.connection import ClusterConnection, read
+from fluxsched.runtime.clusters.link import LinkEvents, TakeOutput
+
+PASSING = frozenset((errno.EAGAIN, errno.ESHUTDOWN, errno.ENOSPC, errno.EIO, errno.EBUSY, errno.ETIMEDOUT))
+"""Errors of a submit that pass: it is tried again."""
+
+
+class OwnLink:
+    """A `ClusterLink` to an instance of ours."""
+
+    def __init__(
+        self, connection: ClusterConnection, events: LinkEvents, holder: str, session: int, queue: str | None
+    ) -> None:
+        self._connection = connection
+        self._events = events
+        self._holder = holder
+        self._session = session
+        self._queue = queue
+        self._listed: list[SeenJob] | None = []
+
+    def begin(self) -> None:
+        """See `ClusterLink`. The queue comes first: by it is known which targets count."""
+        status = queues.QueueStatusRequest(self._queue)
+        self._connection.ask("job-manager.queue-status", status, self._queue_answered)
+        watch = msg.LeaseWatchRequest(self._holder, self._session)
+        self._connection.ask("lease.watch", watch, self._leases, streaming=True)
+
+    def _queue_answered(self, payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None:
+            if self._queue is not None:
+                self._connection.lose(f"queue {self._queue!r} there: {error}")
+                return
+            self._events.reaches(None)
+        else:
+            status = read(payload, queues.QueueStatus)
+            self._events.reaches(tuple(getattr(status, "groups", None) or (status.group,)))
+        self._connection.ask("resource.watch", Empty(), self._machine, streaming=True)
+
+    def _machine(self, payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None:
+            self._connection.lose(f"resource.watch: {error}")
+            return
+        change = read(payload, MachineChange)
+        groups = None if change.groups is None else {group.name: group.targets for group in change.groups}
+        self._events.machine(change.R, change.states, groups)
+
+    def _leases(self, payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None:
+            unknown = error.errnum == errno.ENOSYS
+            self._connection.lose("it takes no leases: its fluxsched is too old" if unknown else str(error))
+            return
+        answer = read(payload, msg.LeaseWatchResponse)
+        seen = [_seen(one) for one in answer.leases]
+        if self._listed is None:
+            self._events.changed(seen)
+            return
+        self._listed += seen
+        if answer.whole:
+            listed, self._listed = self._listed, None
+            self._events.listed(listed)
+
+    def submit(self, lease: Lease) -> None:
+        """See `ClusterLink`."""
+        name = lease.name
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is None:
+                jobid = read(payload, msg.LeaseSubmitResponse).id
+                self._events.changed([SeenJob(name, jobid, LeaseEvent.WAITING)])
+            elif error.errnum != errno.ESTALE:  # else a later session has begun, which will list what there is
+                self._events.refused(name, str(error), passes=error.errnum in PASSING)
+
+        request = msg.LeaseSubmitRequest(name, self._session, lease.jobspec, lease.urgency)
+        self._connection.ask("lease.submit", request, answered)
+
+    def withdraw(self, name: str, jobid: int) -> None:
+        """See `ClusterLink`: in one step there, so it either was begun or never will be."""
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is not None and error.errnum == errno.ENOENT:
+                self._events.absent(name)
+
+        self._connection.ask("lease.withdraw", msg.LeaseWithdrawRequest(name, self._session), answered)
+
+    def cancel(self, name: str, jobid: int, note: str) -> None:
+        """See `ClusterLink`. Where the id is not known yet it is withdrawn, and cancelled when it is."""
+        if jobid:
+            self._connection.ask("job-manager.cancel", jobs.JobCancelRequest(jobid, note), _ignored)
+        else:
+            self.withdraw(name, jobid)
+
+    def signal(self, jobid: int, signum: int) -> None:
+        """See `ClusterLink`."""
+        self._connection.ask("job-manager.kill", jobs.KillRequest(jobid, signum), _ignored)
+
+    def limit(self, jobid: int, duration_s: float) -> None:
+        """See `ClusterLink`."""
+        updates: dict[str, Any] = {"attributes.system.duration": duration_s}
+        self._connection.ask("job-manager.update", jobs.UpdateRequest(jobid, updates), _ignored)
+
+    def settle(self, names: Sequence[str]) -> None:
+        """See `ClusterLink`."""
+        for start in range(0, len(names), msg.LEASE_NAMES_MAX):
+            some = list(names[start : start + msg.LEASE_NAMES_MAX])
+            self._connection.ask("lease.settle", msg.LeaseSettleRequest(some), _ignored)
+
+    def output(self, jobid: int, take: TakeOutput, ended: Callable[[str | None], None]) -> None:
+        """See `ClusterLink`."""
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is None:
+                piece = read(payload, jobs.OutputResponse)
+                take(piece.stream, piece.data, piece.task or 0)
+            else:
+                ended(None if error.errnum == errno.ENODATA else str(error))
+
+        self._connection.ask("job-manager.output", jobs.OutputRequest(jobid, True), answered, streaming=True)
+
+
+def _seen(one: msg.LeaseInfo) -> SeenJob:
+    if one.state == "waiting":
+        return SeenJob(one.name, one.id, LeaseEvent.WAITING)
+    if one.state == "running":
+        return SeenJob(one.name, one.id, LeaseEvent.BEGUN)
+    what = LeaseEvent.FINISHED if one.began else LeaseEvent.REFUSED
+    usage = None if one.usage is None else _plain(one.usage)
+    status = -1 if one.status is None else one.status
+    return SeenJob(one.name, one.id, what, status, one.exception or "", one.note, usage)
+
+
+def _plain(usage: jobs.UsageInfo) -> dict[str, Any]:
+    return {name: getattr(usage, name) for name in jobs.UsageInfo.__struct_fields__}
+
+
+def _ignored(payload: bytes | None, error: FluxschedError | None) -> None:
+    """What follows is seen by the watch."""

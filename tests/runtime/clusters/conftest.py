@@ -1,0 +1,79 @@
+"""Two real instances: `here` has the other as cluster `east`, whose queue is `far`."""
+
+from __future__ import annotations
+
+import asyncio
+
+import pytest
+
+from fluxsched.core.jobspec import Jobspec
+
+CONFIG = """
+[queues.near]
+group = "default"
+[queues.far]
+group = "east"
+[policy.jobspec.defaults.system]
+queue = "far"
+[[scheduler]]
+policy = "easy"
+groups = ["default", "east"]
+[[cluster]]
+name = "east"
+uri = "{uri}"
+{more}
+"""
+
+
+def job(*command, **options):
+    """A jobspec for the queue `far`."""
+    return Jobspec.from_command(list(command) or ["true"], **options).to_json()
+
+
+class Pair:
+    """The two, with a client of each."""
+
+    def __init__(self, world):
+        self.world = world
+
+    async def begin(self, fake="4x4", more="", **options):
+        self.there = await self.world.instance(fake=fake, schedulers=("easy",))
+        self.far = self.world.second(self.there)
+        await self.open(self.there.uri, more, **options)
+        return self
+
+    async def open(self, uri, more="", **options):
+        config = CONFIG.format(uri=uri, more=more)
+        self.here = await self.world.instance(fake="2x4", config=config, **options)
+        self.near = self.world.second(self.here)
+
+    async def submit(self, jobspec, urgency=16):
+        return (await self.near.ok("job-manager.submit", {"jobspec": jobspec, "urgency": urgency}))["id"]
+
+    async def wait(self, jobid):
+        return await self.near.ok("job-manager.wait", {"id": jobid})
+
+    async def jobs(self, peer):
+        return (await peer.ok("job-manager.list", {}))["jobs"]
+
+    async def until(self, condition):
+        async with asyncio.timeout(15):
+            while not (found := await condition()):
+                await asyncio.sleep(0.005)
+        return found
+
+    async def running(self, peer, count=1):
+        async def are_running():
+            found = [one for one in await self.jobs(peer) if one["state"] == "RUN" and one.get("t_run")]
+            return found if len(found) == count else None
+
+        return await self.until(are_running)
+
+    async def cluster(self):
+        (found,) = (await self.near.ok("cluster.list"))["clusters"]
+        return found
+
+
+@pytest.fixture
+async def pair(world):
+    return Pair(world)
