@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from math import inf, nextafter
 from typing import Final, NamedTuple
 
@@ -18,6 +19,7 @@ from fluxsched.core.count import ONE
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.timeline import IdLayout, TargetIds, Timeline
+from fluxsched.sched.plan.within import earliest_within
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
 from fluxsched.sched.pool.choice import need_of, slots_on
 from fluxsched.sched.pool.placement import Blocks, Part, blocks_of, on_targets, parts_in
@@ -161,6 +163,11 @@ class BusyTargets:
         known, layout, times = self._gains_of(shape), timeline.layout, timeline.times
         is_open = shape.request.constraint == EVERYTHING and shape.number not in self._pool.narrowed
         mask = -1 if is_open else layout.among(good)
+        if shape.request.max_hops is not None:
+            units = partial(known.units, self._pool)
+            gains = self._gains_beside(known, timeline, good)
+            found = earliest_within(self._pool, shape, units, gains, timeline, mask, limit_s, from_s, until_s)
+            return NEVER if found is None else EarliestStart(*found)
         missing = known.missing(self._pool, shape) + known.units_in(self._pool, layout, timeline.now & mask)
         gains = self._gains_beside(known, timeline, good)
         step, when_s, gained = bisect_right(times, from_s) - 1, from_s, dict[int, None]()

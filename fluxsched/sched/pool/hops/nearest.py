@@ -156,9 +156,7 @@ class Nearest:
 
     def slots(self, request: Request) -> tuple[list[Block] | None, int]:
         """As many slots as the request allows and there is room for, and their number."""
-        layers = slot_layers(self._choice, request)
-        room = self._room(need_of(request, 1), layers, is_slots=True)
-        largest = max([units for units, words in layers.values() if any(words.values())], default=0)
+        room, largest = self.slot_room(request)
         have = room.total if request.max_hops is None else max(room.most(request.max_hops), largest)
         n = request.slots.largest(have)
         if not n:
@@ -174,9 +172,11 @@ class Nearest:
         """How many such nodes fit under each switch."""
         return self._room(need, node_layers(self._choice, need), is_slots=False)
 
-    def slot_room(self, request: Request) -> Room:
-        """How many such slots do."""
-        return self._room(need_of(request, 1), slot_layers(self._choice, request), is_slots=True)
+    def slot_room(self, request: Request) -> tuple[Room, int]:
+        """How many such slots do, and the most that fit on one target."""
+        layers = slot_layers(self._choice, request)
+        largest = max([units for units, words in layers.values() if any(words.values())], default=0)
+        return self._room(need_of(request, 1), layers, is_slots=True), largest
 
     def _room(self, need: Need, layers: Layers, *, is_slots: bool) -> Room:
         if self._constraint is None:

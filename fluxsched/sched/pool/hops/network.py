@@ -7,7 +7,6 @@ there is nothing, and nothing costs.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 from fluxsched.core.idset import Idset
@@ -71,7 +70,7 @@ class PoolNetwork:
     `stamp` counts changes of what is under which switch.
     """
 
-    __slots__ = ("_leaves", "_parent_of", "_switches", "_under", "by_word", "stamp")
+    __slots__ = ("_leaves", "_parent_of", "_places_of", "_switches", "_under", "by_word", "stamp")
 
     def __init__(self) -> None:
         self.stamp = 0
@@ -80,6 +79,7 @@ class PoolNetwork:
         self._parent_of: dict[str, str] = {}
         self._switches: Switches | None = None
         self._under: dict[Place, Bits] = {}
+        self._places_of: dict[int, list[Place]] = {}
 
     def __bool__(self) -> bool:
         return bool(self._leaves)
@@ -132,27 +132,20 @@ class PoolNetwork:
         """The switch of a place."""
         return self.switches.levels[place.level].names[place.at]
 
-    def leaf_of(self, rank: int) -> str | None:
-        """The leaf of a target, if it is under one."""
-        at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
-        for leaf, word in self.by_word.get(at, {}).items():
-            if word & bit:
-                return leaf
-        return None
-
-    def leaves_of(self, at: int, word: int) -> Iterator[tuple[str, int]]:
-        """The leaves of some targets of a word, and how many of these each has."""
-        for leaf, mask in self.by_word.get(at, {}).items():
-            n = (mask & word).bit_count()
-            if n:
-                yield leaf, n
+    def places_of(self, rank: int) -> list[Place]:
+        """All places that a target is in, the lowest first; none if it is under no switch."""
+        found = self._places_of.get(rank)
+        if found is None:
+            at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
+            leaf = next((leaf for leaf, word in self.by_word.get(at, {}).items() if word & bit), None)
+            found = self._places_of[rank] = [] if leaf is None else self.switches.places[leaf]
+        return found
 
     def within(self, ranks: Idset, max_hops: int) -> Idset:
         """All targets that are at most so many hops from each of these; they alone if nothing more is known of them."""
         common: set[Place] | None = None
         for rank in ranks:
-            leaf = self.leaf_of(rank)
-            places = set(self.switches.places[leaf]) if leaf is not None else set()
+            places = set(self.places_of(rank))
             common = places if common is None else common & places
         levels = self.switches.levels
         allowed = [place for place in common or () if levels[place.level].hops <= max_hops]
@@ -177,3 +170,4 @@ class PoolNetwork:
         self.stamp += 1
         self._switches = None
         self._under.clear()
+        self._places_of.clear()

@@ -20,7 +20,7 @@ def beyond_now(rooms: Rooms, choice: Sequence[Candidates], request: Request) -> 
     """What there is within the bound now, to be put behind what there is in all."""
     search = Nearest(rooms, -1, tuple(choice), None, BEST_FIT, None)
     by_slots = request.nodes is None
-    room = search.slot_room(request) if by_slots else search.node_room(need_of(request, request.slots.min))
+    room = search.slot_room(request)[0] if by_slots else search.node_room(need_of(request, request.slots.min))
     return f"; {_most(room, request)}"
 
 

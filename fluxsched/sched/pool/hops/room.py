@@ -93,14 +93,6 @@ class Room:
         if changes:
             self._apply(changes)
 
-    def count(self, leaf: str | None, more: int) -> list[tuple[Place, int]]:
-        """So much more fits under a leaf, beside what `refresh` has seen: the places above it, and what fits there."""
-        self.total += more
-        if leaf is None:
-            return []
-        self._apply({leaf: more})
-        return [(place, self._room[place.level][place.at]) for place in self._places[leaf]]
-
     def _compare(self, key: int, units: int, words: Mapping[int, int], changes: dict[str, int]) -> None:
         entry = self._seen.get(key)
         if entry is None:
