@@ -2,10 +2,11 @@
 
     python benchmarks/topology.py [--rounds 300]
 
-Each step places whole targets and takes them, and gives back those of the oldest of a window of jobs, so that leaves are
-neither empty nor in order; two fifths of the machine are filled beforehand with jobs of random sizes. `plain` is the
-same without a topology. A pass is one of EASY with 10,000 running jobs of one or two whole targets on 16,384 (512
-leaves), whose first waiting job asks for 32 under one leaf; 10,000 others wait, and none can start. Figures are of CPU time.
+Each step places whole targets and takes them, and gives back those of the oldest of a window of jobs, so that leaves
+are neither empty nor in order; two fifths of the machine are filled beforehand with jobs of random sizes. `plain` is
+the same without a topology. A pass is one of EASY with 10,000 running jobs of one or two whole targets on 16,384 (512
+leaves), whose first waiting job asks for 32 under one leaf; 10,000 others wait, and none can start. Figures are of CPU
+time.
 """
 
 from __future__ import annotations

@@ -29,8 +29,8 @@ class Within:
     """A search for one request. `place` is where there is room once `found`; None if that is one target, `alone`."""
 
     __slots__ = (
-        "_bound", "_counts", "_covered", "_covered_of", "_least", "_network", "_on_one", "_pool", "_room", "_units", "alone",
-        "found", "place",
+        "_bound", "_counts", "_covered", "_covered_of", "_least", "_network", "_on_one", "_pool", "_room", "_units",
+        "alone", "found", "place",
     )  # fmt: skip
 
     def __init__(self, pool: Pool, shape: Shape, timeline: Timeline, units: Units) -> None:

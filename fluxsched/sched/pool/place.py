@@ -21,7 +21,7 @@ from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, most_slots, 
 from fluxsched.sched.pool.hops.nearest import Nearest, hops_count
 from fluxsched.sched.pool.hops.reasons import beyond_now, never_within
 from fluxsched.sched.pool.parts.placing import place_parts
-from fluxsched.sched.pool.parts.reasons import infeasible_parts, insufficient_parts
+from fluxsched.sched.pool.parts.reasons import infeasible_parts, insufficient_parts, never_within_parts
 from fluxsched.sched.pool.parts.suited import choices_ever, choices_of
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
@@ -158,7 +158,10 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
     if request.is_of_amounts:
         return _shortage_of_amounts(pool, request, narrowed)
     if request.parts:
-        why = infeasible_parts(request, choices_ever(pool, request, narrowed))
+        ever = choices_ever(pool, request, narrowed)
+        why = infeasible_parts(request, ever)
+        if why is None and request.max_hops is not None:
+            why = never_within_parts(pool, request, ever)
         return None, why if why is None or narrowed is None else narrowed.never or why
     choice = pool.choice(request.constraint) if narrowed is None else narrowed.ever
     per_node = request.slots.min if request.nodes is not None else 1

@@ -21,7 +21,7 @@ def beyond_now(rooms: Rooms, choice: Sequence[Candidates], request: Request) -> 
     search = Nearest(rooms, -1, tuple(choice), None, BEST_FIT, None)
     by_slots = request.nodes is None
     room = search.slot_room(request)[0] if by_slots else search.node_room(need_of(request, request.slots.min))
-    return f"; {_most(room, request)}"
+    return f"; {most_within(room, request)}"
 
 
 def never_within(rooms: Rooms, able: Sequence[Candidates], request: Request, need: Need) -> tuple[int, str | None]:
@@ -38,10 +38,10 @@ def never_within(rooms: Rooms, able: Sequence[Candidates], request: Request, nee
         return have, None
     if not rooms.network:
         return have, f"needs {request}; {NO_NETWORK}"
-    return have, f"needs {request}; {_most(room, request)}, also when all are free"
+    return have, f"needs {request}; {most_within(room, request)}, also when all are free"
 
 
-def _most(room: Room, request: Request) -> str:
+def most_within(room: Room, request: Request) -> str:
     """`at most 2 nodes are under one switch of 2 hops (leaf0 or leaf1)`."""
     assert request.max_hops is not None
     n, names = room.most(request.max_hops), room.with_most(request.max_hops)

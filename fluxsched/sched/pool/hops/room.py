@@ -7,7 +7,7 @@ they have.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from fluxsched.core.constraint import Constraint
@@ -50,18 +50,17 @@ class Room:
 
     def lowest(self, n: int, max_hops: int | None) -> Place | None:
         """The lowest switch with room for so many, of those the one with least room, then by name; None if none has."""
+        return next(self.in_order(n, max_hops), None)
+
+    def in_order(self, n: int, max_hops: int | None) -> Iterator[Place]:
+        """All switches with room for so many, in that order."""
         for number, level in enumerate(self._network.switches.levels):
             if max_hops is not None and level.hops > max_hops:
-                return None
+                return
             by_room = self._by_room[number]
-            least = -1
-            for room in by_room:
-                if room >= n and (least < 0 or room < least):
-                    least = room
-            if least >= 0:
-                places = by_room[least]
-                return Place(number, (places & -places).bit_length() - 1)
-        return None
+            for room in sorted([room for room in by_room if room >= n]):
+                for at in ids_of(by_room[room]):
+                    yield Place(number, at)
 
     def most(self, max_hops: int | None) -> int:
         """The most that fits under one switch."""

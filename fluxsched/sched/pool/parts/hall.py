@@ -56,6 +56,12 @@ class Hall:
         total = within[self._all]
         self._there = [total - within[self._all ^ some] for some in range(self._all + 1)]
 
+    def copy(self) -> Hall:
+        """The same, to be changed on its own."""
+        made = Hall({}, self.needs)
+        made._there = list(self._there)
+        return made
+
     def shortfall(self) -> Shortfall | None:
         """The parts that lack most together, of several such sets the smallest, then the first; None if all fit."""
         needed = self._needed()

@@ -1,8 +1,8 @@
 """Places a request of several parts: all their minima at once, or not at all.
 
 Law: nothing is changed here. How many targets each part gets is settled first (`hall`); then part after part takes
-them, those first that fewest other parts could use, in the order of the placement, and never so that a later part
-would have too few. Ranges: the first part gets as much as fits beside the minima of all others, then the second.
+them (`taking`), where hops count each under one switch (`near`). Ranges: the first part gets as much as fits beside the
+minima of all others, then the second.
 """
 
 from __future__ import annotations
@@ -12,14 +12,17 @@ from collections.abc import Mapping, Sequence
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool.bitset import lowest, mask_of, words_of
+from fluxsched.sched.pool.bitset import mask_of, words_of
 from fluxsched.sched.pool.choice import PartChoice
+from fluxsched.sched.pool.hops.nearest import hops_count
+from fluxsched.sched.pool.hops.room import Rooms
 from fluxsched.sched.pool.parts.hall import Hall, by_suited
+from fluxsched.sched.pool.parts.near import NearParts
 from fluxsched.sched.pool.parts.suited import ANY_RANK, IdleTargets, offers, suited_now
+from fluxsched.sched.pool.parts.taking import Taken, take_part
 from fluxsched.sched.pool.placement import Block, Fits, instance_block, joined
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select import Preferred, emit
-from fluxsched.sched.pool.target_class import TargetClass
 from fluxsched.sched.shape import Shape
 
 
@@ -44,19 +47,53 @@ def place_parts(
         return None
     settle(hall, request, extras)
     first = ANY_RANK if preferred is None else mask_of(preferred.words)
-    taken, blocks, nslots = 0, list[Block](), 0
+    found = _all_parts(pool.rooms, request, hall, suited, all_offers, first)
+    if found is None:
+        return None
+    blocks, nslots = list[Block](), 0
     by_part: list[Idset] = []
-    for number, part in enumerate(request.parts):
-        chosen = _take(hall, suited, all_offers[number], number, first, taken)
+    for number, (part, chosen) in enumerate(zip(request.parts, found, strict=True)):
         mine = 0
         for targets, mask in chosen:
             mine |= mask
             for at, word in words_of(mask):
                 emit(blocks, targets, at, word, choices[number].need, preferred)
-        taken |= mine
         nslots += mine.bit_count() * part.slots.min
         by_part.append(Idset(mine))
     return Fits(shape, joined(blocks) + instance_block(request.shared), nslots, tuple(by_part))
+
+
+def _all_parts(
+    rooms: Rooms,
+    request: Request,
+    hall: Hall,
+    suited: Mapping[int, int],
+    all_offers: Sequence[Sequence[IdleTargets]],
+    first: int,
+) -> list[Taken] | None:
+    """What each part takes; None if they cannot all be within the bound on hops."""
+    if not hops_count(rooms, request):
+        found, taken = list[Taken](), 0
+        for number, offered in enumerate(all_offers):
+            chosen = take_part(hall, suited, offered, number, first, taken, ANY_RANK)
+            if chosen is None:
+                raise LocalProtocolError(f"part {number} was counted to fit, and some of its targets are missing")
+            found.append(chosen)
+            for _, mask in chosen:
+                taken |= mask
+        return found
+    near = NearParts(rooms, request, suited, all_offers, first)
+    if request.max_hops is None:
+        return near.all_parts(hall)
+    settled = [count.largest(min(hall.needs[at], near.most(at))) for at, count in enumerate(nodes_of(request))]
+    if None in settled:
+        return None
+    hall.needs = [count for count in settled if count is not None]
+    within = near.all_parts(hall)
+    if within is None:  # some may have to have less for all to find room
+        hall.needs = [count.min for count in nodes_of(request)]
+        within = near.all_parts(hall)
+    return within
 
 
 def nodes_of(request: Request) -> list[Count]:
@@ -69,42 +106,3 @@ def settle(hall: Hall, request: Request, extras: bool) -> None:
     for number, nodes in enumerate(nodes_of(request)):
         if extras or not request.elastic:
             hall.needs[number] = nodes.largest(hall.most(number)) or nodes.min
-
-
-def _take(
-    hall: Hall, suited: Mapping[int, int], offered: Sequence[IdleTargets], number: int, early: int, taken: int
-) -> list[tuple[TargetClass, int]]:
-    """The targets of one part, class by class; all parts after it can still have theirs."""
-    wanted, hall.needs[number] = hall.needs[number], 0
-    others = (1 << len(hall.needs)) - (2 << number)
-    chosen: list[tuple[TargetClass, int]] = []
-    for some, tie in _in_order(suited, offered, number, early, taken):
-        n = min(wanted, hall.takeable(some, others))
-        mine = 0
-        for _, mask in tie:
-            mine |= mask
-        if mine.bit_count() > n:
-            mine = lowest(mine, n)
-        chosen += [(targets, mask & mine) for targets, mask in tie if mask & mine]
-        hall.take(some, mine.bit_count())
-        wanted -= mine.bit_count()
-        if not wanted:
-            return chosen
-    raise LocalProtocolError(f"part {number} was counted to fit, and {wanted} of its targets are missing")
-
-
-def _in_order(
-    suited: Mapping[int, int], offered: Sequence[IdleTargets], number: int, early: int, taken: int
-) -> list[tuple[int, list[tuple[TargetClass, int]]]]:
-    """What is offered to a part, in order: which parts the targets suit, and such as are equally good, by class."""
-    ties: dict[tuple[int, ...], list[tuple[TargetClass, int]]] = {}
-    for some, mask in suited.items():
-        if not some >> number & 1:
-            continue
-        for (score, first, second), targets, idle in offered:
-            left = idle & mask & ~taken
-            for late, part in enumerate((left & early, left & ~early)):
-                if part:
-                    key = late, score, some.bit_count(), first, second, some
-                    ties.setdefault(key, []).append((targets, part))
-    return [(key[-1], ties[key]) for key in sorted(ties)]

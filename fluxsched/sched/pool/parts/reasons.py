@@ -6,7 +6,9 @@ from collections.abc import Sequence
 
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.pool.choice import PartChoice
+from fluxsched.sched.pool.hops.reasons import most_within, never_within
 from fluxsched.sched.pool.parts.hall import Hall, Shortfall, by_suited
+from fluxsched.sched.pool.parts.near import NearParts
 from fluxsched.sched.pool.parts.placing import nodes_of
 from fluxsched.sched.pool.parts.suited import offers, suited_ever, suited_now
 from fluxsched.sched.pool.placement import FIRST_FIT
@@ -24,10 +26,25 @@ def infeasible_parts(request: Request, choices: Sequence[PartChoice]) -> str | N
     return f"needs {asked(request)}; {_need(request, short)}, {there}"
 
 
+def never_within_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str | None:
+    """Which part can never be within the bound on hops; None if each could be."""
+    for part, (need, able) in zip(request.parts, choices, strict=True):
+        _, why = never_within(pool.rooms, able, part, need)
+        if why is not None:
+            return f"{part.label} {why}"
+    return None
+
+
 def insufficient_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str:
     """Which parts cannot all be had now; the other nodes that could ever do are down or busy."""
-    now, ever = suited_now([offers(choice, FIRST_FIT) for choice in choices]), suited_ever(choices)
+    all_offers = [offers(choice, FIRST_FIT) for choice in choices]
+    now, ever = suited_now(all_offers), suited_ever(choices)
     short = _shortfall(request, now)
+    if short is None and request.max_hops is not None:
+        near = NearParts(pool.rooms, request, {}, all_offers, 0)
+        each = [(part, near.room(number)) for number, part in enumerate(request.parts) if part.least_nodes > 1]
+        said = [f"of {part.label} {most_within(room, part)}" for part, room in each]
+        return f"needs {asked(request)}; all parts fit, but not that near each other: {'; '.join(said)}"
     if short is None:
         return f"needs {asked(request)}; none is free"
     free = able = 0
