@@ -147,7 +147,8 @@ def main() -> None:
     scheduler = loaded()
     stats = scheduler.stats()
     took_ms, waiting = a_pass(scheduler), stats["groups"]["default"]["waiting"]
-    print(f"EASY with a bounded head: {took_ms:.1f} ms a pass (aim {PASS_MS:.0f}), {stats['running']} run, {waiting} wait")
+    running = stats["running"]
+    print(f"EASY, bounded head, {running} run, {waiting} wait: {took_ms:.1f} ms a pass (aim {PASS_MS:.0f})")
 
 
 if __name__ == "__main__":

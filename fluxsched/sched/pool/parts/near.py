@@ -1,7 +1,7 @@
 """Which targets the parts of a request take where hops count: each part under the lowest switch with room for it.
 
-Law: parts choose one after the other, those that need most first. Without a bound that always succeeds, since a part may be anywhere in the end;
-with one, a choice that leaves a later part no switch is undone, TRIES_MAX times.
+Law: parts choose one after the other, those that need most first. Without a bound that always succeeds, since a part
+may be anywhere in the end; with one, a choice that leaves a later part no switch is undone, TRIES_MAX times.
 """
 
 from __future__ import annotations
