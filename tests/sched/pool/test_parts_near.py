@@ -1,4 +1,4 @@
-"""Parts of a request by hops: each under the lowest switch with room, all within the bound, and never twice a target."""
+"""Parts of a request by hops: each under the lowest switch with room, all within the bound."""
 
 from __future__ import annotations
 
