@@ -1,4 +1,4 @@
-"""Preemption and wakes through the bridge: what Flux is asked, and what a refusal does."""
+"""Preemption, sizes and wakes through the bridge: what Flux is asked, and what a refusal does."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from fluxsched.adapters.flux.handle import BrokerReply
+from fluxsched.core.jobspec import Jobspec
 
 POLICY = '''
 from fluxsched.sched.policies.fifo import Fifo
@@ -65,3 +66,32 @@ def test_a_refusal_is_logged_and_the_job_is_not_going(full):
 
 def test_a_turn_comes_when_the_policy_asked_for_it(full):
     assert full.delays[-1] == pytest.approx(30.0)
+
+
+def elastic(nodes: str) -> dict[str, object]:
+    return Jobspec.from_command(["work"], nodes=nodes, exclusive=True, elastic=True, preemptible_after_s=0.0).to_json()
+
+
+@pytest.mark.parametrize("policy", ["fifo", "easy"])
+def test_an_elastic_job_keeps_the_size_of_its_start(hand, policy):
+    """Flux's job manager knows no job that changes its size."""
+    hand.begin(f"policy={policy}", ranks="0-3")
+    hand.alloc(1, jobspec=Jobspec.from_command(["work"], nodes=1, exclusive=True).to_json())
+    hand.turn()
+    hand.commits.pop()[1](BrokerReply())
+    hand.alloc(2, jobspec=elastic("1-4"))
+    hand.turn()
+    ((stored, done),) = [hand.commits.pop()]
+    (resources,) = stored.values()
+    assert resources["execution"]["R_lite"][0]["rank"] == "1-3", "the most that fits"
+    done(BrokerReply())
+    hand.take("rpc")
+    hand.ask("sched.free", {"id": 1, "R": {**resources, "execution": {**resources["execution"], "R_lite": [
+        {"rank": "0", "children": {"core": "0-1"}}], "nodelist": ["n0"]}}, "final": True})  # fmt: skip
+    hand.turn()
+    hand.alloc(3, jobspec=Jobspec.from_command(["work"], nodes=2, exclusive=True).to_json())
+    for _ in range(5):
+        hand.now_s += 100.0
+        hand.turn()
+    assert {topic for topic, _ in hand.take("rpc")} <= {"job-manager.raise"}
+    hand.bridge.scheduler.check()

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from tests.chaos.checkers.base import Call, Checker, Site
-from tests.chaos.observations import LinkEnded, TaskBegan, TaskEnded
+from tests.chaos.observations import LinkEnded, TaskBegan, TaskEnded, TaskGrew, TaskShrank
 from tests.chaos.wire import cores_of, idset
 
 
@@ -98,7 +98,7 @@ class Groups(Checker):
         for stream in streams:
             self._acquired.pop(stream, None)
 
-    def began(self, task: TaskBegan) -> None:
+    def began(self, task: TaskBegan | TaskGrew) -> None:
         """No task runs on what another group's acquirer has."""
         ranks = frozenset(task.cores)
         group = self._job_groups.get(task.jobid)
@@ -108,7 +108,15 @@ class Groups(Checker):
                     f"job {task.jobid} of group {group} began on {sorted(acquired.held & ranks)}, "
                     f"which {acquired.actor} holds"
                 )
-        self._running[task.jobid] = ranks
+        self._running[task.jobid] = self._running.get(task.jobid, frozenset()) | ranks
+
+    def grew(self, task: TaskGrew) -> None:
+        """Nor do those of a job that has got more."""
+        self.began(task)
+
+    def shrank(self, task: TaskShrank) -> None:
+        """These targets are free."""
+        self._running[task.jobid] = self._running.get(task.jobid, frozenset()) - task.ranks
 
     def ended(self, task: TaskEnded) -> None:
         """Its targets are free."""
