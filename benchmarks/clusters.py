@@ -2,8 +2,8 @@
 
     python benchmarks/clusters.py [--rounds 100] [--jobs 3000] [--real]
 
-Three instances as processes of their own, with their state on disk. `--real`: the jobs of the first figure run `true`; all
-others only let time pass. Latencies are differences of events' times, of one clock.
+Three instances as processes of their own, with their state on disk. `--real`: the jobs of the first figure run `true`;
+all others only let time pass. Latencies are differences of events' times, of one clock.
 """
 
 from __future__ import annotations

@@ -7,6 +7,7 @@ stays in the kernel.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 import struct
 from collections import deque
@@ -16,10 +17,12 @@ from typing import TYPE_CHECKING
 from fluxsched.transport.base import (
     MESSAGE_BYTES_MAX,
     UNSENT_BYTES_MAX,
+    Disconnected,
     Waker,
     check_outgoing,
     slow_reader,
 )
+from fluxsched.transport.endpoints import local_path
 from fluxsched.transport.framing import Malformed, Unpacker, pack_frame
 
 if TYPE_CHECKING:
@@ -42,6 +45,17 @@ def peer_of(connection: socket.socket) -> tuple[int, int]:
     return pid, userid
 
 
+def connect_local(endpoint: str) -> StreamClient:
+    """A client at a local socket of Flux's protocol. Raises Disconnected if nothing listens there."""
+    connection = socket.socket(socket.AF_UNIX)
+    try:
+        connection.connect(str(local_path(endpoint)))
+    except OSError as exc:
+        connection.close()
+        raise Disconnected(f"nothing listens at {endpoint} ({exc.strerror}): is the instance running?") from exc
+    return StreamClient(connection, is_admitted=False)
+
+
 class StreamClient:
     """One connection. Owns the socket."""
 
@@ -52,8 +66,9 @@ class StreamClient:
         *,
         message_limit_bytes: int = MESSAGE_BYTES_MAX,
         unsent_limit_bytes: int = UNSENT_BYTES_MAX,
+        is_admitted: bool = True,
     ) -> None:
-        """`received` is what was read from it before."""
+        """`received` is what was read from it before. If it is not admitted yet, a byte comes first: 0, or why not."""
         self.lost: str | None = None
         self._socket = connection
         self._unsent_limit_bytes = unsent_limit_bytes
@@ -63,6 +78,7 @@ class StreamClient:
         self._outbox: deque[memoryview] = deque()
         self._unsent_bytes = 0
         self._ending: str | None = None
+        self._is_admitted = is_admitted
         self._reads = False
         self._loop: AbstractEventLoop | None = None
         self._waker: Waker | None = None
@@ -136,6 +152,12 @@ class StreamClient:
         if not data:
             self._end(CLOSED)
             return
+        if not self._is_admitted:
+            self._is_admitted = True
+            if data[0]:
+                self._end(f"not admitted: {os.strerror(data[0])}")
+                return
+            data = data[1:]
         self._feed(data)
         if len(self._inbox) > READ_AHEAD_MAX and self._reads and self._loop is not None:
             self._reads = False

@@ -20,6 +20,7 @@ from fluxsched.leases.lease import Lease, lease_name
 from fluxsched.protocol.messages import clusters as msg
 from fluxsched.runtime.clusters.connection import ClusterConnection
 from fluxsched.runtime.clusters.executor import LeaseExecutor
+from fluxsched.runtime.clusters.flux import FluxLink
 from fluxsched.runtime.clusters.link import ClusterLink
 from fluxsched.runtime.clusters.loop import ClusterLoop, OpenClient
 from fluxsched.runtime.clusters.offered import STORED_KIND, OfferedTargets
@@ -152,6 +153,8 @@ class Clusters:
 
     def _link(self, connection: ClusterConnection, loop: ClusterLoop) -> ClusterLink:
         assert loop.settings is not None, "only configured clusters are connected to"
+        if loop.settings.is_flux:
+            return FluxLink(connection, loop, self._holder, loop.table.leases.keys)
         self._sessions += 1
         session = (self._stored.starts + 1 << SESSION_BITS) + self._sessions
         return OwnLink(connection, loop, self._holder, session, loop.settings.queue)

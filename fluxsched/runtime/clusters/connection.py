@@ -9,10 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import msgspec
+
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import pack_bundles
-from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol.framing.header import Message, encode
 from fluxsched.protocol.sessions.rpc import Answer
 from fluxsched.runtime.client.calls import InstanceCalls
 from fluxsched.runtime.loop.turns import Turns
@@ -28,8 +30,10 @@ TakeAnswer = Callable[[bytes | None, RPCError | None], None]
 class ClusterConnection(InstanceCalls):
     """Requests to the other instance, and their answers."""
 
-    def __init__(self, client: Client, turns: Turns, lost: Callable[[str], None]) -> None:
+    def __init__(self, client: Client, turns: Turns, lost: Callable[[str], None], *, json: bool = False) -> None:
         super().__init__()
+        self._json = json
+        """Whether the other side takes single messages with JSON, as Flux does."""
         self._client = client
         self._turns = turns
         self._lost: Callable[[str], None] | None = lost
@@ -44,7 +48,11 @@ class ClusterConnection(InstanceCalls):
         def take(answer: Answer) -> None:
             answered(answer.payload, answer.error)
 
-        message = self.start(topic, payload, take, streaming=streaming)
+        if self._json:
+            text = msgspec.json.encode({} if payload is None else payload) + b"\0"
+            message = self.calls.start(topic, text, streaming, take)
+        else:
+            message = self.start(topic, payload, take, streaming=streaming)
         if not self._outbox:
             self._turns.post(self._flush)
         self._outbox.append(message)
@@ -68,6 +76,10 @@ class ClusterConnection(InstanceCalls):
             self.lose(self._client.lost)
         return len(frames) == RECEIVE_MAX
 
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Run `call` in so many seconds, unless the connection is lost by then."""
+        self._turns.after(delay_s, lambda: call() if self._lost is not None else None)
+
     def lose(self, reason: str) -> None:
         """Give the connection up."""
         lost = self._lost
@@ -88,7 +100,7 @@ class ClusterConnection(InstanceCalls):
         if self._lost is None or not messages:
             return
         try:
-            for frames in pack_bundles(messages):
+            for frames in map(encode, messages) if self._json else pack_bundles(messages):
                 self._client.send(frames)
         except FluxschedError as fault:
             self.lose(str(fault))

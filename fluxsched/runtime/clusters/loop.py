@@ -100,7 +100,9 @@ class ClusterLoop:
             self._silent(str(fault))
             self._turns.after(RECONNECT_S, self.open)
             return
-        self._connection = connection = ClusterConnection(client, self._turns, self._lost)
+        self._connection = connection = ClusterConnection(
+            client, self._turns, self._lost, json=self.settings.is_flux
+        )
         self._link = self._make_link(connection, self)
         self._link.begin()
         self._turns.after(LISTEN_S, partial(self._listen, connection, connection.received))

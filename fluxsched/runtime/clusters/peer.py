@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from fluxsched.runtime.access.own_key import key_for
 from fluxsched.transport.base import Client
+from fluxsched.transport.stream import connect_local
 from fluxsched.transport.zeromq import ZmqClient
 
 
@@ -12,4 +13,6 @@ def connect_to(uri: str, key: str | None) -> Client:
 
     Raises FluxschedError if nothing listens there, or there is no such key.
     """
+    if uri.startswith("local://"):
+        return connect_local(uri)
     return ZmqClient(uri, keys=key_for(uri, key))
