@@ -47,6 +47,7 @@ from fluxsched.sched.pool.placement import (
     BEST_FIT,
     BINPACKING,
     FAIR,
+    LEAST_LOST,
     WORST_FIT,
     Fits,
     Infeasible,
@@ -74,6 +75,7 @@ __all__ = [
     "IMMEDIATE",
     "ITSELF",
     "ITS_START",
+    "LEAST_LOST",
     "LXF",
     "NO",
     "NOTHING",
@@ -127,11 +129,14 @@ __all__ = [
     "enough",
     "needs_accounts",
     "rank_of",
+    "reads_fair",
     "safe_of",
 ]  # fmt: skip
 
 
-PLACEMENT: Final = Option(WORST_FIT, (WORST_FIT, BEST_FIT), help="spread the load over nodes, or fill gaps first")
+PLACEMENT: Final = Option(
+    WORST_FIT, (WORST_FIT, BEST_FIT, LEAST_LOST), help="spread the load, fill gaps first, or leave least of a node"
+)
 """The option `placement`, for any policy that passes it on to `view.place`."""
 
 TREE_PLACEMENT: Final = Option(FAIR, (FAIR, BINPACKING), help="most or least free targets first")
@@ -287,6 +292,11 @@ class Policy(Protocol):
 def needs_accounts(policy: Policy) -> bool:
     """Whether accounts are to be kept for the policy (its attribute `ACCOUNTS`)."""
     return bool(getattr(policy, "ACCOUNTS", False))
+
+
+def reads_fair(policy: Policy) -> bool:
+    """Whether `[fair]` matters to the policy: it needs accounts, or the weights of what targets have left."""
+    return needs_accounts(policy) or getattr(policy, "placement", None) == LEAST_LOST
 
 
 def decide(job: Waiting, outcome: Outcome) -> Decision:

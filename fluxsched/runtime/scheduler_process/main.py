@@ -28,7 +28,7 @@ from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.assembly import DEFAULT_GROUP
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.set_aside import UNSATISFIABLE, WAIT
-from fluxsched.sched.policy import Policy, needs_accounts
+from fluxsched.sched.policy import Policy, reads_fair
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 from fluxsched.sched.registry import Loaded, load
 from fluxsched.transport.zeromq import ZmqClient
@@ -47,8 +47,8 @@ def policies_of(specs: str) -> Loaded:
 
 
 async def settled(uri: str, policies: Iterable[Policy]) -> FairSettings | None:
-    """What the site settles about accounts, if a policy asks for them. Raises InvalidValue for a bad table."""
-    if not any(needs_accounts(policy) for policy in policies):
+    """What the site settles in `[fair]`, if a policy asks for it. Raises InvalidValue for a bad table."""
+    if not any(reads_fair(policy) for policy in policies):
         return None
     async with connect(uri) as handle:
         return fair_settings(await handle.rpc("config.get"))

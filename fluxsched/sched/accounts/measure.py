@@ -41,6 +41,11 @@ class Measure:
         self.capacity: Vector = (0,) * len(weights)
         self.total = 0.0
 
+    @property
+    def unit_weights(self) -> dict[str, int]:
+        """The weights in `unit`s, which are whole numbers."""
+        return dict(zip(self.resources, self._unit_weights, strict=True))
+
     def amounts(self, named: Mapping[str, int]) -> Vector:
         """The amounts that count, by resource name."""
         return tuple([named.get(name, 0) for name in self.resources])

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, RemoteProtocolError
+from fluxsched.sched.accounts.measure import Measure
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.notices import SETTLE_S
@@ -53,7 +54,10 @@ class GroupParts:
         for queue, own in policies.items():
             for name in named.get(queue, (names[0],)):
                 of_group[name].append((queue, own))
-        rate = (fair or FairSettings()).rate if book is None else book.settings.rate
+        settings = (fair or FairSettings()) if book is None else book.settings
+        for pool in pools.values():
+            pool.classes.lost.set(Measure(settings.weights).unit_weights)
+        rate = settings.rate
         usage_of = cores_held if book is None else book.held_usage
         self.preemptions = Preemptions(self.ledger, preempt_timeout_s, rate, usage_of)
         settled = unsatisfiable, notify, time_text, self.preemptions

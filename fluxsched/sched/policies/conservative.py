@@ -47,7 +47,7 @@ class Conservative:
     def __init__(self, compress: str = NO, order: str = FIFO, placement: str = WORST_FIT) -> None:
         self._compress = compress == YES
         self._order = order
-        self._placement = placement
+        self.placement = placement
         self.ARRIVALS = ITSELF if order == FIFO and compress == NO else ANYTHING
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
@@ -62,7 +62,7 @@ class Conservative:
             if job is None:
                 continue
             plan.drop(job.jobid)
-            found = plan.seat(job, self._placement)
+            found = plan.seat(job, self.placement)
             if isinstance(found, Fits):
                 yield Start(job.jobid, found, selection)
             else:

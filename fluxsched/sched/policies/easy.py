@@ -36,11 +36,11 @@ class Easy:
 
     def __init__(self, order: str = FIFO, placement: str = WORST_FIT) -> None:
         self._order = order
-        self._placement = placement
+        self.placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         while (head := view.first) is not None:
-            fit = view.find(head, self._placement)
+            fit = view.find(head, self.placement)
             if fit is None:
                 break
             yield Start(head.jobid, fit)
@@ -49,7 +49,7 @@ class Easy:
         plan = view.plan
         if not plan.has(head.jobid):  # with arrivals alone, the plan of the last pass has it
             yield Reserve(plan.reserve(head), view.reason(head))
-        for found in plan.placeable(view.candidates(plan.skips, self._order), self._placement):
+        for found in plan.placeable(view.candidates(plan.skips, self._order), self.placement):
             if found is None:
                 yield PAUSE
             else:

@@ -16,11 +16,11 @@ class Fifo:
     OPTIONS: ClassVar[Mapping[str, Option]] = {"placement": PLACEMENT}
 
     def __init__(self, placement: str = WORST_FIT) -> None:
-        self._placement = placement
+        self.placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         while (job := view.first) is not None:
-            fit = view.find(job, self._placement)
+            fit = view.find(job, self.placement)
             if fit is None:
                 yield Pending(job.jobid, view.reason(job))
                 return

@@ -35,7 +35,7 @@ class FirstFit:
     OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}
 
     def __init__(self, placement: str = WORST_FIT, order: str = FIFO) -> None:
-        self._placement = placement
+        self.placement = placement
         self._order = order
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
@@ -45,7 +45,7 @@ class FirstFit:
             if job is None:
                 yield PAUSE
                 continue
-            fit = view.find(job, self._placement)
+            fit = view.find(job, self.placement)
             if fit is not None:
                 yield Start(job.jobid, fit, selection)
             else:

@@ -59,7 +59,7 @@ class Hybrid:
     def __init__(self, depth: float = 8, order: str = FIFO, placement: str = WORST_FIT) -> None:
         self._depth = depth
         self._order = order
-        self._placement = placement
+        self.placement = placement
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
         plan, planned = view.plan, 0
@@ -67,7 +67,7 @@ class Hybrid:
             if planned >= self._depth:
                 yield from self._backfill(view.candidates(plan.skips, self._order), plan)
                 return
-            found = plan.seat(job, self._placement)
+            found = plan.seat(job, self.placement)
             if isinstance(found, Fits):
                 yield Start(job.jobid, found, BACKFILLED if planned else IMMEDIATE)
                 continue
@@ -77,7 +77,7 @@ class Hybrid:
                 yield PAUSE
 
     def _backfill(self, jobs: Iterable[Waiting | None], plan: Plan) -> Iterator[Decision]:
-        for found in plan.placeable(jobs, self._placement):
+        for found in plan.placeable(jobs, self.placement):
             if found is None:
                 yield PAUSE
             else:

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Final
 
+from fluxsched.sched.pool.amounts.lost import LostWeights
 from fluxsched.sched.pool.bitset import Bits, ids_of
 from fluxsched.sched.pool.placement import WORST_FIT
 
@@ -176,6 +177,30 @@ class FreeIndex:
             for level in self.levels.values():
                 self.worst |= level.worst_bit if level.top else 0
         return self.worst
+
+    def least(self, wanted: int, lost: LostWeights) -> tuple[int, int]:
+        """The same of the levels of this mask on which what is free weighs least, in time linear in the levels."""
+        while some := self.best & wanted:
+            least: list[FreeLevel] = []
+            least_weight = 0
+            while some:
+                level = self.by_best[some.bit_length()]
+                some ^= level.best_bit
+                weight = level.cores * lost.core + level.gpus * lost.gpu
+                if not least or weight < least_weight:
+                    least, least_weight = [level], weight
+                elif weight == least_weight:
+                    least.append(level)
+            found, at = 0, -1
+            for level in least:
+                for filled, word in level.filled():
+                    if at < 0 or filled <= at:
+                        found = word if filled != at else found | word
+                        at = filled
+                    break
+            if found:
+                return at, found
+        return 0, 0
 
     def first(self, wanted: int) -> tuple[int, int]:
         """The lowest word with a target on a level of this mask (of `best`), and all such targets in it; or (0, 0)."""

@@ -25,6 +25,7 @@ from fluxsched.sched.pool.parts.reasons import infeasible_parts, insufficient_pa
 from fluxsched.sched.pool.parts.suited import choices_ever, choices_of
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
+    LEAST_LOST,
     LIKE,
     WORST_FIT,
     Block,
@@ -85,15 +86,7 @@ def find_fit(
         prepared = _prepare(pool, shape)
     index = prepared.free_index
     if index is None or preferred is not None or among is not None or (extras and shape.request.elastic):
-        if prepared.asked is not None:
-            return _amounts(pool, shape, prepared.asked, placement, preferred, among)
-        if prepared.parts:
-            return place_parts(pool, shape, prepared.parts, placement, preferred, among, extras)
-        if prepared.whole is not None and preferred is None and among is None and not extras:
-            return _idle(shape, prepared.whole, prepared.wanted, prepared.nslots)
-        choice = prepared.choice if among is None else restricted(prepared.choice, among.mask)
-        constraint = shape.request.constraint if among is None and shape.number not in pool.narrowed else None
-        return _search(pool, shape, choice, constraint, LIKE.get(placement, placement), preferred, extras)
+        return _find_many(pool, prepared, placement, preferred, among, extras)
     while True:
         if placement == BEST_FIT:
             some, order = index.best & prepared.best, index.by_best
@@ -102,6 +95,14 @@ def find_fit(
         elif placement in LIKE:
             placement = LIKE[placement]
             continue
+        elif placement == LEAST_LOST:
+            targets = prepared.choice[0].targets
+            if targets.weighs_amounts:
+                return _search(pool, shape, prepared.choice, shape.request.constraint, placement, None, extras)
+            at, word = index.least(prepared.best, targets.lost)
+            if word:
+                break
+            return None
         else:
             at, word = index.first(prepared.best)
             if word:
@@ -127,6 +128,22 @@ def find_fit(
         if prepared.gpus != level.gpus:
             gpus = gpus & -gpus if prepared.gpus == 1 else lowest(gpus, prepared.gpus)
     return _tuple(Fits, (shape, (_tuple(Block, (at, BITS[lowest_id], cores, gpus, ())),), prepared.nslots, ()))
+
+
+def _find_many(
+    pool: Pool, prepared: Prepared, placement: str, preferred: Preferred | None, among: Idset | None, extras: bool
+) -> Fits | None:
+    """The same for all but a shape that asks for any one target of one class."""
+    shape = prepared.shape
+    if prepared.asked is not None:
+        return _amounts(pool, shape, prepared.asked, placement, preferred, among)
+    if prepared.parts:
+        return place_parts(pool, shape, prepared.parts, placement, preferred, among, extras)
+    if prepared.whole is not None and preferred is None and among is None and not extras:
+        return _idle(shape, prepared.whole, prepared.wanted, prepared.nslots)
+    choice = prepared.choice if among is None else restricted(prepared.choice, among.mask)
+    constraint = shape.request.constraint if among is None and shape.number not in pool.narrowed else None
+    return _search(pool, shape, choice, constraint, LIKE.get(placement, placement), preferred, extras)
 
 
 def find_on(pool: Pool, shape: Shape, rank: int) -> Fits | None:

@@ -27,6 +27,13 @@ WORST_FIT: Final = "worst-fit"
 FIRST_FIT: Final = "first-fit"
 """The lowest ranks that have enough free: keeps jobs at one end of the machine."""
 
+LEAST_LOST: Final = "least-lost"
+"""The free remainder that weighs least first, then the lowest rank: leaves large targets to jobs that need them.
+
+Of several slots a target gets as many as fit on it; whole targets have no remainder, so only the rank counts. As
+BEST_FIT for targets without cores.
+"""
+
 FAIR: Final = "fair"
 """Of targets without cores, the largest free share first (in steps of 1/64), then the lowest rank; as WORST_FIT."""
 
@@ -36,7 +43,7 @@ BINPACKING: Final = "binpacking"
 LIKE: Final = {FAIR: WORST_FIT, BINPACKING: BEST_FIT}
 """What the placements of targets without cores mean for others."""
 
-PLACEMENTS: Final = (WORST_FIT, BEST_FIT, FIRST_FIT)
+PLACEMENTS: Final = (WORST_FIT, BEST_FIT, FIRST_FIT, LEAST_LOST)
 
 
 class Block(NamedTuple):

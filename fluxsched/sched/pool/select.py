@@ -17,8 +17,11 @@ from fluxsched.core.jobspec import Request
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, ids_of, lowest
 from fluxsched.sched.pool.choice import Candidates, Choice, Need, need_of, slots_on
 from fluxsched.sched.pool.free_index import FreeLevel
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Block, Blocks, on_targets
+from fluxsched.sched.pool.placement import BEST_FIT, LEAST_LOST, WORST_FIT, Block, Blocks, on_targets
 from fluxsched.sched.pool.target_class import TargetClass
+
+LOSS_STEP: Final = 1 << 2048
+"""The same between remainders by weight, each of which is less than the largest of doubles in the least of units."""
 
 SCORE_STEP: Final = 1 << 32
 """Between two scores: more than any number of cores or GPUs of a target."""
@@ -107,24 +110,84 @@ def _batches_by_rank(number: int, candidates: Candidates, need: Need) -> Iterato
                 yield Batch(-score * SCORE_STEP, 0, at, number, level, word, targets)
 
 
-def _batches(choice: Choice, need: Need, placement: str) -> Iterable[Batch]:
-    """All targets that fit, in order."""
+class SlotsWanted(NamedTuple):
+    """So many slots of a request, wherever they fit."""
+
+    request: Request
+    n: int
+
+
+def _batches_by_loss(number: int, candidates: Candidates, need: Need, slots: SlotsWanted | None) -> Iterator[Batch]:
+    """For least-lost: levels in the order of what a target of them has left then.
+
+    Where countables count, targets of which some are taken are looked at one by one: linear in those that fit.
+    """
+    targets, _, only, score = candidates
+    by_target = targets.weighs_amounts or bool(slots is not None and slots.request.amounts)
+    countables = [(targets.countables[kind], amount) for kind, amount in need.amounts_on(targets)]
+    by_loss: dict[int, list[Batch]] = {}
+    levels: dict[int, list[FreeLevel]] = {}
+    for level in targets.index.in_use(*need.on(targets), BEST_FIT):
+        levels.setdefault(_loss(targets, level, targets.amounts, need, slots), []).append(level)
+    for usual in sorted(levels):
+        for level in levels[usual]:
+            for at, word in level.filled() if only is None else level.filled(only.top):
+                if only is not None:
+                    word &= only.words[at]
+                for countable, amount in countables:
+                    word = countable.enough(at, word, amount)
+                for id in ids_of(word & _taken_at(targets, at)) if by_target else ():
+                    loss = _loss(targets, level, targets.free_amounts(at << WORD_SHIFT | id), need, slots)
+                    first = loss - score * LOSS_STEP
+                    by_loss.setdefault(first, []).append(Batch(first, 0, at, number, level, 1 << id, targets))
+                    word ^= 1 << id
+                if word:
+                    first = usual - score * LOSS_STEP
+                    by_loss.setdefault(first, []).append(Batch(first, 0, at, number, level, word, targets))
+        if not by_target:
+            yield from sorted(by_loss.pop(usual - score * LOSS_STEP, ()), key=_order)
+    for first in sorted(by_loss):
+        yield from sorted(by_loss[first], key=_order)
+
+
+def _taken_at(targets: TargetClass, at: int) -> int:
+    """The targets of a word on which some of a countable is taken."""
+    found = 0
+    for countable in targets.countables.values():
+        found |= countable.taken_at(at)
+    return found
+
+
+def _loss(targets: TargetClass, level: FreeLevel, amounts: Amounts, need: Need, slots: SlotsWanted | None) -> int:
+    """What is left of a target, with so much free on it, by weight."""
+    taken = targets.lost.of(*need.on(targets), need.amounts_on(targets))
+    if slots is not None and not need.exclusive:
+        taken *= min(slots.n, slots_on(slots.request, level.cores, level.gpus, amounts))
+    return targets.lost.of(level.cores, level.gpus, amounts) - taken
+
+
+def _batches(choice: Choice, need: Need, placement: str, slots: SlotsWanted | None = None) -> Iterable[Batch]:
+    """All targets that fit, in order; `slots` if the need is that of one of them, and a target may get several."""
     able = [(number, each) for number, each in enumerate(choice) if need.fits_ever(each.targets)]
     if placement in (BEST_FIT, WORST_FIT):
         streams = [_batches_by_level(number, each, need, placement) for number, each in able]
+    elif placement == LEAST_LOST:
+        streams = [_batches_by_loss(number, each, need, slots) for number, each in able]
     else:
         streams = [_batches_by_rank(number, each, need) for number, each in able]
     return streams[0] if len(streams) == 1 else merge(*streams, key=_order_and_class)
 
 
-def _ties(choice: Choice, need: Need, placement: str, preferred: Preferred | None) -> Iterator[list[Batch]]:
+def _ties(
+    choice: Choice, need: Need, placement: str, preferred: Preferred | None, slots: SlotsWanted | None = None
+) -> Iterator[list[Batch]]:
     """Lists of batches at the same place in the order; with `preferred`, first those targets, then the others."""
     if preferred is None:
-        for _, tie in groupby(_batches(choice, need, placement), _order):
+        for _, tie in groupby(_batches(choice, need, placement, slots), _order):
             yield list(tie)
         return
     for early in (True, False):
-        for _, tie in groupby(_batches(choice, need, placement), _order):
+        for _, tie in groupby(_batches(choice, need, placement, slots), _order):
             kept = []
             for batch in tie:
                 some = batch.word & preferred.words.get(batch.at, 0)
@@ -160,7 +223,7 @@ def select_slots(
 ) -> list[Block] | None:
     """Targets that hold `n` slots in all, each as many as fit on it; None if there are fewer."""
     blocks: list[Block] = []
-    for tie in _ties(choice, need_of(request, 1), placement, preferred):
+    for tie in _ties(choice, need_of(request, 1), placement, preferred, SlotsWanted(request, n)):
         for batch in tie if len(tie) == 1 and not request.amounts else _one_by_one(tie):
             targets, at, word = batch.targets, batch.at, batch.word
             each = slots_on(request, batch.level.cores, batch.level.gpus, _left(request, batch))

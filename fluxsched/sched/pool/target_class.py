@@ -15,6 +15,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.sched.pool.amounts.countables import Countable
+from fluxsched.sched.pool.amounts.lost import LostWeights
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
 from fluxsched.sched.pool.free_index import FreeIndex, FreeLevel
 
@@ -53,16 +54,18 @@ class Target(NamedTuple):
 class TargetClass:
     """`cores` and `gpus` are each target's totals, `all_cores` and `all_gpus` their ids, `amounts` its countables.
 
-    `partials` belongs to the pool, and all its classes use it. `idle` is the level of the targets that have everything
-    free, `busy` that of those that have nothing free.
+    `partials` and `lost`, weights, belong to the pool, and all its classes use them. `idle` is the level of the targets
+    that have everything free, `busy` that of those that have nothing free.
     """
 
     __slots__ = (
         "_levels", "_row", "_totals", "all_cores", "all_gpus", "amounts", "busy", "cores", "countables", "gpus", "idle",
-        "index", "layout", "members", "mixed", "partials",
+        "index", "layout", "lost", "members", "mixed", "partials",
     )  # fmt: skip
 
-    def __init__(self, partials: Partials, cores: int, gpus: int, amounts: Amounts, *, mixed: bool) -> None:
+    def __init__(
+        self, partials: Partials, lost: LostWeights, cores: int, gpus: int, amounts: Amounts, *, mixed: bool
+    ) -> None:
         self.layout = (cores, gpus, amounts)  # of a mixed class just those of its first target
         self.mixed = mixed
         self.all_cores = MIXED if mixed else cores
@@ -72,6 +75,7 @@ class TargetClass:
         self.amounts = amounts
         self.members = Bits()
         self.partials = partials
+        self.lost = lost
         self.index = FreeIndex(self.cores, self.gpus)
         self._row = self.cores + 1
         self._levels = self.index.levels
@@ -157,6 +161,11 @@ class TargetClass:
         if partial is not None:
             return partial[0], partial[1]
         return (0, 0) if rank in self.busy else (self.all_cores, self.all_gpus)
+
+    @property
+    def weighs_amounts(self) -> bool:
+        """Whether some of its countables count in what a remainder weighs, so that it has to be asked by target."""
+        return not self.countables.keys().isdisjoint(self.lost.kinds)
 
     def free_amounts(self, rank: int) -> Amounts:
         """What is left of each countable on a member."""

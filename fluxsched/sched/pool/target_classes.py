@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.sched.pool.amounts.lost import LostWeights
 from fluxsched.sched.pool.bitset import WORD_BITS, WORD_SHIFT, Bits, ids_of, words_of
 from fluxsched.sched.pool.placement import Block
 from fluxsched.sched.pool.target_class import Partials, TargetClass
@@ -35,6 +36,7 @@ class TargetClasses:
     def __init__(self, others: Bits) -> None:
         self._others = others
         self.partials: Partials = {}
+        self.lost = LostWeights()
         self.by_word: dict[int, tuple[tuple[int, TargetClass], ...]] = {}
         self.single: dict[int, TargetClass] = {}
         self._classes: dict[_ClassKey, TargetClass] = {}
@@ -55,7 +57,7 @@ class TargetClasses:
         key = (cores.bit_count(), gpus.bit_count(), amounts, traits, mixed) if mixed else (*layout, traits, mixed)
         targets = self._classes.get(key)
         if targets is None:
-            targets = self._classes[key] = TargetClass(self.partials, cores, gpus, amounts, mixed=mixed)
+            targets = self._classes[key] = TargetClass(self.partials, self.lost, cores, gpus, amounts, mixed=mixed)
         return targets
 
     def add(self, mask: int, layout: Layout, traits: tuple[str, ...]) -> None:

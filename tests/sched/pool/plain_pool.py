@@ -9,7 +9,7 @@ from fractions import Fraction
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, LIKE, Part
+from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, LEAST_LOST, LIKE, Part
 
 
 @dataclass
@@ -91,7 +91,15 @@ class Reference:
                 return any(self.matches(rank, value) for value in values if isinstance(value, Constraint))
         return all(self.matches(rank, value) for value in values if isinstance(value, Constraint))
 
-    def ordered(self, ranks: list[int], placement: str) -> list[int]:
+    def lost(self, rank: int, request: Request, slots: int) -> int:
+        """What is left of a target once it has so many slots."""
+        target, part = self.targets[rank], self.part(rank, request, slots)
+        cores, gpus = map(len, target.free)
+        memory = target.left("memory") - dict(part.amounts).get("memory", 0)
+        return (cores - part.cores.bit_count() + 10 * (gpus - part.gpus.bit_count()) << 32) + memory
+
+    def ordered(self, slots: dict[int, int], request: Request, placement: str) -> list[int]:
+        """Ranks, of those that get so many slots."""
         placement = LIKE.get(placement, placement)
 
         def key(rank: int) -> tuple[int, int, int]:
@@ -100,10 +108,12 @@ class Reference:
                 return (0, 0, rank)
             if not self.targets[rank].has_ids:
                 level = self.targets[rank].level(self.weights)
-                return (level if placement == BEST_FIT else -level, 0, rank)
+                return (level if placement in (BEST_FIT, LEAST_LOST) else -level, 0, rank)
+            if placement == LEAST_LOST:
+                return (self.lost(rank, request, slots[rank]), 0, rank)
             return (gpus, cores, rank) if placement == BEST_FIT else (-cores, gpus, rank)
 
-        return sorted(ranks, key=key)
+        return sorted(slots, key=key)
 
     def part(self, rank: int, request: Request, slots: int) -> Part:
         target = self.targets[rank]
@@ -124,7 +134,8 @@ class Reference:
         if request.nodes is None:
             wanted = max((n for n in range(1, sum(able.values()) + 1) if n in request.slots), default=0)
             parts = []
-            for rank in self.ordered([rank for rank in able if able[rank]], placement):
+            slots_there = {rank: min(wanted, n) for rank, n in able.items() if n}
+            for rank in self.ordered(slots_there, request, placement):
                 if wanted:
                     parts.append(self.part(rank, request, min(wanted, able[rank])))
                     wanted -= min(wanted, able[rank])
@@ -133,7 +144,8 @@ class Reference:
             ranks = [rank for rank in able if able[rank] >= slots] if slots in request.slots else []
             wanted = max((n for n in range(1, len(ranks) + 1) if n in request.nodes), default=0)
             if wanted:
-                return tuple(self.part(r, request, slots) for r in self.ordered(ranks, placement)[:wanted])
+                ordered = self.ordered(dict.fromkeys(ranks, slots), request, placement)
+                return tuple(self.part(rank, request, slots) for rank in ordered[:wanted])
         return ()
 
     def feasible(self, request: Request) -> bool:

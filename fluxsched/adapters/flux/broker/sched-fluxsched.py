@@ -194,14 +194,14 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
         from fluxsched.adapters.flux.site import NO_CONFIG, read_site
         from fluxsched.adapters.flux.trace import Recorder
         from fluxsched.runtime.system.clock import SystemClock
-        from fluxsched.sched.policy import needs_accounts
+        from fluxsched.sched.policy import reads_fair
     except ImportError as fault:
         raise ValueError(
             f"{sys.executable} cannot import fluxsched: {fault}; `fluxsched flux install` explains what to do"
         ) from fault
 
     options = parse_options([word for word in args if not word.startswith(PYTHON_PATH)], module.name)
-    config = module.handle.rpc("config.get").get() if needs_accounts(options.policy) else None
+    config = module.handle.rpc("config.get").get() if reads_fair(options.policy) else None
     site = NO_CONFIG if config is None else read_site(config)
     handle = FluxHandle(module, options.log_level)
     if options.trace is None:

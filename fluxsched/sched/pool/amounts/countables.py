@@ -39,6 +39,13 @@ class Countable:
             self._left[rank] = amount
             self._levels.setdefault(magnitude(amount), Bits()).put(at, bit)
 
+    def taken_at(self, at: int) -> int:
+        """Those targets of a word on which not all of it is free."""
+        found = 0
+        for bits in self._levels.values():
+            found |= bits.words.get(at, 0)
+        return found
+
     def forget(self, rank: int) -> None:
         """The target has left the class."""
         self.set_left(rank, self.total)
