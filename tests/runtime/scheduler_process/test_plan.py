@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import errno
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.protocol.messages.live.reasons import REASONS_MAX
+
+LOOK_S = 0.05
 
 
 @pytest.mark.parametrize(("policy", "is_promised"), [("conservative", True), ("fifo", False)])
@@ -22,8 +25,9 @@ async def test_what_is_planned_is_told(
     second = await client.submit(timed("1h", nodes=1, exclusive=True, duration_s=60.0))
     third = await client.submit(timed("1h", nodes=2, exclusive=True))
     found: dict[str, Any] = {"jobs": []}
-    while len(found["jobs"]) < 2:
+    while len(found["jobs"]) < 2:  # an answer with forecasts serves for seconds
         found = await client.plan()
+        await asyncio.sleep(LOOK_S)
     one, other = found["jobs"]
     assert found["left_out"] == 0
     assert (one[0], one[2] - one[1], one[4], one[6]) == (second, 60.0, 1, is_promised)
@@ -48,6 +52,7 @@ async def test_why_many_jobs_wait(world: Any, timed: Callable[..., Jobspec]) -> 
     found: dict[int, Any] = {}
     while not {*waits, held} <= found.keys() or found[waits[0]][2] is False:
         found = {jobid: rest for jobid, *rest in (await client.reasons([runs, *waits, held, 7]))["jobs"]}
+        await asyncio.sleep(LOOK_S)
     assert (runs in found, 7 in found) == (False, False)
     assert all(reason and earliest for reason, earliest, _ in (found[jobid] for jobid in waits))
     assert [found[jobid][2] for jobid in waits] == [True, False, False]

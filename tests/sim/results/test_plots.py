@@ -22,10 +22,11 @@ def study():
 
 @pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.svg", b"<?xml"), ("a.pdf", b"%PDF")])
 def test_formats(study, tmp_path: Path, name: str, begins: bytes) -> None:
-    plot(*study, tmp_path / name)
+    trace, (one, _) = study
+    plot(trace, [one], tmp_path / name)
     first = (tmp_path / name).read_bytes()
     assert first.startswith(begins)
-    plot(*study, tmp_path / name)
+    plot(trace, [one], tmp_path / name)
     assert (tmp_path / name).read_bytes() == first
 
 
