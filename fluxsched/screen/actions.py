@@ -32,7 +32,7 @@ def cancelling(ask: AskInstance, rows: Sequence[JobRow]) -> Question:
 
     async def perform(note: str) -> str:
         return await _each(
-            ask, rows, "job-manager.raise", {"type": "cancel", "severity": 0, "note": note}, "canceled {}"
+            ask, rows, "job-manager.cancel", {"note": note}, "canceled {}"
         )
 
     return Question(
@@ -88,7 +88,9 @@ def draining(ask: AskInstance, targets: str, shown: str) -> Question:
     """Drain these targets, for a reason."""
 
     async def perform(reason: str) -> str:
-        await ask("resource.drain", {"targets": targets, **({"reason": reason} if reason else {})})
+        if not reason.strip():
+            raise InvalidValue("give a reason: it is shown to all who ask about these targets")
+        await ask("resource.drain", {"targets": targets, "reason": reason.strip()})
         return f"drained {_short(shown)}"
 
     return Question(

@@ -6,7 +6,9 @@ differ in lightness, too, so that they can be told apart without red or green; s
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from typing import Any, NamedTuple
+
+from fluxsched.protocol.messages.history import USABLE
 
 
 class TargetState(NamedTuple):
@@ -33,7 +35,7 @@ STATES: tuple[TargetState, ...] = (
 )
 
 WORDS: tuple[str, ...] = tuple([state.word for state in STATES])
-USED = ("allocated", "free")
+USED = USABLE
 """The states of a target that works: the share of its cores in use says more than they do."""
 PARTLY_SIGN = "a"
 """The sign of a target of whose cores some are in use, some free."""
@@ -45,9 +47,10 @@ def state_named(word: str) -> TargetState:
     return _BY_WORD.get(word) or TargetState(word, "", "#7f8791", "#7f8791", 244, "?")
 
 
-def states_table() -> list[dict[str, str]]:
-    """The table for a page: word, meaning, colours and sign of each state."""
+def states_table() -> list[dict[str, Any]]:
+    """The table for a page: word, meaning, colours and sign of each state, and whether jobs may be put there."""
     return [
-        {"word": one.word, "meaning": one.meaning, "light": one.light, "dark": one.dark, "sign": one.sign}
+        {"word": one.word, "meaning": one.meaning, "light": one.light, "dark": one.dark, "sign": one.sign,
+         "usable": one.word in USABLE}
         for one in STATES
     ]

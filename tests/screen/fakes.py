@@ -91,7 +91,7 @@ class FakeFollower:
 
     def changes(self) -> list[tuple[str, dict[str, Any]]]:
         """What was asked that changes something."""
-        return [one for one in self.asked if one[0].split(".")[1] in ("raise", "urgency", "drain", "undrain")]
+        return [one for one in self.asked if one[0].split(".")[1] in ("cancel", "urgency", "drain", "undrain")]
 
     async def ask(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
         self.asked.append((topic, payload or {}))

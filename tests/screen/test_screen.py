@@ -218,18 +218,18 @@ async def test_sorting_keeps_the_cursor_on_its_job() -> None:
 
 
 Asked = list[tuple[str, dict[str, Any]]]
-CANCEL = {"type": "cancel", "severity": 0}
 ACTIONS: list[tuple[str, list[str], Asked]] = [
-    ("cancel", ["f9", *"why", "enter"], [("job-manager.raise", {"id": 1 << 30, **CANCEL, "note": "why"})]),
+    ("cancel", ["f9", *"why", "enter"], [("job-manager.cancel", {"id": 1 << 30, "note": "why"})]),
     ("cancel all tagged", ["space", "space", "k", "enter"],
-     [("job-manager.raise", {"id": id, **CANCEL, "note": ""}) for id in (1 << 30, 2 << 30)]),
+     [("job-manager.cancel", {"id": id, "note": ""}) for id in (1 << 30, 2 << 30)]),
     ("hold", ["down", "h", "y"], [("job-manager.urgency", {"id": 2 << 30, "urgency": 0})]),
     ("release", ["end", "h", "y"], [("job-manager.urgency", {"id": 3 << 30, "urgency": 16})]),
     ("urgency", ["down", "r", "ctrl+u", *"20", "enter"], [("job-manager.urgency", {"id": 2 << 30, "urgency": 20})]),
     ("raise", ["down", "f8", "y"], [("job-manager.urgency", {"id": 2 << 30, "urgency": 17})]),
     ("lower", ["end", "f7", "y"], [("job-manager.urgency", {"id": 3 << 30, "urgency": 0})]),
     ("drain", ["1", "right", "d", *"fan", "enter"], [("resource.drain", {"targets": "1", "reason": "fan"})]),
-    ("drain tagged", ["1", "space", "space", "d", "enter"], [("resource.drain", {"targets": "0-1"})]),
+    ("drain tagged", ["1", "space", "space", "d", "enter", "x", "enter"],
+     [("resource.drain", {"targets": "0-1", "reason": "x"})]),
     ("drain of a job", ["d", "enter", *"fan", "enter"], [("resource.drain", {"targets": "0-1", "reason": "fan"})]),
     ("undrain", ["1", "slash", *"30", "enter", "U", "y"], [("resource.undrain", {"targets": "30"})]),
     ("no", ["f9", "escape", "down", "h", "n"], []),
@@ -247,7 +247,7 @@ async def test_an_action_asks_first_and_is_then_done(keys: list[str], asked: Ask
 
 async def test_a_refusal_is_shown_in_the_words_of_the_instance_and_can_be_tried_again() -> None:
     answers: list[Any] = [RPCError("job ƒ1 belongs to [b]kim[/b]", 1), {}]
-    async with screen(**{"job-manager.raise": lambda payload: answers.pop(0)}) as (pilot, follower):
+    async with screen(**{"job-manager.cancel": lambda payload: answers.pop(0)}) as (pilot, follower):
         assert "job ƒ1 belongs to [b]kim[/b]" in await press(pilot, "f9", "enter")
         assert "canceled 1 job" in await press(pilot, "enter")
         assert len(follower.changes()) == 2
@@ -257,7 +257,7 @@ async def test_some_refusals_keep_no_other_job_from_being_hit() -> None:
     def answer(payload: Any) -> Any:
         return RPCError("it has ended", 22) if payload["id"] == 1 << 30 else {}
 
-    async with screen(**{"job-manager.raise": answer}) as (pilot, follower):
+    async with screen(**{"job-manager.cancel": answer}) as (pilot, follower):
         assert "1 of 2 done" in await press(pilot, "space", "space", "f9", "enter")
         assert len(follower.changes()) == 2
 

@@ -81,6 +81,8 @@ def test_the_page_says_when_its_instance_is_gone_and_finds_the_next(user: Any, d
         (["--bind", "0.0.0.0:9480"], 1, "unencrypted"),
         (["--bind", "nowhere"], 2, "is not HOST:PORT"),
         (["--address"], 1, "no fluxsched instance found"),
+        (["--bind", "127.0.0.1:0"], 1, "no fluxsched instance found"),
+        (["--bind", "127.0.0.1:0", "--uri", "ipc:///nope"], 1, "nothing listens at ipc:///nope"),
     ],
 )
 def test_what_is_refused(user: Any, words: list[str], status: int, said: str) -> None:

@@ -67,6 +67,8 @@ def top(uri: str | None, words: tuple[str, ...]) -> None:
         raise Refused("needs Textual: pip install 'fluxsched[tui]'")
     if not (sys.stdin.isatty() and sys.stdout.isatty()):
         raise Refused("needs a terminal; elsewhere: `fluxsched jobs --watch`, `fluxsched resource status`")
+    if not sys.stderr.isatty():
+        raise Refused("draws on stderr, which is not a terminal: leave out `2>`")
     text = shlex.join(words)
     try:
         parse_filter(text)

@@ -43,6 +43,9 @@ def web(
 
     with usage():
         check_bind(bind, public=public)
+    if instance is None:
+        with connect(uri):  # says what is wrong before the page is served
+            pass
     serve(ServeOptions(uri, bind, public, names, instance, address_file), show.flushed)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Final, Literal
 
 from msgspec import Meta
 
@@ -68,6 +68,9 @@ class IntervalsResponse(Payload, frozen=True, kw_only=True, omit_defaults=False)
     observed: list[tuple[WallTime, WallTime]]
     left_out: Size
 
+
+USABLE: Final = ("allocated", "free")
+"""The states of a target on which jobs may be put; all others are kept as intervals."""
 
 ReportBy = Literal["user", "bank", "queue", "group", "property"]
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.protocol.messages.history import USABLE
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.storage.usage import DAY
@@ -108,7 +109,7 @@ class StateIntervals:
 
 def conditions(states: Mapping[str, Idset], drains: Iterable[tuple[Idset, Any]]) -> Conditions:
     """The conditions that are kept: all states but those in which jobs may be put on a target; drains by reason."""
-    found = {(state, ""): ranks for state, ranks in states.items() if state not in USED}
+    found = {(state, ""): ranks for state, ranks in states.items() if state not in USABLE}
     for ranks, line in drains:
         condition = (line.state, line.reason)
         there = ranks & states[line.state]
@@ -117,5 +118,3 @@ def conditions(states: Mapping[str, Idset], drains: Iterable[tuple[Idset, Any]])
             found[condition] = found.get(condition, EMPTY) | there
     return found
 
-
-USED: Final = ("allocated", "free")

@@ -55,7 +55,7 @@ from fluxsched.runtime.system.clock import generator_id
 from fluxsched.runtime.system.live_instances import write_info
 from fluxsched.runtime.system.logs.kept_logs import ENDED, begin_line, keep_log
 from fluxsched.runtime.system.own_process import settle, uncollected
-from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME, PAGE_NAME
+from fluxsched.runtime.system.paths import DATABASE_NAME, LOG_NAME
 from fluxsched.runtime.system.private_files import SPOOL_NAME, private_state, user_name
 from fluxsched.runtime.system.processes import boot_id, identity
 from fluxsched.transport.base import Server
@@ -251,7 +251,7 @@ class Instance:
         """Wait until the page is served, if one is wanted."""
         for companion in self._companions:
             if companion.command == "web" and self.settings.handed is None:
-                self.page = f"page: {await companion.written(self.run_directory / PAGE_NAME, PAGE_S)}"
+                self.page = f"page: {await companion.written(PAGE_S)}"
 
     @property
     def is_complete(self) -> bool:

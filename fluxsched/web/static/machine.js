@@ -12,11 +12,11 @@ import {idset, sizeOf} from "./base/sets.js";
 const TABLE_S = 1;
 const LOAD_AGAIN_S = 1;
 const IDSET_CHARS = 2000;
-const QUIET = new Set(["allocated", "free"]);
 
 /** Draw the machine into `root`, with data of `source`. */
 export function show(root, source) {
   const states = JSON.parse(document.querySelector('meta[name="states"]')?.content || "[]");
+  const usable = new Set(states.filter((each) => each.usable).map((each) => each.word));
   const may = new Set((document.querySelector('meta[name="may"]')?.content ?? "").split(" "));
   const cells = new Cells(states.map((each) => each.word));
   const tools = root.querySelector("#map-tools");
@@ -221,7 +221,7 @@ export function show(root, source) {
     const madeUp = sizeOf(cells.madeUp);
     shown(madeUpSaid, madeUp > 0);
     setText(madeUpSaid, `${madeUp === cells.count ? "All targets are" : `${count(madeUp, "target")} ${madeUp === 1 ? "is" : "are"}`} made-up: jobs are scheduled as they would be there, but run on the instance's machine.`);
-    const aloud = there.filter(([word]) => !QUIET.has(word)).map(([word, size]) => `${number(size)} ${word}`).join(", ");
+    const aloud = there.filter(([word]) => !usable.has(word)).map(([word, size]) => `${number(size)} ${word}`).join(", ");
     if (before && aloud !== before) announce(`Targets: ${aloud || "all in service"}.`);
     before = aloud || "all";
   }

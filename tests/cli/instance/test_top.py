@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 from importlib import util
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -26,6 +28,15 @@ def test_without_a_terminal_it_names_what_prints() -> None:
     assert done.exit_code == 1
     assert "needs a terminal" in done.stderr
     assert "fluxsched jobs --watch" in done.stderr
+
+
+def test_what_is_drawn_on_is_no_file(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("textual")
+    terminal = SimpleNamespace(isatty=lambda: True)
+    monkeypatch.setattr(top, "sys", SimpleNamespace(stdin=terminal, stdout=terminal, stderr=io.StringIO()))
+    done = CliRunner().invoke(main, ["top"])
+    assert done.exit_code == 1
+    assert done.stderr == "fluxsched: top: draws on stderr, which is not a terminal: leave out `2>`\n"
 
 
 ACTIVE = {"states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}

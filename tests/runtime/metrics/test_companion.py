@@ -71,6 +71,26 @@ def test_after_a_long_run_it_is_tried_again_soon(monkeypatch: pytest.MonkeyPatch
     assert turns.delays_s == [AGAIN_S, 2 * AGAIN_S, 4 * AGAIN_S, AGAIN_S, 2 * AGAIN_S]
 
 
+async def test_the_address_of_before_a_restart_is_not_taken_for_the_one_of_now(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    class Child:
+        def __init__(self, command: list[str], log: Path, ended: Any) -> None:
+            pass
+
+    monkeypatch.setattr(module, "ChildProcess", Child)
+    turns: Any = Waits()
+    kind = page_kind(PageSettings("127.0.0.1:0"), tmp_path)
+    assert kind is not None
+    assert kind.writes is not None
+    kind.writes.write_text("http://old\n")
+    page = Companion(turns, kind, "u", tmp_path)
+    assert await page.written(-1.0) == "none: it is not served yet"
+    (tmp_path / "draft").write_text("http://new\n")
+    (tmp_path / "draft").replace(kind.writes)
+    assert await page.written(-1.0) == "http://new"
+
+
 def test_without_an_address_nothing_is_started(tmp_path: Path) -> None:
     assert metrics_kind(MetricsSettings()) is None
     assert page_kind(PageSettings(), tmp_path) is None

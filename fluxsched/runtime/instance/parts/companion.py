@@ -33,6 +33,8 @@ class CompanionKind(NamedTuple):
     command: str
     what: str
     options: Sequence[str]
+    writes: Path | None = None
+    """The file that it writes anew once it serves."""
 
 
 def metrics_kind(settings: MetricsSettings) -> CompanionKind | None:
@@ -48,7 +50,7 @@ def page_kind(settings: PageSettings, directory: Path) -> CompanionKind | None:
         return None
     names = [word for name in settings.names for word in ("--name", name)]
     options = [*_bound(settings.bind, settings.public), *names, "--address-file", str(directory / PAGE_NAME)]
-    return CompanionKind("web", "the server of the page", options)
+    return CompanionKind("web", "the server of the page", options, directory / PAGE_NAME)
 
 
 def _bound(bind: str, public: bool) -> list[str]:
@@ -70,6 +72,7 @@ class Companion:
         self._words = [sys.executable, "-P", "-m", "fluxsched", kind.command, "--uri", uri, *kind.options]
         self._words += ["--instance", str(os.getpid())]
         self._log = directory / f"{kind.command}.log"
+        self._file, self._before = kind.writes, _version(kind.writes)
         self._start()
 
     def _start(self) -> None:
@@ -94,14 +97,14 @@ class Companion:
         self._again = self._turns.after(self._again_s, self._start)
         self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
 
-    async def written(self, file: Path, timeout_s: float) -> str:
-        """What it writes to `file` once it serves; or that it does not, and why."""
+    async def written(self, timeout_s: float) -> str:
+        """What it writes to its file once it serves; or that it does not, and why."""
         end_s = self._turns.clock.monotonic_s() + timeout_s
-        while not file.exists():
+        while self._file is None or _version(self._file) in (None, self._before):  # it may be there from a restart
             if self.why_ended is not None or self._turns.clock.monotonic_s() > end_s:
                 return f"none: {self.why_ended or 'it is not served yet'}"
             await asyncio.sleep(CHECK_S)
-        return file.read_text().strip()
+        return self._file.read_text().strip()
 
     def close(self) -> None:
         """End it."""
@@ -111,3 +114,12 @@ class Companion:
             self._process.forget()
             self._process.terminate()
             self._process.finish(END_S)
+
+
+def _version(file: Path | None) -> tuple[int, int] | None:
+    """What tells a file from the one that replaces it; None if there is none."""
+    try:
+        status = None if file is None else file.stat()
+    except FileNotFoundError:
+        return None
+    return None if status is None else (status.st_ino, status.st_mtime_ns)
