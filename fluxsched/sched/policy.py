@@ -39,6 +39,7 @@ from fluxsched.sched.decisions import (
     Wake,
     Withhold,
 )
+from fluxsched.sched.ledger import Holding
 from fluxsched.sched.option import Option
 from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
@@ -55,7 +56,8 @@ from fluxsched.sched.pool.placement import (
     Outcome,
     cores_in,
 )
-from fluxsched.sched.preemption.if_gone import IfGone, Openings, enough
+from fluxsched.sched.preemption.extras import AllMayGo, ExtrasSearch, MayGo
+from fluxsched.sched.preemption.if_gone import IfGone, Leaving, Openings, enough, merged
 from fluxsched.sched.preemption.preemptions import UNKNOWN, Preemptions
 from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs, rank_of
 from fluxsched.sched.queue.account_lines import AccountLines
@@ -63,6 +65,7 @@ from fluxsched.sched.queue.ask_lines import AskLine
 from fluxsched.sched.queue.asks import Asks
 from fluxsched.sched.queue.orders import FIFO, LXF, ORDERS
 from fluxsched.sched.queue.pending import Skips, Waiting
+from fluxsched.sched.stages import Stages
 from fluxsched.sched.usage.book import safe_of
 
 __all__ = [
@@ -92,16 +95,21 @@ __all__ = [
     "YES",
     "Account",
     "AccountLines",
+    "AllMayGo",
     "AskLine",
     "AskedAmounts",
     "Asks",
     "Decision",
     "Deny",
+    "ExtrasSearch",
     "Fits",
     "Grow",
+    "Holding",
     "IfGone",
     "Infeasible",
     "Insufficient",
+    "Leaving",
+    "MayGo",
     "Openings",
     "Option",
     "Outcome",
@@ -119,6 +127,7 @@ __all__ = [
     "Running",
     "Shrink",
     "Skips",
+    "Stages",
     "Start",
     "View",
     "Waiting",
@@ -127,6 +136,7 @@ __all__ = [
     "cores_in",
     "decide",
     "enough",
+    "merged",
     "needs_accounts",
     "rank_of",
     "reads_fair",

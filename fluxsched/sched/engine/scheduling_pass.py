@@ -42,6 +42,7 @@ from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
+from fluxsched.sched.policies.giving_way import give_way, seat_awaiting
 from fluxsched.sched.policy import PAUSE_EVERY, Running
 from fluxsched.sched.pool.place import find_fit, find_on, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome
@@ -51,6 +52,7 @@ from fluxsched.sched.queue.account_lines import AccountLines
 from fluxsched.sched.queue.asks import Asks
 from fluxsched.sched.queue.orders import FIFO, key_of
 from fluxsched.sched.queue.pending import Skips, Waiting
+from fluxsched.sched.stages import Stages
 
 
 class SchedulingPass:
@@ -96,9 +98,12 @@ class SchedulingPass:
             queue.planned_before, queue.planned = queue.planned, {}
             if not self._alone and any(other.planned for other in group.queues.values()):
                 self._plan = self._make_plan()
-        decisions = queue.policy.schedule(self, now_s)
+        decisions: Iterator[Any] = queue.policy.schedule(self, now_s)
         if not hasattr(decisions, "__iter__"):
             raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
+        if group.preemptions.elastic and self.lines is None:
+            stages = partial(seat_awaiting, self, now_s), partial(iter, decisions), partial(give_way, self, now_s)
+            return Stages(stages)
         return decisions
 
     def end(self, done: bool) -> None:

@@ -5,13 +5,14 @@ Law: leaving the block undoes everything (`what_if`), so nothing may be yielded 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from types import TracebackType
 from typing import NamedTuple
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.holdings.holding import Holding, without_ranks
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.amounts.asked import AskedAmounts
@@ -21,6 +22,7 @@ from fluxsched.sched.pool.parts.suited import choices_of
 from fluxsched.sched.pool.place import asked_amounts
 from fluxsched.sched.pool.placement import BEST_FIT, Blocks, Fits
 from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.select import count_nodes
 from fluxsched.sched.pool.target_class import TargetClass
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shape
@@ -42,6 +44,25 @@ class Opening(NamedTuple):
         if self.cores.bit_count() < self.need_cores or self.gpus.bit_count() < self.need_gpus:
             return False
         return enough(self.amounts, self.need_amounts)
+
+
+class Leaving(NamedTuple):
+    """Targets that a job leaves together, what that loses, in units of weight x seconds, and what they use."""
+
+    work: float
+    rank: int
+    jobid: int
+    ranks: Idset
+    usage: float
+    account: Account | None
+
+
+def merged(chosen: Sequence[Leaving]) -> dict[int, Idset]:
+    """What each job leaves."""
+    masks: dict[int, int] = {}
+    for each in chosen:
+        masks[each.jobid] = masks.get(each.jobid, 0) | each.ranks.mask
+    return {jobid: Idset(mask) for jobid, mask in masks.items()}
 
 
 class IfGone:
@@ -72,22 +93,41 @@ class IfGone:
             if holding is not None:
                 self._what_if.give(self._rest_of(holding))
 
-    def leave(self, jobid: int, ranks: Idset) -> None:
-        """As if a job, which goes on, had left these targets, too."""
-        holding = self._ledger.get(jobid)
-        if holding is not None:
-            self._what_if.give(holding.on_ranks(ranks))
+    def leave_all(self, leaving: Sequence[Leaving]) -> None:
+        """As if jobs, which go on, had left these targets, too."""
+        for jobid, ranks in merged(leaving).items():
+            self._what_if.give(self._ledger.holdings[jobid].on_ranks(ranks))
             self._left[jobid] = self._left.get(jobid, EMPTY) | ranks
 
-    def back_on(self, jobid: int, ranks: Idset, shape: Shape) -> bool:
-        """Keeps a job on targets that it had left, if the shape fits all the same; whether it does."""
-        what_if, mark = self._what_if, self._what_if.mark()
-        what_if.keep(self._ledger.holdings[jobid].on_ranks(ranks))
-        if what_if.find(shape, BEST_FIT) is None:
-            what_if.back(mark)
-            return False
-        self._left[jobid] -= ranks
-        return True
+    def come_back(self, leaving: Sequence[Leaving]) -> None:
+        """As if they had stayed."""
+        for jobid, ranks in merged(leaving).items():
+            self._what_if.keep(self._ledger.holdings[jobid].on_ranks(ranks))
+            self._left[jobid] -= ranks
+
+    def fits_without(self, leaving: Sequence[Leaving], shape: Shape) -> bool:
+        """Whether the shape fits if these had stayed."""
+        mark = self.mark()
+        self.come_back(leaving)
+        fits = self.fits(shape)
+        self.back(mark)
+        return fits
+
+    def mark(self) -> tuple[int, dict[int, Idset]]:
+        """A point to go back to."""
+        return self._what_if.mark(), dict(self._left)
+
+    def back(self, mark: tuple[int, dict[int, Idset]]) -> None:
+        """Undoes all since then."""
+        self._what_if.back(mark[0])
+        self._left = mark[1]
+
+    def missing(self, shape: Shape) -> int:
+        """How many targets at least have to come free so that the shape fits, which it does not now."""
+        request = shape.request
+        if request.nodes is None or request.parts:
+            return 1
+        return request.nodes.min - count_nodes(self._pool.choice_of(shape), need_of(request, request.slots.min))
 
     def _rest_of(self, holding: Holding) -> Blocks:
         """What a job has besides the targets that it has left, or is to leave."""
@@ -175,6 +215,15 @@ class Openings:
         need_cores, need_gpus = need.on(targets)
         opening = Opening(cores, gpus, amounts, need_cores, need_gpus, need.amounts_on(targets))
         return None if opening.fits else opening
+
+    def able(self) -> dict[int, int]:
+        """The usable targets that could hold a node, word by word."""
+        found: dict[int, int] = {}
+        for candidates, _ in self._able:
+            targets, _, only, _ = candidates
+            for at, word in targets.members.words.items():
+                found[at] = found.get(at, 0) | (word if only is None else word & only.at(at))
+        return {at: word & ~self._pool.down_words.get(at, 0) for at, word in found.items()}
 
     def _suiting(self, at: int, bit: int) -> tuple[TargetClass, Need] | None:
         """The class of a target, and what a part needs there; None if it suits none."""

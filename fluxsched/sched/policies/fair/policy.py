@@ -6,7 +6,7 @@ here: what starts or gets a reservation counts in the usage of its account from 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from math import inf
 from typing import Any, ClassVar, Final
@@ -16,10 +16,11 @@ from fluxsched.core.why import Why
 from fluxsched.sched.accounts.settings import ALL, DOMINANT, RATE_MAX, SHARES, SIGNALS, USAGES
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.policies.fair.limits import limit_text
-from fluxsched.sched.policies.fair.preemption import PreemptingPass, seat_awaiting
+from fluxsched.sched.policies.fair.preemption import PreemptingPass
 from fluxsched.sched.policies.fair.view import FairView
 from fluxsched.sched.policies.fair.why import explain
-from fluxsched.sched.policy import AccountLines, Decision, Option, Pending, Policy, Reserve, View, Waiting, Wake
+from fluxsched.sched.policies.giving_way import seat_awaiting
+from fluxsched.sched.policy import AccountLines, Decision, Option, Pending, Policy, Reserve, Stages, View, Waiting, Wake
 
 
 def parse_amount(text: str) -> float:
@@ -80,51 +81,24 @@ class Fair:
         lines.order.forget_plans()
         mine = FairView(view, lines, now_s)
         stages = (
-            partial(seat_awaiting, view, mine, now_s),
+            partial(seat_awaiting, view, now_s, partial(_admits, mine), mine.limits.keep),
             partial(self.inner.schedule, mine, now_s),
             partial(_afterwards, view, mine, now_s),
         )
-        return _Watched(stages, mine)
+        return Stages(stages, partial(_watch, mine))
 
     def explain(self, lines: AccountLines, job: Waiting, now_s: float) -> Why:
         """Why a job waits, as far as that is for us to say."""
         return explain(lines, job, now_s)
 
 
-class _Watched:
-    """The decisions of the inner policy, ours before and after. What is thrown in goes to the one that decides."""
+def _admits(mine: FairView, job: Waiting) -> bool:
+    return mine.limits.admits(job, True)
 
-    def __init__(self, stages: Iterable[Callable[[], Iterator[Decision]]], view: FairView) -> None:
-        self._view = view
-        self._stages = iter(stages)
-        self._at = iter(next(self._stages)())
 
-    def __iter__(self) -> Iterator[Decision]:
-        return self
-
-    def __next__(self) -> Decision:
-        while True:
-            try:
-                decision = next(self._at)
-            except StopIteration:
-                self._at = iter(next(self._stages)())
-                continue
-            if isinstance(decision, Reserve):
-                self._view.reserved(decision.reservation.jobid)
-            return decision
-
-    def throw(self, fault: BaseException) -> Decision:
-        """What the engine raises out of the policy's own `yield`."""
-        throw: Callable[[BaseException], Decision] | None = getattr(self._at, "throw", None)
-        if throw is None:
-            raise fault
-        return throw(fault)
-
-    def close(self) -> None:
-        """The pass is dropped."""
-        close = getattr(self._at, "close", None)
-        if close is not None:
-            close()
+def _watch(mine: FairView, decision: Decision) -> None:
+    if isinstance(decision, Reserve):
+        mine.reserved(decision.reservation.jobid)
 
 
 def _afterwards(view: View, mine: FairView, now_s: float) -> Iterator[Decision]:

@@ -12,48 +12,25 @@ from math import inf
 
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.policies.fair.levels import Levels
-from fluxsched.sched.policies.fair.victims import VictimSearch
+from fluxsched.sched.policies.fair.victims import OverShare, VictimSearch
 from fluxsched.sched.policies.fair.view import FairView
+from fluxsched.sched.policies.giving_way import until_gone
 from fluxsched.sched.policy import (
     PAUSE,
-    RESERVED,
-    WORST_FIT,
     Decision,
+    ExtrasSearch,
     Fits,
     Preempt,
     Reservation,
     Reserve,
+    Shrink,
     Skips,
-    Start,
     View,
     Waiting,
     Wake,
     cores_in,
+    merged,
 )
-
-
-def seat_awaiting(view: View, mine: FairView, now_s: float) -> Iterator[Decision]:
-    """Jobs for which others are going start, or have a reservation, before the others are looked at."""
-    awaiting = [job for job in map(view.job, view.preemptions.awaited) if job is not None and job.priority]
-    if not awaiting:
-        return
-    plan, preemptions = view.plan, view.preemptions
-    places = {jobid: old for jobid, old in view.planned.items() if preemptions.awaits(jobid, old.start_s, now_s)}
-    for job in awaiting:
-        if job.jobid in places:
-            plan.claim(job, places[job.jobid], preemptions.going)
-    for job in awaiting:
-        if mine.limits.admits(job, True):
-            plan.waive(job.jobid)
-            fit = plan.place(job, WORST_FIT)
-            if fit is not None:
-                yield Start(job.jobid, fit, RESERVED)
-                continue
-            mine.limits.keep(job)
-            old = places.get(job.jobid)
-            kept = None if old is None else plan.claim(job, old, preemptions.going)
-            left = len(preemptions.awaited.get(job.jobid, ()))
-            yield Reserve(kept or plan.reserve(job), _until_gone(left) if left else view.reason(job))
 
 
 class PreemptingPass:
@@ -69,8 +46,9 @@ class PreemptingPass:
         self._seats: list[tuple[Waiting, Fits | None]] = []
 
     def decide(self) -> Iterator[Decision]:
-        """Nothing is worked out where no job may be preempted."""
-        if not self._preemptions.running.jobs or not self._preemptions.rate:
+        """Nothing is worked out where no job may be preempted, nor leave a target."""
+        preemptions = self._preemptions
+        if not (preemptions.running.jobs and preemptions.rate) and not preemptions.elastic:
             return
         walk = self._mine.walk(Skips())
         self._count_going()
@@ -110,26 +88,45 @@ class PreemptingPass:
         assert account is not None
         banks = self._levels.scope(account, self._usage(job, None))
         while banks:
-            search = VictimSearch(job, banks, self._levels, preemptions.running, now_s)
-            if search.is_hopeless and not preemptions.any_going:
+            again_s = preemptions.rests_until_s(job.jobid, now_s)
+            extras = ExtrasSearch(job.shape, preemptions, now_s)
+            if again_s <= now_s and preemptions.elastic:
+                yield from self._search_extras(extras, OverShare(job, banks, self._levels), job)
+            search = VictimSearch(job, banks, self._levels, preemptions.running, now_s, extras)
+            if extras.fit is None and search.is_hopeless and not preemptions.any_going and not extras.chosen:
                 return False
-            again_s = max(preemptions.rests_until_s(job.jobid, now_s), preemptions.next_s(1, now_s))
+            may_preempt = bool(preemptions.running.jobs) and bool(preemptions.rate)
+            if extras.fit is None and may_preempt:
+                again_s = max(again_s, preemptions.next_s(1, now_s))
             if again_s <= now_s:
-                yield from self._search(search)
-                within = self._levels.scope(account, self._usage(job, search.fit))
-                if search.victims and len(within) < len(banks):
+                if extras.fit is None and may_preempt:
+                    yield from self._search(search)
+                fit = extras.fit or search.fit
+                within = self._levels.scope(account, self._usage(job, fit))
+                if (search.victims or extras.chosen) and fit is not None and len(within) < len(banks):
                     banks = within  # what it gets is more than what it asks for
                     continue
-                again_s = search.early_s if search.fit is None else preemptions.next_s(len(search.victims), now_s)
-                if again_s <= now_s and search.fit is not None:
-                    yield from self._preempt(search, search.fit, job)
-                    self._count(job, account, search.fit)
+                again_s = search.early_s if fit is None else preemptions.next_s(len(search.victims), now_s)
+                if again_s <= now_s and fit is not None:
+                    yield from self._preempt(search, extras, fit, job)
+                    self._count(job, account, fit)
                     return True
-                preemptions.searched_in_vain(job.jobid, search.looked_at, now_s)
+                preemptions.searched_in_vain(job.jobid, search.looked_at + extras.looked_at, now_s)
             if again_s < inf:
                 yield Wake(again_s)
             return False
         return False
+
+    def _search_extras(self, extras: ExtrasSearch, may_go: OverShare, job: Waiting) -> Iterator[Decision]:
+        with self._view.if_gone() as what_if:
+            able = what_if.openings(job.shape).able()
+        for _ in extras.look(able, may_go):
+            yield PAUSE
+        with self._view.if_gone() as what_if:
+            for other, fit in self._seats:
+                what_if.seat(other.shape, fit)
+            extras.choose(what_if)
+        yield PAUSE
 
     def _search(self, search: VictimSearch) -> Iterator[Decision]:
         while not self._preemptions.running.catch_up():
@@ -142,20 +139,29 @@ class PreemptingPass:
                 done = search.go_on(what_if)
             yield PAUSE
 
-    def _preempt(self, search: VictimSearch, fit: Fits, job: Waiting) -> Iterator[Decision]:
-        levels = self._levels
+    def _preempt(self, search: VictimSearch, extras: ExtrasSearch, fit: Fits, job: Waiting) -> Iterator[Decision]:
+        leaving = merged(extras.chosen)
+        usage = dict.fromkeys(leaving, 0.0)
+        for each in extras.chosen:
+            usage[each.jobid] += each.usage
+        for jobid, ranks in leaving.items():
+            account = self._preemptions.elastic[jobid].account
+            yield Shrink(jobid, ranks, self._why(account), job.jobid)
+            self._gave(account, usage[jobid])
         for part in search.victims.values():
-            account = part.account
-            assert account is not None
-            name, usage, share = "/".join(account.path), levels.usage(account), levels.share(account)
-            yield Preempt(part.jobid, job.jobid, f"account {name} uses {usage:.6g} of its share of {share:.6g}")
-            levels.add(account, -part.usage)
-        if search.victims:
+            yield Preempt(part.jobid, job.jobid, self._why(part.account))
+            self._gave(part.account, part.usage)
+        if search.victims or leaving:
             start_s = self._now_s + self._preemptions.timeout_s
             self._view.plan.drop(job.jobid)
             made = Reservation(job.jobid, start_s, start_s + job.limit_s, cores_in(fit.blocks), fit)
-            yield Reserve(made, _until_gone(len(search.victims)))
+            yield Reserve(made, until_gone(len(search.victims.keys() | leaving.keys())))
 
+    def _why(self, account: Account | None) -> str:
+        assert account is not None
+        name, usage, share = "/".join(account.path), self._levels.usage(account), self._levels.share(account)
+        return f"account {name} uses {usage:.6g} of its share of {share:.6g}"
 
-def _until_gone(jobs: int) -> str:
-    return f"starts when {jobs} preempted {'job is' if jobs == 1 else 'jobs are'} gone"
+    def _gave(self, account: Account | None, usage: float) -> None:
+        if account is not None:
+            self._levels.add(account, -usage)

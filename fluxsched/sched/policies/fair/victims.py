@@ -16,9 +16,21 @@ from math import inf
 from typing import Final
 
 from fluxsched.core.amounts import total
+from fluxsched.core.idset import EMPTY
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.policies.fair.levels import Levels, below_common
-from fluxsched.sched.policy import Fits, IfGone, Openings, PartHeld, PreemptibleJobs, Waiting, enough
+from fluxsched.sched.policy import (
+    ExtrasSearch,
+    Fits,
+    Holding,
+    IfGone,
+    Leaving,
+    Openings,
+    PartHeld,
+    PreemptibleJobs,
+    Waiting,
+    enough,
+)
 
 VICTIMS_MAX = 65_536
 """Running jobs that are looked at for one waiting job; if they do not suffice, none goes."""
@@ -37,16 +49,23 @@ class VictimSearch:
     """The search for one job at `now_s` (wall time, seconds), in slices: `go_on` says when it is over.
 
     Then the job fits at `fit`, if that is not None, once `victims` are gone, and all that are going. `early_s` is when
-    another job may be preempted that has not allowed it yet (wall time, seconds; inf if there is none).
+    another job may be preempted that has not allowed it yet (wall time, seconds; inf if there is none). `extras` go
+    before, as many as are needed: the search for these was over, and they do not suffice.
     """
 
     __slots__ = (
-        "_entries", "_estimated", "_job", "_levels", "_looked", "_lost", "_now_s", "_paths", "_priced", "_running",
-        "early_s", "fit", "victims",
+        "_entries", "_estimated", "_extras", "_job", "_left", "_levels", "_looked", "_lost", "_now_s", "_paths",
+        "_priced", "_running", "early_s", "fit", "victims",
     )  # fmt: skip
 
     def __init__(
-        self, job: Waiting, banks: list[Account], levels: Levels, running: PreemptibleJobs, now_s: float
+        self,
+        job: Waiting,
+        banks: list[Account],
+        levels: Levels,
+        running: PreemptibleJobs,
+        now_s: float,
+        extras: ExtrasSearch | None = None,
     ) -> None:
         self._job = job
         self._levels = levels
@@ -57,6 +76,10 @@ class VictimSearch:
         self._priced: set[int] = set()
         self._lost: dict[Account, float] = {}  # of the usage, by the victims so far
         self._looked = self._estimated = 0
+        self._extras = extras
+        self._left: dict[int, Leaving] = {}  # what jobs that go on leave before, each as one
+        for each in () if extras is None else extras.chosen:
+            self._leaves(each, levels)
         self.victims: dict[int, PartHeld] = {}
         self.early_s = inf
         self.fit: Fits | None = None
@@ -75,11 +98,14 @@ class VictimSearch:
         """Looks at some more jobs; whether that was enough."""
         shape, pause_at = self._job.shape, self._looked + LOOKED_AT_ONCE
         openings = what_if.openings(shape)
+        if self._extras is not None:
+            what_if.leave_all(self._extras.chosen)
         if self._entries is None:
             self.fit = what_if.find(shape)
             if self.fit is not None or not self._paths:
                 return True
             self._entries = self._running.least_work(self._paths, openings.need, openings.left, self._now_s)
+            self._forget_left()
             self._estimated = len(self._entries)
             heapify(self._entries)
         what_if.give(self.victims)
@@ -122,6 +148,9 @@ class VictimSearch:
 
         Unless that suits a part that had enough.
         """
+        if self._extras is not None:
+            self._extras.chosen = [each for each in self._extras.chosen if each.jobid not in self.victims]
+            self._extras.spare(what_if)
         many = any(len(self._running.ranks_of(jobid)) > 1 for jobid in self.victims)
         if many or openings.left or self._job.request.parts:
             for jobid in list(self.victims):
@@ -186,10 +215,16 @@ class VictimSearch:
         parts = self._running.by_target[rank].parts
         self._looked += len(parts)
         found: dict[Account, list[PartHeld]] = {}
-        for jobid, part in parts.items():
+        for jobid, held in parts.items():
+            part = held
             account = part.account
             if jobid in self.victims:
                 continue
+            left = self._left.get(jobid) if self._left else None
+            if left is not None:
+                if rank in left.ranks:
+                    continue
+                part = part._replace(usage=part.usage - left.usage)
             if account is None or account not in self._paths:
                 if whole:
                     return None
@@ -207,6 +242,25 @@ class VictimSearch:
         for mine in found.values():
             mine.sort()
         return found
+
+    def _leaves(self, leaving: Leaving, levels: Levels) -> None:
+        """A job that goes on leaves these before: then less of it is left, and less is used by its account."""
+        before = self._left.get(leaving.jobid)
+        if before is not None:
+            ranks, usage = before.ranks | leaving.ranks, before.usage + leaving.usage
+        else:
+            ranks, usage = leaving.ranks, leaving.usage
+        self._left[leaving.jobid] = leaving._replace(ranks=ranks, usage=usage)
+        for at in self._paths.get(leaving.account, ()) if leaving.account is not None else ():
+            self._lost[at] = self._lost.get(at, 0.0) + leaving.usage
+
+    def _forget_left(self) -> None:
+        """On targets that jobs leave before, what must go besides is worked out anew."""
+        if self._left and self._entries is not None:
+            ranks = EMPTY
+            for left in self._left.values():
+                ranks |= left.ranks
+            self._entries = [(-inf, each[1], False) if each[1] in ranks else each for each in self._entries]
 
     def _choose(self, chosen: list[PartHeld], openings: Openings) -> None:
         for part in chosen if openings.left else ():
@@ -229,3 +283,37 @@ def _paths(
         if path and account is not job.account and all(levels.usage(at) > levels.bound(at) for at in path):
             found[account] = path
     return found
+
+
+class OverShare:
+    """Whose extras may go: accounts over their share on each level below the bank that they share with the job's."""
+
+    __slots__ = ("_banks", "_job", "_levels", "_lost", "_paths")
+
+    def __init__(self, job: Waiting, banks: list[Account], levels: Levels) -> None:
+        self._job = job
+        self._banks = banks
+        self._levels = levels
+        self._lost: dict[Account, float] = {}
+        self._paths: dict[Account, tuple[Account, ...]] = {}
+
+    def allows(self, holding: Holding) -> bool:
+        account = holding.account
+        if account is None or account is self._job.account:
+            return False
+        path = self._paths.get(account)
+        if path is None:
+            path = self._paths[account] = below_common(account, self._banks)
+        return bool(path) and self._is_over(path)
+
+    def takes(self, account: Account | None, usage: float) -> bool:
+        path = () if account is None else self._paths.get(account, ())
+        if not path or not self._is_over(path):
+            return False
+        for at in path:
+            self._lost[at] = self._lost.get(at, 0.0) + usage
+        return True
+
+    def _is_over(self, path: tuple[Account, ...]) -> bool:
+        levels = self._levels
+        return all(levels.usage(at) - self._lost.get(at, 0.0) > levels.bound(at) for at in path)

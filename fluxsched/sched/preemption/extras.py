@@ -1,0 +1,166 @@
+"""Which targets running elastic jobs leave so that a waiting job can start: extras, which may always go.
+
+Law: of targets that could hold a node (or slot) of the job those go first where least work is lost (usage by the time
+for which the job has them), the lower rank at a tie, until the job fits. A part goes down to values of its range only,
+so that several targets may go together. What is not needed is spared, the first chosen first.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from itertools import islice
+from operator import attrgetter
+from typing import Final, Protocol
+
+from fluxsched.core.idset import Idset
+from fluxsched.sched.accounts.tree import Account
+from fluxsched.sched.holdings.elastic import Extras
+from fluxsched.sched.ledger import Holding
+from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of
+from fluxsched.sched.pool.placement import Block, Fits, HeldBlocks
+from fluxsched.sched.preemption.if_gone import IfGone, Leaving
+from fluxsched.sched.preemption.preemptions import Preemptions
+from fluxsched.sched.shape import Shape
+
+LOOKED_AT_ONCE: Final = 256
+"""Jobs between two pauses: some milliseconds."""
+
+ONE_BY_ONE: Final = 64
+"""Choices that are tried without one by one; of more of them just the first ones are spared together."""
+
+
+class MayGo(Protocol):
+    """Whose extras may go."""
+
+    def allows(self, holding: Holding) -> bool:
+        """Whether any of the job's may."""
+        ...
+
+    def takes(self, account: Account | None, usage: float) -> bool:
+        """Whether so much of the account may go, too, after all that was taken before; then it is."""
+        ...
+
+
+class AllMayGo:
+    """Any job's, where no accounts are kept."""
+
+    def allows(self, holding: Holding) -> bool:
+        return True
+
+    def takes(self, account: Account | None, usage: float) -> bool:
+        return True
+
+
+class ExtrasSearch:
+    """The search for one waiting job at `now_s` (wall time, seconds): `look` until it is over, then `choose`.
+
+    Then `chosen` go; the job fits at `fit` once they are gone, and all that is going, or at None if that is not enough.
+    `looked_at` counts jobs.
+    """
+
+    __slots__ = ("_found", "_now_s", "_preemptions", "_shape", "chosen", "fit", "looked_at")
+
+    def __init__(self, shape: Shape, preemptions: Preemptions, now_s: float) -> None:
+        self._shape = shape
+        self._preemptions = preemptions
+        self._now_s = now_s
+        self._found: list[Leaving] = []
+        self.chosen: list[Leaving] = []
+        self.fit: Fits | None = None
+        self.looked_at = 0
+
+    def look(self, able: dict[int, int], may_go: MayGo) -> Iterator[None]:
+        """Takes in what there is on targets that are `able` to hold a node, with pauses."""
+        jobs = iter([each for each in self._preemptions.elastic.values() if not each.is_ending])
+        while some := list(islice(jobs, LOOKED_AT_ONCE)):
+            for holding in some:
+                if holding.elastic is not None and may_go.allows(holding):
+                    for extras in holding.elastic.extras(self._now_s):
+                        self._found += self._bundles(holding, extras, able)
+            self.looked_at += len(some)
+            yield
+        self._found.sort(key=attrgetter("work", "rank", "jobid"))
+        self._found = [each for each in self._found if may_go.takes(each.account, each.usage)]
+
+    def choose(self, what_if: IfGone) -> bool:
+        """Finds how many of them have to go; whether the job fits then."""
+        shape, found = self._shape, self._found
+        self.fit = what_if.find(shape)
+        if self.fit is not None or not found:
+            return self.fit is not None
+        count = missing = max(1, min(what_if.missing(shape), len(found)))
+        too_few = missing - 1  # so many do not suffice
+        while not self._suffices(what_if, count):
+            if count == len(found):
+                self.chosen = found
+                return False
+            too_few, count = count, min(2 * count, len(found))
+        while count - too_few > 1:
+            middle = (count + too_few) // 2
+            if self._suffices(what_if, middle):
+                count = middle
+            else:
+                too_few = middle
+        self.chosen = found[:count]
+        what_if.leave_all(self.chosen)
+        is_one_each = shape.request.nodes is not None and not shape.request.parts and count == missing
+        if not is_one_each or any(len(each.ranks) > 1 for each in self.chosen):
+            self.spare(what_if)
+        self.fit = what_if.find(shape)
+        return True
+
+    def spare(self, what_if: IfGone) -> None:
+        """Has those stay without which the job fits as well, the first chosen first; all have left in the what-if."""
+        if len(self.chosen) > ONE_BY_ONE:
+            too_many, count = len(self.chosen), 0  # without the first `count` it fits
+            while too_many - count > 1:
+                middle = (count + too_many) // 2
+                if what_if.fits_without(self.chosen[:middle], self._shape):
+                    count = middle
+                else:
+                    too_many = middle
+            if count:
+                what_if.come_back(self.chosen[:count])
+            self.chosen = self.chosen[count:]
+            return
+        for each in list(self.chosen):
+            if what_if.fits_without([each], self._shape):
+                what_if.come_back([each])
+                self.chosen.remove(each)
+
+    def _suffices(self, what_if: IfGone, count: int) -> bool:
+        mark = what_if.mark()
+        what_if.leave_all(self._found[:count])
+        fits = what_if.fits(self._shape)
+        what_if.back(mark)
+        return fits
+
+    def _bundles(self, holding: Holding, extras: Extras, able: dict[int, int]) -> Iterator[Leaving]:
+        """What goes together of a part, the target where least work is lost first."""
+        elastic = holding.elastic
+        assert elastic is not None
+        usage_of = self._preemptions.running.usage
+        targets: list[tuple[bool, float, int, float]] = []  # cannot hold a node, work, rank, usage
+        left = extras.ranks
+        for since_s, some in elastic.ages(holding.started_s):
+            mine = left if some is None else left & some
+            left -= mine
+            age_s = max(0.0, self._now_s - since_s)
+            for block in holding.on_ranks(mine):
+                usage = usage_of(HeldBlocks((Block(block.at, block.word & -block.word, *block[2:]),)))
+                good = able.get(block.at, 0)
+                base = block.at << WORD_SHIFT
+                targets += [(not good >> bit & 1, usage * age_s, base + bit, usage) for bit in ids_of(block.word)]
+        targets.sort()
+        part, size, gone, last = extras.part, extras.part.size, 0, 0.0
+        while gone < len(targets) and not targets[gone][0]:
+            count = part.rounded(gone + 1)
+            if count is None or count > len(targets):
+                return
+            some_of_them = targets[gone:count]
+            last = max(last, sum([work for _, work, *_ in some_of_them]))
+            ranks = Idset.of([rank for *_, rank, _ in some_of_them])
+            usage = sum([usage for *_, usage in some_of_them])
+            yield Leaving(last, some_of_them[0][2], holding.jobid, ranks, usage, holding.account)
+            gone = count
+        assert gone <= size

@@ -1,0 +1,206 @@
+"""Extras go for jobs that wait: under fair shares, and for the first who waits where no accounts are kept."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import EMPTY
+from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.effects import Granted, Raise, Shrunk
+from fluxsched.sched.policies.conservative import Conservative
+from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policies.fair.policy import Fair
+from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.policy import Policy
+from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
+
+A, B, C = 1, 2, 3
+
+
+def fair(ranks: str, cores: int = 4, **settings: Any) -> ElasticSite:
+    return ElasticSite(Fair(Easy()), ranks, cores, fair=FairSettings(**settings))
+
+
+def worker_pool(site: ElasticSite, after: float | None = 0.0) -> None:
+    """A's coordinator and 4-10 workers, on all there is."""
+    own = {} if after is None else {"preemptible-after": after}
+    site.submit(1, jobspec(1, "4-10", **own), A)
+    site.run()
+
+
+def test_the_vector_of_a_coordinator_and_its_workers() -> None:
+    site = fair("0-6")
+    worker_pool(site)
+    assert site.sizes(1) == [7]  # 1 + 6
+    site.now_s += 10
+    site.submit(2, jobspec(2, elastic=False), B)
+    (shrunk,) = site.run()
+    assert isinstance(shrunk, Shrunk)
+    assert shrunk.for_jobid == 2
+    assert shrunk.note == "left to job ƒ3: account default/1 uses 28 of its share of 14"
+    assert site.sizes(1) == [5]  # 1 + 4
+    site.gone()
+    assert site.sizes(1, 2) == [5, 2]
+    site.submit(3, jobspec(1, elastic=False), B)
+    site.run()
+    assert [one.jobid for one in site.raised] == [1]
+    site.gone()
+    assert site.sizes(1, 2, 3) == [0, 2, 1]  # all 5 went
+
+
+def test_one_that_may_not_be_preempted_still_gives_its_extras() -> None:
+    site = fair("0-6", rate=0)
+    worker_pool(site, None)
+    site.submit(2, jobspec(2, elastic=False), B)
+    site.run()
+    site.gone()
+    site.submit(3, jobspec(1, elastic=False), B)
+    assert site.run() == []
+    assert site.sizes(1, 2, 3) == [5, 2, 0]
+
+
+def test_extras_go_before_whole_jobs() -> None:
+    site = fair("0-7")
+    site.submit(1, jobspec(1, "1-4"), A)
+    site.run()
+    assert site.sizes(1) == [5]
+    site.now_s += 1000
+    for job in (11, 12, 13):
+        site.submit(job, jobspec(1, elastic=False, **{"preemptible-after": 0.0}), A)
+    site.run()
+    site.now_s += 10
+    site.submit(2, jobspec(3, elastic=False), B)  # the young jobs have less to lose, and go all the same last
+    site.run()
+    assert site.sizes(1) == [2]
+    assert not site.raised
+    site.gone()
+    site.submit(3, jobspec(1, elastic=False), B)
+    site.run()
+    assert [one.jobid for one in site.raised] == [11]  # they have the same to lose
+
+
+def test_extras_and_whole_jobs_go_together_and_what_is_not_needed_stays() -> None:
+    site = fair("0-5")
+    site.submit(1, jobspec("1-3"), A)
+    site.run()
+    for job in (11, 12, 13):
+        site.submit(job, jobspec(1, elastic=False, **{"preemptible-after": 0.0}), A)
+    site.run()
+    site.submit(2, jobspec(3, elastic=False), B)
+    site.run()
+    assert site.sizes(1) == [1]
+    assert [one.jobid for one in site.raised] == [11]
+    site.gone()
+    assert site.sizes(1, 2, 12, 13) == [1, 3, 1, 1]
+
+
+def test_a_value_of_the_range_is_reached_though_fewer_are_wanted() -> None:
+    site = fair("0-8")
+    site.submit(1, jobspec(1, "4-8:4"), A)
+    site.run()
+    assert site.sizes(1) == [9]
+    site.submit(2, jobspec(1, elastic=False), B)
+    site.run()
+    assert site.sizes(1) == [5]
+    site.gone()
+    assert site.sizes(1, 2) == [5, 1]
+
+
+def test_the_youngest_go_first_and_never_that_of_the_first_task() -> None:
+    site = fair("0-3")
+    site.submit(1, jobspec("1-6"), A)
+    site.run()
+    site.now_s += 100
+    more = resources("4-5")
+    site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
+    site.run()
+    site.now_s += 100
+    site.submit(2, jobspec(3, elastic=False), B)
+    site.run()
+    assert str(site.leaving[1]) == "1,4-5"
+
+
+def test_only_those_over_their_share_give_and_only_until_they_are_at_it() -> None:
+    site = fair("0-7")
+    site.submit(1, jobspec("1-3"), A)
+    site.run()
+    site.submit(2, jobspec("1-5"), B)
+    site.run()
+    assert site.sizes(1, 2) == [3, 5]
+    site.submit(3, jobspec(3, elastic=False), C)  # shares are 8/3
+    assert site.run() == []
+    site.scheduler.cancel(3)
+    site.submit(4, jobspec(2, elastic=False), C)
+    site.run()
+    site.gone()
+    assert sorted(site.sizes(1, 2)) == [2, 4]  # A was over by a part of one, and B by two
+    assert site.sizes(4) == [2]
+
+
+def test_extras_cost_no_budget_and_count_under_no_cap_but_in_usage() -> None:
+    site = fair("0-9", cap=0.5, budget_min=1000.0)
+    site.submit(1, jobspec("2-10"), A)  # firm: 2 of its targets are under the cap of 5
+    site.run()
+    (row,) = [row for row in site.scheduler.accounts_report(site.now_s).rows if row.path == ("default", "1")]
+    assert (site.sizes(1), row.usage, row.firm_usage) == ([10], 40.0, 8.0)
+    site.submit(2, jobspec("1-2", **{"preemptible-after": 600.0}), A)
+    site.end(1)
+    site.run()
+    (row,) = [row for row in site.scheduler.accounts_report(site.now_s).rows if row.path == ("default", "1")]
+    assert (row.usage, row.firm_usage, row.budget_left_min) == (8.0, 0.0, 1000.0)
+
+
+def test_a_growing_job_gets_steps_in_fair_order() -> None:
+    site = fair("0-9")
+    site.submit(9, jobspec(6, elastic=False), C)
+    site.run()
+    site.submit(1, jobspec("1-9"), A)
+    site.submit(2, jobspec("3-9"), B)
+    site.run()
+    assert site.sizes(1, 2) == [1, 3]
+    site.end(9)
+    site.run()
+    assert site.sizes(1, 2) == [5, 5]
+
+
+PLAIN: list[Callable[[], Policy]] = [Fifo, FirstFit, Easy, Conservative]
+
+
+@pytest.mark.parametrize("policy", PLAIN)
+def test_without_accounts_extras_go_for_the_first_who_waits_if_that_suffices(policy: Callable[[], Policy]) -> None:
+    site = ElasticSite(policy(), "0-6")
+    worker_pool(site)
+    site.submit(2, jobspec(3, elastic=False))
+    site.submit(3, jobspec(2, elastic=False))
+    site.run()
+    assert site.sizes(1) == [7]  # 2 would not be enough for the first
+    site.scheduler.cancel(2)
+    (shrunk,) = site.run()
+    assert isinstance(shrunk, Shrunk)
+    assert shrunk.note == "left to job ƒ4: it is the first that waits"
+    site.submit(4, jobspec(1, elastic=False))
+    assert not [effect for effect in site.run() if isinstance(effect, Granted | Shrunk | Raise)]
+    site.gone()
+    assert site.sizes(1, 3, 4) == [5, 2, 0]
+
+
+@pytest.mark.parametrize("policy", PLAIN)
+def test_the_place_is_kept_until_all_have_left_it(policy: Callable[[], Policy]) -> None:
+    site = ElasticSite(policy(), "0-7")
+    site.submit(1, jobspec("1-4"))
+    site.run()
+    site.submit(2, jobspec("1-4"))
+    site.run()
+    assert site.sizes(1, 2) == [4, 4]
+    site.submit(3, jobspec(6, elastic=False))
+    site.submit(4, jobspec(1, elastic=False))
+    site.run()
+    assert site.sizes(1, 2) == [1, 1]
+    site.gone(1)
+    assert site.sizes(3, 4) == [0, 0]
+    site.gone(2)
+    assert site.sizes(3, 4) == [6, 0]
