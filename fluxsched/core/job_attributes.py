@@ -60,6 +60,7 @@ _ALL: Final = (
     JobAttribute("ranks", "string", "RANKS"),
     JobAttribute("nodelist", "string", "NODELIST"),
     JobAttribute("parts", "object", flux=False),
+    JobAttribute("switch", "string", "SWITCH", flux=False),
     JobAttribute("expiration", "number", "EXPIRATION"),
     JobAttribute("success", "boolean", "SUCCESS"),
     JobAttribute("result", "string", "RESULT"),

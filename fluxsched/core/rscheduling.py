@@ -6,7 +6,7 @@ absent where there is nothing to say. Ranks that an R no longer has may still be
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from fluxsched.core.idset import EMPTY, Idset
@@ -66,6 +66,11 @@ def split(scheduling: dict[str, Any] | None) -> tuple[object, Topology]:
     except InvalidValue as fault:
         raise named("scheduling", fault) from None
     return _written(scheduling, _TOPOLOGY, None), topology
+
+
+def switch_above(topology: Topology, hosts: Iterable[str]) -> str:
+    """The lowest switch above all of these hosts, empty if there is none or it is not known."""
+    return (topology.lowest_common(hosts) if topology else None) or ""
 
 
 def with_topology(scheduling: object, topology: Topology) -> object:

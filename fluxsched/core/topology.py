@@ -39,7 +39,7 @@ class Switch:
         return not self.switches
 
     @classmethod
-    def read(cls, name: str, hosts: str, switches: str) -> Switch:
+    def read(cls, name: str, hosts: object, switches: object) -> Switch:
         """From texts: hostlists of hosts and switches, one of them empty. Raises InvalidParts with the wrong keys."""
         faults: list[tuple[tuple[str, ...], str]] = []
         if not _is_host(name):
@@ -99,7 +99,7 @@ class Topology:
     @classmethod
     def parse(cls, obj: object) -> Topology:
         """From the form of `to_json`. Raises InvalidValue naming the switch that is wrong."""
-        if not isinstance(obj, list):
+        if not isinstance(obj, list | tuple):
             raise InvalidValue(f"topology must be an array of switches, not {kind_of(obj)}")
         check_switches(len(obj))
         switches = []

@@ -232,6 +232,8 @@ def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: floa
     """The R of a grant (RFC 20): times in seconds since the epoch, expiration 0.0 for none."""
     request = fit.shape.request
     made = ResourceSet.build(grouped(fit.blocks), source, starttime_s, expiration_s, fit.nslots, request.shared)
+    if request.elastic and source.topology:  # one of just one target may have more later
+        made = made.with_topology(source.topology.restrict(made.nodelist.hosts))
     if not fit.by_part:
         return made
     parts = {part.label: ranks for part, ranks in zip(request.parts, fit.by_part, strict=True) if ranks}

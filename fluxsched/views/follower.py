@@ -14,7 +14,7 @@ not be changed: viewers share it. `message.json` is its text, made once. What an
 Topics, their parameters (values, or texts of a query) and wholes; a change has the keys that are new:
 - `machine`: `{"R", "states": {STATE: idset}, "busy": {CORES: idset}, "busy_gpus", "drains", "groups", "made_up",
   "counts": {STATE: n}, "cores": {"total", "in_use"}, "gpus": {"total", "in_use"}, "sections": {"group" | "property" |
-  "host": [[TITLE, idset]...]}}`; change: `{"states": {"drained": "7"}, "counts": {...}}`.
+  "host" | "switch": [[TITLE, idset]...]}}`; change: `{"states": {"drained": "7"}, "counts": {...}}`.
 - `jobs` (`states user queue name text targets ids array since constraint max_entries`): `{"jobs": [ROW...], "order":
   [JOBID...], "left_out": 0 | 1}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `word`,
   `reason`, `estimate`, `promised`?; change: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.

@@ -7,15 +7,15 @@ names. `whole` is what a new viewer gets, `apply` returns the change for those w
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 
 SECTIONS_MAX = 256
 """Parts of one arrangement; targets beyond are in one part, `others`."""
-ARRANGEMENTS = ("group", "property", "host")
+ARRANGEMENTS = ("group", "property", "host", "switch")
 _DIGITS_AT_END = re.compile(r"[0-9]+$")
 
 
@@ -136,11 +136,13 @@ class LiveMachine:
         return {by: [[one.title, str(one.ranks)] for one in self.arranged(by)] for by in ARRANGEMENTS}
 
     def arranged(self, by: str) -> list[MapSection]:
-        """All targets in parts: by `group`, by what `property` they have, by `host` name without its last number."""
+        """All targets in parts: by `group`, by what `property` they have, by `host` name without its last number, by
+        `switch` of the lowest level that has no more switches than there can be parts.
+        """
         if by == "group":
             return bounded(self._by_group())
         if by not in self._by_place:  # made when it is wanted: of 131,072 hosts it takes a tenth of a second
-            self._by_place[by] = bounded((_by_host if by == "host" else _by_property)(self.resources))
+            self._by_place[by] = bounded(_BY_PLACE[by](self.resources))
         return self._by_place[by]
 
     def _by_group(self) -> Iterator[MapSection]:
@@ -191,6 +193,36 @@ def _by_host(resources: ResourceSet) -> Iterator[MapSection]:
         found.setdefault(_DIGITS_AT_END.sub("", host) or host, []).append(rank)
     for ranks in found.values():
         yield MapSection(_title(resources, Idset.of(ranks)), Idset.of(ranks))
+
+
+def _by_switch(resources: ResourceSet) -> Iterator[MapSection]:
+    """A section for each switch of one level, in order of ranks; those under no switch are the last one."""
+    topology = resources.topology
+    if not topology or not resources.nodelist.hosts:
+        if resources.ranks:
+            yield MapSection("no switch", resources.ranks)
+        return
+    chains: dict[tuple[str, ...], list[int]] = {}
+    for rank, host in zip(resources.ranks, resources.nodelist.hosts, strict=False):
+        leaf = topology.leaf_of.get(host)
+        chains.setdefault(() if leaf is None else topology.chain(leaf), []).append(rank)
+    alone = chains.pop((), [])
+    found: dict[str, list[int]] = {}
+    for level in range(max(map(len, chains), default=0)):
+        found = {}
+        for chain, ranks in chains.items():
+            found.setdefault(chain[min(level, len(chain) - 1)], []).extend(ranks)
+        if len(found) < SECTIONS_MAX:
+            break
+    for name, ranks in found.items():
+        yield MapSection(name, Idset.of(ranks))
+    if alone:
+        yield MapSection("no switch", Idset.of(alone))
+
+
+_BY_PLACE: Final[Mapping[str, Callable[[ResourceSet], Iterator[MapSection]]]] = {
+    "property": _by_property, "host": _by_host, "switch": _by_switch,
+}  # fmt: skip
 
 
 def _title(resources: ResourceSet, ranks: Idset) -> str:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -18,7 +20,7 @@ TWO_LEAVES = [
 ]
 
 
-def of(*switches: dict[str, str]) -> Topology:
+def of(*switches: dict[str, Any]) -> Topology:
     return Topology.parse([*switches])
 
 
@@ -130,10 +132,11 @@ def test_what_two_say_differently_is_as_the_first_says() -> None:
         ([{"name": "a", "hosts": "x,x"}], "names a host twice"),
         ([{"name": "a b", "hosts": "x"}], "topology[0] name: 'a b' must be one word"),
         ([{"name": "a", "hosts": "x["}], "topology[0] hosts: hostlist"),
+        ([{"name": "a", "hosts": 3}], "topology[0] hosts: hostlist must be a string such as"),
         ([{"hosts": "x"}], "topology[0] must be an object with the name of a switch"),
     ],
 )
-def test_what_is_wrong_is_named(switches: list[dict[str, str]], told: str) -> None:
+def test_what_is_wrong_is_named(switches: list[dict[str, Any]], told: str) -> None:
     with pytest.raises(InvalidValue) as caught:
         of(*switches)
     assert told in str(caught.value)

@@ -91,6 +91,26 @@ def test_targets_are_arranged_by_group_by_property_and_by_host() -> None:
     ]  # fmt: skip
 
 
+def test_targets_are_arranged_by_the_lowest_switches_that_are_few_enough() -> None:
+    def machine_of(targets: int, *switches: dict[str, str]) -> LiveMachine:
+        described = r_of(targets, f"n[0-{targets - 1}]", {})
+        machine = LiveMachine()
+        scheduling = {"writer": "fluxsched", "topology": switches}
+        machine.apply({**first(targets), "R": {**described, "scheduling": scheduling}})
+        return machine
+
+    leaves = [{"name": "l0", "hosts": "n[0-2]"}, {"name": "l1", "hosts": "n[3-4]"}, {"name": "s", "switches": "l[0-1]"}]
+    assert [(one.title, str(one.ranks)) for one in machine_of(6, *leaves).arranged("switch")] == [
+        ("l0", "0-2"), ("l1", "3-4"), ("no switch", "5")
+    ]  # fmt: skip
+    many = [{"name": f"l{at}", "hosts": f"n{at}"} for at in range(SECTIONS_MAX + 4)]
+    spines = [{"name": "a", "switches": "l[0-99]"}, {"name": "b", "switches": f"l[100-{SECTIONS_MAX + 3}]"}]
+    assert [one.title for one in machine_of(SECTIONS_MAX + 4, *many, *spines).arranged("switch")] == ["a", "b"]
+    machine = LiveMachine()
+    machine.apply(first(4))
+    assert [(one.title, len(one.ranks)) for one in machine.arranged("switch")] == [("no switch", 4)]
+
+
 def test_an_arrangement_has_a_bounded_number_of_sections() -> None:
     sections = bounded(MapSection(str(rank), Idset(1 << rank)) for rank in range(SECTIONS_MAX + 10))
     assert len(sections) == SECTIONS_MAX

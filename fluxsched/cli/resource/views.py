@@ -23,7 +23,6 @@ from fluxsched.cli.common.options import (
 )
 from fluxsched.cli.common.table import Field
 from fluxsched.cli.resource.rows import (
-    LIST_FIELDS,
     LIST_STATES,
     MADE_UP,
     STATUS_FIELDS,
@@ -34,6 +33,7 @@ from fluxsched.cli.resource.rows import (
     status_rows,
     where_of,
 )
+from fluxsched.cli.resource.switches import SWITCH_FIELDS, show_switches
 from fluxsched.core.amounts import amount_text
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
@@ -47,7 +47,7 @@ LIST = TableSpec(
         "?:{amounts:<16} ?:{where:<7} {ranks:<8} {nodelist}",
         "rlist": "{state:>10} {nnodes:>6} {ncores:>8} {ngpus:>8} {rlist}",
     },
-    LIST_FIELDS,
+    SWITCH_FIELDS,
 )
 STATUS = TableSpec(
     {
@@ -121,17 +121,22 @@ def _only(rows: list[ResourceRow], wanted: Idset | None) -> list[ResourceRow]:
 @_states(LIST_STATES, "free,allocated,down")
 @_INCLUDE
 @_QUEUE
+@click.option("--topology", is_flag=True, help="The switches of the network, and what is free under each.")
 @table_options(LIST)
 @viewing
 def list_resources(
-    handle: InstanceHandle, states: tuple[str, ...], include: str | None, queue: str | None, output: Output
-) -> None:
+    handle: InstanceHandle, states: tuple[str, ...], include: str | None, queue: str | None, topology: bool,
+    output: Output,
+) -> None:  # fmt: skip
     """Show the resources of schedulers: free, allocated, down; without excluded targets.
 
     AMOUNTS are countable resources (memory, licences), if there are any.
     """
     answer = handle.rpc("resource.sched-status")
     wanted = _wanted(handle, include, queue, answer["all"])
+    if topology:
+        show_switches(handle, answer, wanted, output)
+        return
     output.show(answer, lambda shown: _only(list_rows(answer, states, shown), wanted))
 
 

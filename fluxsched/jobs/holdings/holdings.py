@@ -15,11 +15,12 @@ import msgspec
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.children import Children, Entry
+from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rfields import parse_shared
 from fluxsched.core.rlite import parse_entries
-from fluxsched.core.rscheduling import part_texts
+from fluxsched.core.rscheduling import part_texts, split, switch_above
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
 from fluxsched.jobs.holdings.countable_usage import INSTANCE, CountableUsage
 
@@ -44,7 +45,7 @@ class GrantPart(msgspec.Struct, frozen=True, gc=False):
 class Grant(msgspec.Struct, frozen=True, gc=False):
     """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together, cores and GPUs in all, amounts of
     the instance, the hosts' names as one text, from when until when (0: without end), properties that some of the
-    ranks have, each in a line, and the ranks of each of several parts of the job.
+    ranks have, each in a line, the ranks of each of several parts of the job, and the lowest switch above all hosts.
     """
 
     parts: tuple[GrantPart, ...]
@@ -57,6 +58,7 @@ class Grant(msgspec.Struct, frozen=True, gc=False):
     expiration_s: float = 0.0
     properties: str = ""
     by_part: Mapping[str, str] | None = None
+    switch: str = ""
 
 
 _Targets = tuple[tuple[GrantPart, ...], Idset, int, int]
@@ -75,11 +77,13 @@ def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
         properties = "\n".join(sorted(execution["properties"])) if "properties" in execution else ""
         scheduling = R.get("scheduling")
         by_part = None if scheduling is None else part_texts(scheduling, ranks)
+        switch = "" if scheduling is None else switch_above(split(scheduling)[1], Hostlist.parse(nodelist))
     except (KeyError, TypeError, ValueError, InvalidValue) as error:
         raise RemoteProtocolError(f"R for job {jobid} is not an RFC 20 R: {type(error).__name__}: {error}") from error
     if not parts:
         raise RemoteProtocolError(f"R for job {jobid} has no ranks: deny the request instead of granting nothing")
-    return Grant(parts, ranks, ncores, ngpus, shared, nodelist, starttime_s, expiration_s, properties, by_part)
+    times_s = starttime_s, expiration_s
+    return Grant(parts, ranks, ncores, ngpus, shared, nodelist, *times_s, properties, by_part, switch)
 
 
 def _targets(rlite: Any) -> _Targets:

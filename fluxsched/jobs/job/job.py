@@ -17,7 +17,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
 from fluxsched.core.rchanges import grown, shrunk
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.rscheduling import part_texts
+from fluxsched.core.rscheduling import part_texts, switch_above
 from fluxsched.core.sharing import USUAL, Sharing
 from fluxsched.errors import InvalidTransition
 from fluxsched.jobs.effects import Event
@@ -106,6 +106,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
     nodelist: str = ""
     by_part: Mapping[str, str] | None = None
     """The ranks of each of several parts, by label."""
+    switch: str = ""
+    """The lowest one above all of its hosts."""
     starttime_s: float = 0.0
     expiration_s: float = 0.0
     expiration_asked_s: float | None = None
@@ -191,7 +193,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
         self.R, self.ranks, self.nodelist = R, grant.ranks, grant.nodelist
         self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
-        self.by_part = grant.by_part
+        self.by_part, self.switch = grant.by_part, grant.switch
         self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
 
     def parsed(self) -> ResourceSet:
@@ -207,6 +209,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         self.R, self.resources = resources.to_json(), resources
         self.ranks, self.nodelist = resources.ranks, str(resources.nodelist)
         self.by_part = part_texts(resources.scheduling, resources.ranks)
+        self.switch = switch_above(resources.topology, resources.nodelist.hosts)
         self.ncores, self.ngpus = resources.count("core"), resources.count("gpu")
         names = {*self.properties.split("\n"), *resources.properties} - {""}
         self.properties = "\n".join(sorted(names))

@@ -107,6 +107,7 @@ _GETTERS: Final[Mapping[str, Get]] = {
     "ranks": _placed(lambda job: str(job.ranks)),
     "nodelist": _placed(attrgetter("nodelist")),
     "parts": _placed(lambda job: None if job.by_part is None else dict(job.by_part)),
+    "switch": _placed(lambda job: job.switch or None),
     "expiration": _placed(attrgetter("expiration_s")),
     "success": _ended(attrgetter("success")),
     "result": result_name,

@@ -199,6 +199,7 @@ class JobInfo(Payload, frozen=True, kw_only=True):
     ranks: IdsetText | None = None
     nodelist: HostlistText | None = None
     parts: dict[str, IdsetText] | None = None
+    switch: str | None = None
     expiration: WallTime | None = None
     status: WaitStatus | None = None
     returncode: int | None = None

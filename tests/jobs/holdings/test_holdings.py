@@ -125,3 +125,20 @@ def test_parts_of_a_grant_are_read_and_checked() -> None:
     assert parse_grant(5, granted).by_part is parse_grant(5, {**granted, "scheduling": {"graph": {}}}).by_part is None
     with pytest.raises(RemoteProtocolError, match=r"R for job 5 is not an RFC 20 R: .*scheduling\.parts\['work'\]"):
         parse_grant(5, {**granted, "scheduling": {**ours, "parts": {"work": 3}}})
+
+
+def test_a_grant_names_the_lowest_switch_above_all_its_hosts() -> None:
+    granted = R(("0-3", {"core": "0"}))
+    granted["execution"]["nodelist"] = ["n[0-3]"]
+    leaves = [{"name": "l0", "hosts": "n[0-1]"}, {"name": "l1", "hosts": "n[2-3]"}]
+    spine = {"name": "s", "switches": "l[0-1]"}
+
+    def switch(*switches: object) -> str:
+        scheduling = {"writer": "fluxsched", "topology": [*switches]}
+        return parse_grant(5, {**granted, "scheduling": scheduling}).switch
+
+    assert switch(*leaves, spine) == "s"
+    assert switch(*leaves) == switch(leaves[0]) == parse_grant(5, granted).switch == ""
+    assert switch({"name": "all", "hosts": "n[0-3]"}) == "all"
+    with pytest.raises(RemoteProtocolError, match=r"R for job 5 is not an RFC 20 R: .*topology"):
+        switch(3)
