@@ -64,6 +64,7 @@ class StudyOptions:
     own_time: bool = False
     accounts_out: Path | None = None
     plugins: tuple[str, ...] = ()
+    topology: str | None = None
 
     def __post_init__(self) -> None:
         if self.plugins:
@@ -141,6 +142,7 @@ def _simulated(
             preempt_grace_s=options.preempt_grace_s or 0.0,
             own_time=options.own_time,
             accounts=options.by == BANK or options.accounts_out is not None,
+            topology=options.topology,
         )
 
 
@@ -154,7 +156,7 @@ def replay_live(
         "gpus": options.gpus, "R": options.r_path, "config": options.config, "site": options.site,
         "until": options.until_s, "check": options.check, "feedback": options.feedback,
         "preempt-grace": options.preempt_grace_s, "own-time": options.own_time, "accounts-out": options.accounts_out,
-        "by bank": options.by == BANK,
+        "by bank": options.by == BANK, "topology": options.topology,
     }  # fmt: skip
     if words := [name for name, value in given.items() if value]:
         raise InvalidValue(f"{', '.join(words)}: not with --speed: the running instance determines it")
@@ -175,10 +177,18 @@ def make_workload(
     nodes: int | None = None,
     cores: int | None = None,
     banks: int | None = None,
+    elastic: float = 0.0,
+    parts: float = 0.0,
+    max_hops: int | None = None,
     swf: bool = False,
 ) -> Iterator[str]:
     """A made-up trace into a file, or, without one, its lines (JSON lines, or SWF)."""
-    trace = generate(jobs, procs, seed, load=load, users=users, nodes=nodes, cores=cores, banks=banks)
+    if swf and (elastic or parts):
+        raise InvalidValue("SWF cannot say that a job is elastic, or has parts: leave out --swf")
+    trace = generate(
+        jobs, procs, seed, load=load, users=users, nodes=nodes, cores=cores, banks=banks,
+        elastic=elastic, parts=parts, max_hops=max_hops,
+    )  # fmt: skip
     if path is None:
         return print_swf(trace) if swf else print_lines(trace)
     write_trace(trace, path)

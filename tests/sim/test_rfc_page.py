@@ -27,10 +27,10 @@ def examples(kind: str) -> list[str]:
 
 def test_traces_read_and_run() -> None:
     trace = read_lines([*examples("trace: header"), *examples("trace: job")], "page")
-    assert (len(trace.jobs), trace.bad, trace.left_out) == (3, 0, 0)
+    assert (len(trace.jobs), trace.bad, trace.left_out) == (4, 0, 0)
     assert trace.machine == Machine(16, 64, 4)
     result = run(trace, "fifo", check=True)
-    assert result.jobs.state == ["completed", "denied", "completed"]
+    assert result.jobs.state == ["completed", "denied", "completed", "completed"]
 
 
 @pytest.mark.parametrize("line", examples("site: step"))

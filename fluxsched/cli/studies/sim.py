@@ -58,6 +58,9 @@ def sim() -> None:
 @click.option("--gpus", metavar="G", type=Whole(min=0), help="GPUs per node. [default: 0]")
 @click.option("--R", "r_path", metavar="F", type=_IN, help="Take the resources from an R file (RFC 20).")
 @click.option("--config", metavar="F", type=_IN, help="Groups, queues and limits of an instance's configuration.")
+@click.option("--topology", metavar="F|N[xM...]",
+              help="Switches: Slurm's topology.conf, [topology] of a .toml, or made-up leaves of N targets, "
+                   "M leaves a switch.")  # fmt: skip
 @click.option("--site", metavar="F", type=_IN, help="Drains, outages, moves and maintenance, at given times.")
 @click.option("--bank", type=click.Choice(["user", "group", "queue"]),
               help="Which field stands for the bank if the trace names none. [default: one bank for all]")  # fmt: skip
@@ -123,6 +126,10 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 @click.option("--load", metavar="L", type=float, help="Demand as a fraction of the machine: 0.8. [default: any]")
 @click.option("--users", metavar="N", type=_COUNT, default=50, show_default=True, help="Number of users.")
 @click.option("--banks", metavar="N", type=_COUNT, help="Deal the users out to N banks. [default: none]")
+@click.option("--elastic", metavar="P", type=float, default=0.0, help="Fraction of elastic jobs: 0.3. [default: none]")
+@click.option("--parts", metavar="P", type=float, default=0.0,
+              help="Fraction of elastic jobs of two parts. [default: none]")  # fmt: skip
+@click.option("--max-hops", metavar="H", type=_COUNT, help="The most hops within these. [default: any]")
 @click.option(
     "--swf", is_flag=True, help="Print SWF; with -o the name determines the format (.swf, .swf.gz, else JSON lines)."
 )

@@ -14,10 +14,24 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.fault_lines import raise_at
-from fluxsched.sched.policy import Decision, Deny, Fits, Option, Pending, Policy, Preempt, Reserve, Start, View
+from fluxsched.sched.policy import (
+    Decision,
+    Deny,
+    Fits,
+    Grow,
+    Option,
+    Pending,
+    Policy,
+    Preempt,
+    Reserve,
+    Shrink,
+    Start,
+    View,
+)
 from fluxsched.sched.pool.placement import parts_in
 from fluxsched.sim.conformance.preemption import Preemptible, PreemptionJudge, line_of
 from fluxsched.sim.conformance.rule_broken import RuleBroken
+from fluxsched.sim.conformance.sizes import SizeJudge
 
 USABLE, FREE, WAITING, PROGRESS, HEAD = "usable", "free", "waiting", "progress", "head"
 """Laws, by the names of the rules that they belong to."""
@@ -65,6 +79,7 @@ class Checker:
         self._truth = truth
         self.first = first
         self.preemptions = PreemptionJudge(rate, truth.running, truth.users)
+        self.sizes = SizeJudge()
         if hasattr(policy, "ACCOUNTS"):  # the engine asks the policy that it was given
             self.ACCOUNTS = policy.ACCOUNTS
             self.fair_overrides = getattr(policy, "fair_overrides", {})
@@ -133,6 +148,12 @@ class _Pass:
                 self._checker.said.append(("preempt", jobid, for_jobid))
                 waits = for_jobid in self._truth.waiting and for_jobid not in self._truth.on_hold
                 self._checker.preemptions.judge(decision, waits, self._now_s, line_of(decisions))
+            case Shrink(jobid, ranks):
+                self._checker.said.append(("shrink", jobid, str(ranks)))
+                self._checker.sizes.judge_shrink(jobid, ranks)
+            case Grow(jobid, fit) if isinstance(fit, Fits):
+                self._checker.said.append(("grow", jobid, fit.parts))
+                self._checker.sizes.judge_grow(jobid, fit, self._truth.usable(), self._truth.free)
             case Deny(jobid):
                 if jobid in self._truth.waiting:
                     raise RuleBroken(PROGRESS, f"job {format_f58(jobid)} is denied, although it can run here")
@@ -183,5 +204,4 @@ def _total(fit: Fits) -> Totals:
 
 
 def _asked(request: Request) -> Totals:
-    slots = request.slots.min * (1 if request.nodes is None else request.nodes.min)
-    return Totals(slots * request.cores, slots * request.gpus)
+    return Totals(request.least_cores, request.least_gpus)

@@ -23,7 +23,7 @@ from fluxsched.protocol.messages.alloc import (
 )
 from fluxsched.runtime.inventory.sources import fake_resources
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import PREEMPT, Granted
+from fluxsched.sched.effects import PREEMPT, Granted, Grown, Shrunk
 from fluxsched.sched.engine.assembly import DEFAULT_GROUP
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
@@ -76,6 +76,7 @@ class Harness:
         self.jobs: dict[int, HarnessJob] = {}
         self.running: dict[int, ResourceSet] = {}
         self.ends_s: dict[int, float] = {}
+        self._leaving: list[tuple[float, int, ResourceSet]] = []  # when a running job has left these
         self._drained = EMPTY
         self._pristine, self._machine = deepcopy(policy), machine
         resources = fake_resources(machine)
@@ -126,11 +127,22 @@ class Harness:
         held = self.running.pop(jobid)
         del self.ends_s[jobid], self.truth.running[jobid], self.truth.users[jobid]
         self.checker.preemptions.ended(jobid)
+        self.checker.sizes.ended(jobid)
+        self._leaving = [each for each in self._leaving if each[1] != jobid]
+        self._give_back(held)
+        self.system.free(jobid)
+
+    def _leave(self, jobid: int, left: ResourceSet) -> None:
+        """A running job has ended on some of its targets."""
+        self.running[jobid] = self.running[jobid].restrict(self.running[jobid].ranks - left.ranks)
+        self._give_back(left)
+        self.system.free_part(jobid, left)
+
+    def _give_back(self, held: ResourceSet) -> None:
         for rank in held.ranks:
             cores, gpus = self.truth.free[rank]
             more_cores, more_gpus = _masks(held, rank)
             self.truth.free[rank] = cores | more_cores, gpus | more_gpus
-        self.system.free(jobid)
 
     def limit(self, jobid: int, limit_s: float) -> None:
         """A running job may run so long from now on."""
@@ -187,12 +199,16 @@ class Harness:
 
     def advance(self, to_s: float = inf) -> bool:
         """Advance to the next end of a job, or to `to_s` if sooner, and end the jobs due; False if there is none."""
-        next_s = min([*self.ends_s.values(), to_s])
+        next_s = min([*self.ends_s.values(), *[each[0] for each in self._leaving], to_s])
         if next_s == inf:
             return False
         self.system.now_s = max(self.now_s, next_s)
         for jobid in [jobid for jobid, end_s in self.ends_s.items() if end_s <= self.now_s]:
             self.end(jobid)
+        due = [each for each in self._leaving if each[0] <= self.now_s]
+        self._leaving = [each for each in self._leaving if each[0] > self.now_s]
+        for _, jobid, left in due:
+            self._leave(jobid, left)
         return True
 
     def finish(self) -> None:
@@ -244,6 +260,20 @@ class Harness:
         after_s = self.jobs[jobid].spec.sharing.preemptible_after_s
         self.truth.running[jobid] = None if after_s is None else Preemptible(self.now_s + after_s)
         self._hold(jobid, granted.resources)
+        self.checker.sizes.began(jobid, self.jobs[jobid].spec.request, granted.resources)
+
+    def grew(self, grown: Grown) -> None:
+        """A running job got more."""
+        held = self.running[grown.jobid]
+        self._hold(grown.jobid, grown.resources)
+        self.running[grown.jobid] = held | grown.resources
+        self.checker.sizes.grew(grown.jobid, grown.resources)
+
+    def shrank(self, shrunk: Shrunk) -> None:
+        """A running job leaves targets, which takes a moment."""
+        self.checker.sizes.shrank(shrunk.jobid, shrunk.ranks)
+        left = self.running[shrunk.jobid].restrict(shrunk.ranks)
+        self._leaving.append((self.now_s + GRACE_S, shrunk.jobid, left))
 
     def left(self, jobid: int, note: str) -> None:
         """A waiting job was denied or canceled."""

@@ -15,6 +15,7 @@ from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sched.fault_lines import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance import cases as put
+from fluxsched.sim.conformance import elastic_cases
 from fluxsched.sim.conformance.checker import PROGRESS
 from fluxsched.sim.conformance.cost import SIZES, cost
 from fluxsched.sim.conformance.harness import Harness, MakeHarness
@@ -38,6 +39,7 @@ LAWS = {
     "progress": "ends its passes, denies no job that can run, leaves no job waiting on an idle machine",
     "allowed": "preempts only running jobs that allow it by then, each once",
     "rate": "preempts no more jobs in a minute than its rate",
+    "sizes": "keeps every part of an elastic job within its range, on usable targets that are free",
 }
 """Judged in every case."""
 
@@ -58,6 +60,8 @@ RULES = {
     "jobs": Rule("survives jobs canceled, held and moved in the queue during a pass", put.jobs),
     "expiration": Rule("survives changes of job limits and of the expiration of the resources", put.expiration),
     "in-vain": Rule("preempts no job in vain: the other one starts or leaves, unless shares change", put.preempts),
+    "elastic": Rule("survives elastic jobs, and jobs of several parts, while jobs and targets come and go",
+                    elastic_cases.elastic),
     "reload": Rule("continues after a reload with the jobs that are already running", put.reload),
     "burst": Rule("survives 60 jobs submitted at once behind a blocked first job", put.burst, False),
     "recursion": Rule("survives 2,000 jobs that become runnable at once", put.recursion, False),

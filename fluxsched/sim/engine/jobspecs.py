@@ -17,6 +17,7 @@ from fluxsched.core.sharing import parse_sharing
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.queue.banks import ANY_BANK, Banks
 from fluxsched.jobs.queue.queues import QueueConfig, Queues
+from fluxsched.sim.traces.parts import parts_jobspec
 from fluxsched.sim.traces.trace import Ask, TraceJob
 
 JobspecKey: TypeAlias = tuple[Ask, float | None, int | str | None, str | None, float | None, int]
@@ -83,15 +84,29 @@ def _sharing(base: Jobspec, job: TraceJob) -> Jobspec:
 def _jobspec(ask: Ask) -> Jobspec:
     if ask.jobspec is not None:
         return Jobspec.parse(ask.jobspec)
+    if ask.parts is not None:
+        return _of_parts(ask, ask.parts)
     return Jobspec.from_command(
         COMMAND,
-        ntasks=ask.nslots,
+        ntasks=None if isinstance(ask.nodes, str) and ask.nslots == 1 else ask.nslots,  # one a node of a range
         cores_per_task=ask.cores,
         gpus_per_task=ask.gpus,
         nodes=ask.nodes,
         exclusive=ask.exclusive,
         constraint=None if ask.constraint is None else json.loads(ask.constraint),
+        elastic=ask.elastic,
+        max_hops=ask.max_hops,
     )
+
+
+def _of_parts(ask: Ask, parts: str) -> Jobspec:
+    raw = parts_jobspec(parts)
+    system = raw["attributes"]["system"]
+    if ask.constraint is not None:
+        system["constraints"] = json.loads(ask.constraint)
+    settled = {"elastic": ask.elastic or None, "max-hops": ask.max_hops}
+    system["fluxsched"] = {key: value for key, value in settled.items() if value is not None}
+    return Jobspec.parse(raw)
 
 
 def with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, Any]:

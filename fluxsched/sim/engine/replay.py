@@ -73,8 +73,9 @@ def _jobspec(job: TraceJob, specs: TraceJobspecs, speed: float) -> dict[str, Any
     made = specs.of(job)
     if isinstance(made, str):
         return made
+    run_s = job.run_s if job.work is None else job.work / made.request.least_cores
     made = _faster(made, speed)
-    return with_system(made, "exec", {"test": {"run_duration": format_duration(job.run_s / speed)}})
+    return with_system(made, "exec", {"test": {"run_duration": format_duration(run_s / speed)}})
 
 
 def _faster(jobspec: Jobspec, speed: float) -> Jobspec:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import replace
 from math import inf
 from pathlib import Path
 from reprlib import repr as shortened
@@ -19,6 +20,7 @@ from fluxsched.errors import InvalidValue
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import load
+from fluxsched.sim.engine.network import with_switches
 from fluxsched.sim.engine.simulation import Progress, Simulation
 from fluxsched.sim.engine.site import Site, site_of
 from fluxsched.sim.engine.site_events import SiteEvent, read_site
@@ -53,6 +55,7 @@ def run(
     preempt_grace_s: float = 0.0,
     own_time: bool = False,
     accounts: bool = False,
+    topology: str | None = None,
 ) -> Result:
     """Simulate a trace under one policy, `NAME` or `NAME:key=value,...`, on virtual time; `easy;debug=fifo` has another
     one for the queue `debug`, of the configuration or else of the trace.
@@ -63,15 +66,15 @@ def run(
     has a preceding one (SWF fields 17 and 18) is submitted when that is over; `stopwatch` (seconds) measures what
     passes cost; `label` is what tables and plots call the result instead of its policy; a preempted job ends
     `preempt_grace_s` later. With `own_time` virtual time passes while the scheduler works, as the stopwatch says; with
-    `accounts` the result has them whether the policy asks for them or not. Raises InvalidValue for what cannot be read
-    or does not fit together.
+    `accounts` the result has them whether the policy asks for them or not; `topology` has the machine's switches
+    (`with_switches`). Raises InvalidValue for what cannot be read or does not fit together.
     """
     if not until_s >= 0:
         raise InvalidValue(f"until_s {until_s:g} is not a number of seconds of 0 or more")
     if not isinstance(policy, str) and (isinstance(policy, type) or not hasattr(policy, "schedule")):
         raise InvalidValue(f"{shortened(policy)} is not a policy: give a name, or an object with `name` and `schedule`")
     traced = trace_of(trace)
-    place = _site(traced, procs, nodes, cores, gpus, resources, config)
+    place = _site(traced, procs, nodes, cores, gpus, resources, config, topology)
     _check_grace(preempt_grace_s, place.preempt_timeout_s)
     if own_time and stopwatch is None:
         raise InvalidValue("own_time needs a stopwatch: it says how much time passes while the scheduler works")
@@ -120,7 +123,11 @@ def _site(
     gpus: int | None,
     resources: ResourceSet | Path | str | None,
     config: Path | str | None,
+    topology: str | None,
 ) -> Site:
+    if topology is not None:
+        place = _site(trace, procs, nodes, cores, gpus, resources, config, None)
+        return replace(place, resources=with_switches(place.resources, topology))
     if isinstance(resources, ResourceSet):
         if (procs, nodes, cores, gpus, config) != (None,) * 5:
             raise InvalidValue("resources define the machine: do not give procs, nodes, cores, gpus or config as well")

@@ -17,15 +17,17 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import PREEMPT, Granted
+from fluxsched.sched.effects import PREEMPT, Granted, Grown, Shrunk
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, WAKE, Agenda
 from fluxsched.sim.engine.amount_recorder import AmountRecorder
-from fluxsched.sim.engine.attempts import Attempts
 from fluxsched.sim.engine.jobspecs import TraceJobspecs
+from fluxsched.sim.engine.running.attempts import Attempts
+from fluxsched.sim.engine.running.hops import largest_hops
+from fluxsched.sim.engine.running.sizes import PartLeft, Sizes
 from fluxsched.sim.engine.site import Site
-from fluxsched.sim.engine.site_events import OUTAGE, SiteEvent
+from fluxsched.sim.engine.site_events import OUTAGE, SiteEvent, effects_of
 from fluxsched.sim.engine.system import SharedBy, System
 from fluxsched.sim.engine.users import Users
 from fluxsched.sim.results.result import Cost, Result
@@ -79,7 +81,7 @@ class Simulation:
         self._trace, self._jobs = trace, trace.jobs
         self._site, self._title = site, title
         self._specs = TraceJobspecs(site.queues, site.default_queue, site.banks)
-        queues = {name: queue.group for name, queue in site.queues.items() if name is not None}
+        queues = {name: queue.groups for name, queue in site.queues.items() if name is not None}
         self._users = Users()
         self.system = System(
             self, site.resources, policy, site.groups, site.acquired, queues,
@@ -91,28 +93,28 @@ class Simulation:
         self._agenda = Agenda(() if feedback else self._submit_s)
         for step in steps:
             self._agenda.at(step.when_s, SITE, step)
-        self._tracking = bool(steps)
+        self._tracking, self._watched = bool(steps), check or progress is not None
         self._check, self._stopwatch, self._progress = check, stopwatch, progress
-        self._watched = check or progress is not None
         self._attempts = Attempts([job.requeue for job in trace.jobs], own_time)
         self._grace_s = preempt_grace_s
         self._own_time, self._begun_s, self._wake_s = own_time, 0.0, inf
-        self._considered_s: list[float] = []
-        self._limit_s = [inf] * len(trace.jobs)
+        self._considered_s, self._pass_s = list[float](), list[float]()
         self._held: dict[int, Idset] = {}
         self._instants = self._over = self._idle_wakes = 0
-        self._pass_s: list[float] = []
         self._capacity = [(0.0, self.system.usable_cores())]
         n = len(trace.jobs)
+        self._limit_s = [inf] * n
         self._start: list[float | None] = [None] * n
-        self._end: list[float | None] = [None] * n
+        self._end = self._start.copy()
         self._state = [UNSUBMITTED] * n
         self._procs = [job.ask.nslots * job.ask.cores for job in trace.jobs]
         self._ranks: list[str | None] | None = [None] * n if placements else None
         self._notes: dict[int, str] = {}
         self._plain = [job.ask.is_plain for job in trace.jobs]
         records = accounts or own_time or self._scheduler.accounts is not None
-        self._looking = self._tracking or placements
+        self._sizes, self._topology = Sizes(trace.jobs), site.resources.topology
+        self._hops: list[int | None] = [None] * n if self._topology else []
+        self._looking = self._tracking or placements or bool(self._topology)
         self._amounts = AmountRecorder(site, self.system, records, n)
         self._recording = self._looking or records
         if feedback:
@@ -146,7 +148,7 @@ class Simulation:
         if system.run_pass() if stopwatch is None else self._timed_pass(stopwatch, events):
             wakes = True
         self._instants += 1
-        if wakes:
+        if wakes or self._sizes.running:
             self._plan_wake()
         if self._watched:
             self._look_up(now_s)
@@ -235,7 +237,11 @@ class Simulation:
         job = self._jobs[at]
         assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
         self._start[at], self._state[at] = now_s, RUNNING
-        self._agenda.at(now_s + min(job.run_s, self._limit_s[at]), END, at)
+        if at in self._sizes.rows:
+            end_s = self._sizes.began(at, granted.resources, now_s, self._limit_s[at])
+        else:
+            end_s = now_s + min(job.run_s, self._limit_s[at])
+        self._agenda.at(end_s, END, at)
         if self._recording or not self._plain[at]:
             self._record(at, granted)
 
@@ -253,6 +259,8 @@ class Simulation:
 
     def _look_at(self, at: int, resources: ResourceSet) -> None:
         self._procs[at] = resources.count("core")
+        if self._topology:
+            self._hops[at] = largest_hops(self._topology, resources)
         if self._ranks is not None:
             self._ranks[at] = str(resources.ranks)
         if self._tracking:
@@ -263,7 +271,9 @@ class Simulation:
         """A job ends by its timer, or earlier; its timer is then ignored."""
         if self._state[at] != RUNNING:
             return
-        jobid, again = at + 1, False
+        jobid, again, sized = at + 1, False, self._sizes.running.get(at)
+        if sized is not None and state is None and now_s < sized.due_s and not self._attempts.goes(at):
+            return  # the timer of another size
         if self._attempts.known:
             end_s = self._timed_end_s(at) if state is None else now_s
             if now_s < end_s:
@@ -274,7 +284,10 @@ class Simulation:
                 ranks = None if self._ranks is None else self._ranks[at]
                 again = self._attempts.ended(at, self._start[at] or 0.0, now_s, self._procs[at], ranks)
         self._end[at] = now_s
-        if state is None:
+        if sized is not None:
+            is_done = self._sizes.ended(at, now_s)
+            state = state or (COMPLETED if is_done else TIMEOUT)
+        elif state is None:
             state = COMPLETED if self._jobs[at].run_s <= self._limit_s[at] else TIMEOUT
         if not again:
             self._state[at] = state
@@ -290,6 +303,8 @@ class Simulation:
     def _timed_end_s(self, at: int) -> float:
         start_s = self._start[at]
         assert start_s is not None
+        if at in self._sizes.running:
+            return min(self._sizes.running[at].due_s, self._attempts.latest_end_s(at))
         return min(start_s + min(self._jobs[at].run_s, self._limit_s[at]), self._attempts.latest_end_s(at))
 
     def raised(self, jobid: int, type: str, for_jobid: int | None) -> None:
@@ -301,6 +316,34 @@ class Simulation:
         for_row = NO_ROW if for_jobid is None else self._attempts.row(for_jobid)
         if self._attempts.preempt(at, now_s + self._grace_s, for_row):
             self._agenda.at(now_s + self._grace_s, END, at)
+
+    def grew(self, grown: Grown) -> None:
+        """A running job got more."""
+        at, resources = self._attempts.row(grown.jobid), grown.resources
+        if self._tracking:
+            self._held[at] |= resources.ranks
+            self.system.tell(self.system.module.hold(grown.jobid, resources.ranks))
+        self._agenda.at(max(self._sizes.grew(at, resources, self._agenda.now_s), self._agenda.now_s), END, at)
+        if self._topology:
+            self._hops[at] = largest_hops(self._topology, self._sizes.running[at].resources)
+
+    def shrank(self, shrunk: Shrunk) -> None:
+        """A running job leaves targets, which are free when it has ended there."""
+        at, now_s = self._attempts.row(shrunk.jobid), self._agenda.now_s
+        leaves, end_s = self._sizes.shrank(at, shrunk.ranks, now_s)
+        self._agenda.at(max(end_s, now_s), END, at)
+        self._agenda.at(now_s + self._grace_s, SITE, PartLeft(shrunk.jobid, leaves))
+
+    def _release(self, part: PartLeft) -> None:
+        """A job has ended on some of its targets."""
+        at = self._attempts.row(part.jobid)
+        if self._state[at] != RUNNING or self._attempts.jobid(at) != part.jobid:
+            return  # all were freed with its end
+        self.system.free_part(part.jobid, part.resources)
+        if self._tracking:
+            ranks = part.resources.ranks
+            self._held[at] -= ranks
+            self.system.tell(self.system.module.unhold(part.jobid, ranks, self.system.now_s))
 
     def left(self, jobid: int, note: str) -> None:
         """A waiting job was denied; nothing here cancels one."""
@@ -315,24 +358,13 @@ class Simulation:
 
     # ---- the site
 
-    def _change(self, step: SiteEvent, now_s: float) -> None:
-        module, targets = self.system.module, step.targets
-        match step.do:
-            case "drain":
-                effects = module.drain(targets, step.text or None, "update", None, now_s)
-            case "undrain":
-                effects = module.undrain(targets, None, "update", None, now_s)
-            case "online":
-                effects = module.set_online(targets, now_s)
-            case "assign":
-                effects = module.assign(targets, step.text, now_s, step.graceful)
-            case "include":
-                effects = module.include(targets, now_s, step.graceful)
-            case _:
-                effects = module.set_offline(targets, now_s)
-        self.system.tell(effects)
+    def _change(self, step: SiteEvent | PartLeft, now_s: float) -> None:
+        if isinstance(step, PartLeft):
+            self._release(step)
+            return
+        self.system.tell(effects_of(step, self.system.module, now_s))
         if step.do == OUTAGE:
-            for at in [at for at, held in self._held.items() if not held.isdisjoint(targets)]:
+            for at in [at for at, held in self._held.items() if not held.isdisjoint(step.targets)]:
                 self._finish(at, now_s, FAILED)
         self._capacity.append((now_s, self.system.usable_cores()))
         self._amounts.changed(now_s)
@@ -344,7 +376,7 @@ class Simulation:
         table = Columns(
             [job.job for job in jobs], self._submit_s, self._start, self._end, self._procs,
             [job.user for job in jobs], [job.queue for job in jobs], self._state, self._ranks, self._notes,
-            banks if any(banks) else [], self._attempts.preemptions,
+            banks if any(banks) else [], self._attempts.preemptions, self._sizes.resizes, self._hops,
         )  # fmt: skip
         counts = self._scheduler.stats()
         cost = Cost(self._instants, counts["passes"], wall_s, self._pass_s, counts["refused"], self._considered_s)

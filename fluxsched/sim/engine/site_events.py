@@ -18,6 +18,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import parse_targets
 from fluxsched.errors import InvalidValue
+from fluxsched.resource.effects import ResourceEffect
+from fluxsched.resource.module import ResourceModule
 from fluxsched.runtime.system.files import read_text
 
 SITE_BYTES_MAX = 1 << 26
@@ -117,3 +119,21 @@ def _time(obj: dict[str, Any], key: str) -> float:
     if seconds == float("inf"):
         raise InvalidValue(f"{key}: give a finite time")
     return seconds
+
+
+def effects_of(step: SiteEvent, module: ResourceModule, now_s: float) -> list[ResourceEffect]:
+    """What follows when the resource module is told of it."""
+    targets = step.targets
+    match step.do:
+        case "drain":
+            return module.drain(targets, step.text or None, "update", None, now_s)
+        case "undrain":
+            return module.undrain(targets, None, "update", None, now_s)
+        case "online":
+            return module.set_online(targets, now_s)
+        case "assign":
+            return module.assign(targets, step.text, now_s, step.graceful)
+        case "include":
+            return module.include(targets, now_s, step.graceful)
+        case _:
+            return module.set_offline(targets, now_s)

@@ -26,6 +26,7 @@ from fluxsched.runtime.scheduler_process.effects import (
     HELLO,
     RAISE,
     RELEASE,
+    SHRINK,
     Call,
     Effects,
     End,
@@ -34,7 +35,7 @@ from fluxsched.runtime.scheduler_process.effects import (
 )
 from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Canceled, Denied, Granted, PluginFailed, Raise
+from fluxsched.sched.effects import Canceled, Denied, Granted, Grown, PluginFailed, Raise, Shrunk
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.set_aside import WAIT
 from fluxsched.sched.hooks.api import Plugin
@@ -62,6 +63,12 @@ class JobOwner(Protocol):
     def raised(self, jobid: int, type: str, for_jobid: int | None) -> None:
         """A running job gets a fatal exception: its targets left the group, or it is preempted for another job."""
 
+    def grew(self, grown: Grown) -> None:
+        """A running job got more."""
+
+    def shrank(self, shrunk: Shrunk) -> None:
+        """A running job is to leave targets."""
+
 
 class SharedBy(NamedTuple):
     """What settles fair shares and preemption, where a policy asks for it (see `Scheduler`)."""
@@ -84,7 +91,7 @@ class System:
         policy: Policy,
         groups: Mapping[str, Idset],
         acquired: Sequence[str],
-        queues: Mapping[str, str],
+        queues: Mapping[str, str | tuple[str, ...]],
         now_s: float = 0.0,
         policies: Mapping[str, Policy] | None = None,
         unsatisfiable: str = WAIT,
@@ -135,6 +142,12 @@ class System:
         if effects:
             self.perform(self._session.outgoing(effects))
 
+    def free_part(self, jobid: int, resources: ResourceSet) -> None:
+        """A job that goes on frees a part of what it holds, between passes."""
+        effects = self.scheduler.free(jobid, resources, False, self.now_s)
+        if effects:
+            self.perform(self._session.outgoing(effects))
+
     def send(self, topic: str, message: Any) -> None:
         """Any other request to the scheduler. Raises what would be answered with an error."""
         self.perform(self._session.receive(topic, message, None, self.now_s))
@@ -152,12 +165,24 @@ class System:
                         break
             elif isinstance(effect, Raise):
                 self._owner.raised(effect.jobid, effect.type, effect.for_jobid)
+            elif isinstance(effect, Grown | Shrunk):
+                self._resize(effect)
             else:
                 may_wake = True
                 self.perform((effect,))
         if session.decided():
             self.perform(())
         return may_wake
+
+    def _resize(self, effect: Grown | Shrunk) -> None:
+        """What the job manager would store."""
+        if isinstance(effect, Shrunk):
+            self._owner.shrank(effect)
+            return
+        self._owner.grew(effect)
+        further = self.scheduler.grow_stored(effect.jobid, self.now_s)
+        if further:
+            self.perform(self._session.outgoing(further))
 
     def perform(self, effects: Effects) -> None:
         """Do what the session asks for, and all that follows, in order."""
@@ -202,6 +227,9 @@ class System:
             self.tell(self.module.release(ACQUIRER, message.group, Idset.parse(message.targets), self.now_s))
         elif call.topic == RAISE:
             self._owner.raised(message.id, message.type, None)
+        elif call.topic == SHRINK:
+            self._owner.shrank(Shrunk(message.id, Idset.parse(message.ranks), message.note))
+            self.perform(self._session.answered(call, None, None, self.now_s))
         elif call.topic == HELLO:
             for job in self._running:
                 self.perform(self._session.answered(call, job, None, self.now_s))

@@ -8,8 +8,18 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
+from math import inf
 
-from fluxsched.sim.results.step_functions import Steps, average, averages, busy_steps, maximum, queue_steps, used_core_s
+from fluxsched.sim.results.step_functions import (
+    Steps,
+    average,
+    averages,
+    beside_start_core_s,
+    busy_steps,
+    maximum,
+    queue_steps,
+    used_core_s,
+)
 from fluxsched.sim.results.table import Columns
 
 PARTS = 48
@@ -54,7 +64,9 @@ class OverTime:
 class Summary:
     """Of one policy on one trace. Times in seconds; utilisation is of the usable cores from the first submission on.
 
-    `preemptions` counts the attempts that were ended for other jobs, whose work (core seconds) is lost.
+    `preemptions` counts the attempts that were ended for other jobs, whose work (core seconds) is lost. Jobs have grown
+    and shrunk so often; grown are the core seconds that they had above their size at the start, shrunk those that they
+    had less. Hops are those of jobs of several targets, where switches are known.
     """
 
     jobs: int
@@ -72,6 +84,12 @@ class Summary:
     over_time: OverTime = field(repr=False)
     preemptions: int = 0
     lost_core_s: float = 0.0
+    grows: int = 0
+    shrinks: int = 0
+    grown_core_s: float = 0.0
+    shrunk_core_s: float = 0.0
+    hops_mean: float | None = None
+    hops_max: int | None = None
 
 
 def bounded_slowdown(wait_s: float, run_s: float, tau_s: float = TAU_S) -> float:
@@ -106,8 +124,12 @@ def shares(
 ) -> tuple[Share, ...]:
     """What each name (one a job) got, the largest in core seconds first; jobs without a name count under None."""
     sums: dict[int | str | None, list[float]] = {}
-    for name, wait_s, slow, start_s, end_s, procs in zip(
-        names, wait, slowdown, jobs.start, jobs.end, jobs.procs, strict=True
+    more: dict[int, float] = {}
+    for resize in jobs.resizes:
+        if resize.until_s == jobs.end[resize.row]:  # of the last attempt
+            more[resize.row] = more.get(resize.row, 0.0) + resize.core_s(inf)
+    for row, (name, wait_s, slow, start_s, end_s, procs) in enumerate(
+        zip(names, wait, slowdown, jobs.start, jobs.end, jobs.procs, strict=True)
     ):
         if wait_s is None or slow is None or start_s is None or end_s is None:
             continue
@@ -115,7 +137,7 @@ def shares(
         mine[0] += 1
         mine[1] += wait_s
         mine[2] += slow
-        mine[3] += (end_s - start_s) * procs
+        mine[3] += (end_s - start_s) * procs + more.get(row, 0.0)
     found = [Share(name, int(n), wait_s / n, slow / n, core_s) for name, (n, wait_s, slow, core_s) in sums.items()]
     return tuple(sorted(found, key=lambda share: (-share.core_s, str(share.name))))
 
@@ -143,6 +165,8 @@ def summarize(jobs: Columns, capacity: Steps, end_s: float) -> Summary:
     ended = max(begun, end_s)
     usable_core_s = average(capacity, begun, ended) * (ended - begun)
     waiting = queue_steps(jobs)
+    grown_core_s, shrunk_core_s = beside_start_core_s(jobs, ended)
+    hops = [count for count in jobs.hops if count is not None]
     states: dict[str, int] = {}
     for state in jobs.state:
         states[state] = states.get(state, 0) + 1
@@ -162,6 +186,12 @@ def summarize(jobs: Columns, capacity: Steps, end_s: float) -> Summary:
         over_time=_over_time(jobs, capacity, waiting, begun, ended),
         preemptions=len(jobs.preemptions),
         lost_core_s=sum([each.lost_core_s for each in jobs.preemptions]),
+        grows=sum([resize.change > 0 for resize in jobs.resizes]),
+        shrinks=sum([resize.change < 0 for resize in jobs.resizes]),
+        grown_core_s=grown_core_s,
+        shrunk_core_s=shrunk_core_s,
+        hops_mean=sum(hops) / len(hops) if hops else None,
+        hops_max=max(hops, default=None),
     )
 
 

@@ -36,6 +36,10 @@ def busy_steps(jobs: Columns) -> Steps:
             changes.append((start_s, procs))
             if end_s is not None:
                 changes.append((end_s, -procs))
+    for resize in jobs.resizes:
+        changes.append((resize.when_s, resize.change))
+        if resize.until_s is not None:
+            changes.append((resize.until_s, -resize.change))
     return steps_of(changes)
 
 
@@ -58,7 +62,23 @@ def used_core_s(jobs: Columns, until_s: float) -> float:
     return sum([lost.lost_core_s for lost in jobs.earlier_attempts()]) + sum([
         ((until_s if end_s is None else end_s) - start_s) * procs for start_s, end_s, procs in rows
         if start_s is not None and start_s < until_s
-    ])  # fmt: skip
+    ]) + sum([resize.core_s(until_s) for resize in jobs.resizes])  # fmt: skip
+
+
+def beside_start_core_s(jobs: Columns, until_s: float) -> tuple[float, float]:
+    """Core seconds by then that jobs had above their size at the start, and those that they had less."""
+    above = below = 0.0
+    of_attempt: dict[tuple[int, float | None], list[tuple[float, int]]] = {}
+    for resize in jobs.resizes:
+        of_attempt.setdefault((resize.row, resize.until_s), []).append((resize.when_s, resize.change))
+    for (_, ended_s), changes in of_attempt.items():
+        end_s = until_s if ended_s is None else min(ended_s, until_s)
+        steps = steps_of(changes)
+        for at, (from_s, cores) in enumerate(steps):
+            then_s = min(end_s, steps[at + 1][0] if at + 1 < len(steps) else end_s)
+            core_s = cores * max(0.0, then_s - from_s)
+            above, below = above + max(0.0, core_s), below + max(0.0, -core_s)
+    return above, below
 
 
 def average(steps: Sequence[tuple[float, int]], begin_s: float, end_s: float) -> float:

@@ -47,6 +47,24 @@ class Preemption(NamedTuple):
         return (self.end_s - self.start_s) * self.procs
 
 
+class Resizing(NamedTuple):
+    """A running job of a row got so many cores more, or left them (`change` below 0), from `when_s` until its end.
+
+    `until_s` is None while it runs. Times are virtual, in seconds; `ranks` are the targets.
+    """
+
+    row: int
+    when_s: float
+    until_s: float | None
+    change: int
+    ranks: str
+
+    def core_s(self, until_s: float) -> float:
+        """Core seconds more, or less, than it would have had by then at its size before."""
+        end_s = until_s if self.until_s is None else min(self.until_s, until_s)
+        return self.change * max(0.0, end_s - self.when_s)
+
+
 @dataclass(slots=True, repr=False)
 class Columns:
     """One list a column, one entry a job, in order of submission; of a job with several attempts the last one."""
@@ -68,6 +86,12 @@ class Columns:
 
     preemptions: list[Preemption] = field(default_factory=list)
     """In the order in which the attempts ended."""
+
+    resizes: list[Resizing] = field(default_factory=list)
+    """In order of time; `procs` is what a job had at its start."""
+
+    hops: list[int | None] = field(default_factory=list)
+    """The most between any two targets of a job, or of one of its parts; None of one target. Empty if not known."""
 
     def __len__(self) -> int:
         return len(self.job)

@@ -16,6 +16,7 @@ from typing import Any
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.errors import InvalidValue
+from fluxsched.sim.traces.parts import check_nodes, check_parts
 from fluxsched.sim.traces.trace import URGENCY_MAX, Ask, Collector, Machine, Trace, TraceJob, check_job
 
 VERSION = 1
@@ -29,10 +30,13 @@ CONSTRAINT_CHARS = 80
 KEYS = (
     "job", "submit", "run", "duration", "nslots", "cores", "gpus", "nodes", "exclusive", "constraint", "jobspec",
     "user", "queue", "group", "wait", "urgency", "preceding", "think", "bank", "preemptible-after", "requeue",
+    "work", "elastic", "max-hops", "parts",
 )  # fmt: skip
 
 _COUNTS = {"nslots": 1, "cores": 1, "gpus": 0, "urgency": 16, "requeue": 0}
-_NEEDS = ("nslots", "cores", "gpus", "nodes", "exclusive", "constraint")
+_NEEDS = ("nslots", "cores", "gpus", "nodes", "exclusive", "constraint", "elastic", "max-hops", "parts")
+_REPLACED = ("nslots", "cores", "gpus", "nodes", "exclusive")
+"""What a job of several parts says of each part."""
 
 
 def read_lines(lines: Iterable[str], name: str) -> Trace:
@@ -66,16 +70,21 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
     unknown = sorted(obj.keys() - set(KEYS))
     if unknown:
         raise InvalidValue(f"unknown key {', '.join(unknown)[:40]}: a job has {', '.join(KEYS)}")
-    if obj.get("submit") is None or obj.get("run") is None:
+    work = _number(obj, "work")
+    if work is not None and obj.get("run") is not None:
+        raise InvalidValue("run and work cannot both be given: a job ends after a time, or when it has had its work")
+    if obj.get("submit") is None or (obj.get("run") is None and work is None):
         return None
     _check_urgency(obj.get("urgency"))
     counts = {key: _count(obj, key, default) for key, default in _COUNTS.items()}
     both = [key for key in _NEEDS if obj.get(key) is not None] if obj.get("jobspec") is not None else []
     if both:
         raise InvalidValue(f"{', '.join(both)} cannot be combined with jobspec")
+    parts = _parts(obj)
     ask = Ask(
-        counts["nslots"], counts["cores"], counts["gpus"], _count(obj, "nodes", 0) or None,
+        counts["nslots"], counts["cores"], counts["gpus"], _nodes(obj),
         bool(obj.get("exclusive")), _text_of(obj, "constraint"), _text_of(obj, "jobspec"),
+        _is(obj, "elastic"), _count(obj, "max-hops", 0) or None, parts,
     )  # fmt: skip
     run_s, limit_s = _number(obj, "run") or 0.0, _number(obj, "duration")
     name, bank = _name(obj, "job"), _name(obj, "bank")
@@ -83,7 +92,7 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
         number if name is None else name, _number(obj, "submit") or 0.0, run_s, limit_s or None, ask,
         _name(obj, "user"), _name(obj, "queue"), _name(obj, "group"), _number(obj, "wait"), counts["urgency"],
         _name(obj, "preceding"), _number(obj, "think"), None if bank is None else str(bank),
-        _number(obj, "preemptible-after"), counts["requeue"],
+        _number(obj, "preemptible-after"), counts["requeue"], work,
     )  # fmt: skip
     check_job(job)
     if ask.constraint is not None:
@@ -100,7 +109,8 @@ def print_lines(trace: Trace) -> Iterator[str]:
     for job in trace.jobs:
         ask = job.ask
         row = {
-            "job": job.job, "submit": job.submit_s, "run": job.run_s, "duration": job.limit_s, "user": job.user,
+            "job": job.job, "submit": job.submit_s, "run": job.run_s if job.work is None else None, "work": job.work,
+            "duration": job.limit_s, "user": job.user,
             "queue": job.queue, "group": job.group, "wait": job.wait_s, "preceding": job.preceding,
             "think": job.think_s, "bank": job.bank, "preemptible-after": job.preemptible_after_s,
             "constraint": None if ask.constraint is None else json.loads(ask.constraint),
@@ -110,7 +120,8 @@ def print_lines(trace: Trace) -> Iterator[str]:
             "nslots": ask.nslots, "cores": ask.cores, "gpus": ask.gpus, "urgency": job.urgency, "requeue": job.requeue
         }  # fmt: skip
         row |= {key: value for key, value in counts.items() if value != _COUNTS[key]}
-        row |= {"nodes": ask.nodes, "exclusive": ask.exclusive or None}
+        row |= {"nodes": ask.nodes, "exclusive": ask.exclusive or None, "elastic": ask.elastic or None}
+        row |= {"max-hops": ask.max_hops, "parts": None if ask.parts is None else json.loads(ask.parts)}
         yield json.dumps({key: value for key, value in row.items() if value is not None})
 
 
@@ -157,6 +168,36 @@ def _count(obj: dict[str, Any], key: str, default: int) -> int:
     if isinstance(value, bool) or not isinstance(value, int) or value < 0:
         raise InvalidValue(f"{key} is {str(value)[:20]!r}, not a count")
     return value
+
+
+def _is(obj: dict[str, Any], key: str) -> bool:
+    value = obj.get(key, False)
+    if value is not None and not isinstance(value, bool):
+        raise InvalidValue(f"{key} is {shortened(value)}, neither true nor false")
+    return bool(value)
+
+
+def _nodes(obj: dict[str, Any]) -> int | str | None:
+    """How many nodes: a number, or a range as text."""
+    value = obj.get("nodes")
+    if not isinstance(value, str):
+        return _count(obj, "nodes", 0) or None
+    check_nodes(value)
+    return value
+
+
+def _parts(obj: dict[str, Any]) -> str | None:
+    """The parts as canonical text."""
+    value = obj.get("parts")
+    if value is None:
+        return None
+    if not isinstance(value, list) or not value:
+        raise InvalidValue("parts is not a list of parts")
+    if both := [key for key in _REPLACED if obj.get(key) is not None]:
+        raise InvalidValue(f"{', '.join(both)} cannot be combined with parts, each of which says so itself")
+    text = json.dumps(value, sort_keys=True)
+    check_parts(text)
+    return text
 
 
 def _number(obj: dict[str, Any], key: str) -> float | None:

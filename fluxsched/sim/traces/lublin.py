@@ -18,6 +18,7 @@ from math import exp, inf, lgamma, log, log2
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.system.clock import Chance, seeded
+from fluxsched.sim.traces.elastic import made_elastic
 from fluxsched.sim.traces.trace import JOBS_MAX, Ask, Machine, Trace, TraceJob, check_count, machine_of
 
 SERIAL, POWER_OF_TWO = 0.244, 0.576
@@ -60,11 +61,15 @@ def generate(
     nodes: int | None = None,
     cores: int | None = None,
     banks: int | None = None,
+    elastic: float = 0.0,
+    parts: float = 0.0,
+    max_hops: int | None = None,
 ) -> Trace:
     """A trace of so many jobs for a machine of `procs` one-core targets (PROCS), or of `nodes` with `cores` each (1).
 
     `load` is the demand as a fraction of the machine: arrivals are then stretched or compressed evenly. The users are
-    dealt out to so many `banks`, if given, the busiest to the first; a bank is the group of its users as well.
+    dealt out to so many `banks`, if given, the busiest to the first; a bank is the group of its users as well. These
+    fractions of the jobs are `elastic`, or have two `parts` as well, with `max_hops` (see `made_elastic`).
     Raises InvalidValue for counts below 1, for two machines, and for a load that is not positive.
     """
     machine = machine_of(procs, nodes, cores) or Machine(PROCS)
@@ -95,6 +100,8 @@ def generate(
     ]  # fmt: skip
     if banks is not None:
         made = [_in_bank(job, banks) for job in made]
+    if elastic or parts:
+        made = made_elastic(made, machine, seeded(seed), elastic, parts, max_hops)
     return Trace(f"lublin-{jobs}x{total}-seed{seed}", made, {"Note": f"Lublin-Feitelson model, seed {seed}"}, machine)
 
 

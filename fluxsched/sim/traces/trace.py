@@ -14,6 +14,7 @@ from typing import NamedTuple
 
 from fluxsched.core.sharing import REQUEUE_MAX, check_name
 from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sim.traces.parts import check_parts
 
 JOBS_MAX = 20_000_000
 """Jobs in one trace: ten times the longest of the public archives; some 600 bytes each."""
@@ -35,23 +36,28 @@ FAULT_CHARS_MAX = 60
 
 
 class Ask(NamedTuple):
-    """What a job needs: `nslots` slots of `cores` and `gpus`, spread over `nodes` if given.
+    """What a job needs: `nslots` slots of `cores` and `gpus`, over `nodes` if given, a number or a range (`4-10`).
 
-    `constraint` is the RFC 31 object as JSON text; `jobspec`, also JSON text, replaces all other fields.
+    `constraint` is the RFC 31 object as JSON text; `jobspec`, also JSON text, replaces all other fields. `parts`, the
+    same, replace those before it. An `elastic` job may change its number of nodes, within the range, while it runs;
+    at most `max_hops` are between any two of them.
     """
 
     nslots: int = 1
     cores: int = 1
     gpus: int = 0
-    nodes: int | None = None
+    nodes: int | str | None = None
     exclusive: bool = False
     constraint: str | None = None
     jobspec: str | None = None
+    elastic: bool = False
+    max_hops: int | None = None
+    parts: str | None = None
 
     @property
     def is_plain(self) -> bool:
         """Whether `nslots` times `cores` is just what the job gets."""
-        return self.nodes is None and not self.exclusive and self.jobspec is None
+        return self.nodes is None and not self.exclusive and self.jobspec is None and self.parts is None
 
 
 class TraceJob(NamedTuple):
@@ -60,7 +66,7 @@ class TraceJob(NamedTuple):
     `job` is its name in the trace, `wait_s` how long it waited where the trace was recorded. With feedback it is
     submitted `think_s` after the end of the job named `preceding`. Without a `bank` it is charged to the default one;
     it may be preempted once it has run for `preemptible_after_s` (None: never), and is then submitted again, `requeue`
-    times at most.
+    times at most. With `work`, in core seconds, it runs until it has had them instead, whatever its size.
     """
 
     job: int | str
@@ -78,6 +84,7 @@ class TraceJob(NamedTuple):
     bank: str | None = None
     preemptible_after_s: float | None = None
     requeue: int = 0
+    work: float | None = None
 
 
 class UnusedLine(NamedTuple):
@@ -200,12 +207,17 @@ def check_job(job: TraceJob) -> None:
     """Raises InvalidValue, naming the job, for times that are negative or too long, for a job that needs nothing, and
     for an urgency, a bank or a number of times that is none."""
     for what, value in (("submit", job.submit_s), ("run", job.run_s), ("limit", job.limit_s),
-                        ("think", job.think_s), ("preemptible-after", job.preemptible_after_s)):  # fmt: skip
+                        ("think", job.think_s), ("preemptible-after", job.preemptible_after_s),
+                        ("work", job.work)):  # fmt: skip
         if value is not None and not 0 <= value <= TIME_MAX_S:
             most = f"{TIME_MAX_S:,.0f}"
             raise InvalidValue(f"job {job.job}: {what} time {value} is not a number of seconds of 0 or more, to {most}")
     if min(job.ask.nslots, job.ask.cores) < 1 or job.ask.gpus < 0:
         raise InvalidValue(f"job {job.job}: {job.ask.nslots} slots of {job.ask.cores} cores: it needs at least one")
+    if job.work is not None and job.run_s:
+        raise InvalidValue(f"job {job.job}: it has a run time and work: leave out one of them")
+    if job.ask.parts is not None:
+        check_parts(job.ask.parts)
     if not 0 <= job.urgency <= URGENCY_MAX:
         allowed = f"0 (held) to {URGENCY_MAX} (expedited)"
         raise InvalidValue(f"job {job.job}: urgency {job.urgency} is not {allowed}: leave it out for 16")

@@ -20,7 +20,10 @@ class RuleBroken:
         for job in view.queue:
             yield 7
 """
-TYPE_ERROR = "TypeError: it yielded 7: a policy yields Start, Pending, Deny, Reserve, Preempt, Withhold, Wake or Pause"
+TYPE_ERROR = (
+    "TypeError: it yielded 7: a policy yields Start, Pending, Deny, Reserve, Preempt, Shrink, Grow, Withhold, Wake or "
+    "Pause"
+)
 
 
 @pytest.fixture

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 from math import inf, nextafter
 from typing import Any
 
-from fluxsched.sched.policy import PAUSE, Deny, Pending, Preempt, Reserve, Start, View
+from fluxsched.core.idset import Idset
+from fluxsched.sched.policy import PAUSE, Deny, Grow, Pending, Preempt, Reserve, Shrink, Start, View
 
 
 class FirstFit:
@@ -24,7 +25,7 @@ class FirstFit:
                 yield Pending(job.jobid, view.reason(job))
             else:
                 yield from self.start(job, fit)
-        self.end(view)
+        yield from self.end(view) or ()
 
     def begin(self, view: View) -> None: ...
 
@@ -34,7 +35,7 @@ class FirstFit:
     def start(self, job: Any, fit: Any) -> Iterator[Any]:
         yield Start(job.jobid, fit)
 
-    def end(self, view: View) -> None: ...
+    def end(self, view: View) -> Any: ...
 
 
 class Blind(FirstFit):
@@ -311,6 +312,25 @@ class Wasteful(Standby):
         return super().victims(view, job, now_s)[:-1]
 
 
+class Starving(FirstFit):
+    """sizes: elastic jobs go on with one target, it thinks."""
+
+    def end(self, view: View) -> Iterator[Any]:
+        for jobid, holding in view.preemptions.elastic.items():
+            ranks = sorted(holding.parts)
+            if len(ranks) > 1:
+                yield Shrink(jobid, Idset.of(ranks[1:]), "one will do")
+
+
+class Swelling(FirstFit):
+    """sizes: what is free is for elastic jobs, it thinks."""
+
+    def start(self, job: Any, fit: Any) -> Iterator[Any]:
+        yield Start(job.jobid, fit)
+        if job.request.elastic:
+            yield Grow(job.jobid, fit)
+
+
 class Quadratic(FirstFit):
     """cost: everybody is compared with everybody."""
 
@@ -326,4 +346,5 @@ BREAKERS = [
     (Stubborn, "targets"), (Remembering, "jobs"), (Strict, "expiration"), (Proud, "reload"), (Narrow, "burst"),
     (Recursive, "recursion"), (Wordy, "not-nothing"), (Fine, "rounding"), (Frozen, "frozen"),
     (Quadratic, "cost"), (Ruthless, "allowed"), (Hasty, "rate"), (Wasteful, "in-vain"),
+    (Starving, "sizes"), (Swelling, "sizes"),
 ]  # fmt: skip

@@ -215,7 +215,8 @@ def test_a_result_in_a_session(trace_of: Rows) -> None:
     assert repr(many) == "<Trace jobs: 300 jobs>"
     result = fluxsched.sim.run(many, "fifo", procs=1, placements=True)
     assert repr(result.jobs) == (
-        "<Columns of 300 jobs: job, submit, start, end, procs, user, queue, state, ranks, notes, bank, preemptions>"
+        "<Columns of 300 jobs: job, submit, start, end, procs, user, queue, state, ranks, notes, bank, preemptions, "
+        "resizes, hops>"
     )
     assert "over_time" not in repr(result.summary)
 

@@ -102,20 +102,22 @@ def test_a_wrong_header_is_an_error(header: object, why: str) -> None:
 
 
 asks = st.builds(
-    Ask, st.integers(1, 99), st.integers(1, 99), st.integers(0, 9), st.none() | st.integers(1, 99), st.booleans(),
-    st.none() | st.just('{"properties": ["a"]}'), st.none(),
-) | st.just(Ask(jobspec='{"version": 1}'))  # fmt: skip
+    Ask, st.integers(1, 99), st.integers(1, 99), st.integers(0, 9), st.none() | st.integers(1, 99) | st.just("2-8"),
+    st.booleans(), st.none() | st.just('{"properties": ["a"]}'), st.none(), st.booleans(), st.none() | st.just(4),
+    st.none(),
+) | st.sampled_from((Ask(jobspec='{"version": 1}'), Ask(elastic=True, parts='[{"nodes": 1}, {"nodes": "2-4"}]')))
 names = st.none() | st.integers(0, 9) | st.text(max_size=5)
 rows = st.builds(
     TraceJob, st.integers(0, 9) | st.text(max_size=5), st.floats(0, 1e9), st.floats(0, 1e9),
     st.none() | st.floats(0.1, 1e9), asks, names, names, names, st.none() | st.floats(0, 1e9), st.integers(0, 31),
     names, st.none() | st.floats(0, 1e9), st.none() | st.text("abc/-", min_size=1), st.none() | st.floats(0, 1e9),
-    st.integers(0, 100),
+    st.integers(0, 100), st.none(),
 )  # fmt: skip
+worked = rows.map(lambda job: job._replace(run_s=0.0, work=600.0))
 
 
 @settings(max_examples=50)
-@given(st.lists(rows, max_size=4), st.none() | st.builds(Machine, *[st.integers(1, 99)] * 3))
+@given(st.lists(rows | worked, max_size=4), st.none() | st.builds(Machine, *[st.integers(1, 99)] * 3))
 def test_what_is_printed_reads_back(jobs: list[TraceJob], machine: Machine | None) -> None:
     trace = Trace.of(jobs, machine=machine)
     again = read_lines(print_lines(trace), "t")

@@ -92,3 +92,17 @@ def test_what_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> No
 def test_a_trace_that_is_too_long_is_refused() -> None:
     with pytest.raises(LimitExceeded):
         generate(jobs=10**9)
+
+
+def test_some_jobs_are_elastic_and_all_others_stay_as_they_are() -> None:
+    plain = generate(jobs=300, nodes=16, cores=4, seed=3).jobs
+    mixed = generate(jobs=300, nodes=16, cores=4, seed=3, elastic=0.3, parts=0.1, max_hops=4).jobs
+    changed = [job for job, before in zip(mixed, plain, strict=True) if job != before]
+    assert 60 < len(changed) < 150
+    for job, before in zip(mixed, plain, strict=True):
+        if job != before:
+            assert job.work == before.ask.nslots * before.run_s
+            assert (job.ask.elastic, job.ask.max_hops, job.submit_s) == (True, 4, before.submit_s)
+    assert {job.ask.parts is None for job in changed} == {True, False}
+    with pytest.raises(InvalidValue, match="not fractions of the jobs, at most 1 together"):
+        generate(jobs=3, elastic=0.7, parts=0.7)

@@ -178,7 +178,7 @@ jobs = st.lists(
         TraceJob, st.integers(0, 10**6), numbers.map(float), numbers.map(float),
         st.none() | st.floats(1, 1e9), st.integers(1, 10**6).map(Ask), st.none() | st.integers(0, 99),
         st.none() | st.integers(0, 99), st.none() | st.integers(0, 99), st.none() | numbers.map(float), st.just(16),
-        st.none() | st.integers(0, 99), st.none() | numbers.map(float), st.none(), st.none(), st.just(0),
+        st.none() | st.integers(0, 99), st.none() | numbers.map(float), st.none(), st.none(), st.just(0), st.none(),
     ),
     max_size=5,
 )  # fmt: skip

@@ -1,0 +1,1 @@
+"""Jobs that run: their attempts, their sizes, how far their targets are apart."""

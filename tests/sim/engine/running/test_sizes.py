@@ -1,0 +1,164 @@
+"""Jobs with work, of several parts, elastic, and under switches: when they end, what they had, how far they reach."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.runtime.inventory.sources import fake_resources
+from fluxsched.sim.engine.network import with_switches
+from fluxsched.sim.engine.run import run
+from fluxsched.sim.engine.running.hops import largest_hops
+from fluxsched.sim.engine.running.sizes import Sizes
+from fluxsched.sim.results.report import report
+from fluxsched.sim.results.step_functions import beside_start_core_s, busy_steps, used_core_s
+from fluxsched.sim.results.table import Columns
+from fluxsched.sim.traces.json_lines import read_lines
+from fluxsched.sim.traces.trace import Ask, Trace, TraceJob
+
+
+def trace_of(*rows: dict[str, Any]) -> Trace:
+    header = {"trace": 1, "machine": {"targets": 8, "cores": 4}}
+    trace = read_lines(map(json.dumps, (header, *rows)), "t")
+    assert not trace.bad, trace.faults
+    return trace
+
+
+def test_a_job_with_work_ends_when_it_has_had_it() -> None:
+    trace = trace_of({"submit": 0, "work": 960, "nodes": 2, "nslots": 2, "cores": 4})
+    assert run(trace).jobs.end == [120.0]
+
+
+def test_its_limit_comes_first() -> None:
+    result = run(trace_of({"submit": 0, "work": 960, "cores": 4, "duration": 100}))
+    assert (result.jobs.end, result.jobs.state) == ([100.0], ["timeout"])
+
+
+def test_parts_start_together() -> None:
+    parts = [{"label": "lead", "nodes": 1}, {"label": "work", "nodes": 4, "cores": 4}]
+    trace = trace_of({"submit": 0, "work": 800, "parts": parts}, {"submit": 0, "run": 1, "nodes": 4, "nslots": 4})
+    result = run(trace, placements=True)
+    assert (result.jobs.procs, result.jobs.start) == ([20, 4], [0.0, 40.0])
+
+
+WORKED = TraceJob(1, 0.0, 0.0, 100.0, Ask(nodes="1-4", exclusive=True, elastic=True), work=400.0)
+
+
+def test_growing_and_shrinking_change_the_end() -> None:
+    machine, sizes = fake_resources("4x4"), Sizes([WORKED])
+    assert sizes.began(0, machine.restrict(Idset.parse("0-1")), 10.0, 100.0) == 60.0
+    assert sizes.grew(0, machine.restrict(Idset.parse("2-3")), 20.0) == 40.0
+    leaves, end_s = sizes.shrank(0, Idset.parse("1-3"), 30.0)
+    assert (leaves.ranks, end_s) == (Idset.parse("1-3"), 70.0)
+    assert sizes.ended(0, 70.0)
+    assert [(each.when_s, each.until_s, each.change) for each in sizes.resizes] == [(20.0, 70.0, 8), (30.0, 70.0, -12)]
+    assert not sizes.running
+
+
+def test_what_it_had_above_and_below_its_size_at_the_start() -> None:
+    sizes = Sizes([WORKED])
+    machine = fake_resources("4x4")
+    sizes.began(0, machine.restrict(Idset.parse("0-1")), 10.0, 100.0)
+    sizes.grew(0, machine.restrict(Idset.parse("2-3")), 20.0)
+    sizes.shrank(0, Idset.parse("1-3"), 30.0)
+    sizes.ended(0, 70.0)
+    jobs = Columns([1], [0.0], [10.0], [70.0], [8], [None], [None], ["completed"], resizes=sizes.resizes)
+    assert used_core_s(jobs, 70.0) == WORKED.work
+    assert busy_steps(jobs) == [(10.0, 8), (20.0, 16), (30.0, 4), (70.0, 0)]
+    assert beside_start_core_s(jobs, 70.0) == (80.0, 160.0)
+    assert beside_start_core_s(jobs, 25.0) == (40.0, 0.0)
+
+
+def test_a_job_without_work_keeps_its_end() -> None:
+    sizes = Sizes([WORKED._replace(work=None, run_s=50.0)])
+    machine = fake_resources("4x4")
+    assert sizes.began(0, machine.restrict(Idset.parse("0")), 10.0, 100.0) == 60.0
+    assert sizes.grew(0, machine.restrict(Idset.parse("1-3")), 20.0) == 60.0
+    assert sizes.ended(0, 60.0)
+
+
+# ---- switches
+
+
+@pytest.mark.parametrize(("source", "hops"), [("8", 2), ("4", 4), ("2x2", 6), ("1x2x2", 8)])
+def test_made_up_switches(source: str, hops: int) -> None:
+    machine = with_switches(fake_resources("8x1"), source)
+    assert largest_hops(machine.topology, machine) == hops
+    assert largest_hops(machine.topology, machine.restrict(Idset.parse("3"))) is None
+    names = [switch.name for switch in machine.topology.switches.values()]
+    assert len(names) == len(set(names))
+
+
+def test_switches_of_files(tmp_path: Path) -> None:
+    conf, toml = tmp_path / "topology.conf", tmp_path / "site.toml"
+    conf.write_text("SwitchName=a Nodes=fake[0-3]\nSwitchName=b Nodes=fake[4-9]\nSwitchName=top Switches=a,b\n")
+    toml.write_text('[[topology.switch]]\nname = "a"\nhosts = "fake[0-7]"\n')
+    assert _hops(str(conf)) == [4, 2]
+    assert _hops(str(toml)) == [2, 2]
+    conf.write_text("SwitchName=a Nodes=node[0-3]\n")
+    with pytest.raises(InvalidValue, match="none of its hosts is a target here"):
+        _hops(str(conf))
+
+
+def _hops(source: str) -> list[int | None]:
+    trace = trace_of(
+        {"submit": 0, "run": 1, "nodes": 5, "nslots": 5},
+        {"submit": 10, "run": 1, "nodes": 2, "nslots": 2, "max-hops": 2},
+    )
+    return run(trace, topology=source).jobs.hops
+
+
+def test_hops_in_the_report() -> None:
+    trace = trace_of({"submit": 0, "run": 1, "nodes": 5, "nslots": 5}, {"submit": 2, "run": 1, "nodes": 2, "nslots": 2})
+    lines = [line.split() for line in report(trace, [run(trace, topology="4")])]
+    assert ["hops", "mean", "3.000"] in lines
+    assert ["hops", "max", "4"] in lines
+
+
+def test_hops_are_within_parts() -> None:
+    machine = with_switches(fake_resources("8x1"), "4")
+    held = ResourceSet.parse(
+        machine.to_json() | {"scheduling": {"writer": "fluxsched", "parts": {"lead": "0", "work": "4-7"}}}
+    )
+    assert largest_hops(machine.topology, held) == 2
+
+
+@pytest.mark.parametrize("source", ["1x1x1x1x1x1x1x1", "1"])
+def test_made_up_switches_have_a_limit(source: str) -> None:
+    with pytest.raises(LimitExceeded):
+        with_switches(fake_resources("40000x1"), source)
+
+
+def _bad() -> Iterator[tuple[dict[str, Any], str]]:
+    yield {"run": 1, "work": 3}, "run and work cannot both be given"
+    yield {"work": -1}, "work time -1.0 is not"
+    yield {"work": 3, "nodes": "8-4"}, "max 4 is less than min 8"
+    yield {"work": 3, "parts": []}, "parts is not a list of parts"
+    yield {"work": 3, "parts": [1]}, "part 1 is not an object"
+    yield {"work": 3, "parts": [{"size": 1}]}, "part 1 has unknown key 'size': a part has label, nodes"
+    yield {"work": 3, "parts": [{"nodes": 1}] * 9}, "the limit is 8"
+    yield {"work": 3, "parts": [{"nodes": 1}], "nodes": 3}, "nodes cannot be combined with parts"
+    yield {"work": 3, "elastic": 1}, "elastic is 1, neither true nor false"
+
+
+@pytest.mark.parametrize(
+    ("job", "why"),
+    [(WORKED._replace(run_s=1.0), "it has a run time and work"), (WORKED._replace(ask=Ask(parts="")), "not JSON")],
+)
+def test_jobs_that_are_made_are_checked_too(job: TraceJob, why: str) -> None:
+    with pytest.raises(InvalidValue, match=why):
+        Trace.of([job])
+
+
+@pytest.mark.parametrize(("keys", "why"), list(_bad()))
+def test_what_is_wrong_makes_a_line_bad(keys: dict[str, Any], why: str) -> None:
+    trace = read_lines([json.dumps({"submit": 0, **keys})], "t")
+    assert (trace.bad, len(trace.jobs)) == (1, 0)
+    assert why in trace.faults[0].why
