@@ -3,10 +3,10 @@
     python benchmarks/kills.py [--kills 100] [--fake 32x4] [--history 0] [--seed 1]
 
 Clients submit, cancel, drain, undrain and move targets, and watch, over real sockets; some jobs are real processes,
-others only let time pass; fifo and easy take turns. Killed are the instance, also while it starts, its scheduler, and
-the keeper of its tasks. The judge (outside/books.py) shares no code with fluxsched: nothing acknowledged may be lost,
-no core be held twice, no task run twice, no job end because the instance was killed. Prints how long restarts took
-until a submit was acknowledged; fails at any violation.
+some of these elastic, others only let time pass; fifo and easy take turns. Killed are the instance, also while it
+starts, its scheduler, and the keeper of its tasks. The judge (outside/books.py) shares no code with fluxsched: nothing
+acknowledged may be lost, no core be held twice, no task run twice, no job end because the instance was killed. Prints
+how long restarts took until a submit was acknowledged; fails at any violation.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from pathlib import Path
 from typing import Any
 
 from outside.books import Books, Job
-from outside.jobspecs import asking, passing
+from outside.jobspecs import asking, elastic, passing
 from outside.program import Program, children, keepers
 from outside.wire import Failure, Lost, Wire
 
@@ -71,6 +71,9 @@ class Load:
         run_s, cores = chance.choice((0.001, 0.02, 0.2, 1.5)), chance.randint(1, 3)
         if not is_real:
             return False, passing(run_s, cores)
+        if chance.random() < 0.15:
+            note = f'echo "t $FLUX_JOB_ID.$FLUX_TASK_RANK $EPOCHREALTIME" >>{self._books.ran}'
+            return False, elastic(["bash", "-c", f"{note}; sleep {run_s}"], 4, environment={"PATH": os.defpath})
         note = f'echo "%s $FLUX_JOB_ID $EPOCHREALTIME" >>{self._books.ran}'
         command = ["bash", "-c", f"{note % 'b'}; sleep {run_s}; {note % 'e'}"]
         return True, asking(command, cores, environment={"PATH": os.defpath})

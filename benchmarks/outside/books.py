@@ -166,11 +166,37 @@ class Books:
             self.fault(f"job {jobid} has lost events that a watcher was told of: {', '.join(sorted(missing))}")
         if job.is_real:
             self._real.add(jobid)
-        if resources and names["alloc"]:
+        if resources and names["grow"] + names["shrink"]:
+            self.counts["resized"] += 1
+            self._judge_sizes(jobid, events, resources)
+        elif resources and names["alloc"]:
             begin_s = next(event["timestamp"] for event in events if event["name"] == "alloc")
             ends = _released(events)
             for rank, core in cores(resources):
                 self._held[rank, core].append((begin_s, ends.get(rank, ends[ALL]), jobid))
+
+    def _judge_sizes(self, jobid: int, events: list[dict[str, Any]], resources: dict[str, Any]) -> None:
+        """The same of a job that had other targets at other times; R is what it had at last."""
+        ids = sorted({core for _, core in cores(resources)})
+        sizes = [event for event in events if event["name"] in ("alloc", "grow", "release")]
+        last, now = sizes.pop(), {rank for rank, _ in cores(resources)}
+        for event in reversed(sizes):  # what it had before
+            if event["name"] == "release":
+                now |= set(idset(event["context"]["ranks"]))
+            elif event["name"] == "grow":
+                now -= {rank for rank, _ in cores(event["context"]["R"])}
+        since = dict.fromkeys(now, sizes[0]["timestamp"])
+        for event in [*sizes[1:], last]:
+            if event["name"] == "grow":
+                since |= {rank: event["timestamp"] for rank, _ in cores(event["context"]["R"])}
+                continue
+            gone = event["context"]["ranks"]
+            for rank in list(since) if gone == "all" else idset(gone):
+                for core in ids:
+                    self._held[rank, core].append((since[rank], event["timestamp"], jobid))
+                del since[rank]
+        if since:
+            self.fault(f"job {jobid} never released targets {sorted(since)}")
 
     # ---- what is judged at the end
 
@@ -180,7 +206,8 @@ class Books:
         if self.ran.exists():
             for line in self.ran.read_text().splitlines():
                 what, f58, at_s = line.split()
-                found[number(f58)][what].append(float(at_s))
+                if what != "t":
+                    found[number(f58)][what].append(float(at_s))
         return found
 
     def judge_tasks(self) -> None:
@@ -193,6 +220,12 @@ class Books:
             if self.results[jobid] == "COMPLETED" and [*map(len, lines[jobid].values())] != [1, 1]:
                 self.fault(f"job {jobid} is completed, but its task wrote {lines[jobid]}")
         self.counts["real tasks"] = len(lines)
+        some = self.ran.read_text().splitlines() if self.ran.exists() else []
+        elastic = Counter(line.split()[1] for line in some if line.startswith("t "))
+        for task, times in elastic.items():
+            if times > 1:
+                self.fault(f"task {task} of an elastic job ran {times} times")
+        self.counts["elastic tasks"] = len(elastic)
 
     def judge_holdings(self) -> None:
         """No core was held by two jobs at a time, by what the instance says and by what their tasks say."""
