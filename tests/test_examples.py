@@ -57,6 +57,10 @@ PRINTS = {
         r"== When .*\{'standby': 8, 'standby/[\w.-]+': 8\}\n.*canceled 8 jobs\n"
     ),
     "acquire_client.py": r"grow \{'online': '0-3', 'offline': ''\}\noffline \{'targets': '1'\}\n",
+    "worker_pool.py": (
+        r"now: nodes with a worker: 1\ngrow: nodes with a worker: 3\nshrink: nodes with a worker: 2\n"
+        r"numbers that were lost: 0\n"
+    ),
     "operator_job.py": r"compute: found it\n((guess|search): exception cancel: another way led there\n){2}",
     "client_async.py": CLIENT,
     "client_sync.py": CLIENT,
@@ -90,7 +94,7 @@ TOUR = (
 )
 LINES_MAX = {
     "policy_smallest.py": 25, "plugin_night.py": 25, "plugin_costart.py": 25, "acquire_client.py": 45,
-    "operator_job.py": 30,
+    "operator_job.py": 30, "worker_pool.py": 100,
     "si_client.py": 80,
 }  # fmt: skip
 NEEDS = {"si_client.py": "grpc_tools", "si_two_rms.py": "grpc"}
