@@ -21,6 +21,8 @@ from fluxsched.runtime.exec.keeper.link import KeeperLink
 from fluxsched.runtime.exec.tasks import input as task_input
 from fluxsched.runtime.exec.tasks.program import is_instance
 
+TOO_OLD = "it is to give targets back, and was started by a version that cannot shrink jobs"
+
 
 class GivenJob:
     """A job that is given to a keeper, or is to be."""
@@ -79,22 +81,24 @@ class GivenJob:
         ranks = ResourceSet.parse(r).ranks
         self._say(self._grown, msg.GrowJob(self.launch.jobid, dict(r), str(ranks)))
 
-    def shrink(self, ranks: Idset, grace_s: float | None) -> None:
-        """Have its tasks on these targets ended."""
+    def shrink(self, ranks: Idset, grace_s: float | None) -> str | None:
+        """Have its tasks on these targets ended; why that is impossible, if it is."""
         self.going |= ranks
         self._say(self._shrunk, msg.ShrinkJob(self.launch.jobid, str(ranks), grace_s))
+        return None if self.link is None or self.link.version >= msg.ELASTIC_SINCE else TOO_OLD
 
     def _say(self, kept: list[Any], one: msg.GrowJob | msg.ShrinkJob) -> None:
         if self.link is None or self.record is None:
             kept.append(one)
-        if self.link is not None:
+        if self.link is not None and self.link.version >= msg.ELASTIC_SINCE:
             self.link.say(one)
 
     def given(self, link: KeeperLink) -> None:
         """A keeper has it from now on: pass on what the keeper before, if any, was told and may not have done."""
         for signum, grace_s in self.signals:
             link.say(msg.SignalJob(self.launch.jobid, signum, grace_s))
-        link.say(*self._grown, *self._shrunk)
+        if link.version >= msg.ELASTIC_SINCE:
+            link.say(*self._grown, *self._shrunk)
         if self.record is not None:
             self.settled()
 

@@ -27,6 +27,8 @@ class KeeperLink:
         """Those that it has been given, or said that it has, whose end has not been reported."""
         self.is_known = False
         """Whether it has answered the hello."""
+        self.version = msg.VERSION
+        """Of its messages; a keeper that we have started has ours."""
         self.is_retiring = False
         """It serves the jobs that it has, and gets no other."""
         self.is_ending = False
@@ -69,6 +71,12 @@ class KeeperLink:
         self.jobs.add(job.jobid)
         jobspec = self._jobspecs.of(job.jobspec)
         self.say(msg.StartJob(job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s))
+
+    def welcomed(self, version: int) -> None:
+        """It has answered the hello."""
+        if self.patience is not None:
+            self.patience.cancel()
+        self.is_known, self.version = True, version
 
     def flush(self) -> None:
         """Hand what was said to the transport."""

@@ -133,7 +133,9 @@ class KeeperExecutor:
         """See `Executor.shrink`."""
         run = self._runs.get(jobid)
         if run is not None:
-            (partial(self._nested.shrink, jobid) if self._nested.has(jobid) else run.shrink)(ranks, grace_s)
+            why_not = (partial(self._nested.shrink, jobid) if self._nested.has(jobid) else run.shrink)(ranks, grace_s)
+            if why_not:
+                self._reports.raised(jobid, "exec", why_not)
 
     def input_of(self, jobid: int) -> InputPlace | None:
         """See `Executor.input_of`."""
@@ -269,9 +271,7 @@ class KeeperExecutor:
     # -- after a restart ----------------------------------------------------------------------------------------
 
     def _welcomed(self, link: KeeperLink, one: msg.KeeperWelcome) -> None:
-        if link.patience is not None:
-            link.patience.cancel()
-        link.is_known = True
+        link.welcomed(one.version)
         link.is_retiring |= one.version != msg.VERSION or any(
             other.is_known and not other.is_retiring for other in self._links if other is not link
         )
