@@ -67,14 +67,14 @@ class ElasticPart:
         return None if left is None else size - left
 
     def choose_base(self, first: int) -> None:
-        """Its lowest targets are its minimum, the one of the first task among them."""
+        """Its highest targets are its minimum, as they go last of equals, and the one of the first task."""
         chosen = self.base & self.ranks
         missing = self.nodes.min - len(chosen)
-        if first in self.ranks and first not in chosen and missing > 0:
+        if missing > 0 and first in self.ranks and first not in chosen:
             chosen |= Idset(1 << first)
             missing -= 1
         if missing > 0:
-            chosen |= (self.ranks - chosen).first(missing)
+            chosen |= highest_of(self.ranks - chosen, missing)
         self.base = chosen
 
 
@@ -211,7 +211,10 @@ class Elastic:
             part.ranks |= ranks
             added |= ranks
         self.unstored |= added
-        self.grown.append((now_s, added))
+        if self.grown and self.grown[-1][0] == now_s:
+            self.grown[-1] = now_s, self.grown[-1][1] | added
+        else:
+            self.grown.append((now_s, added))
         return added
 
     def stored(self) -> Idset:
@@ -277,4 +280,4 @@ def _is_node_of(request: Request, pool: Pool, rank: int, ids: tuple[int, int], a
 
 def highest_of(ranks: Idset, count: int) -> Idset:
     """The highest of them, so many."""
-    return ranks - ranks.first(len(ranks) - count)
+    return ranks - ranks.first(len(ranks) - count) if count < len(ranks) else ranks

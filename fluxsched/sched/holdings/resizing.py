@@ -107,8 +107,12 @@ def _move_base(holding: Holding, before: Idset, book: UsageBook | None, now_s: f
     if book is None or holding.account is None or holding.preemptible_after_s is not None:
         return
     after = EMPTY if holding.elastic is None else holding.elastic.base
-    for ranks, is_firm in ((before - after, False), (after - before, True)):
-        blocks = holding.on_ranks(ranks) if ranks else ()
+    if after == before:
+        return
+    old, new = holding.on_ranks(before - after), holding.on_ranks(after - before)
+    if book.amounts.of_blocks(old) == book.amounts.of_blocks(new):
+        return  # as many of equals
+    for blocks, is_firm in ((old, False), (new, True)):
         if blocks:
             book.changes(holding.account, blocks, -1, not is_firm, now_s)
             book.changes(holding.account, blocks, 1, is_firm, now_s)

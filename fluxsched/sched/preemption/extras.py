@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import islice
-from operator import attrgetter
+from operator import itemgetter
 from typing import Final, Protocol
 
-from fluxsched.core.idset import Idset
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.holdings.elastic import Extras
 from fluxsched.sched.ledger import Holding
@@ -22,7 +21,7 @@ from fluxsched.sched.preemption.if_gone import IfGone, Leaving
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.shape import Shape
 
-LOOKED_AT_ONCE: Final = 256
+LOOKED_AT_ONCE: Final = 64
 """Jobs between two pauses: some milliseconds."""
 
 ONE_BY_ONE: Final = 64
@@ -58,13 +57,15 @@ class ExtrasSearch:
     `looked_at` counts jobs.
     """
 
-    __slots__ = ("_found", "_now_s", "_preemptions", "_shape", "chosen", "fit", "looked_at")
+    __slots__ = ("_may_go", "_now_s", "_preemptions", "_rest", "_shape", "_taken", "chosen", "fit", "looked_at")
 
     def __init__(self, shape: Shape, preemptions: Preemptions, now_s: float) -> None:
         self._shape = shape
         self._preemptions = preemptions
         self._now_s = now_s
-        self._found: list[Leaving] = []
+        self._rest: list[Leaving] = []  # in order, the first at the end
+        self._taken: list[Leaving] = []  # of these, from the first on
+        self._may_go: MayGo = AllMayGo()
         self.chosen: list[Leaving] = []
         self.fit: Fits | None = None
         self.looked_at = 0
@@ -76,34 +77,37 @@ class ExtrasSearch:
             for holding in some:
                 if holding.elastic is not None and may_go.allows(holding):
                     for extras in holding.elastic.extras(self._now_s):
-                        self._found += self._bundles(holding, extras, able)
+                        self._rest += self._bundles(holding, extras, able)
             self.looked_at += len(some)
             yield
-        self._found.sort(key=attrgetter("work", "rank", "jobid"))
-        self._found = [each for each in self._found if may_go.takes(each.account, each.usage)]
+        self._rest.sort(key=itemgetter(0, 1, 2), reverse=True)
+        self._may_go = may_go
+        yield
 
     def choose(self, what_if: IfGone) -> bool:
         """Finds how many of them have to go; whether the job fits then."""
-        shape, found = self._shape, self._found
+        shape = self._shape
         self.fit = what_if.find(shape)
-        if self.fit is not None or not found:
+        if self.fit is not None or not self._rest:
             return self.fit is not None
-        count = missing = max(1, min(what_if.missing(shape), len(found)))
-        too_few = missing - 1  # so many do not suffice
+        missing = max(1, what_if.missing(shape))
+        count = least = self._of_targets(missing)
+        too_few = least - 1  # so many do not suffice
         while not self._suffices(what_if, count):
-            if count == len(found):
-                self.chosen = found
+            if count > len(self._taken):
+                self.chosen = self._taken
                 return False
-            too_few, count = count, min(2 * count, len(found))
+            too_few, count = count, 2 * count
+        count = min(count, len(self._taken))
         while count - too_few > 1:
             middle = (count + too_few) // 2
             if self._suffices(what_if, middle):
                 count = middle
             else:
                 too_few = middle
-        self.chosen = found[:count]
+        self.chosen = self._taken[:count]
         what_if.leave_all(self.chosen)
-        is_one_each = shape.request.nodes is not None and not shape.request.parts and count == missing
+        is_one_each = shape.request.nodes is not None and not shape.request.parts and count == least
         if not is_one_each or any(len(each.ranks) > 1 for each in self.chosen):
             self.spare(what_if)
         self.fit = what_if.find(shape)
@@ -111,7 +115,7 @@ class ExtrasSearch:
 
     def spare(self, what_if: IfGone) -> None:
         """Has those stay without which the job fits as well, the first chosen first; all have left in the what-if."""
-        if len(self.chosen) > ONE_BY_ONE:
+        if len(self.chosen) > ONE_BY_ONE and not any(each.needs_former for each in self.chosen):
             too_many, count = len(self.chosen), 0  # without the first `count` it fits
             while too_many - count > 1:
                 middle = (count + too_many) // 2
@@ -123,14 +127,42 @@ class ExtrasSearch:
                 what_if.come_back(self.chosen[:count])
             self.chosen = self.chosen[count:]
             return
-        for each in list(self.chosen):
+        free = [each for each in self.chosen if not each.needs_former]
+        for each in [*free, *[each for each in reversed(self.chosen) if each.needs_former]]:
+            if each.needs_former and self._is_needed(each):
+                continue
             if what_if.fits_without([each], self._shape):
                 what_if.come_back([each])
                 self.chosen.remove(each)
 
+    def _is_needed(self, each: Leaving) -> bool:
+        """Whether others of the job go only after these."""
+        later = self.chosen[self.chosen.index(each) + 1 :]
+        return any(other.needs_former and other.jobid == each.jobid for other in later)
+
+    def _of_targets(self, count: int) -> int:
+        """How many, from the first on, are so many targets at least; all that may go if there are fewer."""
+        self._take(count)  # each is one at least
+        found = 0
+        for number, each in enumerate(self._taken, 1):
+            found += len(each.ranks)
+            if found >= count:
+                return number
+        return max(1, len(self._taken))
+
+    def _take(self, count: int) -> None:
+        """Takes from the rest until there are so many of those that may go."""
+        taken, rest = self._taken, self._rest
+        while len(taken) < count and rest:
+            each = rest.pop()
+            if self._may_go.takes(each.account, each.usage):
+                taken.append(each)
+
     def _suffices(self, what_if: IfGone, count: int) -> bool:
+        """Whether it is enough if so many go, or all that may."""
+        self._take(count)
         mark = what_if.mark()
-        what_if.leave_all(self._found[:count])
+        what_if.leave_all(self._taken[:count])
         fits = what_if.fits(self._shape)
         what_if.back(mark)
         return fits
@@ -152,15 +184,20 @@ class ExtrasSearch:
                 base = block.at << WORD_SHIFT
                 targets += [(not good >> bit & 1, usage * age_s, base + bit, usage) for bit in ids_of(block.word)]
         targets.sort()
-        part, size, gone, last = extras.part, extras.part.size, 0, 0.0
+        part, gone, last = extras.part, 0, 0.0
+        jobid, account = holding.jobid, holding.account
+        if part.nodes.operator == "+" and part.nodes.operand == 1 and part.nodes.listed is None:
+            for is_useless, work, rank, usage in targets[: extras.spare]:
+                if is_useless:
+                    return
+                yield Leaving(work, (rank,), jobid, usage, account)
+            return
         while gone < len(targets) and not targets[gone][0]:
             count = part.rounded(gone + 1)
             if count is None or count > len(targets):
                 return
             some_of_them = targets[gone:count]
             last = max(last, sum([work for _, work, *_ in some_of_them]))
-            ranks = Idset.of([rank for *_, rank, _ in some_of_them])
             usage = sum([usage for *_, usage in some_of_them])
-            yield Leaving(last, some_of_them[0][2], holding.jobid, ranks, usage, holding.account)
+            yield Leaving(last, tuple([rank for *_, rank, _ in some_of_them]), jobid, usage, account, True)
             gone = count
-        assert gone <= size

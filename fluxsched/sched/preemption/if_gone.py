@@ -47,22 +47,29 @@ class Opening(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """Targets that a job leaves together, what that loses, in units of weight x seconds, and what they use."""
+    """Targets that a job leaves together, what that loses, in units of weight x seconds, and what they use.
+
+    The job may leave others without these, or (`needs_former`) only after those that come before them in its part.
+    """
 
     work: float
-    rank: int
+    ranks: tuple[int, ...]
     jobid: int
-    ranks: Idset
     usage: float
     account: Account | None
+    needs_former: bool = False
 
 
 def merged(chosen: Sequence[Leaving]) -> dict[int, Idset]:
     """What each job leaves."""
-    masks: dict[int, int] = {}
+    found: dict[int, list[int]] = {}
     for each in chosen:
-        masks[each.jobid] = masks.get(each.jobid, 0) | each.ranks.mask
-    return {jobid: Idset(mask) for jobid, mask in masks.items()}
+        ranks = found.get(each.jobid)
+        if ranks is None:
+            found[each.jobid] = list(each.ranks)
+        else:
+            ranks += each.ranks
+    return {jobid: Idset.of(ranks) for jobid, ranks in found.items()}
 
 
 class IfGone:

@@ -16,7 +16,7 @@ from math import inf
 from typing import Final
 
 from fluxsched.core.amounts import total
-from fluxsched.core.idset import EMPTY
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.policies.fair.levels import Levels, below_common
 from fluxsched.sched.policy import (
@@ -30,6 +30,7 @@ from fluxsched.sched.policy import (
     PreemptibleJobs,
     Waiting,
     enough,
+    merged,
 )
 
 VICTIMS_MAX = 65_536
@@ -54,8 +55,8 @@ class VictimSearch:
     """
 
     __slots__ = (
-        "_entries", "_estimated", "_extras", "_job", "_left", "_levels", "_looked", "_lost", "_now_s", "_paths",
-        "_priced", "_running", "early_s", "fit", "victims",
+        "_entries", "_estimated", "_extras", "_job", "_left", "_left_usage", "_levels", "_looked", "_lost", "_now_s",
+        "_paths", "_priced", "_running", "early_s", "fit", "victims",
     )  # fmt: skip
 
     def __init__(
@@ -77,9 +78,9 @@ class VictimSearch:
         self._lost: dict[Account, float] = {}  # of the usage, by the victims so far
         self._looked = self._estimated = 0
         self._extras = extras
-        self._left: dict[int, Leaving] = {}  # what jobs that go on leave before, each as one
-        for each in () if extras is None else extras.chosen:
-            self._leaves(each, levels)
+        self._left: dict[int, Idset] = {}  # the targets that jobs leave before which go on
+        self._left_usage: dict[int, float] = {}
+        self._leave_before([] if extras is None else extras.chosen)
         self.victims: dict[int, PartHeld] = {}
         self.early_s = inf
         self.fit: Fits | None = None
@@ -222,9 +223,9 @@ class VictimSearch:
                 continue
             left = self._left.get(jobid) if self._left else None
             if left is not None:
-                if rank in left.ranks:
+                if rank in left:
                     continue
-                part = part._replace(usage=part.usage - left.usage)
+                part = part._replace(usage=part.usage - self._left_usage[jobid])
             if account is None or account not in self._paths:
                 if whole:
                     return None
@@ -243,23 +244,20 @@ class VictimSearch:
             mine.sort()
         return found
 
-    def _leaves(self, leaving: Leaving, levels: Levels) -> None:
-        """A job that goes on leaves these before: then less of it is left, and less is used by its account."""
-        before = self._left.get(leaving.jobid)
-        if before is not None:
-            ranks, usage = before.ranks | leaving.ranks, before.usage + leaving.usage
-        else:
-            ranks, usage = leaving.ranks, leaving.usage
-        self._left[leaving.jobid] = leaving._replace(ranks=ranks, usage=usage)
-        for at in self._paths.get(leaving.account, ()) if leaving.account is not None else ():
-            self._lost[at] = self._lost.get(at, 0.0) + leaving.usage
+    def _leave_before(self, chosen: list[Leaving]) -> None:
+        """Jobs that go on leave these before: then less of them is left, and less is used by their accounts."""
+        self._left = merged(chosen)
+        for each in chosen:
+            self._left_usage[each.jobid] = self._left_usage.get(each.jobid, 0.0) + each.usage
+            for at in self._paths.get(each.account, ()) if each.account is not None else ():
+                self._lost[at] = self._lost.get(at, 0.0) + each.usage
 
     def _forget_left(self) -> None:
         """On targets that jobs leave before, what must go besides is worked out anew."""
         if self._left and self._entries is not None:
             ranks = EMPTY
             for left in self._left.values():
-                ranks |= left.ranks
+                ranks |= left
             self._entries = [(-inf, each[1], False) if each[1] in ranks else each for each in self._entries]
 
     def _choose(self, chosen: list[PartHeld], openings: Openings) -> None:
