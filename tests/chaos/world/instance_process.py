@@ -7,6 +7,7 @@ from functools import lru_cache, partial
 
 from fluxsched.core.idset import Idset
 from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.runtime.clusters.loop import OpenClient
 from fluxsched.runtime.config.reader import Config, parse_config
 from fluxsched.runtime.config.values import SchedulerSettings
 from fluxsched.runtime.exec.base import Executor, Reports
@@ -68,7 +69,13 @@ def _read(text: str, targets: str | None) -> tuple[Config, Sources]:
 
 
 def start_instance(
-    site: Site, process: Process, network: Network, disk: Disk, keepers: KeeperHost, start_module: StartModule
+    site: Site,
+    process: Process,
+    network: Network,
+    disk: Disk,
+    keepers: KeeperHost,
+    start_module: StartModule,
+    connect: OpenClient,
 ) -> Assembly:
     """A running instance. Raises FluxschedError if it cannot start."""
     turns = Turns(process.clock)
@@ -95,6 +102,7 @@ def start_instance(
         pid=process.pid,
         started_s=process.clock.wall_s(),
         ended=process.loop.create_future(),
+        connect=connect,
     )
     restored = read_store(store)
     parts = Assembly(settings, outside, restored)

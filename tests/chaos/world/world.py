@@ -21,6 +21,7 @@ from types import TracebackType
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.services.modules.starter import ModuleProcess, ModuleStart
+from fluxsched.transport.base import Disconnected
 from tests.chaos.observations import Observation
 from tests.chaos.world.agents import SimAgent, agent_name
 from tests.chaos.world.disk import Disk
@@ -34,6 +35,8 @@ from tests.chaos.world.tasks import Tasks
 from tests.chaos.world.virtual_time import VirtualTime
 
 INSTANCE, KEEPER = "instance", "keeper"
+HOLDER = "holder"
+"""The actor that an instance is in the world of its cluster."""
 FIRST_PID = 100
 BACK_S = 1.0
 AGENT_START_S = 0.0, 1.0
@@ -44,9 +47,13 @@ MEMORY_DISK = Path("/dev/shm")
 class World:
     """Everything, from one seed. Use as a context manager: it has a directory, and silences the log."""
 
-    def __init__(self, seed: int, config: str = "", targets: str | None = None) -> None:
+    def __init__(
+        self, seed: int, config: str = "", targets: str | None = None, *, elsewhere: World | None = None
+    ) -> None:
+        """`elsewhere`: another world, of the same time, whose instance is this one's only cluster."""
         self.seed = seed
-        self.time = VirtualTime()
+        self._elsewhere = elsewhere
+        self.time: VirtualTime = VirtualTime() if elsewhere is None else elsewhere.time
         self.site = Site(config, targets)
         self.processes: dict[str, Process] = {}
         """The last one of each name, alive or not."""
@@ -235,12 +242,18 @@ class World:
                     self.disk,
                     SimKeeperHost(process, self._keepers),
                     self._start_module,
+                    partial(self._connect_elsewhere, process),
                 )
                 self.parts.turns.noted = self._noted
             except FluxschedError as exc:
                 process.end(f"cannot start: {exc}")
 
         process.run(start)
+
+    def _connect_elsewhere(self, process: Process, uri: str, key: str | None) -> SimClient:
+        if self._elsewhere is None:
+            raise Disconnected("there is no other world")
+        return self._elsewhere.network.connect(HOLDER, process)
 
     def _noted(self, what: str, exc: Exception) -> None:
         self.failures.append(f"{what}: {type(exc).__name__}: {exc}")
