@@ -1,4 +1,4 @@
-"""The cases of elastic jobs: ordinary days with them.
+"""The cases of elastic jobs: ordinary days with them, and one that has the machine when another job comes.
 
 Law: as in `cases`.
 """
@@ -7,8 +7,16 @@ from __future__ import annotations
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.system.clock import Chance
-from fluxsched.sim.conformance.cases import LIMITS_S, MACHINE, arrive, days, spec_of, take_away
-from fluxsched.sim.conformance.harness import Harness, MakeHarness
+from fluxsched.sim.conformance.cases import FAR_S, LIMITS_S, MACHINE, STEP_S, arrive, days, spec_of, take_away
+from fluxsched.sim.conformance.harness import GRACE_S, Harness, MakeHarness
+from fluxsched.sim.conformance.rule_broken import RuleBroken
+from fluxsched.sim.conformance.sizes import EXTRAS
+
+FULL = 3
+"""Passes after which an elastic job has all of an idle machine, as large as it may be."""
+
+TURNS = 8
+"""Passes within which the first in line has what others had beyond their minima: each takes some, and they end."""
 
 
 def elastic_spec(limit_s: float, least: int, most: int) -> Jobspec:
@@ -45,5 +53,31 @@ def elastic(make: MakeHarness, chance: Chance) -> bool:
     days(harness, chance, come)
     harness.restore()
     arrive(harness, chance, 1)
+    harness.finish()
+    return True
+
+
+def extras(make: MakeHarness, chance: Chance) -> bool:
+    """An elastic job has the machine; another user's comes, within its share, that fits beside its minimum."""
+    harness = make("8x4")
+    large = harness.submit(chance.choice((elastic_spec, parts_spec))(FAR_S, chance.randint(1, 3), 8), FAR_S)
+    for _ in range(FULL):
+        harness.decide()
+        harness.advance(harness.now_s + STEP_S)
+    if large not in harness.running or len(harness.running[large].ranks) < 8:
+        return False
+    other = harness.submit(spec_of(FAR_S, nodes=chance.randint(1, 4), exclusive=True), FAR_S, userid=2)
+    for _ in range(TURNS):
+        before = len(harness.running[large].ranks)
+        harness.decide()
+        if other in harness.running:
+            break
+        if large in harness.running and len(harness.running[large].ranks) > before:
+            text = "an elastic job grows, although a job within its share waits that could start there"
+            raise RuleBroken(EXTRAS, text)
+        harness.advance(harness.now_s + GRACE_S)
+    if other not in harness.running:
+        text = "the first in line waits, although an elastic job has more than its minimum, and it needs no more"
+        raise RuleBroken(EXTRAS, text)
     harness.finish()
     return True

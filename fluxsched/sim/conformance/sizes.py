@@ -15,8 +15,8 @@ from fluxsched.sched.policy import Fits
 from fluxsched.sched.pool.placement import parts_in
 from fluxsched.sim.conformance.rule_broken import RuleBroken
 
-SIZES = "sizes"
-"""The law, by the name of its rule."""
+SIZES, EXTRAS = "sizes", "extras"
+"""Laws, by the names of the rules that they belong to."""
 
 
 class _Sized:

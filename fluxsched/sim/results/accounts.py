@@ -200,6 +200,12 @@ def _changes(
         last_s = jobs.end[row]
         if last_s is not None:
             yield _Change(last_s, account, amounts, -1, 0, -1)
+    for resize in jobs.resizes:
+        account, amounts = leaves[resize.row], resize.of(of_row[resize.row], jobs.procs[resize.row])
+        sign = 1 if resize.change > 0 else -1
+        yield _Change(resize.when_s, account, amounts, 0, 0, sign)
+        if resize.until_s is not None:
+            yield _Change(resize.until_s, account, amounts, 0, 0, -sign)
 
 
 def _count(jobs: Columns, leaves: Sequence[Account], sweep: _Sweep) -> None:

@@ -43,6 +43,10 @@ class AmountColumns(NamedTuple):
             if passed_s > 0:
                 for at, amount in enumerate(self.of_row[row]):
                     used[at] += amount * passed_s
+        for resize in jobs.resizes:
+            passed_s = (resize.core_s(end_s) - resize.core_s(begin_s)) / abs(resize.change)
+            for at, amount in enumerate(resize.of(self.of_row[resize.row], jobs.procs[resize.row])):
+                used[at] += amount * passed_s
         found = {}
         for at, kind in enumerate(self.kinds):
             usable = average([(when_s, vector[at]) for when_s, vector in self.capacity], begin_s, end_s)

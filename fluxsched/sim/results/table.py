@@ -9,6 +9,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from fluxsched.sched.accounts.measure import Vector
+
 WAITING, RUNNING, COMPLETED, TIMEOUT, FAILED, DENIED = "waiting", "running", "completed", "timeout", "failed", "denied"
 """`state`: not started, not ended by then, ran to its end, cut at its limit, ended with its targets, never possible."""
 
@@ -58,6 +60,10 @@ class Resizing(NamedTuple):
     until_s: float | None
     change: int
     ranks: str
+
+    def of(self, amounts: Vector, procs: int) -> Vector:
+        """What that is of each kind, without a sign, where the job has these amounts with so many cores."""
+        return tuple([amount * abs(self.change) // procs for amount in amounts])
 
     def core_s(self, until_s: float) -> float:
         """Core seconds more, or less, than it would have had by then at its size before."""

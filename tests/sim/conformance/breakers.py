@@ -184,9 +184,11 @@ class Proud(FirstFit):
 
     def __init__(self) -> None:
         self.mine: set[int] = set()
+        self.elastic = False
 
     def begin(self, view: View) -> None:
-        assert all(job.jobid in self.mine for job in view.running)
+        self.elastic |= bool(view.preemptions.elastic)  # the engine starts those for whom such jobs have shrunk
+        assert self.elastic or all(job.jobid in self.mine for job in view.running)
 
     def start(self, job: Any, fit: Any) -> Iterator[Any]:
         self.mine.add(job.jobid)

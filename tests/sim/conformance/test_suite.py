@@ -17,7 +17,9 @@ from fluxsched.sim import examine
 from fluxsched.sim.conformance import cases
 from fluxsched.sim.conformance.cases import BEGINS_S, MACHINE, ordinary, rounding
 from fluxsched.sim.conformance.cost import NOISE_S, SLACK, Growth, cost, limit
+from fluxsched.sim.conformance.elastic_cases import extras
 from fluxsched.sim.conformance.harness import Harness
+from fluxsched.sim.conformance.rule_broken import RuleBroken
 from fluxsched.sim.conformance.suite import LAWS, RULES, RuleVerdict
 from tests.sim.conformance.breakers import BREAKERS, FirstFit, Promising, Standby, Twice
 
@@ -159,3 +161,9 @@ def test_days_pass_powers_of_two_and_have_limits_that_no_float_is(begin_s: float
     ordinary(lambda machine: harness, seeded(0))
     assert frexp(harness.now_s)[1] - frexp(begin_s)[1] == powers
     assert any(job.spec.duration_s % 0.5 for job in harness.jobs.values())
+
+
+def test_extras_that_do_not_go_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("fluxsched.sim.conformance.harness.GRACE_S", 1e5)
+    with pytest.raises(RuleBroken, match="the first in line waits, although an elastic job has more than its minimum"):
+        extras(lambda machine: Harness(make("easy", {}), machine), seeded(0))

@@ -76,6 +76,26 @@ def test_what_it_had_above_and_below_its_size_at_the_start() -> None:
     assert beside_start_core_s(jobs, 25.0) == (40.0, 0.0)
 
 
+def test_an_elastic_job_takes_what_is_idle_and_gives_it_back() -> None:
+    """Two jobs that begin at 0 and 30; the second one needs half the machine."""
+    trace = trace_of(
+        {"submit": 0, "work": 3200, "nodes": "2-8", "cores": 4, "exclusive": True, "elastic": True, "user": 1},
+        {"submit": 30, "run": 40, "nodes": 4, "nslots": 4, "cores": 4, "exclusive": True, "user": 2},
+    )
+    result = run(trace, "easy", check=True, accounts=True)
+    assert result.jobs.start == [0.0, 30.0]
+    (shrunk, *grown) = result.jobs.resizes
+    assert (shrunk.when_s, shrunk.change, sum(each.change for each in grown)) == (30.0, -16, 16)
+    ended_s = max(end for end in result.jobs.end if end is not None)
+    used = {course.name: course.used_s for course in result.accounts}
+    assert used["default/1"] == pytest.approx(3200.0)
+    assert used["default/2"] == pytest.approx(640.0)
+    assert result.utilisation_of["core"] == pytest.approx(3840.0 / (32 * ended_s))
+    summary = result.summary
+    assert (summary.grows, summary.shrinks) == (len(grown), 1)
+    assert summary.shrunk_core_s == pytest.approx(16 * (grown[0].when_s - 30.0))
+
+
 def test_a_job_without_work_keeps_its_end() -> None:
     sizes = Sizes([WORKED._replace(work=None, run_s=50.0)])
     machine = fake_resources("4x4")
