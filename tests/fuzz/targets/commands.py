@@ -9,6 +9,8 @@ from fluxsched.cli.jobs.fields import FIELDS
 from fluxsched.cli.submission import jobspec_options, templates
 from fluxsched.cli.submission.batch_config import merged_config
 from fluxsched.cli.submission.environment import edited_environment, split_templates
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.parts import parse_part
 from fluxsched.sched.loading import join_plugins, parse_spec, split_plugins
 from fluxsched.sched.registry import OWN, join_queues, make, split_queues
 from fluxsched.transport.endpoints import ipc_path, local_path
@@ -36,6 +38,12 @@ def _policy(text: str) -> None:
 
 def _request(text: str) -> None:
     jobspec_options.amounts_for("job", [jobspec_options.parse_request(text)])
+
+
+def _part(text: str) -> None:
+    part = parse_part(text)
+    jobspec = Jobspec.from_command([], parts=[part, part._replace(label=f"{part.label[:200]}2")])
+    assert [one.command for one in jobspec.parts] == [tuple(part.command)] * 2
 
 
 def _times(text: str) -> None:
@@ -93,6 +101,12 @@ TARGETS = (
         of_text(_request),
         texts("memory=4GiB,scratch=1TB/node,matlab=1/job"),
         words=("/job", "/node", "=", ","),
+    ),
+    Target(
+        "part",
+        of_text(_part),
+        texts("lead:1=./lead", "work:4-10:2:gpu & !old=./work 'a b' \"c\"", "a:2+:host:n[0-3]=x"),
+        words=(":", "=", "4-10", "gpu", "'", '"', "\\"),
     ),
     Target(
         "times",

@@ -9,9 +9,11 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from fluxsched.core import rscheduling
 from fluxsched.core.amounts import parse_amounts
 from fluxsched.core.archive import parse_archive, script_file
 from fluxsched.core.constraint import Constraint
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import check_shape, load_object
 from fluxsched.core.resources import ResourceSet
@@ -128,10 +130,50 @@ def _free(data: bytes) -> None:
     rlite_ranks({"execution": {"R_lite": lite.R.execution.R_lite}})
 
 
+def _node(label: str, count: object, **more: object) -> dict[str, Any]:
+    slot = {"type": "slot", "count": 2, "label": label, "with": [{"type": "core", "count": 2}]}
+    return {"type": "node", "count": count, "exclusive": True, "with": [slot], **more}
+
+
+PARTS = {
+    "version": 999,
+    "resources": [
+        _node("lead", 1),
+        _node("work", "4-10:2", constraints={"and": [{"properties": ["gpu"]}, {"ranks": ["0-7"]}]}),
+        {"type": "matlab", "count": 1},
+    ],
+    "tasks": [
+        {"command": ["a"], "slot": "lead", "count": {"per_slot": 1}},
+        {"command": "b", "slot": "work", "count": {"per_resource": {"type": "core", "count": 1}}},
+    ],
+    "attributes": {"system": {"fluxsched": {"elastic": True, "max-hops": 4}, "constraints": {"hostlist": ["a[0-9]"]}}},
+}
+
+
 def _jobspec(data: bytes) -> None:
     jobspec = Jobspec.parse(data)
     assert Jobspec.parse(jobspec.to_json()) == jobspec
     jobspec.ntasks(1)
+    assert [part.request for part in jobspec.parts] == list(jobspec.request.each_part)
+    assert sum([part.request.least_nodes for part in jobspec.parts]) == jobspec.request.least_nodes
+    for part in jobspec.parts:
+        part.ntasks(part.request.least_slots)
+    str(jobspec.request)
+
+
+def _scheduling(data: bytes) -> None:
+    found = load_object(data, "scheduling")
+    ranks = Idset.span(0, 7)
+    joined = rscheduling.joined(found, SCHEDULING)
+    parts = rscheduling.parts_of(found, ranks)
+    assert all(own <= ranks for own in parts.values())
+    again = rscheduling.parts_of(rscheduling.with_parts(found, parts), ranks)
+    assert again == parts
+    if not rscheduling.is_foreign(found):
+        assert rscheduling.parts_of(joined, EMPTY).keys() >= parts.keys()
+
+
+SCHEDULING = {"writer": "fluxsched", "parts": {"lead": "100", "work": "101-102"}}
 
 
 def _jobspec_memo(data: bytes) -> None:
@@ -192,14 +234,23 @@ TARGETS = (
     Target(
         "jobspec",
         _jobspec,
-        lambda: json_seeds([JOBSPEC, *_vectors("rfc25_jobspec.json", "jobspec")]),
+        lambda: json_seeds(
+            [JOBSPEC, PARTS, *_vectors("rfc14_jobspec.json", "jobspec"), *_vectors("rfc25_jobspec.json", "jobspec")]
+        ),
         Shape.JSON,
-        words=("node", "slot", "core", "per_slot", "total", "2-8:2:*", "afterok", "GiB"),
+        words=("node", "slot", "core", "per_slot", "total", "2-8:2:*", "afterok", "GiB", "lead", "work", "constraints"),
+    ),
+    Target(
+        "scheduling",
+        _scheduling,
+        lambda: json_seeds([SCHEDULING, {"writer": "x"}, {**SCHEDULING, "topology": []}]),
+        Shape.JSON,
+        words=("writer", "fluxsched", "parts", "0-3", "lead"),
     ),
     Target(
         "jobspec-memo",
         _jobspec_memo,
-        lambda: json_seeds([JOBSPEC, *_vectors("rfc25_jobspec.json", "jobspec")]),
+        lambda: json_seeds([JOBSPEC, PARTS, *_vectors("rfc25_jobspec.json", "jobspec")]),
         Shape.JSON,
         words=("node", "slot", "core", "per_slot", "per_resource"),
     ),
