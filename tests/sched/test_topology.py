@@ -10,6 +10,8 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
 from fluxsched.sched.effects import Denied
 from fluxsched.sched.engine.group_changes import apply
+from fluxsched.sched.policies.easy import Easy
+from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]
@@ -20,7 +22,7 @@ ONE_LEAF = Topology.parse([{"name": "all", "hosts": "n[0-7]"}])
 
 
 def bounded(spec: dict[str, Any], max_hops: int) -> dict[str, Any]:
-    spec["attributes"]["system"]["fluxsched"] = {"max-hops": max_hops}
+    spec["attributes"]["system"].setdefault("fluxsched", {})["max-hops"] = max_hops
     return spec
 
 
@@ -31,6 +33,9 @@ def test_a_job_waits_for_room_within_its_bound(bench: Any, make_r: MakeR, spec: 
     bench.run()
     assert [str(bench.granted[jobid].ranks) for jobid in range(3)] == ["0-1", "2-3", "4"]
     bench.submit(3, bounded(spec(nodes=4, exclusive=True), 2))
+    bench.run()
+    assert bench.why(3).endswith("; 3 nodes fit now, 5 nodes are busy")
+    bench.free(1, "3")
     bench.run()
     assert bench.why(3).endswith("; at most 3 nodes are under one switch of 2 hops (l1)")
     bench.free(2)
@@ -62,3 +67,30 @@ def test_another_network_is_taken_while_jobs_wait(bench: Any, make_r: MakeR, spe
     bench.run()
     assert 2 not in bench.granted  # it was accepted, and waits until there is a network again
     assert "since there is no [topology]" in bench.why(2)
+
+
+def test_an_elastic_job_grows_within_its_bound() -> None:
+    site = ElasticSite(Easy(), "0-7")
+    site.did(site.scheduler.updated("default", now_s=site.now_s, topology=TWO_LEAVES))
+    site.submit(1, bounded(jobspec(1, elastic=False), 2))
+    site.submit(2, bounded(jobspec("2-8"), 2))
+    site.run()
+    assert str(site.held[2].ranks) == "4-7"
+    assert site.held[2].topology.lowest_common(["n4", "n7"]) == "l1"
+    site.submit(3, bounded(jobspec("1-8"), 4))
+    site.run()
+    assert str(site.held[3].ranks) == "1-3"
+
+
+def test_a_job_that_began_on_one_target_knows_its_switches_when_it_grows() -> None:
+    site = ElasticSite(Easy(), "0-7")
+    site.did(site.scheduler.updated("default", now_s=site.now_s, topology=TWO_LEAVES))
+    for jobid, n in enumerate((4, 3), 1):
+        site.submit(jobid, jobspec(n, elastic=False))
+    site.submit(3, jobspec("1-2"))
+    site.run()
+    assert str(site.held[3].ranks) == "7"
+    site.end(1)
+    site.now_s += 100.0
+    site.run()
+    assert site.held[3].topology.hops("n0", "n7") == 4

@@ -64,8 +64,10 @@ def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
     if request.parts:
         return Insufficient(insufficient_parts(pool, request, choices_of(pool, request, narrowed)))
     choice = pool.choice_of(shape)
-    why = reasons.insufficient(pool, choice, request, _found(choice, request))
-    return Insufficient(why if request.max_hops is None else why + beyond_now(pool.rooms, choice, request))
+    found = _found(choice, request)
+    why = reasons.insufficient(pool, choice, request, found)
+    is_far = request.max_hops is not None and found >= (request.slots if request.nodes is None else request.nodes).min
+    return Insufficient(why + beyond_now(pool.rooms, choice, request) if is_far else why)
 
 
 def find_fit(

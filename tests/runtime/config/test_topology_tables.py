@@ -6,10 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from fluxsched.core.topology import Topology
 from fluxsched.core.topology_conf import TOPOLOGY_BYTES_MAX
 from fluxsched.errors import InvalidValue
+from fluxsched.runtime.config.changes import changes
 from fluxsched.runtime.config.reader import load_config, parse_config
 from fluxsched.runtime.config.tables import topology as tables
+from fluxsched.runtime.instance.parts.reloading import rewired
 from fluxsched.runtime.inventory.discovery import MachineTopology
 from fluxsched.runtime.inventory.sources import build_inventory
 
@@ -111,3 +114,11 @@ def test_hosts_that_no_target_is_on_are_named_with_their_place(tmp_path: Path) -
 def test_hosts_that_may_yet_be_discovered_are_taken() -> None:
     config = parse_config(TWO_LEAVES, "site.toml")
     assert build_inventory(config, topology=lambda: MachineTopology("me", HERE.cores, (), "x")).inventory.dynamic
+
+
+def test_a_reload_tells_that_the_file_has_other_switches() -> None:
+    before, after = Topology([]), parse_config(TWO_LEAVES, "site.toml").network.topology
+    (told,) = rewired(before, after, [])
+    assert (told.key, told.old, told.new) == ("topology", "0 switches", "3 switches, read anew")
+    assert rewired(after, after, []) == []
+    assert rewired(before, after, changes({}, {"topology": {"path": "x"}})) == []

@@ -8,9 +8,10 @@ If anything is wrong, all of that is answered and nothing has changed. Jobs that
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+from fluxsched.core.topology import Topology
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse
 from fluxsched.protocol.messages.resource import ReloadRequest
@@ -36,6 +37,9 @@ Read = Callable[[ReloadRequest], "tuple[Config, Sources]"]
 
 AUTHORIZED = "access.authorized-keys"
 """Under this key a change of a key is told."""
+
+TOPOLOGY = "topology"
+"""Under this key a change of the file with the switches is told."""
 
 TryImports = Callable[[], None]
 """Imports the policies that the file names. Raises InvalidValue with all faults; takes a second and may wait."""
@@ -65,6 +69,7 @@ class Reloading:
         resource.prepare_reload = self._prepare
         self._router = router
         self._read_keys = read_keys
+        self._topology = config.network.topology
         self._raw = config.raw
         """What is in force."""
         self._read = read
@@ -114,11 +119,16 @@ class Reloading:
         def take_up() -> ConfigReloadResponse:
             found = changes(self._raw, config.raw)
             self._raw = in_force(self._raw, config.raw)
+            before, self._topology = self._topology, config.network.topology
             manager.requests.banks = banks_of(config)
             changed_keys = self._admit(config.access, keys)
             self._effects.perform(manager.queue_control.reconfigure(queues, config.defaults.queue, self._effects.now_s))
             answer = ConfigReloadResponse(
-                [*(_told(change) for change in found if change.is_live), *changed_keys],
+                [
+                    *(_told(change) for change in found if change.is_live),
+                    *changed_keys,
+                    *rewired(before, config.network.topology, found),
+                ],
                 [_told(change) for change in found if not change.is_live],
                 self._modules.reconfigure(config.queues),
             )
@@ -171,6 +181,13 @@ def _changed_keys(old: Mapping[bytes, AuthorizedKey], new: Mapping[bytes, Author
         for name in sorted(before.keys() | after.keys())
         if before.get(name) != after.get(name)
     ]
+
+
+def rewired(before: Topology, after: Topology, found: Sequence[KeyChange]) -> list[ConfigChange]:
+    """The switches, if they are others while the configuration names the same file."""
+    if before == after or any(change.key.partition(".")[0] == TOPOLOGY for change in found):
+        return []
+    return [ConfigChange(TOPOLOGY, f"{len(before.switches)} switches", f"{len(after.switches)} switches, read anew")]
 
 
 def _role_text(key: AuthorizedKey | None) -> str | None:

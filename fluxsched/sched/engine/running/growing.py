@@ -168,10 +168,15 @@ class GrowingStep:
         return self._plan
 
     def _among(self, holding: Holding, part: ElasticPart) -> Idset | None:
-        """The targets that come into question; None for all: what is held whole has no room for a job's own others."""
-        if part.request.exclusive:
+        """The targets that come into question, within the bound on hops of all that the part has; None for all.
+
+        What is held whole has no room for a job's own others.
+        """
+        pool, bound = self._group.pool, part.request.max_hops
+        if bound is None and part.request.exclusive:
             return None
-        return self._group.pool.ranks - ranks_in(holding.blocks)
+        near = pool.ranks if bound is None else pool.rooms.network.within(part.ranks, bound)
+        return near - ranks_in(holding.blocks)
 
     def _shape(self, holding: Holding, part: ElasticPart, step: int) -> Shape:
         """So many targets more of a part."""
