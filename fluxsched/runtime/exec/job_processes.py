@@ -40,6 +40,8 @@ class JobProcesses:
         "groups",
         "input",
         "is_ending",
+        "is_guarded",
+        "jobid",
         "launch",
         "look_s",
         "meter",
@@ -67,6 +69,7 @@ class JobProcesses:
         pmi: JobPmi | None,
     ) -> None:
         self.launch = launch
+        self.jobid = launch.jobid
         self.resources = resources
         self.tasks = tasks
         self.path = path
@@ -87,29 +90,21 @@ class JobProcesses:
         """Whether its tasks were asked to end."""
         self.ended = False
         self.status = 0
+        self.is_guarded = asks_for_memory(launch.jobspec)
+        """Whether it is kept to the memory that it has asked for."""
         self.released = EMPTY
         """Targets whose release is about to be reported."""
         self.look_s = LOOK_S
 
     @property
-    def jobid(self) -> int:
-        """Its id."""
-        return self.launch.jobid
-
-    @property
     def limit_bytes(self) -> int | None:
         """The memory that it may use; None if it has not asked for memory."""
-        return limit_of(self.launch.jobspec, self.resources)
-
-    @property
-    def is_guarded(self) -> bool:
-        """Whether it is kept to the memory that it has asked for."""
-        return asks_for_memory(self.launch.jobspec)
+        return limit_of(self.launch.jobspec, self.resources) if self.is_guarded else None
 
     @property
     def is_over(self) -> bool:
         """Whether all tasks have ended, as far as was looked, and none waits to run."""
-        return not self.starts and all(group.ended for group in self.groups)
+        return not self.starts and all(group.watched == len(group.pids) for group in self.groups)
 
     def begin(self, new: Sequence[TaskBlock], r: Mapping[str, Any], limit: int | None, pids: set[int]) -> TaskStart:
         """Have these tasks, the last that it has got, wait to run; `pids` gets their process ids, too. Raises

@@ -31,13 +31,15 @@ class EndedTask(NamedTuple):
 class ProcessGroup:
     """The processes of some tasks, whose numbers follow each other from `first` on."""
 
-    __slots__ = ("_counted", "first", "going", "path", "pids", "rank", "reaped", "watch", "watched")
+    __slots__ = ("_counted", "first", "going", "path", "pgid", "pids", "rank", "reaped", "watch", "watched")
 
     def __init__(self, rank: int | None, first: int, path: str) -> None:
         """`rank` is the target that they end with, None if that is the job; `path` is in their environment."""
         self.rank = rank
         self.first = first
         self.path = path
+        self.pgid = 0
+        """The number of the group; 0 before it has a task."""
         self.pids: list[int] = []
         self.watched = 0
         """Tasks that are known to have ended."""
@@ -46,15 +48,10 @@ class ProcessGroup:
         self.reaped = False
         self._counted: set[int] = set()
 
-    @property
-    def pgid(self) -> int:
-        """The number of the group; 0 before it has a task."""
-        return self.pids[0] if self.pids else 0
-
-    @property
-    def ended(self) -> bool:
-        """Whether all its tasks have ended, as far as was looked."""
-        return self.watched == len(self.pids)
+    def add(self, pid: int) -> None:
+        """One more task."""
+        self.pgid = self.pgid or pid
+        self.pids.append(pid)
 
     def signal(self, signum: int) -> None:
         """Send a signal to the whole group; only while its first task is not reaped."""

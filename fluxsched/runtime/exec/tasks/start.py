@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
-from itertools import islice
 from typing import Any
 
 from fluxsched.core.idset import Idset
@@ -55,7 +54,7 @@ class TaskStart:
         cwd = _directory(job.jobspec.cwd)
         tags = Tags(job.jobid, job.jobspec, tasks.blocks, r, tmpdir, tasks.current)
         self.first = new[0].first
-        self.ranks = Idset.of(block.rank for block in new)
+        self._new = new
         self.groups: list[ProcessGroup] = []
         self.gate = _gate(job, cwd, tasks, tags, limit, made_up_names(environment), is_first=new[0].first == 0)
         self._elastic = tasks.by_target
@@ -65,6 +64,11 @@ class TaskStart:
         self._todo: Iterator[None] = self._spawn(job, new, filled, odd_names(environment), tmpdir, pmi)
         self.is_spawned = False
         """Whether all tasks wait behind the gate."""
+
+    @property
+    def ranks(self) -> Idset:
+        """Their targets."""
+        return Idset.of([block.rank for block in self._new])
 
     @property
     def is_first(self) -> bool:
@@ -79,9 +83,11 @@ class TaskStart:
     def advance(self) -> None:
         """Spawn a slice of the tasks. Raises Refused."""
         try:
-            if len(list(islice(self._todo, SPAWN_SLICE))) < SPAWN_SLICE:
-                self.is_spawned = True
-                self.gate.complete()
+            for _ in range(SPAWN_SLICE):
+                next(self._todo)
+        except StopIteration:
+            self.is_spawned = True
+            self.gate.complete()
         except OSError as exc:
             ntasks = sum(len(group.pids) for group in self.groups)
             first = self.groups[0].first if self.groups else 0
@@ -114,7 +120,7 @@ class TaskStart:
                     with pmi.connect() as theirs:
                         own |= pmi.variables(task)
                         pid = gate.spawn(words, own, odd, task, group.pgid, (theirs.fileno(), PMI_FD))
-                group.pids.append(pid)
+                group.add(pid)
                 self._spawned(group, pid)
                 unpinned += cores is not None and not _pin(pid, units)
                 yield

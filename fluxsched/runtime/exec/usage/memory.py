@@ -50,8 +50,8 @@ class Guarded(NamedTuple):
 def asks_for_memory(jobspec: Jobspec) -> bool:
     """Whether a job has asked for memory, and is kept to it."""
     for request in jobspec.request.each_part:
-        asked = (request.amounts, request.node_amounts, request.shared)
-        if any(kind == KIND for amounts in asked for kind, _ in amounts):
+        asked = request.amounts + request.node_amounts + request.shared
+        if asked and any(kind == KIND for kind, _ in asked):
             return True
     return False
 
