@@ -52,7 +52,7 @@ def cluster() -> None:
 @table_options(LIST)
 @viewing
 def list_clusters(handle: InstanceHandle, output: Output) -> None:
-    """Show the clusters: whether they answer, their targets, and the jobs they have of ours.
+    """Show the clusters and how many of our jobs they have.
 
     \b
     WANTED   jobs that were not sent yet

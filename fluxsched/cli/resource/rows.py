@@ -17,6 +17,9 @@ from fluxsched.core.resources import ResourceSet
 
 STATUS_STATES = ("avail", "exclude", "draining", "drained", "torpid", "lost", "drain", "online", "offline", "all")
 MADE_UP = "made-up"
+CLUSTER = "cluster"
+CLUSTER_MARK = ":"
+"""Behind the name of its cluster in that of a host of another instance (rfc/clusters.md)."""
 """What a target is called that is not the machine of the instance."""
 LIST_STATES = ("free", "allocated", "down", "up", "all")
 
@@ -119,18 +122,32 @@ def list_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset
 
 
 def _somewhere(rows: Iterable[ResourceRow], answer: Mapping[str, Any]) -> list[ResourceRow]:
-    """Rows with the label `where`: made-up, or (where some are) here. It is empty if all targets are this machine."""
-    made_up = Idset.parse(answer.get("made_up", ""))
-    if not made_up:
-        return list(rows)
+    """Rows with the label `where`: made-up, in a cluster, or (where some are) here. It is empty if all targets are this
+    machine.
+    """
+    rows, made_up = list(rows), Idset.parse(answer.get("made_up", ""))
+    away = _in_clusters(rows)
+    if not (made_up or away):
+        return rows
     found: list[ResourceRow] = []
     for row in rows:
         if not row.ranks:
             found.append(row)
-        for where, ranks in (("here", row.ranks - made_up), (MADE_UP, row.ranks & made_up)):
+        for where, ranks in (
+            ("here", row.ranks - made_up - away), (MADE_UP, row.ranks & made_up), (CLUSTER, row.ranks & away)
+        ):  # fmt: skip
             if ranks:
                 found.append(ResourceRow({**row.labels, "where": where}, ranks, row.source))
     return found
+
+
+def _in_clusters(rows: list[ResourceRow]) -> Idset:
+    """The targets among these that are another instance's."""
+    found: list[int] = []
+    for source in {id(row.source): row.source for row in rows}.values():
+        if CLUSTER_MARK in str(source.nodelist):
+            found += [rank for rank, host in zip(source.ranks, source.nodelist, strict=True) if CLUSTER_MARK in host]
+    return Idset.of(found)
 
 
 def where_of(ranks: Idset, made_up: Idset) -> str:

@@ -36,6 +36,8 @@ def history(jobs: JobTable, job: Job) -> str | None:
         return None
     before = jobs.find(attempt.of)
     reason = error_text(before) if before is not None else f"exception {PREEMPT}"
+    if not attempt.number:  # it was never preempted
+        return f"submitted again: {format_f58(attempt.of)} ended with {reason}"
     return f"attempt {attempt.number} of {job.sharing.requeue}; {format_f58(attempt.of)} ended with {reason}"
 
 

@@ -192,6 +192,11 @@ class Clusters:
         """Whether the job has a lease."""
         return jobid in self._clusters
 
+    def is_out_of_reach(self, jobid: int) -> bool:
+        """Whether the job runs in a cluster that is silent."""
+        loop = self._loop_of(jobid)
+        return loop is not None and not loop.table.is_known
+
     def granted(self, jobid: int, held: Idset) -> None:
         """A job has just been given these targets: if they are a cluster's, its lease goes into that transaction."""
         cluster = next((name for name, ranks in self._ranks.items() if held <= ranks), None)

@@ -314,7 +314,7 @@ class Instance:
         if self.ended.result() is None:
             self.turns.post(self.scheduling.suspend)
             if not self.is_restarting:
-                await end_jobs(self.effects, self.store)
+                await end_jobs(self.effects, self.store, self._parts.clusters.is_out_of_reach)
         for task in list(self._following):
             task.cancel()
         await end_modules(self.modules, self.turns)

@@ -28,15 +28,17 @@ async def until(turns: Turns, condition: Callable[[], bool], timeout_s: float | 
     return True
 
 
-async def end_jobs(effects: JobEffects, store: Store) -> None:
-    """Raise a fatal exception on every job with resources; wait until all are inactive and stored."""
+async def end_jobs(effects: JobEffects, store: Store, is_out_of_reach: Callable[[int], bool]) -> None:
+    """Raise a fatal exception on every job with resources; wait until all are inactive and stored, but for those that
+    are out of reach.
+    """
     manager, turns = effects.manager, effects.turns
 
     def holding() -> list[int]:
         return [jobid for jobid, job in manager.jobs.active.items() if job.held]
 
     turns.post(lambda: effects.raise_jobs(holding(), "the instance is shutting down"))
-    await until(turns, lambda: not holding(), END_JOBS_S)
+    await until(turns, lambda: all(map(is_out_of_reach, holding())), END_JOBS_S)
     stored = asyncio.Event()
     turns.post(lambda: store.after_commit(stored.set))
     await until(turns, lambda: stored.is_set() or store.fault is not None, END_JOBS_S)

@@ -5,8 +5,13 @@ from __future__ import annotations
 import asyncio
 import errno
 import signal
+import subprocess
+import sys
+from pathlib import Path
 
 from .conftest import job
+
+FLUXSCHED = Path(sys.executable).with_name("fluxsched")
 
 
 async def events(peer, jobid):
@@ -36,6 +41,12 @@ async def test_a_job_runs_in_the_other_instance_once_and_ends_as_it_does(pair):
     assert names == ["alloc", "start", "finish", "release"]
     await pair.until(lambda: settled(pair))
     assert pair.here.store.read("SELECT * FROM lease") == []
+
+
+async def command(pair, *words):
+    """What `fluxsched cluster` prints."""
+    program = [FLUXSCHED, "cluster", *words, "--uri", pair.here.uri]
+    return await asyncio.to_thread(subprocess.check_output, program, text=True)
 
 
 async def settled(pair):
@@ -175,8 +186,12 @@ async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):
     states = {one["id"]: one["state"] for one in await pair.jobs(pair.near)}
     assert states[running] == "RUN"
     assert (await pair.cluster())["online"] == 0
-    answer = await pair.near.ok("cluster.forget", {"name": "east"})
-    assert answer["failed"] == 1
+    listed = await command(pair, "list")
+    (row,) = listed.splitlines()[1:]
+    assert row.split()[:8] == ["east", "fluxsched", "silent", "4", "0", "0", "1", "1"]
+    assert "nothing listens at" in listed or "connection closed" in listed
+    assert await command(pair, "forget", "east") == "submitted again: 1 job; ended with an exception: 1 job\n"
     assert "how it ended is unknown" in (await pair.wait(running))["errstr"]
     (first,) = [one for one in await pair.jobs(pair.near) if one["id"] == waiting]
-    assert first.get("requeued_as") or (first["state"] == "RUN" and not answer["returned"])
+    answer = await pair.near.ok("job-manager.why", {"id": first["requeued_as"]})
+    assert "exception return: not begun in cluster east, which was forgotten" in answer["attempt"]
