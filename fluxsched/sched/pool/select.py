@@ -123,12 +123,14 @@ def _batches_by_loss(number: int, candidates: Candidates, need: Need, slots: Slo
     Where countables count, targets of which some are taken are looked at one by one: linear in those that fit.
     """
     targets, _, only, score = candidates
+    slots = None if need.exclusive else slots
     by_target = targets.weighs_amounts or bool(slots is not None and slots.request.amounts)
     countables = [(targets.countables[kind], amount) for kind, amount in need.amounts_on(targets)]
     by_loss: dict[int, list[Batch]] = {}
     levels: dict[int, list[FreeLevel]] = {}
+    taken = targets.lost.of(*need.on(targets), need.amounts_on(targets))
     for level in targets.index.in_use(*need.on(targets), BEST_FIT):
-        levels.setdefault(_loss(targets, level, targets.amounts, need, slots), []).append(level)
+        levels.setdefault(_loss(targets, level, targets.amounts, taken, slots), []).append(level)
     for usual in sorted(levels):
         for level in levels[usual]:
             for at, word in level.filled() if only is None else level.filled(only.top):
@@ -137,7 +139,7 @@ def _batches_by_loss(number: int, candidates: Candidates, need: Need, slots: Slo
                 for countable, amount in countables:
                     word = countable.enough(at, word, amount)
                 for id in ids_of(word & _taken_at(targets, at)) if by_target else ():
-                    loss = _loss(targets, level, targets.free_amounts(at << WORD_SHIFT | id), need, slots)
+                    loss = _loss(targets, level, targets.free_amounts(at << WORD_SHIFT | id), taken, slots)
                     first = loss - score * LOSS_STEP
                     by_loss.setdefault(first, []).append(Batch(first, 0, at, number, level, 1 << id, targets))
                     word ^= 1 << id
@@ -158,10 +160,9 @@ def _taken_at(targets: TargetClass, at: int) -> int:
     return found
 
 
-def _loss(targets: TargetClass, level: FreeLevel, amounts: Amounts, need: Need, slots: SlotsWanted | None) -> int:
-    """What is left of a target, with so much free on it, by weight."""
-    taken = targets.lost.of(*need.on(targets), need.amounts_on(targets))
-    if slots is not None and not need.exclusive:
+def _loss(targets: TargetClass, level: FreeLevel, amounts: Amounts, taken: int, slots: SlotsWanted | None) -> int:
+    """What is left of a target, with so much free on it, by weight; `taken` is the weight of a node, or slot."""
+    if slots is not None:
         taken *= min(slots.n, slots_on(slots.request, level.cores, level.gpus, amounts))
     return targets.lost.of(level.cores, level.gpus, amounts) - taken
 

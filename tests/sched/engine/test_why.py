@@ -63,6 +63,26 @@ def test_the_first_in_line(four: Any, policy: str, rule: str | None, when: str) 
     assert (found.when, found.earliest_s) == (when, 1100.0 if policy in ("firstfit", "hybrid:depth=0") else 200.0)
 
 
+@pytest.mark.parametrize("policy", ["fifo", "easy", "conservative"])
+def test_jobs_of_parts_are_told_which_parts_are_short(
+    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
+) -> None:
+    bench = bench_of(make(*parse_spec(policy)))
+    bench.grow(make_r("0-3", ssd="0-1"))
+    bench.submit(1, spec(nodes=2, exclusive=True, duration=100.0))
+    bench.run()
+    bench.submit(2, spec(parts=((1, {"properties": ["ssd"]}), (2, None)), duration=50.0))
+    bench.run()
+    found = why(bench, 2)
+    assert found.reason == (
+        "needs p0: 1 exclusive node of 1 slot of 1 core with ssd; p1: 2 exclusive nodes of 1 slot of 1 core; "
+        "p0 needs 1 node; none is free, 2 nodes are busy"
+    )
+    assert found.earliest_s == 200.0
+    [denied] = bench.submit(3, spec(parts=((1, None), (4, None))))
+    assert denied.note.endswith("p0 and p1 need 5 nodes, the group has only 4 nodes for any of them")
+
+
 def test_behind_the_first_in_line(four: Any) -> None:
     waits = "waits its turn; 1 ahead of it in the queue"
     head = "not before job ƒ3, first in line"
