@@ -49,7 +49,7 @@ class Passes:
 
     def run(self, now_s: float) -> Iterator[Effect]:
         """The effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
-        for group, passes in self._in_turn(now_s):
+        for group, passes in self._in_turn(now_s) if self._joint else self._of_group:
             if group.wake_s <= now_s:
                 group.wake_s = inf
                 group.invalidate_pass()
@@ -114,14 +114,14 @@ class Passes:
             group.passed = False
 
     def _in_turn(self, now_s: float) -> Iterator[tuple[Group, list[_Passes]]]:
-        """The groups; those that have a line in common again, as long as what one has done changes another."""
+        """The groups, where some have a line in common; again, as long as what one has done changes another."""
         yield from self._of_group
-        for _ in range(ROUNDS_MAX if self._joint else 0):
+        for _ in range(ROUNDS_MAX - 1):
             again = [each for each in self._of_group if each[0].changed and any(at.jobs.by_id for at, *_ in each[1])]
             if not again:
                 return
             yield from again
-        for group, _ in self._of_group if self._joint else ():
+        for group, _ in self._of_group:
             if group.changed:
                 group.wake_s = min(group.wake_s, now_s + SOON_S)
 

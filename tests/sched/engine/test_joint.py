@@ -124,13 +124,14 @@ def test_a_reservation_moves_when_another_group_is_sooner(site: Any, spec: Spec)
     assert promised(bench.scheduler) == {3: 160.0}
 
 
-def test_what_a_job_leaves_behind_is_looked_at_again_at_once(site: Any, spec: Spec) -> None:
+@pytest.mark.parametrize("queue", ["wide", "here"])
+def test_what_a_job_leaves_behind_is_looked_at_again_at_once(site: Any, spec: Spec, queue: str) -> None:
     """The head of a's line starts in b, so that what is behind it starts in a in the same turn."""
     bench = site("fifo")
     bench.submit(1, spec(nodes=3, exclusive=True, queue="here"))
     bench.run()
     bench.submit(2, spec(nodes=2, exclusive=True, queue="wide"))
-    bench.submit(3, spec(nodes=1, exclusive=True, queue="wide"))
+    bench.submit(3, spec(nodes=1, exclusive=True, queue=queue))
     assert starts(bench.run()) == {2: "4-5", 3: "3"}
 
 
