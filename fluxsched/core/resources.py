@@ -42,10 +42,8 @@ class ResourceSet:
     """What R says. Times are seconds since the Unix epoch, 0.0 for unset; `nslots` is None where R is no allocation.
 
     `nodelist` has one host a rank, in ascending order of ranks, or is empty where hosts are not known. `scheduling`
-    (`core.rscheduling`) and `attributes` are carried along. Make one with `parse`, `build` or an operator: the bare
-    constructor trusts its arguments. `shared` are amounts of what belongs to no target: the instance, or the job, has
-    them once. `topology` has the switches of its hosts, and may have those of others; it is a part of `scheduling`
-    where R is text.
+    (`core.rscheduling`) and `attributes` are carried along. The bare constructor trusts its arguments. `shared` are
+    amounts of what belongs to no target, `topology` are the switches of its hosts at least, in text in `scheduling`.
     """
 
     entries: tuple[Entry, ...] = ()
@@ -113,7 +111,9 @@ class ResourceSet:
         if self.shared:
             execution["shared"] = dict(self.shared)
         obj: dict[str, Any] = {"version": 1, "execution": execution}
-        scheduling = rscheduling.with_topology(self.scheduling, self.topology) if self.topology else self.scheduling
+        scheduling = self.scheduling
+        if self.topology is not EMPTY_TOPOLOGY:
+            scheduling = rscheduling.with_topology(scheduling, self.topology)
         if scheduling is not None:
             obj["scheduling"] = scheduling
         if self.attributes is not None:
@@ -338,8 +338,8 @@ class ResourceSet:
         properties = rfields.for_jobs(source.properties, ranks) if source.properties else {}
         start_s, end_s = float(starttime_s), float(expiration_s)
         topology = source.topology
-        if topology:
-            topology = topology.restrict(hosts.hosts) if ranks.single() is None else EMPTY_TOPOLOGY
+        if topology is not EMPTY_TOPOLOGY:  # of one target it tells nothing
+            topology = EMPTY_TOPOLOGY if ranks.single() is not None else topology.restrict(hosts.hosts)
         return cls(entries, hosts, properties, start_s, end_s, nslots, source.scheduling, None, shared, topology)
 
     # ---- within
