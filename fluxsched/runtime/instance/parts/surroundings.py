@@ -11,7 +11,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.access.keyring import ReadKeys
 from fluxsched.runtime.clusters.loop import OpenClient
-from fluxsched.runtime.clusters.peer import connect_to
+from fluxsched.runtime.clusters.peer import PeerConnector
 from fluxsched.runtime.exec.base import Executor, Reports
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
@@ -56,7 +56,7 @@ class Surroundings:
     """Who may connect, as whom."""
     read_keys: ReadKeys | None = None
     """Reads the authorized keys again, where a port asks for keys. Raises InvalidValue with all faults."""
-    connect: OpenClient = connect_to
+    connect: OpenClient = field(default_factory=lambda: PeerConnector().connect)
     """Connects to another instance."""
     restart: Callable[[], None] | None = None
     """Has the instance end and start again in place; None where that cannot be."""
