@@ -207,7 +207,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         """The job has another R from now on. Properties stay: it counts for those of all targets that it ever had."""
         self.sizes = [*(self.sizes or ()), (now_s, self.ncores, self.ngpus)]
         self.R, self.resources = resources.to_json(), resources
-        self.ranks, self.nodelist = resources.ranks, str(resources.nodelist)
+        self.ranks, self.nodelist = resources.ranks, ",".join(self.R["execution"].get("nodelist", ()))
         self.by_part = part_texts(resources.scheduling, resources.ranks)
         self.switch = switch_above(resources.topology, resources.nodelist.hosts)
         self.ncores, self.ngpus = resources.count("core"), resources.count("gpu")

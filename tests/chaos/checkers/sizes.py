@@ -7,12 +7,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tests.chaos.checkers.base import Call, Checker, Site, Truth
+from tests.chaos.checkers.base import ENODATA, Call, Checker, Site, Truth
 from tests.chaos.observations import Answered, Received, TaskBegan, TaskEnded, TaskGrew, TaskShrank
 from tests.chaos.wire import cores_of, idset
 
 GROW, SHRINK = "job-manager.sched-grow", "job-manager.sched-shrink"
 Ranks = frozenset[int]
+GOING_S = 120.0
+"""How long a job may take to leave targets (seconds): its tasks may be killed late, by an instance that was away."""
 
 
 class Sizes(Checker):
@@ -29,6 +31,10 @@ class Sizes(Checker):
         self._ever: dict[int, Ranks] = {}
         self._stored: list[tuple[int, str, Ranks]] = []
         self._told: dict[Call, list[tuple[str, Ranks]]] = {}
+        self._first: dict[int, Ranks] = {}
+        """What jobs held at first."""
+        self._to_the_end: set[Call] = set()
+        """Those that were told of all until the job had ended."""
 
     # ---- what is said
 
@@ -49,6 +55,8 @@ class Sizes(Checker):
 
     def answered(self, call: Call, payload: Any, errnum: int) -> None:
         """What is answered well is stored for ever; who follows a job is told of what is stored."""
+        if errnum == ENODATA and call.topic == "job-manager.changes":
+            self._to_the_end.add(call)
         if errnum:
             return
         if call.topic == GROW:
@@ -106,14 +114,29 @@ class Sizes(Checker):
     def settled(self, truth: Truth) -> None:
         """Each log is a story that may be."""
         changes = {jobid: self._story(jobid, truth) for jobid in truth.eventlogs}
+        for jobid, events in truth.eventlogs.items():
+            self._check_leaving(jobid, events)
         for jobid, name, ranks in self._stored:
             if jobid in changes and (name, ranks) not in changes[jobid]:
                 raise self.broken(f"{name} of job {jobid} by {set(ranks)} was answered; its log has {changes[jobid]}")
         for call, told in self._told.items():
             jobid = call.payload["id"]
-            said, logged = told[1:], changes.get(jobid, [])
-            if said and not any(logged[at : at + len(said)] == said for at in range(len(logged))):
-                raise self.broken(f"{call.actor} was told of job {jobid}: {told}; its log has {logged}")
+            if jobid in changes and not self._may_be_told(told, jobid, changes[jobid], call in self._to_the_end):
+                raise self.broken(f"{call.actor} was told of job {jobid}: {told}; its log has {changes[jobid]}")
+
+    def _may_be_told(
+        self, told: list[tuple[str, Ranks]], jobid: int, logged: list[tuple[str, Ranks]], is_whole: bool
+    ) -> bool:
+        """At first what the job had at some time, then what came after that; if it is `is_whole`, to the end."""
+        (_, now), *said = told
+        staying = set(self._first.get(jobid, ()))
+        for at in range(len(logged) + 1):
+            left = logged[at:]
+            if staying == now and (left == said if is_whole else left[: len(said)] == said):
+                return True
+            for name, ranks in left[:1]:
+                staying = staying | ranks if name == "grow" else staying - ranks
+        return False
 
     def _story(self, jobid: int, truth: Truth) -> list[tuple[str, Ranks]]:
         """By what a job has grown and shrunk; what it held is followed from the last to the first, and back."""
@@ -125,6 +148,7 @@ class Sizes(Checker):
                 held |= ranks
             elif name == "grow":
                 held -= ranks
+        self._first[jobid] = frozenset(held)
         self._check(jobid, held, events, truth)
         return [one for one in events if one[0] != "release"]
 
@@ -151,6 +175,21 @@ class Sizes(Checker):
             self._check_minima(jobid, parts, held - going)
         if jobid in truth.resources and not self._ever.get(jobid, frozenset()) <= ever:
             raise self.broken(f"tasks of job {jobid} ran on {set(self._ever[jobid])}; its log gives it {ever}")
+
+    def _check_leaving(self, jobid: int, events: list[dict[str, Any]]) -> None:
+        """What a job is to leave it has left soon, if it does not end before."""
+        since: dict[int, float] = {}
+        for event in events:
+            name, at_s, context = event["name"], event["timestamp"], event.get("context") or {}
+            if name == "shrink":
+                since |= dict.fromkeys(idset(context["ranks"]), at_s)
+            late = [rank for rank, from_s in since.items() if at_s > from_s + GOING_S + self.site.steps_s]
+            if late:
+                raise self.broken(f"job {jobid} was to leave {late} since {since}; at {at_s} it had not: {name}")
+            if name == "release":
+                left = context.get("ranks", "all")
+                gone = since.keys() if left == "all" else idset(left)
+                since = {rank: from_s for rank, from_s in since.items() if rank not in gone}
 
     def _check_minima(self, jobid: int, parts: dict[str, list[int]] | None, staying: set[int]) -> None:
         labels = self._labels.get(jobid, {})

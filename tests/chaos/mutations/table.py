@@ -117,7 +117,7 @@ JOBS = (
     ),
     Sabotage(
         "answer a submit before it is stored", f"{_SERVICES}.jobs.service:JobService.submit",
-        "self.answer(request, msg.SubmitResponse(jobid))", "request.respond(msg.SubmitResponse(jobid))",
+        "self.answer(request, response(jobid))", "request.respond(response(jobid))",
     ),
     Sabotage(
         "count jobs again that are counted", "fluxsched.runtime.history.accounting:JobAccounting.write",
@@ -167,6 +167,25 @@ JOBS = (
     Sabotage(
         "do not end jobs at their limit", "fluxsched.runtime.exec.time_limits:TimeLimits.arm",
         "if expiration_s > 0.0:", "if False:",
+    ),
+)  # fmt: skip
+
+ELASTIC = (
+    Sabotage(
+        "free targets before their tasks have left", f"{_JOBS}.lifecycle:Lifecycle.shrink",
+        "self.out.append(ShrinkShells(job.id, ranks, note))", "self.release(job, ranks)",
+    ),
+    Sabotage(
+        "keep to itself what a job has left", f"{_JOBS}.lifecycle:Lifecycle.release",
+        "if link is not None and known:", "if link is not None and final:",
+    ),
+    Sabotage(
+        "let targets leave that a job grew by", f"{_JOBS}.lifecycle:Lifecycle.grow",
+        "self.out.append(Held(job.id, grant.ranks))", "pass",
+    ),
+    Sabotage(
+        "tell a follower of less than there is", "fluxsched.jobs.query.changes:SizeChanges.take",
+        "    return found\n", "    return found[1:]\n",
     ),
 )  # fmt: skip
 
@@ -223,4 +242,4 @@ SHELL = (
     ),
 )  # fmt: skip
 
-SABOTAGES = RESOURCE + JOBS + SCHEDULERS + SHELL
+SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + SHELL

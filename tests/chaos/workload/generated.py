@@ -41,7 +41,7 @@ def _submit(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) ->
     elif chance.random() < 0.3:
         wanted["simulated"] = True
     hosts = list(site.site.groups.values()).count(group)
-    if queue != "debug" and chance.random() < 0.25:
+    if queue != "debug" and chance.random() < 0.15:
         wanted |= _elastic(chance, hosts)
     if site.banks:
         wanted["bank"] = chance.choice(site.banks)
@@ -60,7 +60,30 @@ def _elastic(chance: Random, hosts: int) -> dict[str, Any]:
     parts = {"task": (least, chance.choice((2, 3, 6)) + least - 1)}
     if hosts > 1 and chance.random() < 0.4:
         parts = {"lead": (1, 1), "workers": (1, chance.choice((2, 4)))}
-    return {"parts": parts, "cores": chance.choice((1, CORES)), "count": chance.choice((1, 1, 2)), "nodes": 0}
+    return {
+        "parts": parts, "cores": chance.choice((1, CORES)), "nodes": 0, "count": chance.choice((1, 1, 2)),
+        "run_s": chance.choice((0.2, 1.0, 3.0, 20.0)), "duration_s": chance.choice((RUNAWAY_S, 120.0)),
+    }  # fmt: skip
+
+
+def _squeezed(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    """A long one that has all there is, and others that then want some of it for a while."""
+    number, queue = len(made), chance.choice(("batch", "batch", "lab"))
+    hosts = list(site.site.groups.values()).count(site.site.queues[queue])
+    wanted = {"urgency": 16, "queue": queue} | _elastic(chance, hosts) | {"count": 1, "duration_s": 0.0}
+    if site.banks:
+        wanted["bank"] = site.banks[0]
+    yield Action(at_s, USERS[0], "submit", wanted | {"run_s": chance.choice((20.0, 40.0, 90.0))})
+    yield Action(round(at_s + chance.uniform(0.1, 5.0), 3), USERS[0], "changes", {"of": number, "nth": 0})
+    for _ in range(chance.choice((1, 1, 2))):
+        others = {
+            "urgency": 16, "queue": queue, "count": chance.choice((1, 2)), "cores": chance.choice((1, CORES)),
+            "nodes": min(hosts, chance.choice((0, 1))), "run_s": chance.choice((0.2, 3.0, 20.0)),
+            "duration_s": RUNAWAY_S,
+        }  # fmt: skip
+        if site.banks:
+            others["bank"] = site.banks[-1]
+        yield Action(round(at_s + chance.uniform(0.1, 15.0), 3), USERS[-1], "submit", others)
 
 
 def _submits(made: list[Action]) -> list[int]:
@@ -148,12 +171,12 @@ def _clients(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -
 Make = Callable[[Random, ChaosSite, float, list[Action]], Iterator[Action]]
 _KINDS: tuple[tuple[Make, ...], tuple[int, ...]] = (
     (
-        _submit, _submit_and_cancel,
+        _submit, _submit_and_cancel, _squeezed,
         _of_job("cancel", {}), _of_job("urgency", {"urgency": 0}, {"urgency": 16}, {"urgency": 31}),
         _of_job("wait", {}), _of_job("changes", {}), _of_job("eventlog", {"follow": True}, {}),
         _of_job("lookup", {"keys": ["eventlog", "R"]}),
         _drain, _move, _queue, _ask, _list, _reload, _clients,
     ),
-    (24, 5, 4, 4, 2, 1, 2, 1, 9, 9, 4, 4, 2, 1, 5),
+    (24, 5, 3, 4, 4, 2, 1, 2, 1, 9, 9, 4, 4, 2, 1, 5),
 )  # fmt: skip
 """What may be done, and how often beside the others."""
