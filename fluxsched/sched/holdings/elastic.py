@@ -159,6 +159,9 @@ class Elastic:
         for part, ranks in zip(self.parts, by_part, strict=True):
             if ranks and part.size + len(ranks) not in part.nodes:
                 return True
+            bound = part.request.max_hops
+            if ranks and bound is not None and not ranks <= pool.rooms.network.within(part.ranks, bound):
+                return True
             of_rank.update(dict.fromkeys(ranks, part.request))
         for rank, cores, gpus, amounts in parts_in(fit.blocks):
             request = of_rank.pop(rank, None)

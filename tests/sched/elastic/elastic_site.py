@@ -7,6 +7,7 @@ from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import Topology
 from fluxsched.sched.effects import Effect, Granted, Grown, Raise, Shrunk
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy
@@ -33,7 +34,10 @@ def jobspec(*nodes: int | str, elastic: bool = True, cores: int = 1, exclusive: 
         for label, count in zip(labels, nodes, strict=True)
     ]  # fmt: skip
     tasks = [{"command": ["true"], "slot": label, "count": {"per_slot": 1}} for label in labels]
-    own = {"duration": 0.0, **system, "fluxsched": {"elastic": True} if elastic else {}}
+    ours = {"elastic": True} if elastic else {}
+    if "max_hops" in system:
+        ours["max-hops"] = system.pop("max_hops")
+    own = {"duration": 0.0, **system, "fluxsched": ours}
     version = 1 if len(nodes) == 1 else 999
     return {"version": version, "resources": vertices, "tasks": tasks, "attributes": {"system": own}}
 
@@ -57,7 +61,9 @@ class Scripted(Easy):
 class ElasticSite:
     """`held` is what the job manager knows that jobs hold, `leaving` what of it they are to leave."""
 
-    def __init__(self, policy: Policy, ranks: str, cores: int = 4, **options: Any) -> None:
+    def __init__(
+        self, policy: Policy, ranks: str, cores: int = 4, topology: Topology | None = None, **options: Any
+    ) -> None:
         self.scheduler = Scheduler(policy, **options)
         self.specs: dict[int, Any] = {}
         self.held: dict[int, ResourceSet] = {}
@@ -66,7 +72,7 @@ class ElasticSite:
         self.raised: list[Raise] = []
         self.now_s = 1000.0
         self.answers = True
-        whole = resources(ranks, cores)
+        whole = resources(ranks, cores).with_topology(topology or Topology())
         self.did(self.scheduler.grown("default", whole, whole.ranks, EMPTY, self.now_s))
 
     def submit(self, jobid: int, spec: Any, userid: int = 1000) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import Topology
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.effects import Granted, Grown, Raise, Shrunk
 from fluxsched.sched.engine.scheduler import Scheduler
@@ -93,6 +94,23 @@ def test_the_one_that_began_first_grows_first() -> None:
     site.end(9)
     site.run()
     assert site.sizes(1, 2) == [4, 2]
+
+
+def test_a_bound_on_hops_holds_as_it_grows_whoever_asks() -> None:
+    policy = Scripted()
+    leaves = Topology.parse([{"name": "a", "hosts": "n[0-3]"}, {"name": "b", "hosts": "n[4-7]"}])
+    site = ElasticSite(policy, "0-7", topology=leaves)
+    site.submit(9, jobspec(6, elastic=False))
+    site.run()
+    site.submit(1, jobspec("1-8", max_hops=2))
+    site.run()
+    assert site.held[1].ranks == ids("6-7")
+    site.submit(2, jobspec(8, elastic=False))
+    site.end(9)
+    policy.wanted = [Grow(1, Fits(site.scheduler._ledger.holdings[1].elastic.shape, blocks_in(resources("0")), 1))]
+    site.run()
+    assert site.scheduler.stats()["refused"] == 1
+    assert site.held[1].ranks == ids("4-7")
 
 
 def test_nodes_in_part_are_grown_on_others_than_it_has() -> None:

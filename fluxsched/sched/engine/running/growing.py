@@ -185,7 +185,8 @@ class GrowingStep:
         key = part.request, step, like
         shape = self._known.get(key)
         if shape is None:
-            request = replace(part.request, nodes=Count.fixed(step), elastic=False, label="", shared=())
+            settled = replace(part.request, nodes=Count.fixed(step), elastic=False, label="", shared=())
+            request = replace(settled, max_hops=None)  # the targets that come into question are within the bound
             shape = self._known[key] = self._shapes.of(request, like.labels, like.scope)
         return shape
 
