@@ -43,12 +43,14 @@ class Passes:
             (group, [(queue, *_passes_of(group, queue, counts)) for queue in group.queues.values()])
             for group in groups
         ]
+        self._elastic = groups[0].ledger.elastic.by_id if groups else {}
         self._growing = {
             group.name: Growing(group, [one for _, one, _ in passes], shapes) for group, passes in self._of_group
         }
 
     def run(self, now_s: float) -> Iterator[Effect]:
         """The effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
+        elastic = self._elastic
         for group, passes in self._in_turn(now_s) if self._joint else self._of_group:
             if group.wake_s <= now_s:
                 group.wake_s = inf
@@ -97,10 +99,12 @@ class Passes:
                     scheduling_pass.end(done)
                     if not done:
                         group.changed = True
-            group.passed = True
-            if not begun and group.ledger.elastic.by_id:  # none waits: there is just room to grow
-                group.changed = False
-        yield from self._grow(now_s)
+            if elastic:
+                group.passed = True
+                if not begun:  # none waits: there is just room to grow
+                    group.changed = False
+        if elastic:
+            yield from self._grow(now_s)
         for group in self._telling:
             if group.notices.next_s <= now_s:
                 yield from _due_notices(group, now_s)

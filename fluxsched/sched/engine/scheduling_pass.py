@@ -101,7 +101,7 @@ class SchedulingPass:
         decisions: Iterator[Any] = queue.policy.schedule(self, now_s)
         if not hasattr(decisions, "__iter__"):
             raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
-        if group.preemptions.elastic and self.lines is None:
+        if group.ledger.elastic.by_id and self._jobs.lines is None:
             stages = partial(seat_awaiting, self, now_s), partial(iter, decisions), partial(give_way, self, now_s)
             return Stages(stages)
         return decisions

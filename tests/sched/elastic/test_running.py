@@ -96,7 +96,7 @@ def test_the_one_that_began_first_grows_first() -> None:
     assert site.sizes(1, 2) == [4, 2]
 
 
-def test_a_bound_on_hops_holds_as_it_grows_whoever_asks() -> None:
+def test_a_bound_on_hops_holds_as_it_grows_also_for_policies() -> None:
     policy = Scripted()
     leaves = Topology.parse([{"name": "a", "hosts": "n[0-3]"}, {"name": "b", "hosts": "n[4-7]"}])
     site = ElasticSite(policy, "0-7", topology=leaves)
