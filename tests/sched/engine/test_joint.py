@@ -14,6 +14,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted, Release
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.hooks.api import FREE, PASS, Gate, Wait
 from fluxsched.sched.policy import Decision, Deny, View
 from fluxsched.sched.registry import load
 
@@ -209,6 +210,46 @@ def test_a_policy_denies_a_job_only_in_all_groups(bench_of: Any, make_r: MakeR, 
     bench.submit(1, spec(queue="wide"))
     assert [type(each) for each in bench.run() if isinstance(each, Denied)] == [Denied] * (times - 1)
     assert bench.scheduler.stats()["groups"]["b"]["waiting"] == 2 - times
+
+
+# ---- plugins
+
+
+class Asks:
+    """Lets jobs into their queue once something was freed, and start once that is permitted."""
+
+    name = "asks"
+
+    def pre_enqueue(self, job: Any) -> Any:
+        return PASS if job.jobid != 2 or self.is_open else Gate("not yet", (FREE,))
+
+    def permit(self, job: Any, fit: Any, now_s: float) -> Any:
+        return Wait(60.0, "ask") if job.jobid == 2 else PASS
+
+    is_open = False
+
+
+def test_plugins_are_asked_once_about_a_job_of_several_groups(site: Any, spec: Spec) -> None:
+    plugin = Asks()
+    bench = site("firstfit", plugins={"": [plugin]})
+    bench.submit(1, spec(nodes=4, exclusive=True, queue="here"))
+    bench.run()
+    bench.submit(2, spec(nodes=2, exclusive=True, queue="wide"))
+    assert starts(bench.run()) == {}
+    assert bench.why(2).startswith("plugin 'asks': not yet")
+    plugin.is_open = True
+    bench.free(1)
+    assert starts(bench.run()) == {}
+    assert "waits for a permit" in bench.why(2)
+    bench.did(bench.scheduler.permit(2, "asks", False, "another time", bench.now_s))
+    waiting = [group["waiting"] for group in bench.scheduler.stats()["groups"].values()]
+    assert waiting == [1, 1]
+    bench.run()
+    bench.did(bench.scheduler.permit(2, "asks", True, "", bench.now_s))
+    assert str(bench.granted[2].ranks) == "0-1"
+    assert not bench.scheduler.group("a").joint
+    bench.submit(3, spec(nodes=2, exclusive=True, queue="wide"))
+    assert bench.did(bench.scheduler.cancel(3)) == [Canceled(3)]
 
 
 # ---- random runs
