@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import socket
 import stat
 from pathlib import Path
@@ -14,6 +15,7 @@ from fluxsched.runtime.system.http_address import parse_page_bind
 from fluxsched.web.access.address import bound, read_address, write_address
 from fluxsched.web.access.guard import HEAD_BYTES_MAX, HEADERS_MAX, QUERY_BYTES_MAX, SECURITY_HEADERS
 from fluxsched.web.access.secrets import SECRET_CHARS_MAX, Secrets, is_same_origin
+from fluxsched.web.runner import CONNECTIONS_MAX
 
 TOKEN = "t0ken-of-the-test"
 
@@ -190,3 +192,19 @@ def test_where_a_page_may_be() -> None:
     for wrong in ("unix:", "unix:\0", "nowhere"):
         with pytest.raises(InvalidValue, match="address"):
             parse_page_bind(wrong, public=True)
+
+
+async def test_connections_beyond_the_limit_are_answered_503(page: Any) -> None:
+    assert page.server.config.limit_concurrency == CONNECTIONS_MAX == 1500
+    page.server.config.limit_concurrency = 3
+    idle = [await page.connect() for _ in range(3)]
+    while len(page.server.server_state.connections) < len(idle):
+        await asyncio.sleep(0.001)
+    refused = await page.ask("GET /machine")
+    assert refused.status == 503
+    assert "0-3" not in refused.body
+    for _, writer in idle:
+        writer.close()
+    while page.server.server_state.connections:
+        await asyncio.sleep(0.001)
+    assert (await page.ask("GET /machine")).status == 200
