@@ -3,7 +3,7 @@
 
 import { element, keyed, setText, show as reveal } from "./base/dom.js";
 import { sizeOf } from "./base/sets.js";
-import { about, duration, number, time } from "./base/words.js";
+import { duration, number, time } from "./base/words.js";
 import { Panels } from "./charts/lines.js";
 import { shortNumber, timeText } from "./charts/scale.js";
 
@@ -160,7 +160,7 @@ function panelsOf(samples) {
     { title: "Jobs running", lines: byQueue(samples.running) },
     { title: "Wait of started jobs", logarithmic: true, text: duration, lines: [
       line(samples.wait_p50, { name: "median", hue: "hue-1" }), line(samples.wait_p95, { name: "95th percentile", hue: "hue-2" })] },
-    { title: `Jobs per ${about(step)}`, lines: [
+    { title: `Jobs per ${duration(step)}`, lines: [
       line(samples.started, { name: "started", hue: "hue-1" }), line(total(failed).length ? total(failed) : t.map(() => 0), { name: "not completed", hue: "hue-2" })] },
   ];
 }

@@ -2,7 +2,7 @@
 
 import {element, keyed, setText, show as shown} from "./base/dom.js";
 import {acted, ask} from "./base/dialog.js";
-import {about, bytes, context, duration, exact, number, time} from "./base/words.js";
+import {bytes, context, duration, exact, number, time} from "./base/words.js";
 import {estimate, runtime, stateOf} from "./jobs.js";
 
 const OUTPUT_CHARS_MAX = 200_000;
@@ -80,7 +80,7 @@ export function show(root, source) {
     shown(at("why"), Boolean(waits));
     if (!waits) return;
     const start_s = why.earliest ?? estimate(job);
-    const lines = [["", why.reason], ["start", start_s && `Can start ${start_s > now() ? `in ${about(start_s - now())}, at ${time(start_s)}` : "soon"}${why.when ? `: ${why.when}` : ""}.`], ["unit", why.rule], ["unit ", why.attempt]];
+    const lines = [["", why.reason], ["start", start_s && `Can start ${start_s > now() ? `in ${duration(Math.ceil(start_s - now()))}, at ${time(start_s)}` : "soon"}${why.when ? `: ${why.when}` : ""}.`], ["unit", why.rule], ["unit ", why.attempt]];
     keyed(at("why-said"), lines.filter(([, text]) => text), ([kind]) => `k${kind}`, ([kind]) => element("p", {class: kind}), (line, [, text]) => setText(line, text));
   }
 

@@ -1,7 +1,7 @@
 // Jobs: a table that follows the instance row by row; filters are those of `fluxsched jobs`.
 
 import {element, keyed, setText} from "./base/dom.js";
-import {about, count, duration, exact} from "./base/words.js";
+import {count, duration, exact} from "./base/words.js";
 
 const TYPED_S = 0.35;
 const CLOCK_S = 1;
@@ -116,7 +116,7 @@ export function show(root, source) {
   /** What is not promised is a bound: jobs ahead may take longer than that. */
   function starts(delay_s, promised) {
     if (delay_s <= 0) return promised === false ? "may start at any time" : "starts soon";
-    return `starts in ${about(delay_s)}${promised === false ? " at the earliest" : ""}`;
+    return `starts in ${duration(Math.ceil(delay_s))}${promised === false ? " at the earliest" : ""}`;
   }
 
   setInterval(() => {

@@ -178,7 +178,7 @@ class Timeline {
     const make = (start) => element("tr", {}, kinds.map((kind, at) =>
       element("td", { class: kind }, at ? "" : element("a", { href: `/jobs/${encodeURIComponent(start.jobid)}` }, start.jobid))));
     keyed(this.body, starts, (start) => start.jobid, make, (row, start) => {
-      const texts = [start.start <= now ? "now" : `in ${duration(start.start - now)}`, start.promised ? "reserved" : "forecast",
+      const texts = [start.start <= now ? "now" : `in ${duration(Math.ceil(start.start - now))}`, start.promised ? "reserved" : "forecast",
         start.user ?? "", start.name ?? "", number(start.ncores ?? 0), start.targets ? shortened(start.targets) : "not chosen yet"];
       texts.forEach((text, at) => setText(row.children[at + 1], text));
     });

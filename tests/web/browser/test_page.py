@@ -7,6 +7,8 @@ from typing import Any
 import pytest
 from selenium.webdriver.common.keys import Keys
 
+from fluxsched.views.words import duration_text
+
 from .conftest import PHONE
 
 WATCH_LOST = """
@@ -30,6 +32,16 @@ def test_axe_finds_no_grave_fault(browser: Any, jobs: dict[str, str], theme: str
         if faults := browser.grave_faults(rules):
             found[path] = faults
     assert found == {}
+
+
+def test_durations_are_written_as_everywhere_else(browser: Any, jobs: dict[str, str]) -> None:
+    durations_s = [0.0, 0.004, 0.25, 9.99, 12.5, 59.9, 90.0, 3600.0, 8388.0, 86399.0, 400_000.0, 9e7]
+    browser.open("/jobs")
+    found = browser.driver.execute_async_script(
+        "const [all, done] = arguments; import('/static/base/words.js').then(w => done(all.map(w.duration)))",
+        durations_s,
+    )
+    assert found == [duration_text(duration_s) for duration_s in durations_s]
 
 
 def test_no_view_scrolls_sideways_on_a_phone(browser: Any, jobs: dict[str, str]) -> None:

@@ -72,7 +72,7 @@ def test_the_timeline_says_what_runs_and_what_comes(browser: Any, show: Show) ->
     show("timeline", timeline())
     browser.said(".note", "2 running · 1 reserved · 1 forecast · 3 smaller ones are not drawn")
     rows = browser.script("all('#starts tbody tr').map(r => [...r.children].map(c => c.textContent))")
-    assert [row[:4] for row in rows] == [["fC", "in 10:00", "reserved", "ann"], ["fD", "in 20:00", "forecast", "eve"]]
+    assert [row[:4] for row in rows] == [["fC", "in 10m", "reserved", "ann"], ["fD", "in 20m", "forecast", "eve"]]
     assert browser.script("all('.legend button').map(b => b.textContent)") == ["ann", "bob", "eve"]
     canvas = browser.find("canvas.gantt")
     canvas.send_keys("...")
@@ -123,7 +123,7 @@ def test_groups_say_who_acquired_what_and_what_leaves(browser: Any, show: Show) 
     browser.said("[data-key=default]", f"8 targets2 leavingAcquired by{MARKUP}Dialecttyped")
     browser.said("[data-key=default]", "3 running, 7 waiting, stopped")
     browser.said("[data-key=default]", f"Leaves when these end: {MARKUP} (ann, no limit)")
-    browser.said("[data-key=default]", "short (bob, at most 1:30 more)")
+    browser.said("[data-key=default]", "short (bob, at most 1.5m more)")
     browser.said("[data-key=lab]", "2 awaited")
     assert browser.grave_faults() == []
 
@@ -167,14 +167,14 @@ def history(steps: int) -> dict[str, Any]:
 def test_the_history_is_charts_and_tables(browser: Any, show: Show) -> None:
     show("history", history(30))
     titles = browser.until("all('.panel-chart .title').length && all('.panel-chart .title').map(t => t.textContent)")
-    assert titles == ["Cores in use", "Jobs waiting", "Jobs running", "Wait of started jobs", "Jobs per 1 min"]
+    assert titles == ["Cores in use", "Jobs waiting", "Jobs running", "Wait of started jobs", "Jobs per 1m"]
     browser.said(".panel-chart .value", "96 · 96")
     assert browser.script("all('.panel-chart:first-child .shade').length") == 1
     assert "last 96" in browser.script("one('.panel-chart svg').getAttribute('aria-label')")
     browser.find(".panels").send_keys("\ue012")
     browser.until("one('.cursor').getAttribute('visibility') === 'visible'")
     report = browser.script("[...one('#report tbody tr').children].map(c => c.textContent)")
-    assert report == [MARKUP, "5", "2.0", "", "0", "1:01", "–", "1:30", "1"]
+    assert report == [MARKUP, "5", "2.0", "", "0", "1.02m", "–", "1.5m", "1"]
     browser.said("#outages tbody", "3-108drained")
     assert browser.script("all('#steps tbody tr').length") == 30
     assert browser.grave_faults() == []

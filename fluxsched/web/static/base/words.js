@@ -13,27 +13,20 @@ export function count(value, one, many = `${one}s`) {
   return `${number(value)} ${value === 1 ? one : many}`;
 }
 
-/** Seconds as "0.4 s", "12 s", "3:07", "1:02:33", "4d 03:00". */
+const UNITS = [[DAY_S, "d"], [3600, "h"], [60, "m"]];
+const MILLISECONDS_BELOW_S = 0.1;
+
+/** Seconds as everywhere else in fluxsched (RFC 23): about three digits of the largest unit that fits: "12s", "1.5m", "2.33h". */
 export function duration(seconds) {
   if (!(seconds >= 0)) return "";
-  if (seconds < 10) return `${seconds.toFixed(1)} s`;
-  if (seconds < 60) return `${Math.floor(seconds)} s`;
-  const whole = Math.floor(seconds);
-  const two = (value) => String(value).padStart(2, "0");
-  const [days, hours, minutes] = [Math.floor(whole / DAY_S), Math.floor((whole % DAY_S) / 3600), Math.floor((whole % 3600) / 60)];
-  if (days) return `${days}d ${two(hours)}:${two(minutes)}`;
-  return hours ? `${hours}:${two(minutes)}:${two(whole % 60)}` : `${minutes}:${two(whole % 60)}`;
+  if (seconds === Infinity) return "infinity";
+  for (const [unit_s, unit] of UNITS) if (seconds >= unit_s) return rounded(seconds / unit_s) + unit;
+  if (seconds > 0 && seconds < MILLISECONDS_BELOW_S) return `${rounded(1000 * seconds)}ms`;
+  return `${rounded(seconds)}s`;
 }
 
-/** Seconds as one says them: "40 s", "12 min", "7 h 53 min", "2 d 3 h". */
-export function about(seconds) {
-  if (!(seconds >= 0)) return "";
-  if (seconds < 60) return `${Math.ceil(seconds)} s`;
-  const minutes = Math.round(seconds / 60);
-  if (minutes < 60) return `${minutes} min`;
-  const [hours, rest] = [Math.floor(minutes / 60), minutes % 60];
-  if (hours < 24) return rest ? `${hours} h ${rest} min` : `${hours} h`;
-  return hours % 24 ? `${Math.floor(hours / 24)} d ${hours % 24} h` : `${hours / 24} d`;
+function rounded(value) {
+  return String(Number(value.toFixed(value < 10 ? 2 : value < 100 ? 1 : 0)));
 }
 
 /** A time (seconds since 1970) as "14:03:07" today, else "Nov 21 14:03", in the reader's zone; `now_s` is the present. */
