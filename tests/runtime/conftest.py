@@ -37,6 +37,7 @@ from fluxsched.runtime.instance.launch import StartOptions, settings_of
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.transport.zeromq import ZmqServer
+from tests.prepared import closed, with_forked_schedulers
 
 WAIT_S = 15.0
 GRACE_S = 0.1
@@ -48,6 +49,9 @@ REQUEST, RESPONSE = 1, 2
 TOPIC, PAYLOAD, NORESPONSE, ROUTE, STREAMING = 0x01, 0x02, 0x04, 0x08, 0x40
 ANY = 0xFFFFFFFF
 FLUXSCHED = Path(sys.executable).with_name("fluxsched")
+
+the_prepared_process_ends = pytest.fixture(autouse=True, scope="session")(closed)
+schedulers_are_forked = pytest.fixture(autouse=True, scope="package")(with_forked_schedulers)
 
 
 class Answer(NamedTuple):

@@ -3,8 +3,8 @@ are stopped when the test is over. In-process instances assert law 5 (`Instance.
 
 A command of a hundred milliseconds is mostly the start of Python. So `user.process(...)` runs the console script, for
 what only a process shows (exit statuses, signals, terminals), and `user(...)` runs the same command line against the
-same instance inside this process. A start is forked from a process that is prepared for it (`prepared.py`), unless it
-is given a terminal, a pipe or the like.
+same instance inside this process. A start is forked from a process that is prepared for it (`tests/prepared.py`),
+unless it is given a terminal, a pipe or the like.
 """
 
 from __future__ import annotations
@@ -14,12 +14,10 @@ import json
 import os
 import signal
 import subprocess
-import sys
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack, chdir
 from dataclasses import dataclass, field
-from functools import cache
 from pathlib import Path
 from typing import Any
 from unittest.mock import patch
@@ -35,9 +33,8 @@ from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.instance import Instance
 from fluxsched.runtime.instance.launch import StartOptions, settings_of
 from fluxsched.runtime.system.clock import interrupted
-from tests.system.prepared import Prepared
+from tests.prepared import PROGRAM, closed, prepared, with_forked_schedulers
 
-PROGRAM = str(Path(sys.executable).with_name("fluxsched"))
 WAIT_S = 60.0
 """Far above what any step takes, so that a slow machine does not fail; a hang does."""
 LOOK_S, LOOK_MAX_S = 0.01, 0.08
@@ -52,17 +49,8 @@ def _a_hangup_ends_commands() -> None:
         signal.signal(signal.SIGHUP, lambda signum, frame: None)  # ignored here, and not inherited by what we execute
 
 
-@cache
-def prepared() -> Prepared:
-    """That of this worker."""
-    return Prepared(PROGRAM)
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _the_prepared_ends() -> Iterator[None]:
-    yield
-    if prepared.cache_info().currsize:
-        prepared().close()
+the_prepared_process_ends = pytest.fixture(autouse=True, scope="session")(closed)
+schedulers_are_forked = pytest.fixture(autouse=True, scope="package")(with_forked_schedulers)
 
 
 class Ending(subprocess.Popen[str]):
