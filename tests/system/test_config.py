@@ -75,7 +75,7 @@ def test_a_faulty_file_changes_nothing_and_tells_all_faults(daemon: Any, path: P
         assert [line.partition(f"{path}:")[2][:12] for line in lines] == ["3: [resource", "13: [[schedu"]
     path.write_text(SITE.replace("[queues.debug]", '[queues.debug]\ngroup = "lab"') + "[queues.new]\n")
     refused = here("config", "reload", status=1).err
-    assert "queue debug has 1 active job: its group can change once no job is in it, or at a restart" in refused
+    assert "queue debug has 1 active job: its groups can change once no job is in it, or at a restart" in refused
     assert here("queue", "list", "-n", "-o", "{queue} {limit}").out.split() == ["batch", "debug", "30m"]
     here("cancel", pending)
     here("config", "reload")
