@@ -163,7 +163,7 @@ class Odd:
     ("decisions", "error"),
     [
         ("[Start(job.jobid, None)]", "only a Fits can start (odd.py:9)"),
-        ("[7]", "a policy yields Start, Pending, Deny, Reserve, Preempt, Shrink, Grow, Withhold, Wake or Pause (odd.py:9)"),
+        ("[7]", "Start, Pending, Deny, Reserve, Preempt, Shrink, Grow, Withhold, Wake or Pause (odd.py:9)"),
         ("[view.place(job.jobid)]", " (odd.py:9)"),
         ("[Start(job.jobid, view.place(job))] * 2", None),
         ("[Deny(1234, 'who?'), Start(job.jobid, view.place(job))]", None),
