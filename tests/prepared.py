@@ -8,6 +8,7 @@ A scheduler is a child of the caller, as one that it started itself. Nothing her
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import gc
 import json
@@ -88,15 +89,9 @@ class Prepared:
 @cache
 def prepared() -> Prepared:
     """That of this worker."""
-    return Prepared()
-
-
-def closed() -> Iterator[None]:
-    """A fixture for a session: it is ended with it."""
-    yield
-    if prepared.cache_info().currsize:
-        prepared().close()
-        prepared.cache_clear()
+    made = Prepared()
+    atexit.register(made.close)
+    return made
 
 
 def with_forked_schedulers() -> Iterator[None]:

@@ -12,7 +12,6 @@ import shutil
 import signal
 import struct
 import subprocess
-import sys
 import tempfile
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -37,7 +36,7 @@ from fluxsched.runtime.instance.launch import StartOptions, settings_of
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.transport.zeromq import ZmqServer
-from tests.prepared import closed, with_forked_schedulers
+from tests.prepared import PROGRAM, with_forked_schedulers
 
 WAIT_S = 15.0
 GRACE_S = 0.1
@@ -48,9 +47,6 @@ MAGIC, VERSION = 0x8E, 1
 REQUEST, RESPONSE = 1, 2
 TOPIC, PAYLOAD, NORESPONSE, ROUTE, STREAMING = 0x01, 0x02, 0x04, 0x08, 0x40
 ANY = 0xFFFFFFFF
-FLUXSCHED = Path(sys.executable).with_name("fluxsched")
-
-the_prepared_process_ends = pytest.fixture(autouse=True, scope="session")(closed)
 schedulers_are_forked = pytest.fixture(autouse=True, scope="package")(with_forked_schedulers)
 
 
@@ -246,7 +242,7 @@ class World:
 
     def spawn(self, *arguments: str) -> subprocess.Popen[str]:
         """A `fluxsched` command as a process; killed at the end of the test if it still runs."""
-        process = subprocess.Popen([FLUXSCHED, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+        process = subprocess.Popen([PROGRAM, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._stack.callback(end_process, process)
         return process
 

@@ -33,7 +33,7 @@ from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.instance import Instance
 from fluxsched.runtime.instance.launch import StartOptions, settings_of
 from fluxsched.runtime.system.clock import interrupted
-from tests.prepared import PROGRAM, closed, prepared, with_forked_schedulers
+from tests.prepared import PROGRAM, prepared, with_forked_schedulers
 
 WAIT_S = 60.0
 """Far above what any step takes, so that a slow machine does not fail; a hang does."""
@@ -49,7 +49,6 @@ def _a_hangup_ends_commands() -> None:
         signal.signal(signal.SIGHUP, lambda signum, frame: None)  # ignored here, and not inherited by what we execute
 
 
-the_prepared_process_ends = pytest.fixture(autouse=True, scope="session")(closed)
 schedulers_are_forked = pytest.fixture(autouse=True, scope="package")(with_forked_schedulers)
 
 
