@@ -29,6 +29,8 @@ class Sizes(Checker):
         self._labels: dict[int, dict[int, str]] = {}
         self._tasks: dict[int, Ranks] = {}
         self._ever: dict[int, Ranks] = {}
+        self._again: dict[int, Ranks] = {}
+        """Where tasks of a job came a second time."""
         self._stored: list[tuple[int, str, Ranks]] = []
         self._told: dict[Call, list[tuple[str, Ranks]]] = {}
         self._first: dict[int, Ranks] = {}
@@ -71,7 +73,8 @@ class Sizes(Checker):
         elif call.topic == "job-manager.watch":
             for jobid, _, name, context in payload["events"]:
                 if name == "release" and not context["final"]:
-                    self._is_left(jobid, idset(context["ranks"]), "its release was announced")
+                    again = self._again.get(jobid, frozenset())  # the news may be older than that
+                    self._is_left(jobid, idset(context["ranks"]) - again, "its release was announced")
 
     def told(self, message: Received) -> None:
         """A scheduler hears that targets are free."""
@@ -98,6 +101,7 @@ class Sizes(Checker):
             raise self.broken(f"tasks of job {jobid} run on {sorted(ranks)}; it was given {self._given.get(jobid)}")
 
     def _runs(self, jobid: int, ranks: Ranks) -> None:
+        self._again[jobid] = self._again.get(jobid, frozenset()) | self._ever.get(jobid, frozenset()) & ranks
         self._tasks[jobid] = self._tasks.get(jobid, frozenset()) | ranks
         self._ever[jobid] = self._ever.get(jobid, frozenset()) | ranks
 

@@ -125,7 +125,8 @@ class JobEffects:
         """
         for gone in pieces(given):
             for jobid, ranks in gone:
-                self.unheld(jobid, ranks)
+                job = self.manager.jobs.active.get(jobid)  # it may have grown by them again before this was stored
+                self.unheld(jobid, ranks if job is None else ranks - job.held)
             yield
         for stretches in pieces(news):
             for publish in self.publish:

@@ -139,3 +139,25 @@ async def test_a_client_follows_the_size_of_a_job(world: Any) -> None:
     assert (await anext(stream))["ranks"] == "3"
     await handle.cancel(jobid)
     assert [one async for one in stream] == []
+
+
+async def test_a_target_that_a_job_gets_again_before_it_is_stored_that_it_left_it_remains_held(world: Any) -> None:
+    site = await world.bare(fake="4x2")
+    sched, user, jobid = await started(world, site)
+    (scheduler,) = site.effects.manager.links
+    allocation, execution = site.effects.manager.allocation, site.effects.manager.execution
+    again = Idset.parse("1")
+
+    def in_one_turn() -> None:
+        now_s = site.effects.now_s
+        site.effects.perform(allocation.shrink(scheduler.scheduler, jobid, again, "", now_s))
+        site.effects.perform(execution.released(jobid, again, False, now_s))
+        site.effects.perform(allocation.grow(scheduler.scheduler, jobid, r_of("1"), now_s))
+
+    site.turns.post(in_one_turn)
+    assert (await sched.request()).payload["id"] == jobid
+    await user.ok("job-manager.memo", {"id": jobid, "memo": {"stored": True}})
+    assert site.resource.module._holdings.of(jobid) == Idset.parse("0-1")
+    await user.ok("job-manager.cancel", {"id": jobid})
+    await user.ok("job-manager.wait", {"id": jobid})
+    assert not site.resource.module._holdings.of(jobid)
