@@ -94,3 +94,23 @@ def test_a_job_that_began_on_one_target_knows_its_switches_when_it_grows() -> No
     site.now_s += 100.0
     site.run()
     assert site.held[3].topology.hops("n0", "n7") == 4
+
+
+def test_an_elastic_job_grows_where_it_is_near() -> None:
+    """Gangs over leaves of 1 and 8: the smaller is used last, though its rank is the lowest."""
+    leaves = [{"name": "l0", "hosts": "n0"}, {"name": "l1", "hosts": "n[1-8]"}, {"name": "s", "switches": "l[0-1]"}]
+    site = ElasticSite(Easy(), "0-8")
+    site.did(site.scheduler.updated("default", now_s=site.now_s, topology=Topology.parse(leaves)))
+    site.submit(1, jobspec(9, elastic=False, duration=60.0))
+    site.run()
+    site.submit(2, jobspec("2-6"))
+    site.submit(3, jobspec(3, elastic=False))
+    site.end(1)
+    site.run()
+    assert [str(site.held[jobid].ranks) for jobid in (2, 3)] == ["0-2,6-8", "3-5"]
+    site.end(2)
+    site.end(3)
+    site.submit(2, jobspec("2-6:2"))
+    site.submit(3, jobspec(1, elastic=False))
+    site.run()
+    assert [str(site.held[jobid].ranks) for jobid in (2, 3)] == ["1-6", "0"]

@@ -30,8 +30,8 @@ FIRST_FIT: Final = "first-fit"
 LEAST_LOST: Final = "least-lost"
 """The free remainder that weighs least first, then the lowest rank: leaves large targets to jobs that need them.
 
-Of several slots a target gets as many as fit on it; whole targets have no remainder, so only the rank counts. As
-BEST_FIT for targets without cores.
+Of several slots a target gets as many as fit on it. Of a whole target all counts that was not asked for: no other job
+can have it. As BEST_FIT for targets without cores.
 """
 
 FAIR: Final = "fair"

@@ -123,12 +123,11 @@ def _batches_by_loss(number: int, candidates: Candidates, need: Need, slots: Slo
     Where countables count, targets of which some are taken are looked at one by one: linear in those that fit.
     """
     targets, _, only, score = candidates
-    slots = None if need.exclusive else slots
     by_target = targets.weighs_amounts or bool(slots is not None and slots.request.amounts)
     countables = [(targets.countables[kind], amount) for kind, amount in need.amounts_on(targets)]
     by_loss: dict[int, list[Batch]] = {}
     levels: dict[int, list[FreeLevel]] = {}
-    taken = targets.lost.of(*need.on(targets), need.amounts_on(targets))
+    taken = targets.lost.of(need.cores, need.gpus, need.amounts)
     for level in targets.index.in_use(*need.on(targets), BEST_FIT):
         levels.setdefault(_loss(targets, level, targets.amounts, taken, slots), []).append(level)
     for usual in sorted(levels):
@@ -161,7 +160,7 @@ def _taken_at(targets: TargetClass, at: int) -> int:
 
 
 def _loss(targets: TargetClass, level: FreeLevel, amounts: Amounts, taken: int, slots: SlotsWanted | None) -> int:
-    """What is left of a target, with so much free on it, by weight; `taken` is the weight of a node, or slot."""
+    """What is free on a target beyond what is asked for, by weight; `taken` is the weight of a node, or slot."""
     if slots is not None:
         taken *= min(slots.n, slots_on(slots.request, level.cores, level.gpus, amounts))
     return targets.lost.of(level.cores, level.gpus, amounts) - taken

@@ -92,11 +92,12 @@ class Reference:
         return all(self.matches(rank, value) for value in values if isinstance(value, Constraint))
 
     def lost(self, rank: int, request: Request, slots: int) -> int:
-        """What is left of a target once it has so many slots."""
-        target, part = self.targets[rank], self.part(rank, request, slots)
+        """What is free of a target beyond so many slots, by weight."""
+        target = self.targets[rank]
         cores, gpus = map(len, target.free)
-        memory = target.left("memory") - dict(part.amounts).get("memory", 0)
-        return (cores - part.cores.bit_count() + 10 * (gpus - part.gpus.bit_count()) << 32) + memory
+        asked = dict(request.node_amounts).get("memory", 0) + slots * dict(request.amounts).get("memory", 0)
+        left = cores - slots * request.cores + 10 * (gpus - slots * request.gpus)
+        return (left << 32) + target.left("memory") - asked
 
     def ordered(self, slots: dict[int, int], request: Request, placement: str) -> list[int]:
         """Ranks, of those that get so many slots."""

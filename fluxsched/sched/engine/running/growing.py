@@ -137,27 +137,32 @@ class GrowingStep:
             return None
         if shape.scope is not None:
             group.renew(shape)
-        among = self._among(holding, part)
-        if among is None:
-            fit = self._place(self._job_of(holding, shape))
-            if fit is None and not self._reserves:
-                self._unfit.add(shape.number)
-            return fit
-        before = group.pool.narrowed.get(shape.number)
-        left = among.mask if before is None else among.mask & before.ranks
-        choice = restricted(group.pool.choice_of(shape), left)
-        group.pool.narrow(shape, Narrowed(choice, choice, left, "", "", left))
-        try:
-            return self._place(self._job_of(holding, shape))
-        finally:
-            group.pool.narrow(shape, before)
-
-    def _place(self, job: Waiting) -> Fits | None:
-        if find_fit(self._group.pool, job.shape, BEST_FIT) is None:
+        fit = find_fit(group.pool, shape, BEST_FIT)
+        if fit is None:
+            self._unfit.add(shape.number)
             return None
-        if not self._reserves:
-            return find_fit(self._group.pool, job.shape, BEST_FIT)
-        return self._plan_for(job.shape).place(job, BEST_FIT)
+        job = self._job_of(holding, shape)
+        for among in self._nearest_first(holding, part):
+            if among is None:
+                return self._plan_for(shape).place(job, BEST_FIT) if self._reserves else fit
+            found = self._place_among(job, among)
+            if found is not None:
+                return found
+        return None
+
+    def _place_among(self, job: Waiting, among: Idset) -> Fits | None:
+        pool, shape = self._group.pool, job.shape
+        before = pool.narrowed.get(shape.number)
+        left = among.mask if before is None else among.mask & before.ranks
+        choice = restricted(pool.choice_of(shape), left)
+        if not choice:
+            return None
+        pool.narrow(shape, Narrowed(choice, choice, left, "", "", left))
+        try:
+            fit = find_fit(pool, shape, BEST_FIT)
+            return fit if fit is None or not self._reserves else self._plan_for(shape).place(job, BEST_FIT)
+        finally:
+            pool.narrow(shape, before)
 
     def _plan_for(self, shape: Shape) -> CountedPlan | PoolPlan:
         """The plan of the pass, or one with all reservations where that is another, or cannot count this shape."""
@@ -167,16 +172,20 @@ class GrowingStep:
             self._plan = plan_of_all(self._group, self._now_s)
         return self._plan
 
-    def _among(self, holding: Holding, part: ElasticPart) -> Idset | None:
-        """The targets that come into question, within the bound on hops of all that the part has; None for all.
+    def _nearest_first(self, holding: Holding, part: ElasticPart) -> Iterator[Idset | None]:
+        """The targets that come into question: those nearest to what the part has, then farther ones; None for all.
 
         What is held whole has no room for a job's own others.
         """
         pool, bound = self._group.pool, part.request.max_hops
-        if bound is None and part.request.exclusive:
-            return None
-        near = pool.ranks if bound is None else pool.rooms.network.within(part.ranks, bound)
-        return near - ranks_in(holding.blocks)
+        held = ranks_in(holding.blocks)
+        for hops, there in pool.rooms.network.common(part.ranks):
+            if bound is not None and hops > bound:
+                return
+            if not there <= held:
+                yield there - held
+        if bound is None:
+            yield None if part.request.exclusive else pool.ranks - held
 
     def _shape(self, holding: Holding, part: ElasticPart, step: int) -> Shape:
         """So many targets more of a part."""

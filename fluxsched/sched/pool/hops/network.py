@@ -141,15 +141,21 @@ class PoolNetwork:
             found = self._places_of[rank] = [] if leaf is None else self.switches.places[leaf]
         return found
 
+    def common(self, ranks: Idset) -> list[tuple[int, Idset]]:
+        """The places that all of these targets are in, the lowest first: the largest hops there, and the targets."""
+        found = []
+        for place in self.places_of(ranks.min()) if ranks else ():
+            there = Idset(self.under(place).mask())
+            if ranks <= there:
+                found.append((self.switches.levels[place.level].hops, there))
+        return found
+
     def within(self, ranks: Idset, max_hops: int) -> Idset:
         """All targets that are at most so many hops from each of these; they alone if nothing more is known of them."""
-        common: set[Place] | None = None
-        for rank in ranks:
-            places = set(self.places_of(rank))
-            common = places if common is None else common & places
-        levels = self.switches.levels
-        allowed = [place for place in common or () if levels[place.level].hops <= max_hops]
-        return ranks if not allowed else ranks | Idset(self.under(max(allowed)).mask())
+        for hops, there in reversed(self.common(ranks)):
+            if hops <= max_hops:
+                return there
+        return ranks
 
     # ---- within
 

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.pool.bitset import Bits, mask_of
 from fluxsched.sched.pool.choice import Candidates, Narrowed, PartChoice, need_of, restricted
-from fluxsched.sched.pool.placement import BEST_FIT, LIKE, WORST_FIT
+from fluxsched.sched.pool.placement import BEST_FIT, LEAST_LOST, LIKE, WORST_FIT
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.target_class import TargetClass
 
@@ -88,6 +88,8 @@ def _union(masks: Sequence[int]) -> int:
 def _place(targets: TargetClass, placement: str) -> tuple[int, int]:
     if placement == BEST_FIT:
         return targets.gpus, targets.cores
+    if placement == LEAST_LOST:
+        return targets.lost.of(targets.cores, targets.gpus, targets.amounts), 0
     return (-targets.cores, targets.gpus) if placement == WORST_FIT else (0, 0)
 
 

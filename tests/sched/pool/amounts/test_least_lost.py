@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -66,6 +67,15 @@ def test_the_smaller_remainder_comes_first() -> None:
     assert [lost.of(6, 0, (("memory", 32 * GIB),)), lost.of(22, 0, (("memory", 96 * GIB),))] == [14 << 32, 46 << 32]
     assert ranks(pool, request(50, 32)) == [1]
     assert ranks(pool, request(50, 32)) == [0]
+
+
+@pytest.mark.parametrize("of_parts", [False, True])
+def test_of_whole_targets_counts_what_was_not_asked_for(of_parts: bool) -> None:
+    nodes = Request(Count.fixed(1), cores=50, amounts=(("memory", 32 * GIB),), exclusive=True, label="a")
+    several = Request.of_parts([nodes, replace(nodes, cores=60, label="b")])
+    pool = pool_of((64, 4, 64), (72, 0, 128), (56, 0, 64))
+    assert sorted(ranks(pool, Shape(several if of_parts else nodes))) == ([1, 2] if of_parts else [2])
+    assert ranks(pool_of((72, 0, 64), (56, 0, 64 + 72)), Shape(nodes)) == [0]  # by weight, and not by cores
 
 
 def test_what_is_taken_of_a_countable_counts_by_target() -> None:
