@@ -39,7 +39,9 @@ BROWSER_TESTS = ROOT / "tests/web/browser"
 TIMEOUT_S = 60.0
 """Far above what any program here takes, so that a slow machine does not fail; a hang does."""
 
-OF_SOURCES = {"test_layers.py", "test_no_code_in_messages.py", "test_rooms.py", "test_security_page.py"}
+OF_SOURCES = {
+    "test_compiled_sources.py", "test_layers.py", "test_no_code_in_messages.py", "test_rooms.py", "test_security_page.py",
+}  # fmt: skip
 """Tests that parse every source."""
 
 GARBAGE_MAX = 20_000

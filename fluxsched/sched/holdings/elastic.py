@@ -25,14 +25,6 @@ SHRINK_PAUSE_S: Final = 60.0
 """How long a job does not grow after it was shrunk (seconds)."""
 
 
-class Extras(NamedTuple):
-    """Of the targets `ranks` of a part, `spare` may go; `ElasticPart.rounded` says how many must if some do."""
-
-    part: ElasticPart
-    ranks: Idset
-    spare: int
-
-
 class ElasticPart:
     """One part: `ranks` are its targets but for those that it is to leave, which are `leaving`.
 
@@ -76,6 +68,14 @@ class ElasticPart:
         if missing > 0:
             chosen |= highest_of(self.ranks - chosen, missing)
         self.base = chosen
+
+
+class Extras(NamedTuple):
+    """Of the targets `ranks` of a part, `spare` may go; `ElasticPart.rounded` says how many must if some do."""
+
+    part: ElasticPart
+    ranks: Idset
+    spare: int
 
 
 class Elastic:

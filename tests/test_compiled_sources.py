@@ -1,0 +1,31 @@
+"""What mypyc compiles without a word and what then ends the process: rules that only the sources show."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+from .source import Source, sources_below
+
+
+def later_fields(source: Source) -> Iterator[str]:
+    """A NamedTuple's fields are of classes above it: mypyc evaluates them when the module is loaded."""
+    classes = {node.name: node.lineno for node in source.tree.body if isinstance(node, ast.ClassDef)}
+    for node in source.tree.body:
+        match node:
+            case ast.ClassDef(bases=[ast.Name("NamedTuple")], body=body):
+                fields = [field for field in body if isinstance(field, ast.AnnAssign)]
+                named = [name for field in fields for name in ast.walk(field.annotation) if isinstance(name, ast.Name)]
+                for name in named:
+                    if classes.get(name.id, 0) > node.lineno:
+                        yield source.at(name.lineno, f"{node.name} has a field of {name.id}: define that above it")
+
+
+def test_fields_of_named_tuples_are_of_classes_above_them() -> None:
+    violations = [violation for source in sources_below("fluxsched") for violation in later_fields(source)]
+    assert not violations, "\n".join(violations)
+
+
+def test_a_field_of_a_later_class_is_seen() -> None:
+    text = "class A(NamedTuple):\n    part: B | None\n\nclass B: ...\n\nclass C(NamedTuple):\n    part: B\n"
+    assert len(list(later_fields(Source("fluxsched/sched/a.py", text)))) == 1
