@@ -40,7 +40,8 @@ TIMEOUT_S = 60.0
 """Far above what any program here takes, so that a slow machine does not fail; a hang does."""
 
 OF_SOURCES = {
-    "test_compiled_sources.py", "test_layers.py", "test_no_code_in_messages.py", "test_rooms.py", "test_security_page.py",
+    "test_compiled_sources.py", "test_layers.py", "test_no_code_in_messages.py", "test_rooms.py",
+    "test_security_page.py",
 }  # fmt: skip
 """Tests that parse every source."""
 

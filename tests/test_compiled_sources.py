@@ -18,7 +18,7 @@ def later_fields(source: Source) -> Iterator[str]:
                 named = [name for field in fields for name in ast.walk(field.annotation) if isinstance(name, ast.Name)]
                 for name in named:
                     if classes.get(name.id, 0) > node.lineno:
-                        yield source.at(name.lineno, f"{node.name} has a field of {name.id}: define that above it")
+                        yield source.at(name.lineno, f"{node.name} has a field of {name.id}: define it above")
 
 
 def test_fields_of_named_tuples_are_of_classes_above_them() -> None:
