@@ -84,7 +84,7 @@ def parse_job(obj: dict[str, Any], number: int) -> TraceJob | None:
     ask = Ask(
         counts["nslots"], counts["cores"], counts["gpus"], _nodes(obj),
         bool(obj.get("exclusive")), _text_of(obj, "constraint"), _text_of(obj, "jobspec"),
-        _is(obj, "elastic"), _count(obj, "max-hops", 0) or None, parts,
+        _is(obj, "elastic"), None if obj.get("max-hops") is None else _count(obj, "max-hops", 0), parts,
     )  # fmt: skip
     run_s, limit_s = _number(obj, "run") or 0.0, _number(obj, "duration")
     name, bank = _name(obj, "job"), _name(obj, "bank")

@@ -92,6 +92,29 @@ def test_a_group_passes_over_jobs_that_it_could_never_hold(site: Any, spec: Spec
     assert bench.why(2).startswith("group a: ")
 
 
+@pytest.mark.parametrize("policy", POLICIES)
+def test_gangs_over_groups_of_8_and_1_never_use_the_smaller(
+    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
+) -> None:
+    bench = bench_of(load(policy)[0], "one", "eight", queues={"wide": ("one", "eight")})
+    bench.grow(make_r("8"), group="one")
+    bench.grow(make_r("0-7"), group="eight")
+    gangs = [spec(nodes=3, exclusive=True, duration=60.0, queue="wide"), spec(nslots=9, duration=60.0, queue="wide")]
+    for jobid in range(1, 7):
+        bench.submit(jobid, gangs[jobid % 3 == 0])
+    begun: dict[int, str] = {}
+    while len(begun) < 6:
+        some = starts(bench.run())
+        assert some
+        begun.update(some)
+        bench.now_s += 60.0
+        for jobid in some:
+            bench.free(jobid)
+    assert not any("8" in ranks for ranks in begun.values())
+    (denied,) = bench.submit(7, spec(nodes=9, exclusive=True, queue="wide"))
+    assert isinstance(denied, Denied)
+
+
 def test_a_reservation_is_in_the_group_where_the_job_starts_first(site: Any, spec: Spec) -> None:
     bench = site("easy")
     bench.submit(1, spec(nodes=4, exclusive=True, duration=600.0, queue="wide"))

@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidValue
-from fluxsched.sim import Ask, Machine, Trace, TraceJob
+from fluxsched.sim import Ask, Machine, Trace, TraceJob, run
 from fluxsched.sim.traces.json_lines import print_lines, read_lines
 from fluxsched.sim.traces.trace import TIME_MAX_S
 
@@ -71,6 +71,7 @@ def test_a_jobspec_says_it_all() -> None:
         ({**JOB, "user": 1.5}, "user is '1.5', neither"),
         ({**JOB, "constraint": "ssd"}, "constraint is not an object"),
         ({**JOB, "constraint": {"propertys": ["ssd"]}}, 'constraint {"propertys": ["ssd"]}: '),
+        ({**JOB, "max-hops": -2}, "max-hops is '-2', not a count"),
         ({**JOB, "urgency": 32}, "urgency 32 is not 0 (held) to 31 (expedited): leave it out for 16"),
         ({**JOB, "urgency": -1}, "urgency -1 is not 0"),
         ({**JOB, "urgency": "high"}, "urgency 'high' is not 0"),
@@ -134,3 +135,11 @@ def test_a_time_has_a_limit(key: str) -> None:
     trace = read({**JOB, key: TIME_MAX_S}, {**JOB, key: 1e300})
     assert (len(trace.jobs), trace.bad) == (1, 1)
     assert "1e+300 is not a number of seconds of 0 or more, to 1,000,000,000,000" in trace.faults[0].why
+
+
+def test_a_bound_of_0_hops_is_refused() -> None:
+    trace = read(JOB, {**JOB, "max-hops": 0})
+    assert [job.ask.max_hops for job in trace.jobs] == [None, 0]
+    result = run(trace, "easy", nodes=2)
+    assert result.jobs.state == ["completed", "denied"]
+    assert "max-hops: 0 is not an even number" in str(result.jobs.notes[1])
