@@ -22,7 +22,8 @@ Properties: TypeAlias = Mapping[str, Idset]
 class GroupChange:
     """What is reported to an acquirer in one message; `online` and `offline` cover all targets of `grow`.
 
-    `grow` is empty, not None, when a group without targets is acquired. `expiration_s` (seconds since the epoch, 0 for
+    `grow` is empty, not None, when a group without targets is acquired; with `incomplete` its targets are not known yet,
+    so nothing may be concluded from what it lacks. `expiration_s` (seconds since the epoch, 0 for
     none), the properties and the topology are None or empty where R stays as it is.
     """
 
@@ -34,6 +35,7 @@ class GroupChange:
     property_add: Properties = field(default_factory=dict)
     property_remove: Properties = field(default_factory=dict)
     topology: Topology | None = None
+    incomplete: bool = False
 
     @property
     def joined(self) -> Idset:

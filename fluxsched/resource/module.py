@@ -18,7 +18,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.resource import status
-from fluxsched.resource.changes.mirror import with_mirror
+from fluxsched.resource.changes.mirror import check_owners, with_mirror
 from fluxsched.resource.changes.moves import Moves
 from fluxsched.resource.changes.presence import Presence
 from fluxsched.resource.changes.reload import plan_reload, refuse_held
@@ -53,13 +53,14 @@ class ResourceModule:
         *,
         now_s: float,
         online: Idset = EMPTY,
+        mirrors: Iterable[str] = (),
         history_events_max: int = HISTORY_EVENTS_MAX,
     ) -> None:
         rows = list(saved)
         self.started_s = now_s
         self.journal = out = Outbox((row.value for row in rows if row.table == "journal"), history_events_max)
         self.targets = Targets(inventory)
-        self._groups = Groups(self.targets, groups)
+        self._groups = Groups(self.targets, groups, mirrors)
         self.targets.require(online, "start online")
         self._monitor = Monitor(out, online)
         self._drains = Drains(self.targets, out)
@@ -142,6 +143,7 @@ class ResourceModule:
         undone then. Raises InvalidValue naming all targets that are unknown or lost.
         """
         self.targets.require(targets, f"assign to group {group!r}")
+        check_owners(self.targets, self._groups, targets, group)
         self._groups.check_new(group)
         if group not in self._groups:
             self._groups.make(group)

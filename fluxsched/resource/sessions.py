@@ -90,8 +90,9 @@ class Sessions:
         shared = resources.shared if name == DEFAULT else ()  # what belongs to no target is in one place: never twice
         online, grow = members & usable, resources.restrict(members).with_shared(shared)
         self._of[name] = Session(acquirer, name, typed, GroupState(resources, members, online))
-        grow = with_own_topology(grow)
-        self._out.put(ToAcquirer(acquirer, GroupChange(grow, online=online, offline=members - online), name))
+        incomplete = not members and name in self._groups.mirrors
+        change = GroupChange(with_own_topology(grow), EMPTY, online, members - online, incomplete=incomplete)
+        self._out.put(ToAcquirer(acquirer, change, name))
 
     def close(self, session: Session) -> None:
         """The acquisition is over and its group may be acquired again."""

@@ -40,11 +40,15 @@ class AcquireRequest(Payload, frozen=True):
 
 
 class Grow(Payload, frozen=True, tag="grow", tag_field="type"):
-    """Targets join the group (RFC 28 draft, Grow Response); `online` and `offline` share them out."""
+    """Targets join the group (RFC 28 draft, Grow Response); `online` and `offline` share them out.
+
+    `incomplete` is ours: which targets the group has is not known yet, as of a cluster that has not answered.
+    """
 
     resources: RObject
     online: IdsetText
     offline: IdsetText
+    incomplete: bool = False
 
 
 class Shrink(Payload, frozen=True, tag="shrink", tag_field="type"):

@@ -56,6 +56,7 @@ class AcquireServer:
         self._reported = EMPTY  # as of the last change made; the difference is the next offline and online
         self._made: list[GroupChange] = []
         self._grow: ResourceSet | None = None  # not made yet: availability still merges into it
+        self._is_incomplete = False  # that grow
         self._updates: list[GroupChange] = []
 
     @property
@@ -80,7 +81,7 @@ class AcquireServer:
         joined = change.joined
         if change.grow is not None:
             self._make()
-            self._grow = change.grow
+            self._grow, self._is_incomplete = change.grow, change.incomplete
             self.targets |= joined
             self._reported |= change.online & joined
             self._online |= change.online & joined
@@ -115,7 +116,8 @@ class AcquireServer:
         grow, self._grow = self._grow, None
         if grow is not None:
             online = self._reported & grow.ranks
-            self._made.append(GroupChange(grow, online=online, offline=grow.ranks - online))
+            shares = online, grow.ranks - online
+            self._made.append(GroupChange(grow, EMPTY, *shares, incomplete=self._is_incomplete))
         if self._reported != self._online:
             before = GroupState(EMPTY_R, self.targets, self._reported)
             if (change := difference(before, before._replace(online=self._online))) is not None:

@@ -10,7 +10,7 @@ from enum import Enum
 from typing import Any
 
 from fluxsched.core.group_change import GroupChange, Properties
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.protocol.messages.acquire import (
@@ -91,7 +91,8 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
         )
         return [*made, message] if message != AcquireChange() else made
     if change.grow is not None:
-        made.append(Grow(to_json(change.grow), str(change.online & joined), str(change.offline & joined)))
+        shares = str(change.online & joined), str(change.offline & joined)
+        made.append(Grow(to_json(change.grow), *shares, change.incomplete))
     if change.shrink:
         made.append(Shrink(str(change.shrink)))
     if offline:
@@ -107,9 +108,9 @@ def to_messages(change: GroupChange, typed: bool, to_json: Callable[[ResourceSet
 def from_typed(message: AcquireResponse) -> GroupChange:
     """The change in a typed response. Raises InvalidValue."""
     match message:
-        case Grow(resources, online, offline):
-            grown = ResourceSet.parse(resources)
-            return GroupChange(grown, online=Idset.parse(online), offline=Idset.parse(offline))
+        case Grow(resources, online, offline, incomplete):
+            grown, shares = ResourceSet.parse(resources), (Idset.parse(online), Idset.parse(offline))
+            return GroupChange(grown, EMPTY, *shares, incomplete=incomplete)
         case Shrink(targets):
             return GroupChange(shrink=Idset.parse(targets))
         case Online(targets):

@@ -10,7 +10,8 @@ from dataclasses import replace
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.resource.state.groups import DEFAULT
+from fluxsched.errors import InvalidValue
+from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, Groups
 from fluxsched.resource.state.inventory import Inventory, Targets
 
 
@@ -38,6 +39,19 @@ def with_mirrors(
     for group, theirs in mirrors:
         whole, found[group] = joined(whole, theirs)
     return replace(inventory, resources=whole), found
+
+
+def check_owners(targets: Targets, groups: Groups, moving: Idset, group: str) -> None:
+    """Raises InvalidValue if targets of a cluster are to be moved to a group, or others to that of a cluster."""
+    for name in sorted(groups.mirrors):
+        mine = moving & groups.configured.get(name, EMPTY)
+        if name == group and moving - mine:
+            text = f"group {name!r} has the targets of cluster {name!r} and no others"
+            raise InvalidValue(f"cannot assign {targets.describe(moving - mine)}: {text}")
+        if name != group and mine:
+            text = f"cannot assign {targets.describe(mine)}: of cluster {name!r}, in whose group they stay"
+            remedy = "drain them, or exclude them there" if group == EXCLUDE else "assign targets of this instance"
+            raise InvalidValue(f"{text}; {remedy}")
 
 
 def joined(whole: ResourceSet, theirs: ResourceSet, above: Idset = EMPTY) -> tuple[ResourceSet, Idset]:

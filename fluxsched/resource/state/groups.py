@@ -44,9 +44,12 @@ class GroupView(NamedTuple):
 
 
 class Groups:
-    """Sets by group name; `members`, `leaving` (by the group they leave) and `goals` are each disjoint."""
+    """Sets by group name; `members`, `leaving` (by the group they leave) and `goals` are each disjoint.
 
-    def __init__(self, targets: Targets, configured: Mapping[str, Idset]) -> None:
+    `mirrors` are the groups that have the targets of other instances.
+    """
+
+    def __init__(self, targets: Targets, configured: Mapping[str, Idset], mirrors: Iterable[str] = ()) -> None:
         self._targets = targets
         self.configured = check_configured(targets.resources, configured)
         self.goals = dict(self.configured)
@@ -54,6 +57,7 @@ class Groups:
         self.leaving = dict.fromkeys(self.configured, EMPTY)
         self.waiting = EMPTY
         self.assigned: dict[int, str] = {}
+        self.mirrors = frozenset(mirrors)
 
     def __contains__(self, name: str) -> bool:
         return name in self.goals

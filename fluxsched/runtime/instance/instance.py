@@ -162,7 +162,8 @@ class Instance:
         """See to it that the stored state can be used; what is to be told of it."""
         if self.settings.statedir is None:
             return None
-        has_jobs = any(os.scandir(state / SPOOL_NAME))
+        with os.scandir(state / SPOOL_NAME) as found:
+            has_jobs = any(found)
         notice = make_sound(state / DATABASE_NAME, has_jobs, accept_loss=self.settings.salvage)
         if notice is not None:
             log.error("%s", notice)

@@ -103,7 +103,7 @@ class Assembly:
         now_s = self.turns.clock.wall_s()
         mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
         inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
-        module = ResourceModule(inventory, groups, restored.saved, now_s=now_s)
+        module = ResourceModule(inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors)
         new_id = self._fluids(restored).at
         manager = JobManager(new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config))
         self.effects = JobEffects(manager, self.router, self.store, self.turns, self.outside.spool)

@@ -1,0 +1,107 @@
+"""A cluster that has not answered yet, or is silent when this instance starts again: its jobs wait.
+
+With a queue whose jobs run here or there.
+"""
+
+from __future__ import annotations
+
+import errno
+
+import pytest
+
+from fluxsched.runtime.clusters import loop as cluster_loop
+
+from .conftest import job
+
+BOTH = """
+[queues.both]
+groups = ["default", "east"]
+"""
+
+
+def wide(nodes, queue="far"):
+    return job(nodes=nodes, exclusive=True, queue=queue)
+
+
+@pytest.fixture
+async def silent(pair, monkeypatch, tmp_path):
+    """silent(): an instance whose cluster can begin to listen with `begin_east`, on the same state each time."""
+    monkeypatch.setattr(cluster_loop, "RECONNECT_S", 0.01)
+    address = f"ipc://{pair.world.directory}/east"
+
+    async def begin_east(fake="4x4"):
+        options = {"bind": (address,), "statedir": tmp_path / "east", "schedulers": ("easy",)}
+        pair.there = await pair.world.instance(fake=fake, **options)
+        pair.far = pair.world.second(pair.there)
+
+    pair.begin_east = begin_east
+    pair.begin_here = lambda: pair.open(address, more=BOTH, statedir=tmp_path / "here")
+    return pair
+
+
+async def state(pair, jobid):
+    (found,) = [one for one in await pair.jobs(pair.near) if one["id"] == jobid]
+    return found["state"]
+
+
+async def test_jobs_wait_until_a_cluster_has_answered_once(silent):
+    await silent.begin_here()
+    for queue in ("far", "both"):
+        await silent.near.ok("feasibility.check", {"jobspec": wide(9, queue)})
+    first, never, either = [await silent.submit(spec) for spec in (job(), wide(9), wide(3, "both"))]
+    here = await silent.submit(wide(2, "both"))
+    assert (await silent.wait(here))["success"], "the targets of this instance are known"
+    why = await silent.near.ok("job-manager.why", {"id": first})
+    assert (why["state"], why["reason"]) == ("SCHED", "waits for the resources of group 'east' to be acquired")
+    assert {await state(silent, jobid) for jobid in (first, never, either)} == {"SCHED"}
+    await silent.begin_east()
+    assert [(await silent.wait(jobid))["success"] for jobid in (first, either)] == [True, True]
+    # it was accepted: its owner is told what is missing, and new ones are denied
+    assert "the group has only 4 such nodes" in (await silent.near.ok("job-manager.why", {"id": never}))["reason"]
+    assert "the group has only 4 such nodes" in (await silent.wait(await silent.submit(wide(9))))["errstr"]
+
+
+async def test_its_targets_are_known_from_the_store_when_this_instance_starts_again(silent):
+    await silent.begin_east()
+    await silent.begin_here()
+    ran = [await silent.submit(wide(2, "both")) for _ in range(3)]
+    assert all([(await silent.wait(jobid))["success"] for jobid in ran])
+    assert {one["nodelist"].partition(":")[0] for one in await silent.jobs(silent.near)} >= {"east"}
+    await silent.world.stop(silent.there)
+
+    async def is_silent():
+        return (await silent.cluster())["online"] == 0
+
+    await silent.until(is_silent)
+    waiting = await silent.submit(wide(3))
+    await silent.world.stop(silent.here)
+    await silent.begin_here()
+    found = await silent.cluster()
+    assert (found["state"], found["targets"], found["online"]) == ("silent", 4, 0)
+    assert (await silent.near.refused("feasibility.check", {"jobspec": wide(5)}))[0] == errno.EOVERFLOW
+    submitted = await silent.submit(wide(4))
+    assert await state(silent, submitted) == "SCHED"
+    await silent.begin_east()
+    assert (await silent.wait(submitted))["success"]
+    assert (await silent.wait(waiting))["success"]
+
+
+async def test_the_targets_of_a_cluster_stay_in_its_group(pair):
+    await pair.begin()
+    own, other = "ranks 4-5 (east:fake[2-3])", "rank 1 (fake1)"
+    for group, remedy in (("default", "assign targets of this instance"), ("exclude", "drain them, or exclude them there")):
+        errnum, text = await pair.near.refused("resource.assign", {"targets": "1,4-5", "group": group})
+        assert errnum == errno.EINVAL
+        assert text == f"cannot assign {own}: of cluster 'east', in whose group they stay; {remedy}"
+    assert await pair.near.refused("resource.assign", {"targets": "1,4", "group": "east"}) == (
+        errno.EINVAL,
+        f"cannot assign {other}: group 'east' has the targets of cluster 'east' and no others",
+    )
+    await pair.near.ok("resource.assign", {"targets": "2-5", "group": "east"})
+    # drained here: so many of them get no jobs, whichever the other instance gives
+    await pair.near.ok("resource.drain", {"targets": "3-5", "reason": "leave the rest to others"})
+    asked = [await pair.submit(job("sleep", "60", nodes=1, exclusive=True)) for _ in range(2)]
+    await pair.running(pair.near)
+    assert sorted([await state(pair, jobid) for jobid in asked]) == ["RUN", "SCHED"]
+    await pair.near.ok("resource.undrain", {"targets": "3"})
+    await pair.running(pair.near, 2)
