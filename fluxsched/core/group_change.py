@@ -22,9 +22,9 @@ Properties: TypeAlias = Mapping[str, Idset]
 class GroupChange:
     """What is reported to an acquirer in one message; `online` and `offline` cover all targets of `grow`.
 
-    `grow` is empty, not None, when a group without targets is acquired; with `incomplete` its targets are not known yet,
-    so nothing may be concluded from what it lacks. `expiration_s` (seconds since the epoch, 0 for
-    none), the properties and the topology are None or empty where R stays as it is.
+    `grow` is empty, not None, when a group without targets is acquired; with `incomplete` its targets are not known
+    yet, so nothing may be concluded from what it lacks. `expiration_s` (seconds since the epoch, 0 for none), the
+    properties and the topology are None or empty where R stays as it is.
     """
 
     grow: ResourceSet | None = None

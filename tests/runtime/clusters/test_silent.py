@@ -89,7 +89,8 @@ async def test_its_targets_are_known_from_the_store_when_this_instance_starts_ag
 async def test_the_targets_of_a_cluster_stay_in_its_group(pair):
     await pair.begin()
     own, other = "ranks 4-5 (east:fake[2-3])", "rank 1 (fake1)"
-    for group, remedy in (("default", "assign targets of this instance"), ("exclude", "drain them, or exclude them there")):
+    remedies = {"default": "assign targets of this instance", "exclude": "drain them, or exclude them there"}
+    for group, remedy in remedies.items():
         errnum, text = await pair.near.refused("resource.assign", {"targets": "1,4-5", "group": group})
         assert errnum == errno.EINVAL
         assert text == f"cannot assign {own}: of cluster 'east', in whose group they stay; {remedy}"
