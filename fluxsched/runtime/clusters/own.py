@@ -19,6 +19,12 @@ from fluxsched.runtime.clusters.link import LinkEvents, TakeOutput
 PASSING = frozenset((errno.EAGAIN, errno.ESHUTDOWN, errno.ENOSPC, errno.EIO, errno.EBUSY, errno.ETIMEDOUT))
 """Errors of a submit that pass: it is tried again."""
 
+REFUSED = {
+    errno.ENOSYS: "it takes no leases: its fluxsched is too old",
+    errno.EPERM: "only its owner has leases there: connect as its user, or by tcp with a key of the role owner",
+}
+"""What refusals of `lease.watch` mean."""
+
 
 class OwnLink:
     """A `ClusterLink` to an instance of ours."""
@@ -61,8 +67,7 @@ class OwnLink:
 
     def _leases(self, payload: bytes | None, error: RPCError | None) -> None:
         if error is not None:
-            unknown = error.errnum == errno.ENOSYS
-            self._connection.lose("it takes no leases: its fluxsched is too old" if unknown else str(error))
+            self._connection.lose(REFUSED.get(error.errnum, str(error)))
             return
         answer = read(payload, msg.LeaseWatchResponse)
         seen = [_seen(one) for one in answer.leases]
