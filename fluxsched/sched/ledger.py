@@ -274,7 +274,7 @@ class Ledger:
         if holding is None or refuses_grow(holding, fit, pool) or not pool.take(fit.blocks):
             return None
         self.elastic.grows(holding, fit, self.book, now_s)
-        self._list(holding)
+        self._enter(holding)
         return holding
 
     def ungrow(self, jobid: int, ranks: Idset, now_s: float) -> list[int]:
@@ -325,11 +325,8 @@ class Ledger:
     # ---- within
 
     def _enter(self, holding: Holding) -> None:
-        self.holdings[holding.jobid] = holding
-        self._list(holding)
-
-    def _list(self, holding: Holding) -> None:
         jobid = holding.jobid
+        self.holdings[jobid] = holding
         for block in holding.blocks:
             jobs = self._by_word.get(block.at)
             if jobs is None:

@@ -204,7 +204,7 @@ class Scheduler:
             limit_s, after_s, name = parsed.duration_s, sharing.preemptible_after_s, parsed.queue
             values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, PLAIN, ()
             job = _waiting(Waiting, values)
-            if len(groups) > 1:
+            if groups[-1] is not group:
                 return arrive(groups, job, name, asks_to_wait(parsed), plugins.enter, now_s)
             if why is None:
                 return group.add(job, name, now_s) if shape.scope is None else plugins.enter(group, job, name, now_s)

@@ -189,7 +189,7 @@ class SchedulingPass:
 
     @property
     def plan(self) -> Plan:
-        plan = self._planner()
+        plan = self._plan = self._make_plan() if self._plan is None else self._plan
         return JointPlan(plan, self._group) if self._group.joint else plan
 
     @property
@@ -245,7 +245,8 @@ class SchedulingPass:
 
     def _unsettled(self, jobs: Iterator[Waiting | None]) -> Iterator[Waiting | None]:
         """Those jobs whose reservation does not come out as in the last pass; all others keep theirs."""
-        settle, old, planned, settled = self._planner().settle, self.planned, self._queue.planned, 0
+        plan = self._plan = self._make_plan() if self._plan is None else self._plan
+        settle, old, planned, settled = plan.settle, self.planned, self._queue.planned, 0
         for job in jobs:
             kept = None if job is None else old.get(job.jobid)
             if job is None or kept is None or not settle(job, kept):
@@ -273,11 +274,6 @@ class SchedulingPass:
         first = min(kept, key=lambda kept: kept.start_s)
         name, in_s = format_f58(first.jobid), float(round(max(0.0, first.start_s - self.now_s)))
         return f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"
-
-    def _planner(self) -> CountedPlan | PoolPlan:
-        if self._plan is None:
-            self._plan = self._make_plan()
-        return self._plan
 
     def _make_plan(self) -> CountedPlan | PoolPlan:
         """A plan with the reservations of other queues; those that no longer hold are for them to make again."""
@@ -316,7 +312,9 @@ class SchedulingPass:
             case Pending(jobid, reason):
                 if jobid not in self._jobs.by_id:
                     return None
-                return tell(self._group, jobid, reason, None, self.now_s)
+                if jobid in self._group.joint:
+                    return tell(self._group, jobid, reason, None, self.now_s)
+                return self._group.notices.tell(jobid, reason, None, self.now_s)
             case Deny(jobid, note):
                 if not self._group.remove(jobid, self._queue):
                     return None
@@ -389,8 +387,9 @@ class SchedulingPass:
         """The answer; `notes` are annotations besides ours."""
         self._counts["granted"] += 1
         notices, jobid, group = self._group.notices, job.jobid, self._group
-        is_joint = bool(group.joint) and group.joint.pop(jobid, None) is not None
-        withdrawn = notices.forget(jobid) if is_joint or jobid in notices.reasons else None
+        withdrawn = notices.forget(jobid) if jobid in notices.reasons or jobid in group.joint else None
+        if group.joint:
+            group.joint.pop(jobid, None)
         return Granted(jobid, fit, self.now_s, holding.expiration_s, group.pool, selection, withdrawn, notes)
 
 

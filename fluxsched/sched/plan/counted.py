@@ -205,7 +205,8 @@ class CountedPlan(Planner):
                 return True
             self.drop(job.jobid)
             return False
-        if old.cores != self._running.need(job.shape):
+        needs, number = self._running.needs, job.shape.number
+        if old.cores != (needs[number] if number in needs else self._running.need(job.shape)):
             return False  # planned by its place, as what it asks for: whole nodes may have more
         profile, limit = self._profile or self._deep(), self._limit_s(job)
         start_s = profile.earliest(old.cores, limit)

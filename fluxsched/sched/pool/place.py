@@ -86,8 +86,10 @@ def find_fit(
         prepared = pool.prepared[shape.number]
     except KeyError:
         prepared = _prepare(pool, shape)
-    index = prepared.free_index
+    index, whole = prepared.free_index, prepared.whole
     if index is None or preferred is not None or among is not None or (extras and shape.request.elastic):
+        if whole is not None and preferred is None and among is None and not extras:
+            return _idle(shape, whole, prepared.wanted, prepared.nslots)
         return _find_many(pool, prepared, placement, preferred, among, extras)
     while True:
         if placement == BEST_FIT:
@@ -97,16 +99,11 @@ def find_fit(
         elif placement in LIKE:
             placement = LIKE[placement]
             continue
-        elif placement == LEAST_LOST:
-            targets = prepared.choice[0].targets
-            if targets.weighs_amounts:
-                return _search(pool, shape, prepared.choice, shape.request.constraint, placement, None, extras)
-            at, word = index.least(prepared.best, targets.lost)
-            if word:
-                break
-            return None
+        elif placement == LEAST_LOST and prepared.choice[0].targets.weighs_amounts:
+            return _search(pool, shape, prepared.choice, shape.request.constraint, placement, None, extras)
         else:
-            at, word = index.first(prepared.best)
+            lost = prepared.choice[0].targets.lost if placement == LEAST_LOST else None
+            at, word = index.first(prepared.best) if lost is None else index.least(prepared.best, lost)
             if word:
                 break
             return None
@@ -135,14 +132,12 @@ def find_fit(
 def _find_many(
     pool: Pool, prepared: Prepared, placement: str, preferred: Preferred | None, among: Idset | None, extras: bool
 ) -> Fits | None:
-    """The same for all but a shape that asks for any one target of one class."""
+    """The same for all but a shape that asks for targets of one class, any one or whole ones."""
     shape = prepared.shape
     if prepared.asked is not None:
         return _amounts(pool, shape, prepared.asked, placement, preferred, among)
     if prepared.parts:
         return place_parts(pool, shape, prepared.parts, placement, preferred, among, extras)
-    if prepared.whole is not None and preferred is None and among is None and not extras:
-        return _idle(shape, prepared.whole, prepared.wanted, prepared.nslots)
     choice = prepared.choice if among is None else restricted(prepared.choice, among.mask)
     constraint = shape.request.constraint if among is None and shape.number not in pool.narrowed else None
     return _search(pool, shape, choice, constraint, LIKE.get(placement, placement), preferred, extras)

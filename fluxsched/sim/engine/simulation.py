@@ -271,7 +271,7 @@ class Simulation:
         """A job ends by its timer, or earlier; its timer is then ignored."""
         if self._state[at] != RUNNING:
             return
-        jobid, again, sized = at + 1, False, self._sizes.running.get(at)
+        jobid, again, sized = at + 1, False, self._sizes.running.get(at) if self._sizes.running else None
         if sized is not None and state is None and now_s < sized.due_s and not self._attempts.goes(at):
             return  # the timer of another size
         if self._attempts.known:
