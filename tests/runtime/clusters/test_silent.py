@@ -5,11 +5,13 @@ With a queue whose jobs run here or there.
 
 from __future__ import annotations
 
+import asyncio
 import errno
 
 import pytest
 
 from fluxsched.runtime.clusters import loop as cluster_loop
+from fluxsched.runtime.instance import shutdown
 
 from .conftest import job
 
@@ -106,3 +108,26 @@ async def test_the_targets_of_a_cluster_stay_in_its_group(pair):
     assert sorted([await state(pair, jobid) for jobid in asked]) == ["RUN", "SCHED"]
     await pair.near.ok("resource.undrain", {"targets": "3"})
     await pair.running(pair.near, 2)
+
+
+async def test_a_stop_does_not_wait_for_jobs_in_a_silent_cluster(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutdown, "END_JOBS_S", 3600.0)
+    await pair.begin(statedir=tmp_path)
+    there, here = [await pair.submit(job("sleep", "60", queue=queue)) for queue in ("far", "near")]
+
+    async def has_begun():
+        return (await pair.cluster())["leases"]["running"] == 1
+
+    await pair.until(has_begun)
+    for server in pair.there.servers:
+        server.close()
+
+    async def is_silent():
+        return (await pair.cluster())["state"] == "silent"
+
+    await pair.until(is_silent)
+    async with asyncio.timeout(10):
+        await pair.world.stop(pair.here)
+    await pair.open("ipc:///nowhere/at/all", statedir=tmp_path)
+    assert [await state(pair, jobid) for jobid in (there, here)] == ["CLEANUP", "INACTIVE"]
+    assert (await pair.cluster())["leases"] == {"wanted": 0, "sent": 0, "running": 1}
