@@ -7,14 +7,18 @@ often it may be preempted is this instance's business.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any, Final
 
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import with_path
+from fluxsched.core.parts import OWN_CONSTRAINT
+from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rfields import LOCAL_PREFIX
 from fluxsched.core.template import fill, id_tag
-from fluxsched.errors import InvalidValue
+from fluxsched.errors import InvalidValue, Refused
 
 HOST_SEPARATOR: Final = ":"
 """Between the name of a cluster and that of a host of it."""
@@ -35,10 +39,16 @@ def is_mirrored(host: str) -> bool:
     return HOST_SEPARATOR in host
 
 
+def size_is_settled(jobid: int) -> Refused:
+    """Why a job that runs in another instance does not change its size."""
+    text = f"job {format_f58(jobid)} runs in another instance: its size was settled when it was sent"
+    return Refused(text, errno.EOPNOTSUPP)
+
+
 def jobspec_for(
-    jobspec: Jobspec, jobid: int, cluster: str, queue: str | None, duration_s: float, nnodes: int, ncores: int
+    jobspec: Jobspec, jobid: int, cluster: str, queue: str | None, duration_s: float, granted: ResourceSet
 ) -> dict[str, Any]:
-    """The jobspec of a job that was granted so many nodes and cores of a cluster; `queue` is one there.
+    """The jobspec of a job that was `granted` targets of a cluster; `queue` is one there.
 
     Raises InvalidValue for a constraint that names ranks, which are others there.
     """
@@ -56,19 +66,23 @@ def jobspec_for(
     if constraint:
         system["constraints"] = constraint
     sent: dict[str, Any] = {**raw, "attributes": {**raw["attributes"], "system": system}}
-    sent["resources"] = [_settled(vertex, nnodes, ncores) for vertex in raw["resources"]]
+    sent["resources"] = [_settled(vertex, granted, cluster) for vertex in raw["resources"]]
     return _with_paths(sent, jobspec, jobid)
 
 
-def _settled(vertex: Mapping[str, Any], nnodes: int, ncores: int) -> dict[str, Any]:
-    """A vertex at the top with its count, and that of a slot below, as it was granted."""
+def _settled(vertex: Mapping[str, Any], granted: ResourceSet, cluster: str) -> dict[str, Any]:
+    """A vertex at the top with its count as it was granted, and what only its part asks for."""
     found = dict(vertex)
-    if not isinstance(vertex.get("count"), Mapping) or vertex["type"] not in ("node", "slot"):
+    if own := _constraint(found.pop(OWN_CONSTRAINT, None) or {}, cluster):
+        found[OWN_CONSTRAINT] = own
+    count = vertex.get("count")
+    if isinstance(count, int) or vertex["type"] not in ("node", "slot"):
         return found
     if vertex["type"] == "node":
-        return found | {"count": nnodes}
+        label = next((str(below.get("label")) for below in vertex["with"] if below["type"] == "slot"), "")
+        return found | {"count": len(granted.parts.get(label, granted.ranks))}
     cores = next((leaf["count"] for leaf in vertex["with"] if leaf["type"] == "core"), 1)
-    return found | {"count": max(1, ncores // max(1, int(cores)))}
+    return found | {"count": max(1, granted.count("core") // max(1, int(cores)))}
 
 
 def _constraint(constraint: Mapping[str, Any], cluster: str) -> dict[str, Any]:

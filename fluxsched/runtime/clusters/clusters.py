@@ -160,7 +160,7 @@ class Clusters:
         return OwnLink(connection, loop, self._holder, session, loop.settings.queue)
 
     def open(self) -> None:
-        """OpenClient; leases whose jobs have ended are given up."""
+        """Connect; leases whose jobs have ended are given up."""
         for jobid in self._restored.keys() - self._effects.manager.jobs.active.keys():
             del self._restored[jobid]
             self._store.remove("lease", (jobid,))
@@ -208,7 +208,7 @@ class Clusters:
         queue = None if settings is None else settings.queue
         self._clusters[job.id] = cluster
         try:
-            jobspec = jobspec_for(job.jobspec, job.id, cluster, queue, job.duration_s, len(job.ranks), job.ncores)
+            jobspec = jobspec_for(job.jobspec, job.id, cluster, queue, job.duration_s, job.parsed())
         except InvalidValue as fault:
             self._leases[job.id] = fault
             return

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, Refused
+from fluxsched.leases.jobspec import size_is_settled
 from fluxsched.leases.lease import Lease
 from fluxsched.leases.states import LeaseState
 from fluxsched.runtime.clusters.loop import ClusterLoop
@@ -75,7 +75,7 @@ class LeaseExecutor:
             loop.signal(jobid, signum)
 
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
-        """The size of a job there was settled when it was sent."""
+        """The size of a job there was settled when it was sent, so the job manager refuses it before."""
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
         """As `grow`: it keeps there what it has, and here the targets count as given back."""
@@ -83,7 +83,7 @@ class LeaseExecutor:
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
         """Raises Refused: jobs there do not change their size."""
-        raise Refused(f"job {format_f58(jobid)} runs in another instance: its size was settled when it was sent")
+        raise size_is_settled(jobid)
 
     def close(self) -> None:
         """The loops are closed with the instance."""

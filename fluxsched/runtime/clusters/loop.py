@@ -91,7 +91,7 @@ class ClusterLoop:
     # -- the connection
 
     def open(self) -> None:
-        """OpenClient, now and whenever the connection is lost."""
+        """Connect, now and whenever the connection is lost."""
         if self._is_closed or self.settings is None or self._connection is not None:
             return
         try:

@@ -5,6 +5,7 @@ Law: an error undoes here what was asked, and is logged; nothing else follows fr
 
 from __future__ import annotations
 
+import errno
 from typing import Any
 
 from fluxsched.core.idset import Idset
@@ -37,12 +38,13 @@ def answered(scheduler: Scheduler, call: Call, error: RPCError | None, now_s: fl
     wanted = call.message
     if error is None:
         return [*scheduler.grow_stored(wanted.id, now_s)] if call.topic == GROW else []
+    is_settled = error.errnum == errno.EOPNOTSUPP
     what = f"{call.topic} of type {wanted.type}" if call.topic == RAISE else call.topic
     found: list[sched.Effect | Log] = [Log(f"{what} on {format_f58(wanted.id)}: {error}", is_error=True)]
     if call.topic == GROW:
-        found += scheduler.grow_failed(wanted.id, _ranks(wanted.R), now_s)
+        found += scheduler.grow_failed(wanted.id, _ranks(wanted.R), now_s, is_settled)
     elif call.topic == SHRINK:
-        scheduler.shrink_failed(wanted.id, Idset.parse(wanted.ranks), now_s)
+        scheduler.shrink_failed(wanted.id, Idset.parse(wanted.ranks), now_s, is_settled)
     elif wanted.type == sched.PREEMPT:
         scheduler.preempt_failed(wanted.id)
     return found

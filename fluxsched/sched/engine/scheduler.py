@@ -285,13 +285,13 @@ class Scheduler:
         """
         return self._held.resized.grow_stored(jobid, now_s)
 
-    def grow_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0) -> list[Effect]:
-        """The job manager has refused a grow: these targets are free again."""
-        return self._held.resized.grow_failed(jobid, ranks, now_s)
+    def grow_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0, is_settled: bool = False) -> list[Effect]:
+        """The job manager has refused a grow, for ever if the size `is_settled`: these targets are free again."""
+        return self._held.resized.grow_failed(jobid, ranks, now_s, is_settled)
 
-    def shrink_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0) -> None:
-        """The job manager has refused a shrink: the job is not leaving these targets."""
-        self._held.resized.shrink_failed(jobid, ranks, now_s)
+    def shrink_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0, is_settled: bool = False) -> None:
+        """The job manager has refused a shrink, likewise: the job is not leaving these targets."""
+        self._held.resized.shrink_failed(jobid, ranks, now_s, is_settled)
 
     def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:
         """A running job is to end at another time (wall time, seconds; 0.0 for none). Raises Refused if it cannot."""

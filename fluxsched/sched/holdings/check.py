@@ -66,7 +66,7 @@ def _check_elastic(holding: Holding) -> None:
     for part in elastic.parts:
         assert part.ranks.isdisjoint(part.leaving), f"job {holding.jobid} is to leave what it has"
         assert found.isdisjoint(part.ranks | part.leaving), f"job {holding.jobid}: a target is of two parts"
-        assert elastic.is_over or part.size in part.nodes, f"job {holding.jobid}: {part.size} is not in {part.nodes}"
+        assert elastic.is_settled or part.size in part.nodes, f"job {holding.jobid}: {part.size} is not in {part.nodes}"
         assert part.base <= part.ranks, f"job {holding.jobid}: a minimum is to go"
         found |= part.ranks | part.leaving
     assert found == ranks_in(holding.blocks), f"job {holding.jobid} holds other targets than its parts have"

@@ -83,11 +83,12 @@ class Elastic:
 
     `first` is the target of its first task; `unstored` are targets that the job manager has not stored yet, `asked` the
     same grow by grow. It does not grow before `paused_until_s`, and is not shrunk before `kept_until_s`, since that was
-    refused; what it is to leave it has left by `leave_by_s`. `is_over`: it frees what it has, so neither happens.
+    refused; what it is to leave it has left by `leave_by_s`. `is_settled`: neither happens any more, since it frees
+    what it has, or has a size of its own where it runs.
     """
 
     __slots__ = (
-        "asked", "first", "grown", "is_over", "kept_until_s", "leave_by_s", "leaving", "parts", "paused_until_s",
+        "asked", "first", "grown", "is_settled", "kept_until_s", "leave_by_s", "leaving", "parts", "paused_until_s",
         "shape", "unstored",
     )  # fmt: skip
 
@@ -103,7 +104,7 @@ class Elastic:
         self.grown: list[tuple[float, Idset]] = []  # when which targets came after the start
         self.leave_by_s = inf
         self.paused_until_s = self.kept_until_s = -inf
-        self.is_over = False
+        self.is_settled = False
         self.choose_base()
 
     # ---- questions
@@ -111,7 +112,7 @@ class Elastic:
     @property
     def can_grow(self) -> bool:
         """Whether a part of it is not at the largest value of its range."""
-        return not self.is_over and any(part.step for part in self.parts)
+        return not self.is_settled and any(part.step for part in self.parts)
 
     @property
     def base(self) -> Idset:
@@ -136,7 +137,7 @@ class Elastic:
 
     def extras(self, now_s: float) -> Iterator[Extras]:
         """What may go of each part at `now_s`; nothing if that was refused a short while ago."""
-        if self.is_over or now_s < self.kept_until_s:
+        if self.is_settled or now_s < self.kept_until_s:
             return
         for part in self.parts:
             spare = part.size - part.nodes.min
@@ -153,7 +154,7 @@ class Elastic:
     def refuses_grow(self, fit: Fits, pool: Pool) -> bool:
         """Whether the job must not get this: too many targets, or not what its part has of each."""
         by_part = targets_of(fit)
-        if self.is_over or self.leaving or len(by_part) != len(self.parts):
+        if self.is_settled or self.leaving or len(by_part) != len(self.parts):
             return True
         of_rank: dict[int, Request] = {}
         for part, ranks in zip(self.parts, by_part, strict=True):
@@ -171,7 +172,7 @@ class Elastic:
 
     def refuses_shrink(self, ranks: Idset) -> bool:
         """Whether the job must not leave these targets: it has not all of them, or too few would be left."""
-        if self.is_over or not ranks:
+        if self.is_settled or not ranks:
             return True
         for part in self.parts:
             mine = part.ranks & ranks
@@ -252,9 +253,9 @@ class Elastic:
         return found
 
     def lost(self, ranks: Idset) -> None:
-        """The job holds these targets no more. One that frees what it need not leave is over."""
+        """The job holds these targets no more. One that frees what it need not leave is at its end."""
         if ranks - self.leaving - self.unstored:
-            self.is_over = True
+            self.is_settled = True
         for part in self.parts:
             part.leaving -= ranks
             part.ranks -= ranks
@@ -264,7 +265,7 @@ class Elastic:
         self.grown = [(since_s, left) for since_s, some in self.grown if (left := some - ranks)]
         for part in self.parts:
             part.base -= ranks
-        if not self.is_over:
+        if not self.is_settled:
             self.choose_base()
 
 

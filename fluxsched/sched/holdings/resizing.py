@@ -55,6 +55,12 @@ class ElasticJobs:
         del self.by_id[jobid]
         self.growable.pop(jobid, None)
 
+    def settle(self, holding: Holding) -> None:
+        """The job keeps its size from now on."""
+        assert holding.elastic is not None
+        holding.elastic.is_settled = True
+        self._note(holding)
+
     def _note(self, holding: Holding) -> None:
         if holding.elastic is not None and holding.elastic.can_grow:
             self.growable[holding.jobid] = holding

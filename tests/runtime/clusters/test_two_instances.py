@@ -9,6 +9,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+from fluxsched.core.parts import PartAsked
+
 from .conftest import job
 
 FLUXSCHED = Path(sys.executable).with_name("fluxsched")
@@ -90,6 +92,21 @@ async def test_the_group_follows_the_targets_of_the_other_instance(pair):
     assert (await pair.near.ok("job-manager.why", {"id": waiting}))["state"] == "SCHED"
     await pair.far.ok("job-manager.cancel", {"id": held})
     assert (await pair.wait(waiting))["success"]
+
+
+async def test_an_elastic_job_of_parts_has_there_what_was_granted_here(pair):
+    await pair.begin()
+    before = await pair.submit(job("sleep", "60", nodes=1, exclusive=True))
+    await pair.running(pair.far)
+    asked = [PartAsked("lead", 1, ["sleep", "60"]), PartAsked("work", "1-8", ["sleep", "60"])]
+    jobid = await pair.submit(job(parts=asked, elastic=True))
+    await pair.running(pair.far, 2)
+    await pair.near.ok("job-manager.cancel", {"id": before})
+    await pair.wait(before)
+    await pair.near.settle()
+    (there,) = await pair.running(pair.far)
+    here = next(one for one in await pair.jobs(pair.near) if one["id"] == jobid)
+    assert (here["nnodes"], there["nnodes"]) == (3, 3)
 
 
 async def test_signals_limits_and_refusals_are_passed_on(pair):

@@ -15,7 +15,7 @@ from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.holdings.elastic import SHRINK_PAUSE_S
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policy import Fits, Grow, Shrink
-from fluxsched.sched.pool.placement import blocks_in
+from fluxsched.sched.pool.placement import blocks_in, ranks_in
 from tests.sched.elastic.elastic_site import ElasticSite, Scripted, jobspec, resources
 
 
@@ -241,6 +241,37 @@ def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once() -> None:
     assert [type(effect) for effect in site.run()] == [Grown]
     with pytest.raises(RemoteProtocolError, match="no grow by ranks 0 that is not stored"):
         site.scheduler.grow_failed(1, ids("0"), site.now_s) if site.scheduler._ledger.ungrow(1, ids("0"), 0.0) else None
+
+
+def test_a_size_that_is_settled_is_never_changed_again() -> None:
+    site = ElasticSite(Easy(), "0-3")
+    site.submit(9, jobspec(1, elastic=False))
+    site.submit(1, jobspec("1-4"))
+    site.run()
+    site.answers = False
+    site.end(9)
+    (grown,) = site.run()
+    site.unanswered.clear()
+    site.did(site.scheduler.grow_failed(1, ranks_in(grown.fit.blocks), site.now_s, is_settled=True))
+    site.now_s += 1000.0
+    assert site.look() == []
+    site.submit(2, jobspec(2, elastic=False))
+    assert site.run() == []
+    (raised,) = site.did(site.scheduler.shrunk("default", Idset.parse("3"), True, site.now_s))
+    assert isinstance(raised, Raise)
+
+
+def test_a_shrink_of_a_settled_size_is_not_tried_again() -> None:
+    site = ElasticSite(Easy(), "0-3")
+    site.submit(1, jobspec("1-4"))
+    site.run()
+    site.submit(2, jobspec(2, elastic=False))
+    (shrunk,) = site.run()
+    site.leaving.clear()
+    site.scheduler.shrink_failed(1, shrunk.ranks, site.now_s, is_settled=True)
+    site.now_s += 1000.0
+    assert site.look() == []
+    assert site.sizes(1) == [4]
 
 
 def test_a_final_free_does_not_cover_what_is_not_answered() -> None:

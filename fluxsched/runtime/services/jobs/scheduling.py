@@ -15,6 +15,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused, RemoteProtocolError
 from fluxsched.jobs.effects import Held
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
+from fluxsched.leases.jobspec import size_is_settled
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.messages import alloc as msg
@@ -140,7 +141,7 @@ class SchedulingService:
 
     def _grow(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.GrowRequest)
-        self._check_ready(request)
+        self._check_ready(request, wanted.id)
         allocation, peer = self._effects.manager.allocation, request.peer
         effects = allocation.grow(peer, wanted.id, wanted.R, self._effects.now_s, self.foreign)
         self._effects.perform(effects)
@@ -158,16 +159,18 @@ class SchedulingService:
 
     def _shrink(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.ShrinkRequest)
-        self._check_ready(request)
+        self._check_ready(request, wanted.id)
         shrink, ranks = self._effects.manager.allocation.shrink, Idset.parse(wanted.ranks)
         self._effects.perform(shrink(request.peer, wanted.id, ranks, wanted.note, self._effects.now_s))
         self._effects.after_commit(request.respond)
 
-    def _check_ready(self, request: RpcRequest) -> None:
+    def _check_ready(self, request: RpcRequest, jobid: int) -> None:
         if self._suspended:
             raise Refused("the instance is about to end: nothing changes any more", errno.ESHUTDOWN)
         if request.peer not in self._ready:
             raise RemoteProtocolError(f"{request.topic}: say job-manager.sched-hello and sched-ready first")
+        if self._effects.is_leased(jobid):
+            raise size_is_settled(jobid)
 
     def leave(self, peer: Peer) -> None:
         """Accept nothing more from this scheduler: its groups are free, and its requests wait for another."""

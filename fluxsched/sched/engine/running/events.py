@@ -50,22 +50,30 @@ class ResizedJobs:
             lost |= group.leaving & ranks
         return self._lost(lost, now_s) if lost else []
 
-    def grow_failed(self, jobid: int, ranks: Idset, now_s: float) -> list[Effect]:
-        """The job manager has refused a grow: what is left of it is free again, and the job rests as after a shrink."""
+    def grow_failed(self, jobid: int, ranks: Idset, now_s: float, is_settled: bool) -> list[Effect]:
+        """The job manager has refused a grow: what is left of it is free again, and the job rests as after a shrink.
+
+        One whose size `is_settled` never changes it again.
+        """
         holding = self._ledger.elastic.by_id.get(jobid)
         if holding is None or holding.elastic is None:
             return []  # it has ended, and was shrunk by all of it
         holding.elastic.stored_not(ranks)
         holding.elastic.paused_until_s = now_s + SHRINK_PAUSE_S
+        if is_settled:
+            self._ledger.elastic.settle(holding)
         left = ranks & holding.elastic.unstored
         emptied = self._ledger.ungrow(jobid, left, now_s) if left else []
         return self._freed(jobid, emptied)
 
-    def shrink_failed(self, jobid: int, ranks: Idset, now_s: float) -> None:
-        """The job manager has refused a shrink: the job keeps the targets, and is left alone for a while."""
+    def shrink_failed(self, jobid: int, ranks: Idset, now_s: float, is_settled: bool) -> None:
+        """The job manager has refused a shrink: the job keeps the targets, and is left alone for a while, or for ever.
+        """
         holding = self._ledger.elastic.by_id.get(jobid)
         if holding is not None and holding.elastic is not None and self._ledger.unshrink(jobid, ranks, now_s):
             holding.elastic.kept_until_s = now_s + SHRINK_PAUSE_S
+            if is_settled:
+                self._ledger.elastic.settle(holding)
             if jobid in self._preemptions.leaving:
                 self._preemptions.has_left(jobid, self._waits)
             self._preemptions.resized(holding)
@@ -77,7 +85,7 @@ class ResizedJobs:
         found: dict[int, Shrunk | None] = {}
         for jobid, holding in list(self._ledger.elastic.by_id.items()):
             elastic = holding.elastic
-            if elastic is None or elastic.is_over or holding.is_ending:
+            if elastic is None or elastic.is_settled or holding.is_ending:
                 continue
             mine = (elastic.held | elastic.leaving) & targets
             ranks = elastic.to_leave(mine) if mine else None
@@ -130,7 +138,7 @@ def adopted_elastic(
     if going & held:
         elastic.leave(going & held, leave_by_s)
         elastic.paused_until_s = leave_by_s + SHRINK_PAUSE_S
-    elastic.is_over = bool(free)
+    elastic.is_settled = bool(free)
     if any(part.size not in part.nodes for part in elastic.parts):
         return None
     return elastic

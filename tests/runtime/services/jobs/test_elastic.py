@@ -109,6 +109,15 @@ async def test_what_is_refused_says_why_and_the_scheduler_goes_on(world: Any) ->
     assert found == errno.ESHUTDOWN
 
 
+async def test_a_job_that_runs_in_another_instance_keeps_its_size(world: Any) -> None:
+    site = await world.bare(fake="4x2")
+    sched, _, jobid = await started(world, site)
+    site.effects.is_leased = lambda leased: leased == jobid
+    for topic, payload in (("grow", {"R": r_of("3")}), ("shrink", {"ranks": "1", "note": ""})):
+        found, said = await sched.refused(f"job-manager.sched-{topic}", {"id": jobid, **payload})
+        assert (found, "its size was settled when it was sent" in said) == (errno.EOPNOTSUPP, True)
+
+
 async def test_a_job_that_ends_in_the_transaction_of_its_grow_is_freed_without_it(
     world: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
