@@ -5,8 +5,9 @@
 
 Each pass is a whole one, after something was freed, so that every waiting job is looked at; nobody can start, so all
 passes are alike. `counted` machines have one core a target, `pool` machines have targets of 64 cores and 4 GPUs that
-jobs share, where reservations are tried on the real pool. Under `fair` jobs are of 1,000 accounts, which all have some
-waiting; time passes, a minute from one pass to the next.
+jobs share, where reservations are tried on the real pool; on `wide` ones, all but some of 131,072 targets are held, and
+one job waits for 129,000. Under `fair` jobs are of 1,000 accounts, which all have some waiting; time passes, a minute
+from one pass to the next.
 """
 
 from __future__ import annotations
@@ -38,6 +39,7 @@ CASES: tuple[tuple[str, str, str, int, float | None], ...] = (
     ("fifo", "fifo", "counted", 10_000, None),
     ("easy on the pool", "easy", "pool", 10_000, None),
     ("hybrid 8 on the pool", "hybrid:depth=8", "pool", 10_000, None),
+    ("easy, 129,000 targets", "easy", "wide", 1, 150.0),
     ("fair easy", "fair:backfill=easy", "counted", 10_000, 5.0),
     ("fair easy flow", "fair:backfill=easy,signal=flow", "counted", 10_000, 5.0),
     ("fair easy cap", "fair:backfill=easy,cap=1.2,budget=600", "counted", 10_000, None),
@@ -45,11 +47,14 @@ CASES: tuple[tuple[str, str, str, int, float | None], ...] = (
     ("fair easy on the pool", "fair:backfill=easy", "pool", 10_000, 5.0),
 )
 ACCOUNTS = 1_000
+WIDE, EACH, ASKED = 131_072, 13, 129_000
+"""On `wide` machines: targets, those of a running job, and those of the one that waits."""
 
 
 def machine(kind: str, running: list[int]) -> ResourceSet:
     """Just as large as the running jobs, and a little more that stays free."""
     targets, cores, gpus = (sum(running) + 3, 1, 0) if kind == "counted" else (RUNNING // 16 + 8, 64, 4)
+    targets = WIDE if kind == "wide" else targets
     children = {"core": "0" if cores == 1 else f"0-{cores - 1}"} | ({"gpu": f"0-{gpus - 1}"} if gpus else {})
     ranks = f"0-{targets - 1}"
     execution = {"R_lite": [{"rank": ranks, "children": children}], "starttime": 0.0, "expiration": 0.0}
@@ -59,17 +64,20 @@ def machine(kind: str, running: list[int]) -> ResourceSet:
 def loaded(policy: str, kind: str, waiting: int) -> Scheduler:
     """A scheduler whose machine is full, with a long queue of jobs that do not fit now."""
     chance = random.Random(kind)
-    running = [1] * RUNNING if kind == "pool" else [chance.choice(SIZES[:5]) for _ in range(RUNNING)]
+    of_each = {"pool": 1, "wide": EACH * 64}.get(kind)
+    running = [of_each or chance.choice(SIZES[:5]) for _ in range(RUNNING)]
     scheduler = Scheduler(load(policy)[0], notify=False)
     resources = machine(kind, running)
     scheduler.grown("default", resources, resources.ranks, EMPTY)
     for jobid, size in enumerate(running):
-        spec = spec_of(kind, size if kind == "counted" else 4, chance.uniform(600, 86400), chance.random() < 0.2)
+        spec = spec_of(kind, 4 if kind == "pool" else size, chance.uniform(600, 86400), chance.random() < 0.2)
         scheduler.alloc(jobid, 16, jobid % ACCOUNTS, 0.0, spec)
+    if kind == "wide":  # with a target that jobs share, cores do not suffice to plan
+        scheduler.alloc(RUNNING + waiting, 16, 0, 0.0, spec_of(kind, 4, 100_000.0, False))
     for _ in scheduler.schedule(0.0):
         pass
     for jobid in range(RUNNING, RUNNING + waiting):
-        size = chance.choice(SIZES[2:])
+        size = ASKED * 64 if kind == "wide" else chance.choice(SIZES[2:])
         spec = spec_of(kind, size, float(chance.choice(LIMITS_S)), False)
         scheduler.alloc(jobid, 16, jobid % ACCOUNTS, float(jobid), spec)
     return scheduler
@@ -81,7 +89,8 @@ def spec_of(kind: str, size: int, limit_s: float, gpu: bool) -> Jobspec:
         return Jobspec.from_command(["x"], ntasks=size, duration_s=limit_s)
     if size < 64:
         return Jobspec.from_command(["x"], cores_per_task=size, gpus_per_task=int(gpu), duration_s=limit_s)
-    return Jobspec.from_command(["x"], nodes=size // 64 * 4, exclusive=True, duration_s=limit_s)
+    nodes = size // 64 if kind == "wide" else size // 64 * 4
+    return Jobspec.from_command(["x"], nodes=nodes, exclusive=True, duration_s=limit_s)
 
 
 def passes(scheduler: Scheduler) -> list[float]:

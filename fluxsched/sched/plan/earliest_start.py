@@ -9,7 +9,7 @@ reservations are looked at together, step by step (`timeline`). The pool is not 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from functools import partial
 from math import inf, nextafter
 from typing import Final, NamedTuple
@@ -20,9 +20,9 @@ from fluxsched.core.jobspec import Request
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.timeline import IdLayout, TargetIds, Timeline
 from fluxsched.sched.plan.within import earliest_within
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
+from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, ids_of
 from fluxsched.sched.pool.choice import need_of, slots_on
-from fluxsched.sched.pool.placement import Blocks, Part, blocks_of, on_targets, parts_in
+from fluxsched.sched.pool.placement import Block, Blocks, Part, blocks_of, joined, on_targets, parts_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select import count_nodes, count_slots
 from fluxsched.sched.shape import Shape
@@ -48,6 +48,7 @@ NEVER: Final = EarliestStart(inf, 0, ())
 WHOLE: Final = Shape(Request(nodes=ONE, cores=0, exclusive=True))
 """Any target, whole."""
 NO_GAIN: Final[Gain] = (inf, 0, -1)
+_NOTHING: Final[tuple[Blocks, float]] = ((), inf)
 
 
 class _ShapeGains:
@@ -107,7 +108,7 @@ class BusyTargets:
         self._pool = pool
         self._ledger = ledger
         self._on: dict[int, dict[int, tuple[float, int, int]]] = {}  # rank -> jobid -> end, cores, GPUs
-        self._known: dict[int, Blocks] = {}
+        self._known: dict[int, tuple[Blocks, float]] = {}  # blocks, and their end if it is one
         self._by_shape: dict[int, _ShapeGains] = {}
         self._widths: tuple[int, int] | None = None
         self._touched = {holding.jobid for holding in ledger}
@@ -133,18 +134,18 @@ class BusyTargets:
 
     def _project(self, layout: IdLayout, ranks: Iterable[int], soon_s: float) -> tuple[int, dict[float, int]]:
         """What of these targets is free now, and what their jobs free when; of those that are down nothing."""
-        ids_on, pool, now = layout.ids_on, self._pool, 0
-        ends: dict[float, int] = {}
+        pool, now = self._pool, list[TargetIds]()
+        ends: dict[float, list[TargetIds]] = {}
         for rank in ranks:
             if not pool.is_up(rank):
                 continue
-            whole = ids_on(rank, *pool.all_ids(rank))
-            now |= ids_on(rank, *pool.free_ids(rank))
+            all_cores, all_gpus = pool.all_ids(rank)
+            now.append((rank, *pool.free_ids(rank)))
             for end_s, cores, gpus in self._on.get(rank, {}).values():
                 if end_s < inf:
                     when_s = end_s if end_s > soon_s else soon_s
-                    ends[when_s] = ends.get(when_s, 0) | ids_on(rank, cores, gpus) & whole
-        return now, ends
+                    ends.setdefault(when_s, []).append((rank, cores & all_cores, gpus & all_gpus))
+        return layout.ids_of(now), {when_s: layout.ids_of(parts) for when_s, parts in ends.items()}
 
     def earliest(
         self,
@@ -202,9 +203,9 @@ class BusyTargets:
         self._work_out(known, known.stale)
         return known.gains
 
-    def given(self, ranks: Iterable[int], until_s: float) -> Blocks:
-        """What jobs have freed on these targets by then."""
-        return blocks_of(self._given(ranks, until_s))
+    def given(self, ranks: Collection[int], until_s: float) -> Blocks:
+        """What jobs have freed on these targets by then; job by job where there are fewer jobs than targets."""
+        return self._given_by_jobs(ranks, until_s) if len(ranks) > len(self._known) else self._given(ranks, until_s)
 
     def _gains_of(self, shape: Shape) -> _ShapeGains:
         known = self._by_shape.get(shape.number)
@@ -241,13 +242,13 @@ class BusyTargets:
             return
         stale: set[int] = set()
         for jobid in self._touched:
-            for rank, *_ in parts_in(on_targets(self._known.pop(jobid, ()))):
+            for rank, *_ in parts_in(on_targets(self._known.pop(jobid, _NOTHING)[0])):
                 del self._on[rank][jobid]
                 stale.add(rank)
             holding = self._ledger.get(jobid)
             if holding is not None:
-                self._known[jobid] = holding.blocks
                 end_s, leaving = holding.end_s, holding.leaving
+                self._known[jobid] = holding.blocks, inf if leaving else end_s
                 gone_s = min(end_s, holding.elastic.leave_by_s) if leaving and holding.elastic is not None else end_s
                 for rank, cores, gpus, _ in parts_in(on_targets(holding.blocks)):
                     self._on.setdefault(rank, {})[jobid] = gone_s if rank in leaving else end_s, cores, gpus
@@ -273,7 +274,8 @@ class BusyTargets:
                 yield end_s, units - before, rank
                 before = units
 
-    def _given(self, ranks: Iterable[int], until_s: float) -> Iterator[Part]:
+    def _given(self, ranks: Iterable[int], until_s: float) -> Blocks:
+        given: list[Part] = []
         for rank in ranks:
             cores = gpus = 0
             for end_s, some_cores, some_gpus in self._on.get(rank, {}).values():
@@ -281,7 +283,29 @@ class BusyTargets:
                     cores |= some_cores
                     gpus |= some_gpus
             if cores or gpus:
-                yield Part(rank, cores, gpus)
+                given.append(Part(rank, cores, gpus))
+        return blocks_of(given)
+
+    def _given_by_jobs(self, ranks: Iterable[int], until_s: float) -> Blocks:
+        """Word by word; targets of several jobs, and those of jobs that leave some, are looked at one by one."""
+        wanted: dict[int, int] = {}
+        for rank in ranks:
+            wanted[rank >> WORD_SHIFT] = wanted.get(rank >> WORD_SHIFT, 0) | BITS[rank & LOW_BITS]
+        ended: list[Block] = []
+        seen, single = dict[int, int](), dict[int, int]()
+        for blocks, end_s in self._known.values():
+            for block in blocks:
+                at = block.at
+                word = block.word & wanted.get(at, 0)
+                if word:
+                    before = seen.get(at, 0)
+                    seen[at] = before | word
+                    single[at] = single.get(at, 0) & ~word | (word & ~before if end_s <= until_s else 0)
+                    if end_s <= until_s:
+                        ended.append(block)
+        found = [Block(at, word & single[at], cores, gpus) for at, word, cores, gpus, _ in ended if word & single[at]]
+        others = [at << WORD_SHIFT | bit for at, word in seen.items() for bit in ids_of(word & ~single[at])]
+        return (*joined(found), *self._given(others, until_s))
 
 
 def _is_in(rank: int, words: Mapping[int, int]) -> bool:

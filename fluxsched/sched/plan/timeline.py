@@ -10,22 +10,31 @@ from __future__ import annotations
 from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf, nextafter
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
-from fluxsched.sched.pool.placement import Block, Blocks, on_targets, parts_in
+from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, ids_of
+from fluxsched.sched.pool.placement import Block, Blocks, on_targets
 
 TargetIds: TypeAlias = tuple[int, int, int]
 """Of a target: its rank, cores and GPUs."""
+
+_PIECE: Final = 64
+"""Fields that are gone through in a number of their own, where a number has more than `_SHORT`: a multiple of eight."""
+
+_SHORT: Final = 512
 
 
 class IdLayout:
     """Which bits of a number are whose: a target gets its field when it is first asked for, and keeps it.
 
-    A field has `most_cores` bits and `most_gpus` above them; `cores` are the bits of cores, of all fields.
+    A field has `most_cores` bits and `most_gpus` above them; `cores` are the bits of cores, of all fields. Numbers of
+    many targets are put together from groups of eight fields, which fill whole bytes whatever their width, so that the
+    time is linear in their length.
     """
 
-    __slots__ = ("_core_bits", "_field_bits", "_places", "_ranks", "_shift", "_width", "cores")
+    __slots__ = (
+        "_core_bits", "_field_bits", "_known", "_ones", "_places", "_ranks", "_shift", "_width", "cores",
+    )  # fmt: skip
 
     def __init__(self, most_cores: int, most_gpus: int) -> None:
         self._shift = most_cores
@@ -34,56 +43,126 @@ class IdLayout:
         self._field_bits = (1 << self._width) - 1
         self._places: dict[int, int] = {}
         self._ranks: list[int] = []
+        self._known: dict[int, int] = {}  # the targets that have a field, word by word
+        self._ones = 0  # the lowest bit of each field
         self.cores = 0
-
-    def ids_on(self, rank: int, cores: int, gpus: int) -> int:
-        """These ids of a target."""
-        place = self._places.get(rank)
-        if place is None:
-            place = self._places[rank] = len(self._ranks) * self._width
-            self._ranks.append(rank)
-            self.cores |= self._core_bits << place
-        return (cores & self._core_bits | (gpus << self._shift & self._field_bits)) << place
 
     def among(self, words: Mapping[int, int]) -> int:
         """The fields of those targets that are in these words."""
-        return sum(
-            [
-                self._field_bits << place
-                for rank, place in self._places.items()
-                if words.get(rank >> WORD_SHIFT, 0) >> (rank & LOW_BITS) & 1
-            ]
-        )
+        groups: dict[int, int] = {}
+        for at, word in self._known.items():
+            for bit in ids_of(word & words.get(at, 0)):
+                self._put(groups, self._places[at << WORD_SHIFT | bit], self._field_bits)
+        return self._joined(groups)
 
     def ids(self, blocks: Iterable[Block]) -> int:
         """These blocks, as far as they are of targets."""
-        ids = 0
-        for rank, cores, gpus, _ in parts_in(on_targets(blocks)):
-            ids |= self.ids_on(rank, cores, gpus)
-        return ids
+        first, fresh, groups = len(self._ranks), list[tuple[int, int]](), dict[int, int]()
+        for at, word, cores, gpus, _ in on_targets(blocks):
+            field = self._field(cores, gpus)
+            known = self._known.get(at, 0)
+            if word & ~known:
+                n = self._enter(at, word & ~known)
+                fresh.append((field * self._repeated(n), n * self._width))
+            for bit in ids_of(word & known):
+                self._put(groups, self._places[at << WORD_SHIFT | bit], field)
+        if not fresh:
+            return self._joined(groups)
+        ones = self._repeated(len(self._ranks) - first) << first * self._width
+        self._ones |= ones
+        self.cores |= (ones << self._shift) - ones
+        return self._joined(groups) | _in_a_row(fresh) << first * self._width
+
+    def ids_of(self, parts: list[TargetIds]) -> int:
+        """These ids of targets that have fields."""
+        if len(parts) == 1:
+            ((rank, cores, gpus),) = parts
+            return self._field(cores, gpus) << self._places[rank] * self._width
+        groups: dict[int, int] = {}
+        for rank, cores, gpus in parts:
+            self._put(groups, self._places[rank], self._field(cores, gpus))
+        return self._joined(groups)
 
     def whole(self, ids: int) -> int:
         """All bits of the fields in which there is one of these."""
-        width, found = self._width, 0
-        while ids:
-            place = ((ids & -ids).bit_length() - 1) // width * width
-            found |= self._field_bits << place
-            ids = ids >> place + width << place + width
-        return found
+        if not ids:
+            return 0
+        ones, top = self._ones, self._width - 1
+        below = (ones << top) - ones  # all bits of each field but the highest, to which a carry from these goes
+        found = ((ids & below) + below | ids) >> top & ones
+        return (found << self._width) - found
 
     def parts(self, ids: int) -> Iterator[TargetIds]:
         """Target by target, which cores and GPUs are among these ids; targets without any are skipped."""
         width, field_bits = self._width, self._field_bits
-        while ids:
-            number = ((ids & -ids).bit_length() - 1) // width
-            field = ids >> number * width & field_bits
-            ids ^= field << number * width
-            yield self._ranks[number], field & self._core_bits, field >> self._shift
+        for first, fields in _pieces(ids, width) if ids.bit_length() > _SHORT * width else ((0, ids),):
+            while fields:
+                number = ((fields & -fields).bit_length() - 1) // width
+                field = fields >> number * width & field_bits
+                fields ^= field << number * width
+                yield self._ranks[first + number], field & self._core_bits, field >> self._shift
 
     def blocks(self, ids: int) -> Blocks:
         """The same, as a pool takes and gives it."""
-        parts = self.parts(ids)
-        return tuple([Block(rank >> WORD_SHIFT, 1 << (rank & LOW_BITS), cores, gpus) for rank, cores, gpus in parts])
+        words: dict[tuple[int, int, int], int] = {}
+        for rank, cores, gpus in self.parts(ids):
+            key = rank >> WORD_SHIFT, cores, gpus
+            words[key] = words.get(key, 0) | BITS[rank & LOW_BITS]
+        return tuple([Block(at, word, cores, gpus) for (at, cores, gpus), word in words.items()])
+
+    # ---- within
+
+    def _field(self, cores: int, gpus: int) -> int:
+        return cores & self._core_bits | (gpus << self._shift & self._field_bits)
+
+    def _enter(self, at: int, word: int) -> int:
+        """Gives fields in a row to these targets, none of which has one; how many they are."""
+        first, base = len(self._ranks), at << WORD_SHIFT
+        self._ranks += [base + bit for bit, digit in enumerate(f"{word:b}"[::-1]) if digit == "1"]
+        last = len(self._ranks)
+        self._places.update(zip(self._ranks[first:], range(first, last), strict=True))
+        self._known[at] = self._known.get(at, 0) | word
+        return last - first
+
+    def _put(self, groups: dict[int, int], place: int, field: int) -> None:
+        group = place >> 3
+        groups[group] = groups.get(group, 0) | field << (place & 7) * self._width
+
+    def _joined(self, groups: dict[int, int]) -> int:
+        """The number of these groups of fields."""
+        width = self._width
+        if len(groups) <= 1:
+            return sum([fields << group * 8 * width for group, fields in groups.items()])
+        data = bytearray((max(groups) + 1) * width)
+        for group, fields in groups.items():
+            data[group * width : (group + 1) * width] = fields.to_bytes(width, "little")
+        return int.from_bytes(data, "little")
+
+    def _repeated(self, n: int) -> int:
+        """The lowest bits of `n` fields in a row."""
+        if n == 1 or not self._width:
+            return 1
+        group = sum([1 << each * self._width for each in range(8)]).to_bytes(self._width, "little")
+        return int.from_bytes(group * (n + 7 >> 3), "little") & (1 << n * self._width) - 1
+
+
+def _pieces(ids: int, width: int) -> Iterator[tuple[int, int]]:
+    """Pieces of a number in which there is something, ascending, each with the number of its first field."""
+    size = _PIECE * width >> 3
+    data, zeros = ids.to_bytes((ids.bit_length() + 7) >> 3, "little"), bytes(size)
+    for begin in range(0, len(data), size):
+        piece = data[begin : begin + size]
+        if piece != zeros:
+            yield begin // size * _PIECE, int.from_bytes(piece, "little")
+
+
+def _in_a_row(numbers: list[tuple[int, int]]) -> int:
+    """Numbers of so many bits, the lowest first, as one; joined by twos, so that none is copied often."""
+    while len(numbers) > 1:
+        pairs = zip(numbers[::2], numbers[1::2], strict=False)
+        odd = numbers[-1:] if len(numbers) & 1 else []
+        numbers = [(low | high << bits, bits + more) for (low, bits), (high, more) in pairs] + odd
+    return numbers[0][0] if numbers else 0
 
 
 Projection: TypeAlias = Callable[[IdLayout, Iterable[int], float], tuple[int, Mapping[float, int]]]
