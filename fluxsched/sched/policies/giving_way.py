@@ -56,8 +56,10 @@ def seat_awaiting(
                 keep(job)
             old = places.get(job.jobid)
             kept = None if old is None else plan.claim(job, old, preemptions.going)
-            left = len(preemptions.awaited.get(job.jobid, ()))
-            yield Reserve(kept or plan.reserve(job), until_gone(left) if left else view.reason(job))
+            left = preemptions.awaited.get(job.jobid, ())
+            ending = sum([jobid in preemptions.going for jobid in left])
+            reason = until_gone(ending, len(left) - ending) if left else view.reason(job)
+            yield Reserve(kept or plan.reserve(job), reason)
 
 
 def give_way(view: View, now_s: float) -> Iterator[Decision]:
@@ -86,11 +88,13 @@ def _shrink(view: View, job: Waiting, extras: ExtrasSearch, fit: Fits, now_s: fl
         yield Shrink(jobid, ranks, "it is the first that waits", job.jobid)
     start_s = now_s + view.preemptions.timeout_s
     view.plan.drop(job.jobid)
-    yield Reserve(
-        Reservation(job.jobid, start_s, start_s + job.limit_s, cores_in(fit.blocks), fit), until_gone(len(leaving))
-    )
+    made = Reservation(job.jobid, start_s, start_s + job.limit_s, cores_in(fit.blocks), fit)
+    yield Reserve(made, until_gone(0, len(leaving)))
 
 
-def until_gone(jobs: int) -> str:
-    """What the owner of a job is told for which others are going."""
-    return f"starts when {jobs} preempted {'job is' if jobs == 1 else 'jobs are'} gone"
+def until_gone(preempted: int, shrunk: int) -> str:
+    """What the owner of a job is told for which so many jobs are going, and so many others are to leave targets."""
+    going = f"{preempted} preempted {'job' if preempted == 1 else 'jobs'}"
+    extras = f"extras of {shrunk} elastic {'job' if shrunk == 1 else 'jobs'}"
+    what = [going] * bool(preempted) + [extras] * bool(shrunk)
+    return f"starts when {' and '.join(what)} {'is' if preempted == 1 and not shrunk else 'are'} gone"

@@ -15,6 +15,7 @@ from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fair.policy import Fair
 from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.policies.giving_way import until_gone
 from fluxsched.sched.policy import Policy
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
 
@@ -204,3 +205,23 @@ def test_the_place_is_kept_until_all_have_left_it(policy: Callable[[], Policy]) 
     assert site.sizes(3, 4) == [0, 0]
     site.gone(2)
     assert site.sizes(3, 4) == [6, 0]
+
+
+def test_the_owner_is_told_what_has_to_go_first() -> None:
+    assert until_gone(1, 0) == "starts when 1 preempted job is gone"
+    assert until_gone(2, 0) == "starts when 2 preempted jobs are gone"
+    assert until_gone(0, 1) == "starts when extras of 1 elastic job are gone"
+    site = fair("0-5")
+    site.submit(1, jobspec("1-3"), A)
+    site.run()
+    for job in (11, 12, 13):
+        site.submit(job, jobspec(1, elastic=False, **{"preemptible-after": 0.0}), A)
+    site.run()
+    site.submit(2, jobspec(3, elastic=False), B)
+    site.run()
+    why = "starts when 1 preempted job and extras of 1 elastic job are gone"
+    assert site.scheduler.why(2, site.now_s).reason == why
+    site.look()
+    assert site.scheduler.why(2, site.now_s).reason == why
+    site.gone(11)
+    assert site.scheduler.why(2, site.now_s).reason == "starts when extras of 1 elastic job are gone"

@@ -155,7 +155,7 @@ class PreemptingPass:
             start_s = self._now_s + self._preemptions.timeout_s
             self._view.plan.drop(job.jobid)
             made = Reservation(job.jobid, start_s, start_s + job.limit_s, cores_in(fit.blocks), fit)
-            yield Reserve(made, until_gone(len(search.victims.keys() | leaving.keys())))
+            yield Reserve(made, until_gone(len(search.victims), len(leaving.keys() - search.victims.keys())))
 
     def _why(self, account: Account | None) -> str:
         assert account is not None
