@@ -44,9 +44,7 @@ class Passes:
             for group in groups
         ]
         self._elastic = groups[0].ledger.elastic.by_id if groups else {}
-        self._growing = {
-            group.name: Growing(group, [one for _, one, _ in passes], shapes) for group, passes in self._of_group
-        }
+        self._growing = {group.name: Growing(group, shapes) for group in groups}
 
     def run(self, now_s: float) -> Iterator[Effect]:
         """The effects of each decision as it falls, and of the notices that are due at `now_s` (wall time)."""
@@ -74,6 +72,8 @@ class Passes:
                 try:
                     if hooked is not None:
                         hooked.begin()
+                    if elastic:
+                        self._growing[group.name].latest = scheduling_pass
                     decisions = scheduling_pass.begin(now_s)
                     for decision in decisions:
                         if hooked is None:
@@ -115,7 +115,7 @@ class Passes:
             growing = self._growing[group.name]
             if group.passed and growing.is_due:
                 yield from growing.run(now_s)
-            group.passed = False
+            group.passed, growing.latest = False, None
 
     def _in_turn(self, now_s: float) -> Iterator[tuple[Group, list[_Passes]]]:
         """The groups, where some have a line in common; again, as long as what one has done changes another."""

@@ -10,6 +10,8 @@ import pytest
 from fluxsched.core.idset import EMPTY
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import Granted, Raise, Shrunk
+from fluxsched.sched.engine.running import growing
+from fluxsched.sched.engine.running.planned import plan_of_all
 from fluxsched.sched.policies.conservative import Conservative
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fair.policy import Fair
@@ -225,3 +227,37 @@ def test_the_owner_is_told_what_has_to_go_first() -> None:
     assert site.scheduler.why(2, site.now_s).reason == why
     site.gone(11)
     assert site.scheduler.why(2, site.now_s).reason == "starts when extras of 1 elastic job are gone"
+
+
+def test_in_the_pass_in_which_extras_go_for_a_job_others_do_not_grow_where_it_is_to_start() -> None:
+    site = fair("0-7")
+    for jobid, nodes, user in ((1, "1-5", A), (9, 1, B), (2, "2-3", B)):
+        site.submit(jobid, jobspec(nodes, elastic=jobid != 9), user)
+        site.run()
+    assert site.sizes(1, 9, 2) == [5, 1, 2]
+    site.end(9)
+    site.submit(3, jobspec(2, elastic=False), C)
+    site.run()
+    assert site.sizes(1, 2, 3) == [4, 2, 0]  # job 2 has left alone what has come free
+    site.gone()
+    assert site.sizes(1, 2, 3) == [4, 2, 2]
+
+
+def test_jobs_grow_beside_all_reservations_of_several_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = []
+    monkeypatch.setattr(growing, "plan_of_all", lambda *given: made.append(given) or plan_of_all(*given))
+    queues = {"batch": "default", "debug": "default"}
+    site = ElasticSite(Conservative(), "0-7", queues=queues, policies={"debug": Easy()})
+    site.submit(1, jobspec(3, elastic=False, duration=100.0))
+    site.submit(2, jobspec("1-9", duration=50.0))
+    site.run()
+    assert site.sizes(1, 2) == [3, 5]
+    site.scheduler.free(2, site.held[2].restrict(site.held[2].ranks), True, site.now_s)
+    del site.held[2]
+    for jobid, queue in ((3, "batch"), (4, "debug"), (5, "batch")):
+        site.submit(jobid, jobspec(6, elastic=False, duration=100.0, queue=queue))
+    site.submit(6, jobspec("1-9", duration=0.0, queue="batch"))
+    site.submit(7, jobspec("1-9", duration=50.0, queue="debug"))
+    site.run()
+    assert site.sizes(6, 7) == [2, 3]  # what has no end stays where no reservation is
+    assert not made

@@ -34,12 +34,12 @@ from fluxsched.sched.shape import Shape, Shapes
 
 
 class Growing:
-    """Of one group; `passes` are those of its queues, and `added` what jobs got that is still to be handed out."""
+    """Of one group; `latest` is its last pass over a queue, `added` what jobs got that is still to be handed out."""
 
-    def __init__(self, group: Group, passes: list[SchedulingPass], shapes: Shapes) -> None:
+    def __init__(self, group: Group, shapes: Shapes) -> None:
         self._group = group
-        self._passes = passes
         self._shapes = shapes
+        self.latest: SchedulingPass | None = None
         self.added: dict[int, Fits] = {}
 
     @property
@@ -57,7 +57,7 @@ class Growing:
         jobs = [holding for holding in group.ledger.elastic.growable.values() if self._may_grow(holding, now_s)]
         if not jobs:
             return
-        step = GrowingStep(group, self._passes, self._shapes, now_s)
+        step = GrowingStep(group, self.latest, self._shapes, now_s)
         turns = _ByStart(jobs) if group.ledger.book is None else _ByAccount(jobs, group, now_s)
         steps = 0
         try:
@@ -99,9 +99,9 @@ class Growing:
 class GrowingStep:
     """Finds places for steps of jobs in one pass at `now_s` (wall time, seconds)."""
 
-    def __init__(self, group: Group, passes: list[SchedulingPass], shapes: Shapes, now_s: float) -> None:
+    def __init__(self, group: Group, latest: SchedulingPass | None, shapes: Shapes, now_s: float) -> None:
         self._group = group
-        self._passes = passes
+        self._latest = latest
         self._shapes = shapes
         self._now_s = now_s
         self._plan: CountedPlan | PoolPlan | None = None
@@ -165,12 +165,22 @@ class GrowingStep:
             pool.narrow(shape, before)
 
     def _plan_for(self, shape: Shape) -> CountedPlan | PoolPlan:
-        """The plan of the pass, or one with all reservations where that is another, or cannot count this shape."""
+        """The plan of the last pass, or one with all reservations where it lacks some, or cannot count this shape."""
         if self._plan is None:
-            self._plan = self._passes[0].plan_made if len(self._passes) == 1 else None
+            self._plan = None if self._latest is None else self._latest.plan_made
+            if self._plan is not None and not self._has_all(self._plan):
+                self._plan = None
         if self._plan is None or (isinstance(self._plan, CountedPlan) and not self._group.running.need(shape)):
             self._plan = plan_of_all(self._group, self._now_s)
         return self._plan
+
+    def _has_all(self, plan: CountedPlan | PoolPlan) -> bool:
+        """Whether it has all reservations: those of jobs for which others are going are made beside it."""
+        for queue in self._group.queues.values():
+            for jobid, kept in queue.planned.items():
+                if kept.start_s < inf and not plan.has(jobid):
+                    return False
+        return True
 
     def _nearest_first(self, holding: Holding, part: ElasticPart) -> Iterator[Idset | None]:
         """The targets that come into question: those nearest to what the part has, then farther ones; None for all.
