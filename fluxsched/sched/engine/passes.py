@@ -70,11 +70,9 @@ class Passes:
                 done = False
                 decisions: Iterator[object] | None = None
                 try:
-                    if hooked is not None:
-                        hooked.begin()
                     if elastic:
                         self._growing[group.name].latest = scheduling_pass
-                    decisions = scheduling_pass.begin(now_s)
+                    decisions = scheduling_pass.begin(now_s) if hooked is None else hooked.begin(now_s)
                     for decision in decisions:
                         if hooked is None:
                             effect = scheduling_pass.apply(decision)

@@ -6,7 +6,7 @@ not told: it sees that the job finds no place.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from math import inf
 
 from fluxsched.sched.decisions import Pending, Preempt, Reserve, Start
@@ -53,11 +53,12 @@ class HookedPass:
         self._asked: set[int] = set()  # jobs about which post_filter was asked
         self.more: list[Effect] = []
 
-    def begin(self) -> None:
-        """A new pass: what was held back may be tried again."""
+    def begin(self, now_s: float) -> Iterator[object]:
+        """The decisions of a new pass: what was held back may be tried again."""
         self._laters.clear()
         self._asked.clear()
         self._held_back.clear()
+        return self._pass.begin(now_s)
 
     def end(self) -> None:
         """The pass has come to its end: jobs that were not offered, as plugins leave them nothing, are looked at."""
