@@ -8,13 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator, Sequence
-from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fluxsched.core.idset import Idset
 from fluxsched.sim.results.drawing import largest
 from fluxsched.sim.results.result import Result
 from fluxsched.sim.results.step_functions import averages, busy_steps, queue_steps, sampled
+from fluxsched.sim.results.stretches import stretches
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -210,15 +210,13 @@ def classes(
 
 
 def jobs_on_targets(axes: Axes, result: Result, scale: TimeScale, users: dict[str, str]) -> None:
-    """Every job on its targets, over time, in the colour of its user, with its attempts that were preempted."""
+    """Every job on its targets, over time, in the colour of its user; all its attempts, and all its sizes."""
     from matplotlib.collections import PolyCollection
 
     corners, colours = [], []
     jobs, drawn = result.jobs, set(largest(result))
-    rows = zip(range(len(jobs)), jobs.start, jobs.end, jobs.ranks or (), strict=True)
-    earlier = [(each.row, each.start_s, each.end_s, each.ranks) for each in jobs.earlier_attempts()]
-    for at, start_s, end_s, ranks in chain(rows, earlier):
-        if start_s is None or ranks is None or at not in drawn:
+    for at, start_s, end_s, _, ranks in stretches(jobs, range(len(jobs)) if jobs.ranks else ()):
+        if at not in drawn:
             continue
         begin, end = start_s / scale.unit_s, (scale.last_s if end_s is None else end_s) / scale.unit_s
         if end * scale.unit_s < scale.begin_s or start_s > scale.last_s:

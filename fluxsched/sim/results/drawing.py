@@ -16,11 +16,13 @@ from fluxsched.sim.results.metrics import percentile
 from fluxsched.sim.results.report import FIGURES, heading, refusals
 from fluxsched.sim.results.result import Result
 from fluxsched.sim.results.step_functions import averages, busy_steps, queue_steps
-from fluxsched.sim.results.table import Preemption
+from fluxsched.sim.results.stretches import stretches
 from fluxsched.sim.traces.trace import Trace
 
 BARS_MAX = 40_000
-"""Jobs of a policy on the chart of targets, those with most core seconds: about 50 bytes each in the file."""
+"""Jobs of a policy on the chart of targets, those with most core seconds: about 50 bytes each in the file.
+
+One that was preempted, or changed its size, has some bars more."""
 
 POINTS_MAX = 800
 """Of a line: more than its part of a page has pixels."""
@@ -46,7 +48,7 @@ def drawing(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
         "end": end_s, "targets": results[0].targets, "cores": results[0].cores, "figures": _figures(results),
         "refusals": list(refusals(results)), "users": users, "queues": queues,
         "jobs": {
-            "row": drawn, "id": [str(jobs.job[row]) for row in drawn], "procs": [jobs.procs[row] for row in drawn],
+            "row": drawn, "id": [str(jobs.job[row]) for row in drawn],
             "submit": [_short(jobs.submit[row]) for row in drawn], "user": [user_of[row] for row in drawn],
             "queue": [queue_of[row] for row in drawn],
         },
@@ -58,28 +60,24 @@ def drawing(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
 def _policy(result: Result, drawn: Sequence[int], end_s: float) -> dict[str, Any]:
     jobs, ranks = result.jobs, result.jobs.ranks
     shown = [row for row in drawn if ranks is not None and ranks[row] is not None]
-    there = set(shown)
+    bars = list(stretches(jobs, shown))
     begun = sum([start is not None for start in jobs.start])
     waits = sorted([wait_s for wait_s in result.wait if wait_s is not None])
     return {
         "title": result.title, "policy": result.policy,
         "bars": {
-            "at": [bisect_left(drawn, row) for row in shown],
-            "start": [_short(jobs.start[row]) for row in shown],
-            "end": [_short(jobs.end[row]) for row in shown],
-            "ranks": [None if ranks is None else ranks[row] for row in shown],
+            "at": [bisect_left(drawn, each.row) for each in bars],
+            "start": [_short(each.start_s) for each in bars],
+            "end": [_short(each.end_s) for each in bars],
+            "ranks": [each.ranks for each in bars],
+            "procs": [each.procs for each in bars],
         },
-        "attempts": [_attempt(each, drawn) for each in jobs.earlier_attempts() if each.row in there and each.ranks],
         "left_out": begun - len(shown),
         "used": _averaged(busy_steps(jobs), end_s), "usable": [[_short(at), cores] for at, cores in result.capacity],
         "waiting": _averaged(queue_steps(jobs), end_s),
         "quantiles": [_short(percentile(waits, part / QUANTILES)) for part in range(QUANTILES + 1)] if waits else [],
         "accounts": [_account(course, result.summary.makespan_s or 1.0) for course in result.accounts[:USERS_MAX]],
     }  # fmt: skip
-
-
-def _attempt(each: Preemption, drawn: Sequence[int]) -> list[Any]:
-    return [bisect_left(drawn, each.row), _short(each.start_s), _short(each.end_s), each.ranks]
 
 
 def _account(course: AccountCourse, makespan_s: float) -> dict[str, Any]:

@@ -165,7 +165,7 @@ def summarize(jobs: Columns, capacity: Steps, end_s: float) -> Summary:
     ended = max(begun, end_s)
     usable_core_s = average(capacity, begun, ended) * (ended - begun)
     waiting = queue_steps(jobs)
-    grown_core_s, shrunk_core_s = beside_start_core_s(jobs, ended)
+    beside_start = beside_start_core_s(jobs, ended).values()
     hops = [count for count in jobs.hops if count is not None]
     states: dict[str, int] = {}
     for state in jobs.state:
@@ -188,8 +188,8 @@ def summarize(jobs: Columns, capacity: Steps, end_s: float) -> Summary:
         lost_core_s=sum([each.lost_core_s for each in jobs.preemptions]),
         grows=sum([resize.change > 0 for resize in jobs.resizes]),
         shrinks=sum([resize.change < 0 for resize in jobs.resizes]),
-        grown_core_s=grown_core_s,
-        shrunk_core_s=shrunk_core_s,
+        grown_core_s=sum([grown for grown, _ in beside_start]),
+        shrunk_core_s=sum([shrunk for _, shrunk in beside_start]),
         hops_mean=sum(hops) / len(hops) if hops else None,
         hops_max=max(hops, default=None),
     )

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import inf
+from operator import add
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -17,6 +18,7 @@ from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sim.results.accounts import AccountCourse, courses
 from fluxsched.sim.results.amount_columns import AmountColumns
 from fluxsched.sim.results.metrics import Summary, slowdowns, summarize, waits
+from fluxsched.sim.results.step_functions import beside_start_core_s
 from fluxsched.sim.results.table import LEFT, Columns
 from fluxsched.sim.traces.swf import number_text
 
@@ -28,6 +30,10 @@ COLUMNS = (
 
 `policy` is the label, if one was given; `note` says why the job was denied, or can only wait; `preempted` how often
 the job was, and `lost` how many core seconds of its work."""
+
+SIZE_COLUMNS = ("grown", "shrunk", "hops")
+"""The last ones, if any job of the table changed its size or the hops are known: core seconds above and below its size
+at the start, and the most hops between any two of its targets."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,6 +128,16 @@ class Result:
         started = sum([start is not None for start in self.jobs.start]) + sum(1 for _ in self.jobs.earlier_attempts())
         return started / (self.end_s - begun_s) if self.end_s > begun_s else 0.0
 
+    @property
+    def has_sizes(self) -> bool:
+        """Whether there is anything to say under SIZE_COLUMNS."""
+        return bool(self.jobs.resizes or any(self.jobs.hops))
+
+    def _sizes(self) -> Iterator[tuple[Any, ...]]:
+        jobs, beside_start = self.jobs, beside_start_core_s(self.jobs, self.end_s)
+        for row, hops in enumerate(jobs.hops or [None] * len(jobs)):
+            yield *beside_start.get(row, (None, None)), hops
+
     def rows(self) -> Iterator[tuple[Any, ...]]:
         """The table line by line, in the order of COLUMNS."""
         jobs = self.jobs
@@ -138,23 +154,28 @@ class Result:
             map(times.get, range(len(jobs))), map(lost.get, range(len(jobs))), strict=True,
         )  # fmt: skip
 
-    def to_csv(self, file: TextIO | Path | str, header: bool = True) -> None:
-        """Write the table. Numbers are exact: whole ones without a point, others as Python prints them."""
+    def to_csv(self, file: TextIO | Path | str, header: bool = True, sizes: bool | None = None) -> None:
+        """Write the table, with SIZE_COLUMNS if `sizes`, or if there is anything to say in them.
+
+        Numbers are exact: whole ones without a point, others as Python prints them.
+        """
         if isinstance(file, Path | str):
             with Path(file).open("w", newline="", encoding="utf-8") as opened:
-                self.to_csv(opened, header)
+                self.to_csv(opened, header, sizes)
             return
-        writer = csv.writer(file, lineterminator="\n")
+        writer, has_sizes = csv.writer(file, lineterminator="\n"), self.has_sizes if sizes is None else sizes
         if header:
-            writer.writerow(COLUMNS)
-        writer.writerows([_cell(value) for value in row] for row in self.rows())
+            writer.writerow(COLUMNS + SIZE_COLUMNS if has_sizes else COLUMNS)
+        rows = map(add, self.rows(), self._sizes()) if has_sizes else self.rows()
+        writer.writerows([_cell(value) for value in row] for row in rows)
 
 
 def write_csv(results: Sequence[Result], path: Path) -> None:
     """All tables in one file, one after the other; the column `policy` tells them apart."""
+    sizes = any(result.has_sizes for result in results)
     with path.open("w", newline="", encoding="utf-8") as file:
         for at, result in enumerate(results):
-            result.to_csv(file, header=at == 0)
+            result.to_csv(file, at == 0, sizes)
 
 
 def _cell(value: object) -> object:

@@ -65,20 +65,22 @@ def used_core_s(jobs: Columns, until_s: float) -> float:
     ]) + sum([resize.core_s(until_s) for resize in jobs.resizes])  # fmt: skip
 
 
-def beside_start_core_s(jobs: Columns, until_s: float) -> tuple[float, float]:
-    """Core seconds by then that jobs had above their size at the start, and those that they had less."""
-    above = below = 0.0
+def beside_start_core_s(jobs: Columns, until_s: float) -> dict[int, tuple[float, float]]:
+    """By row: core seconds by then that the job had above its size at the start, and those that it had less."""
+    found: dict[int, tuple[float, float]] = {}
     of_attempt: dict[tuple[int, float | None], list[tuple[float, int]]] = {}
     for resize in jobs.resizes:
         of_attempt.setdefault((resize.row, resize.until_s), []).append((resize.when_s, resize.change))
-    for (_, ended_s), changes in of_attempt.items():
+    for (row, ended_s), changes in of_attempt.items():
+        above, below = found.get(row, (0.0, 0.0))
         end_s = until_s if ended_s is None else min(ended_s, until_s)
         steps = steps_of(changes)
         for at, (from_s, cores) in enumerate(steps):
             then_s = min(end_s, steps[at + 1][0] if at + 1 < len(steps) else end_s)
             core_s = cores * max(0.0, then_s - from_s)
             above, below = above + max(0.0, core_s), below + max(0.0, -core_s)
-    return above, below
+        found[row] = above, below
+    return found
 
 
 def average(steps: Sequence[tuple[float, int]], begin_s: float, end_s: float) -> float:

@@ -12,7 +12,7 @@ import { machineAt } from "./gantt/cells.js";
 import { waitCurves, waitRows } from "./charts/waits.js";
 
 /** A field of a bar that only a study has: how long the job waited. */
-const WAIT = 9;
+const WAIT = 9, RESIZED = 10;
 
 const WAITS = [
   [1, "no wait"], [60, "under 1 min"], [600, "under 10 min"], [3600, "under 1 h"], [21600, "under 6 h"],
@@ -217,25 +217,27 @@ function part(title, name) {
   return element("section", { class: `part ${name}` }, element("h2", {}, title));
 }
 
-/** The columns of the data as bars: those of the trace once, those of a policy its own. */
+/** The columns of the data as bars: those of the trace once, those of a policy its own. A job has several bars if it
+ * was preempted, or changed its size: then one ends when the next starts. */
 function barsOf(study, policy) {
-  const { jobs, users, queues } = study, { bars } = policy;
-  const bar = (at, start, end, ranks) => {
+  const { jobs, users, queues } = study, { at, start, end, ranks, procs } = policy.bars;
+  const goesOn = (row) => row > 0 && at[row - 1] === at[row] && end[row - 1] === start[row];
+  let begun = 0;
+  return at.map((job, row) => {
+    if (!goesOn(row)) begun = start[row];
     const made = [];
-    made[ID] = jobs.id[at];
-    made[RANKS] = ranks;
-    [made[START], made[END], made[4]] = [start, end ?? study.end, "ended"];
-    [made[CORES], made[USER], made[QUEUE], made[NAME]] = [jobs.procs[at], users[jobs.user[at]], queues[jobs.queue[at]], ""];
-    made[WAIT] = start - jobs.submit[at];
+    made[ID] = jobs.id[job];
+    made[RANKS] = ranks[row];
+    [made[START], made[END], made[4]] = [start[row], end[row] ?? study.end, "ended"];
+    [made[CORES], made[USER], made[QUEUE], made[NAME]] = [procs[row], users[jobs.user[job]], queues[jobs.queue[job]], ""];
+    [made[WAIT], made[RESIZED]] = [begun - jobs.submit[job], goesOn(row) || goesOn(row + 1)];
     return made;
-  };
-  const last = bars.at.map((at, row) => bar(at, bars.start[row], bars.end[row], bars.ranks[row]));
-  return [...last, ...policy.attempts.map(([at, start, end, ranks]) => bar(at, start, end, ranks))];
+  });
 }
 
 function words(bar) {
   return [
-    `job ${bar[ID]}`, bar[USER] ? `user ${bar[USER]}` : "", `waited ${duration(bar[WAIT])}, ran ${duration(bar[END] - bar[START])}`,
+    `job ${bar[ID]}`, bar[USER] ? `user ${bar[USER]}` : "", `waited ${duration(bar[WAIT])}, ran ${bar[RESIZED] ? "like this " : ""}${duration(bar[END] - bar[START])}`,
     `${count(bar[CORES], "core")} on targets ${bar[RANKS].length > 40 ? `${bar[RANKS].slice(0, 38)}…` : bar[RANKS]}`,
     `from ${duration(bar[START])} to ${duration(bar[END])}`,
   ].filter(Boolean);

@@ -10,6 +10,9 @@ from fluxsched.sim import Ask, Trace, TraceJob, generate, run
 from fluxsched.sim.results import drawing as module
 from fluxsched.sim.results.drawing import drawing
 from fluxsched.sim.results.metrics import percentile
+from fluxsched.sim.results.result import Cost, Result
+from fluxsched.sim.results.stretches import stretches
+from fluxsched.sim.results.table import Columns, Preemption, Resizing
 
 
 @pytest.fixture(scope="module")
@@ -69,5 +72,29 @@ def test_what_is_drawn_is_bounded(study, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [each["label"] for each in drawn["by_size"]][-1] == "over 2"
 
 
-def test_attempts_that_were_preempted_are_bars_too() -> None:
-    assert module._attempt(module.Preemption(5, 1.0, 2.5, 4, -1, True, "0-3"), [2, 5]) == [1, 1, 2.5, "0-3"]
+def resized() -> Columns:
+    """Jobs 1 and 2; the second one ran twice, and both times its size changed."""
+    sizes = [
+        Resizing(1, 4.0, 9.0, 8, "4-5"), Resizing(1, 4.0, 9.0, 4, "6"), Resizing(1, 6.0, 9.0, -8, "4-5"),
+        Resizing(1, 15.0, 20.0, -4, "1"),
+    ]  # fmt: skip
+    return Columns(
+        [1, 2], [0.0, 0.0], [1.0, 9.0], [None, 20.0], [4, 8], [None, None], [None, None], ["running", "completed"],
+        ["7", "0-1"], preemptions=[Preemption(1, 2.0, 9.0, 4, 0, True, "2")], resizes=sizes,
+    )  # fmt: skip
+
+
+def test_each_attempt_and_each_size_is_a_stretch() -> None:
+    found = list(stretches(resized(), (0, 1)))
+    assert found[0] == (0, 1.0, None, 4, "7")
+    assert [each[1:] for each in found[1:]] == [
+        (2.0, 4.0, 4, "2"), (4.0, 6.0, 16, "2,4-6"), (6.0, 9.0, 8, "2,6"), (9.0, 15.0, 8, "0-1"), (15.0, 20.0, 4, "0"),
+    ]  # fmt: skip
+
+
+def test_bars_say_sizes_as_they_change() -> None:
+    drawn = module._policy(Result("easy", "t", resized(), [(0.0, 32)], 8, Cost(0, 0, 0.0, [], 0)), [0, 1], 25.0)
+    assert drawn["bars"]["at"] == [0, 1, 1, 1, 1, 1]
+    assert drawn["bars"]["ranks"] == ["7", "2", "2,4-6", "2,6", "0-1", "0"]
+    assert drawn["bars"]["procs"] == [4, 4, 16, 8, 8, 4]
+    assert drawn["left_out"] == 0

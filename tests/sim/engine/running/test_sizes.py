@@ -18,6 +18,7 @@ from fluxsched.sim.engine.run import run
 from fluxsched.sim.engine.running.hops import largest_hops
 from fluxsched.sim.engine.running.sizes import Sizes
 from fluxsched.sim.results.report import report
+from fluxsched.sim.results.result import write_csv
 from fluxsched.sim.results.step_functions import beside_start_core_s, busy_steps, used_core_s
 from fluxsched.sim.results.table import Columns
 from fluxsched.sim.traces.json_lines import read_lines
@@ -72,11 +73,11 @@ def test_what_it_had_above_and_below_its_size_at_the_start() -> None:
     jobs = Columns([1], [0.0], [10.0], [70.0], [8], [None], [None], ["completed"], resizes=sizes.resizes)
     assert used_core_s(jobs, 70.0) == WORKED.work
     assert busy_steps(jobs) == [(10.0, 8), (20.0, 16), (30.0, 4), (70.0, 0)]
-    assert beside_start_core_s(jobs, 70.0) == (80.0, 160.0)
-    assert beside_start_core_s(jobs, 25.0) == (40.0, 0.0)
+    assert beside_start_core_s(jobs, 70.0) == {0: (80.0, 160.0)}
+    assert beside_start_core_s(jobs, 25.0) == {0: (40.0, 0.0)}
 
 
-def test_an_elastic_job_takes_what_is_idle_and_gives_it_back() -> None:
+def test_an_elastic_job_takes_what_is_idle_and_gives_it_back(tmp_path: Path) -> None:
     """Two jobs that begin at 0 and 30; the second one needs half the machine."""
     trace = trace_of(
         {"submit": 0, "work": 3200, "nodes": "2-8", "cores": 4, "exclusive": True, "elastic": True, "user": 1},
@@ -94,6 +95,10 @@ def test_an_elastic_job_takes_what_is_idle_and_gives_it_back() -> None:
     summary = result.summary
     assert (summary.grows, summary.shrinks) == (len(grown), 1)
     assert summary.shrunk_core_s == pytest.approx(16 * (grown[0].when_s - 30.0))
+    write_csv([run(trace_of({"submit": 0, "run": 1}), "easy"), result], tmp_path / "jobs.csv")
+    lines = (tmp_path / "jobs.csv").read_text().splitlines()
+    assert lines[0].endswith(",lost,grown,shrunk,hops")
+    assert [line.split(",")[-3:] for line in lines[1:]] == [["", "", ""], ["0", "960", ""], ["", "", ""]]
 
 
 def test_a_job_without_work_keeps_its_end() -> None:
