@@ -57,10 +57,12 @@ class LeaseService:
         self._specs = JobspecMemo()
         self._jobids: dict[str, int] = {}
         self._names: dict[int, str] = {}
+        self._states: dict[int, str] = {}
+        """As far as they are on disk, and by name of `LeaseInfo.state`: none is told before."""
         self._by_holder: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._sessions: dict[str, int] = {}
         self._watchers: dict[str, RpcRequest] = {}
-        self._changed: dict[int, bool] = {}
+        self._changed: dict[int, None] = {}
         """Jobs with news on disk, and whether that is their end."""
         router.serve(
             {
@@ -77,11 +79,13 @@ class LeaseService:
         return len(self._jobids)
 
     def restore(self, names: Mapping[str, int]) -> None:
-        """Names of before a restart."""
+        """Names of before a restart, once the jobs are restored."""
         for name, jobid in names.items():
             self._keep(name, jobid)
 
     def _keep(self, name: str, jobid: int) -> None:
+        job = self._manager.jobs.active.get(jobid)
+        self._states[jobid] = "ended" if job is None else "running" if job.started else "waiting"
         self._jobids[name], self._names[jobid] = jobid, name
         self._by_holder[holder_of(name)][name] = None
 
@@ -142,7 +146,7 @@ class LeaseService:
         for name in request.payload(msg.LeaseSettleRequest).names:
             jobid = self._jobids.get(name)
             if jobid is not None and jobid not in self._manager.jobs.active:
-                del self._jobids[name], self._names[jobid]
+                del self._jobids[name], self._names[jobid], self._states[jobid]
                 forget(self._by_holder[holder_of(name)], name)
                 self._store.remove("leased", (name,))
         self._jobs.answer(request)
@@ -160,16 +164,16 @@ class LeaseService:
             return
         for jobid, events in stored:
             if jobid in self._names and any(event["name"] in _NEWS for event in events):
-                self._changed[jobid] = events[-1]["name"] == "clean"
+                self._states[jobid] = "ended" if events[-1]["name"] == "clean" else "running"
+                self._changed[jobid] = None
 
     def _flush(self) -> None:
         changed, self._changed = self._changed, {}
         found: defaultdict[str, list[msg.LeaseInfo]] = defaultdict(list)
-        for jobid, has_ended in changed.items():
+        for jobid in changed:
             name = self._names.get(jobid, "")
             if holder_of(name) in self._watchers:
-                news = self._ended(name, jobid) if has_ended else _active(name, jobid, began=True)
-                found[holder_of(name)].append(news)
+                found[holder_of(name)].append(self._info(name, jobid))
         for holder, leases in found.items():
             request = self._watchers[holder]
             for start in range(0, len(leases), ENTRIES_MAX):
@@ -183,8 +187,10 @@ class LeaseService:
         request.respond(msg.LeaseWatchResponse([], whole=True))
 
     def _info(self, name: str, jobid: int) -> msg.LeaseInfo:
-        job = self._manager.jobs.active.get(jobid)
-        return self._ended(name, jobid) if job is None else _active(name, jobid, began=job.started)
+        state = self._states[jobid]
+        if state == "ended":
+            return self._ended(name, jobid)
+        return msg.LeaseInfo(name=name, id=jobid, state=state, began=state == "running")
 
     def _ended(self, name: str, jobid: int) -> msg.LeaseInfo:
         job = self._manager.jobs.find(jobid) or read_ended_job(self._store, jobid)
@@ -201,7 +207,3 @@ class LeaseService:
             note=how.exception_note or how.errstr,
             usage=None if job.usage is None else msgspec.convert(job.usage.to_json(), UsageInfo),
         )
-
-
-def _active(name: str, jobid: int, *, began: bool) -> msg.LeaseInfo:
-    return msg.LeaseInfo(name=name, id=jobid, state="running" if began else "waiting", began=began)

@@ -8,6 +8,7 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.protocol.messages.clusters import LEASE_NAME_CHARS_MAX, LEASE_NAMES_MAX
+from fluxsched.runtime.loop.writer import ThreadedWriter
 from fluxsched.runtime.services import leases
 
 SPEC = Jobspec.from_command(["true"], test_run_duration_s=0.001).to_json()
@@ -46,6 +47,34 @@ async def test_a_name_has_one_job_through_restarts_until_it_is_settled(world):
     assert (await peer.ok("lease.submit", submitted("me/1"))) != first
     with pytest.raises(AssertionError):  # the stream tells of it
         assert (await peer.next(stream)).payload["leases"][0]["id"] == first["id"]
+
+
+async def test_what_is_not_stored_yet_is_not_listed(world, monkeypatch):
+    site = await world.bare()
+    peer, watcher = world.second(site), world.second(site)
+    await peer.ok("lease.submit", submitted("me/1"))
+    await peer.settle()
+    held = []
+    run = ThreadedWriter.run
+    monkeypatch.setattr(ThreadedWriter, "run", lambda *transaction: held.append(transaction))
+    peer.send("lease.submit", submitted("me/2"))
+    await peer.settle()
+    stream, _ = watcher.open("lease.watch", {"holder": "me", "session": 1}), await watcher.settle()
+    run(*held.pop(0))
+    while not held:  # the next one, which the list waits for
+        await peer.settle()
+    peer.send("lease.withdraw", {"name": "me/1", "session": 1})
+    await peer.settle()
+    run(*held.pop(0))
+    listed = (await watcher.next(stream)).payload["leases"]
+    while not held:
+        await peer.settle()
+    monkeypatch.undo()
+    run(*held.pop(0))
+    assert [one["state"] for one in listed] == ["waiting", "waiting"]
+    assert (await watcher.next(stream)).payload["whole"]
+    (ended,) = (await watcher.next(stream)).payload["leases"]
+    assert (ended["name"], ended["state"]) == ("me/1", "ended")
 
 
 async def test_what_has_its_resources_is_not_withdrawn_and_what_has_not_never_begins(world):

@@ -160,7 +160,6 @@ class Assembly:
         """Jobs that are run for other instances, and those that others run for this one."""
         outside = self.outside
         self.leases = LeaseService(self.effects, self.jobs, self.router, self.store)
-        self.leases.restore(restored.leased)
         self.clusters = Clusters(
             self.settings.config.clusters,
             restored.clusters,
@@ -265,6 +264,7 @@ class Assembly:
         self.turns.spread(manager.restore_ended(restored.ended, lambda fault: log.error("left out: %s", fault)))
         effects.accounting.restore(restored.counted, self.history.start)
         found = manager.restore(restored.jobs, now_s)
+        self.leases.restore(restored.leased)
         effects.perform(found.effects)
         self.resource.perform(self.resource.module.start(now_s))
         self.turns.post(lambda: self._resume(found.orphans, restored.processes))
