@@ -95,17 +95,18 @@ def prepared() -> Prepared:
 
 
 def with_forked_schedulers() -> Iterator[None]:
-    """A fixture: instances in this process fork their schedulers from the prepared one."""
+    """A fixture: instances in this process fork their schedulers from the prepared one, until the session ends."""
     from fluxsched.runtime.services.modules import starter
 
-    with patch.object(starter, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": _popen})):
+    ours = os.getpid()
+
+    def popen(command: Sequence[str], *, stdout: Any, **more: Any) -> Any:
+        if command[2:4] == ["-m", SCHEDULER] and os.getpid() == ours:  # not in a daemon that a test forks
+            return ForkedScheduler(prepared().scheduler([*command[4:]], stdout.fileno()))
+        return subprocess.Popen(command, stdout=stdout, **more)
+
+    with patch.object(starter, "subprocess", SimpleNamespace(**{**vars(subprocess), "Popen": popen})):
         yield
-
-
-def _popen(command: Sequence[str], *, stdout: Any, **more: Any) -> Any:
-    if command[2:4] == ["-m", SCHEDULER]:
-        return ForkedScheduler(prepared().scheduler([*command[4:]], stdout.fileno()))
-    return subprocess.Popen(command, stdout=stdout, **more)
 
 
 class ForkedScheduler:
