@@ -10,6 +10,7 @@ from __future__ import annotations
 import errno
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
+from typing import Literal
 
 import msgspec
 
@@ -57,7 +58,7 @@ class LeaseService:
         self._specs = JobspecMemo()
         self._jobids: dict[str, int] = {}
         self._names: dict[int, str] = {}
-        self._states: dict[int, str] = {}
+        self._states: dict[int, Literal["waiting", "running", "ended"]] = {}
         """As far as they are on disk, and by name of `LeaseInfo.state`: none is told before."""
         self._by_holder: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._sessions: dict[str, int] = {}
