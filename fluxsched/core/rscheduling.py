@@ -54,6 +54,11 @@ def parts_of(scheduling: object, ranks: Idset) -> dict[str, Idset]:
     return found
 
 
+def part_texts(scheduling: object, ranks: Idset) -> dict[str, str] | None:
+    """The same as texts, for those who show it; None where there are not several parts."""
+    return {label: str(own) for label, own in parts_of(scheduling, ranks).items()} or None
+
+
 def split(scheduling: dict[str, Any] | None) -> tuple[object, Topology]:
     """What is written there without the topology, and this; a foreign one stays as it is, and has none.
 
@@ -76,9 +81,6 @@ def switch_above(topology: Topology, hosts: Iterable[str]) -> str:
 def with_topology(scheduling: object, topology: Topology) -> object:
     """The same with these switches; a foreign one stays as it is."""
     return scheduling if is_foreign(scheduling) else _written(scheduling, _TOPOLOGY, topology.to_json())
-def part_texts(scheduling: object, ranks: Idset) -> dict[str, str] | None:
-    """The same as texts, for those who show it; None where there are not several parts."""
-    return {label: str(own) for label, own in parts_of(scheduling, ranks).items()} or None
 
 
 def with_parts(scheduling: object, parts: Mapping[str, Idset]) -> object:

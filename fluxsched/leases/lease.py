@@ -5,6 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
+import msgspec
+
 from fluxsched.core.jobid import format_f58
 from fluxsched.leases.states import LeaseEvent, LeaseState, Wish
 
@@ -47,6 +49,11 @@ class Lease:
     """Whether a submit is under way on this connection."""
     signals: list[int] = field(default_factory=list)
     """Signals for a connection to come."""
+
+    def row(self) -> tuple[int, int, str, str, bytes, str]:
+        """What is stored of it when it is granted."""
+        text = msgspec.json.encode(self.jobspec)
+        return self.jobid, self.attempt, self.cluster, self.name, text, self.state.value
 
 
 def lease_name(holder: str, jobid: int) -> str:

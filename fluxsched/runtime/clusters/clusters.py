@@ -215,8 +215,7 @@ class Clusters:
         attempt = 0 if job.attempt is None else job.attempt.number
         lease = Lease(job.id, attempt, cluster, lease_name(self._holder, job.id), jobspec, urgency=job.urgency)
         self._leases[job.id] = lease
-        text = msgspec.json.encode(jobspec)
-        self._store.add("lease", (job.id, attempt, cluster, lease.name, text, lease.state.value))
+        self._store.add("lease", lease.row())
 
     def _take(self, jobid: int) -> Lease:
         found = self._leases.pop(jobid, None) or self._restored.pop(jobid, None)

@@ -19,17 +19,10 @@ LEASE_TABLES: Final = (
 )
 
 LeaseQuery = Callable[[str, Sequence[Any]], Iterator[Any]]
-LeaseRow = tuple[int, int, str, str, bytes, str]
-
-
-def lease_row(lease: Lease) -> LeaseRow:
-    """The lease as it is stored."""
-    text = msgspec.json.encode(lease.jobspec)
-    return lease.jobid, lease.attempt, lease.cluster, lease.name, text, lease.state.value
 
 
 def read_leases(rows: LeaseQuery) -> Iterator[Lease]:
-    """All leases that are stored, in order of job id."""
+    """All leases that are stored (`Lease.row`), in order of job id."""
     for jobid, attempt, cluster, name, text, state in rows("SELECT * FROM lease ORDER BY jobid", ()):
         yield Lease(jobid, attempt, cluster, name, msgspec.json.decode(text), LeaseState(state))
 

@@ -73,7 +73,7 @@ class HeldJobs:
             self._preemptions.found(holding, preempted_s, now_s)
             if elastic is not None:
                 self.resized.found(holding)
-            self._has_end(holding)
+            self.resized.has_changed(holding)
 
     def adopt(
         self,
@@ -89,7 +89,7 @@ class HeldJobs:
         blocks = blocks_of([Part(rank, 0, 0, amounts)])
         holding = self._ledger.adopt_ask(jobid, blocks, application, started_s, options, priority)
         self._preemptions.began(holding)
-        self._has_end(holding)
+        self.resized.has_changed(holding)
         return []
 
     def replace(self, old: int, new: int, amounts: Amounts, now_s: float) -> list[Effect]:
@@ -101,7 +101,7 @@ class HeldJobs:
             group.withdraw(new)
         effects = self.freed(old, emptied)
         self._preemptions.began(holding)
-        self._has_end(holding)
+        self.resized.has_changed(holding)
         return effects
 
     def freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
@@ -130,14 +130,14 @@ class HeldJobs:
     def starts(self, jobid: int, started_s: float, expiration_s: float) -> None:
         """A job that has held its resources for a while starts now."""
         self._ledger.set_start(jobid, started_s, expiration_s)
-        self._has_end(self._ledger.holdings[jobid])
+        self.resized.has_changed(self._ledger.holdings[jobid])
 
     def preempt_failed(self, jobid: int) -> None:
         """A job that was to be preempted is not going."""
         holding = self._ledger.get(jobid)
         if holding is not None:
             self._preemptions.failed(jobid, self._waits)
-            self._has_end(holding)
+            self.resized.has_changed(holding)
 
     def set_expiration(self, jobid: int, expiration_s: float) -> None:
         """A running job is to end at another time. Raises Refused if it cannot."""
@@ -149,13 +149,7 @@ class HeldJobs:
             if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
                 raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
         self._ledger.set_expiration(jobid, expiration_s)
-        self._has_end(holding)
-
-    def _has_end(self, holding: Holding) -> None:
-        """When a running job is to end is known, or has changed."""
-        for group in self._groups.values():
-            group.running.began(holding)
-            group.invalidate_pass()
+        self.resized.has_changed(holding)
 
 
 def end_of(limit_s: float, last_s: float, now_s: float) -> float:

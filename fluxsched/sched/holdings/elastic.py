@@ -130,11 +130,6 @@ class Elastic:
             found |= part.ranks
         return found
 
-    @property
-    def has_extras(self) -> bool:
-        """Whether a part has more than its minimum."""
-        return any(part.size > part.nodes.min for part in self.parts)
-
     def extras(self, now_s: float) -> Iterator[Extras]:
         """What may go of each part at `now_s`; nothing if that was refused a short while ago."""
         if self.is_settled or now_s < self.kept_until_s:

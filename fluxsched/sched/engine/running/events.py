@@ -77,7 +77,7 @@ class ResizedJobs:
             if jobid in self._preemptions.leaving:
                 self._preemptions.has_left(jobid, self._waits)
             self._preemptions.resized(holding)
-            self._has_changed(holding)
+            self.has_changed(holding)
 
     def leave(self, targets: Idset, now_s: float) -> dict[int, Shrunk | None]:
         """Targets have left their group: the jobs that leave them and go on, with what that takes (None: nothing new).
@@ -95,7 +95,7 @@ class ResizedJobs:
             if ranks and self._ledger.shrink(jobid, ranks, now_s + self._preemptions.timeout_s, now_s):
                 self._preemptions.shrink(holding, ranks, UNKNOWN)
                 elastic.paused_until_s = now_s + SHRINK_PAUSE_S
-                self._has_changed(holding)
+                self.has_changed(holding)
                 found[jobid] = Shrunk(jobid, ranks, f"targets {mine} left the group")
         return found
 
@@ -104,7 +104,8 @@ class ResizedJobs:
         if holding.leaving:
             self._preemptions.shrink(holding, holding.leaving, UNKNOWN)
 
-    def _has_changed(self, holding: Holding) -> None:
+    def has_changed(self, holding: Holding) -> None:
+        """What a running job has, or when it is to end, is known or another: plans are made anew."""
         for group in self._groups.values():
             group.running.began(holding)
             group.invalidate_pass()
