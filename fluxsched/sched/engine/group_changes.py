@@ -11,7 +11,9 @@ def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, no
     """Apply the parts of a change at `now_s` (wall time, seconds), in their order; returns what follows."""
     effects: list[Effect] = []
     joined = change.joined
-    if change.grow is not None and not change.incomplete:  # else its jobs wait as before the first grow
+    if change.incomplete:
+        scheduler.group(group).is_expected = True
+    elif change.grow is not None:
         online, offline = change.online & joined, change.offline & joined
         effects += scheduler.grown(group, change.grow, online, offline, now_s)
     if change.shrink:

@@ -93,6 +93,8 @@ def _forecast(group: Group, ledger: Ledger, now_s: float, forecasts: Forecasts |
 
 def explain(group: Group, queue: PolicyQueue, job: Waiting, forecast: Callable[[], Forecast], now_s: float) -> Why:
     """The answer about a job of this queue; linear in the running jobs."""
+    if group.is_expected:
+        return Why(group.expected, "no job is judged before that", "not known: as soon as it answers")
     if not group.grown:
         return Why(
             f"waits for the resources of group {group.name!r} to be acquired",

@@ -17,8 +17,9 @@ from .conftest import job
 
 BOTH = """
 [queues.both]
-groups = ["default", "east"]
+groups = ["east", "default"]
 """
+EXPECTED = "waits for the targets of group 'east', which are not known yet: its cluster has not answered"
 
 
 def wide(nodes, queue="far"):
@@ -46,6 +47,16 @@ async def state(pair, jobid):
     return found["state"]
 
 
+async def told(pair, jobid):
+    """What the job's owner sees in `jobs`."""
+
+    async def found():
+        (one,) = [one for one in await pair.jobs(pair.near) if one["id"] == jobid]
+        return one["annotations"].get("sched", {}).get("reason_pending")
+
+    return await pair.until(found)
+
+
 async def test_jobs_wait_until_a_cluster_has_answered_once(silent):
     await silent.begin_here()
     for queue in ("far", "both"):
@@ -54,10 +65,15 @@ async def test_jobs_wait_until_a_cluster_has_answered_once(silent):
     here = await silent.submit(wide(2, "both"))
     assert (await silent.wait(here))["success"], "the targets of this instance are known"
     why = await silent.near.ok("job-manager.why", {"id": first})
-    assert (why["state"], why["reason"]) == ("SCHED", "waits for the resources of group 'east' to be acquired")
+    assert (why["state"], why["reason"]) == ("SCHED", EXPECTED)
+    assert [await told(silent, jobid) for jobid in (first, either)] == [EXPECTED] * 2
+    busy = await silent.submit(job("sleep", "60", nodes=2, exclusive=True, queue="both"))
+    behind = await silent.submit(wide(2, "both"))
+    assert "busy" in await told(silent, behind), "the group that is known speaks for it"
     assert {await state(silent, jobid) for jobid in (first, never, either)} == {"SCHED"}
     await silent.begin_east()
-    assert [(await silent.wait(jobid))["success"] for jobid in (first, either)] == [True, True]
+    assert [(await silent.wait(jobid))["success"] for jobid in (first, either, behind)] == [True] * 3
+    await silent.near.ok("job-manager.cancel", {"id": busy})
     # it was accepted: its owner is told what is missing, and new ones are denied
     assert "the group has only 4 such nodes" in (await silent.near.ok("job-manager.why", {"id": never}))["reason"]
     assert "the group has only 4 such nodes" in (await silent.wait(await silent.submit(wide(9))))["errstr"]

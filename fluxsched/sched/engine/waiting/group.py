@@ -45,7 +45,9 @@ VERDICTS_MAX = 4096
 
 
 class Group:
-    """`leaving` are targets shrunk and not yet released; `changed` means that a pass may decide something new, `passed`
+    """`is_expected` until the first grow if targets will come, but are not known yet.
+
+    `leaving` are targets shrunk and not yet released; `changed` means that a pass may decide something new, `passed`
     that one has and running jobs may grow by what it left, `events` counts what happens.
 
     `queues` are those that have a policy of their own, by name, in the order in which they are served, then the one for
@@ -71,6 +73,7 @@ class Group:
         self.running = RunningJobs(pool, ledger)
         self.preemptions = Preemptions(ledger) if preemptions is None else preemptions
         self.grown = False
+        self.is_expected = False
         self.leaving = EMPTY
         self.expiration_s = 0.0
         self.changed = False
@@ -109,7 +112,7 @@ class Group:
         self._count_capacity(resources.ranks, 1)
         self.expiration_s = resources.expiration_s if resources.ranks or not self.grown else self.expiration_s
         if not self.grown:
-            self.grown, self.short_since_s = True, now_s
+            self.grown, self.is_expected, self.short_since_s = True, False, now_s
         self.invalidate_pass()
         self.ledger.count_in(resources.ranks)
         self.running.changed(resources.ranks)
@@ -229,7 +232,18 @@ class Group:
         if queue.add(job, self.running, now_s):
             self.changed = True
         self.events += 1
-        return [] if job.duration_s else self._warn(job, queue)
+        told = self.tell_expected(job.jobid) if self.is_expected and job.jobid not in self.joint else []
+        return told if job.duration_s else told + self._warn(job, queue)
+
+    def tell_expected(self, jobid: int) -> list[Effect]:
+        """Why a job waits while it is not known yet which targets there are."""
+        told = self.notices.tell_now(jobid, self.expected)
+        return [] if told is None else [told]
+
+    @property
+    def expected(self) -> str:
+        """What is not known yet, in words."""
+        return f"waits for the targets of group {self.name!r}, which are not known yet: its cluster has not answered"
 
     def _warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
         """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""

@@ -90,6 +90,9 @@ def join(group: Group, job: Waiting, name: str | None, now_s: float) -> list[Eff
     for each, why in whys:
         if why is not None:
             effects = [*add_infeasible(each, job, name, why)] or effects
+    able = [each for each, why in whys if why is None]
+    if able and all(each.is_expected for each in able):
+        effects = [*effects, *able[0].tell_expected(job.jobid)]
     return effects
 
 
@@ -120,13 +123,16 @@ def standing(group: Group, jobid: int) -> Reservation | None:
 
 
 def home_of(group: Group, jobid: int) -> Group:
-    """The group that speaks for a waiting job: where it has a reservation, else the first in whose line it is."""
+    """The group that speaks for a waiting job: where it has a reservation, else the first in whose line it is.
+
+    One whose targets are not known yet comes after all others.
+    """
     groups = group.joint.get(jobid)
     if groups is None:
         return group
     offering = [each for each in groups if each.queue_of(jobid) is not None]
     planned = [each for each in offering if is_planned(each, jobid)]
-    return [*planned, *offering, group][0]
+    return [*planned, *[each for each in offering if not each.is_expected], *offering, group][0]
 
 
 def tell(group: Group, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
