@@ -16,6 +16,7 @@ from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import result_name
 from fluxsched.jobs.job.sizes import used
 from fluxsched.jobs.queue.queues import JobQueue
+from fluxsched.runtime.history.job_group import GroupOf, group_name
 from fluxsched.runtime.history.recount import QueueOf, ended_job, uncounted
 from fluxsched.runtime.loop.histogram import WAITS_S
 from fluxsched.runtime.loop.store import Store
@@ -44,7 +45,7 @@ PIECE_JOBS: Final = 8
 _RESULT: Final = {name.upper(): at for at, name in enumerate(RESULT_COLUMNS)}
 _CORE, _GPU, _CPU, _CPU_CORE, _WAIT, _WAITS = range(4, 10)
 
-_Key = tuple[int, str | None, JobQueue, str]
+_Key = tuple[int, str | None, JobQueue, str, str]
 
 
 class JobAccounting:
@@ -54,6 +55,7 @@ class JobAccounting:
         self._turns = turns
         self._store = store
         self._queue_of = queue_of
+        self.group_of: GroupOf = lambda rank: None
         self._hour = 0
         """The beginning of the hour to which `_sums` belong."""
         self._sums: dict[_Key, list[float]] = {}
@@ -67,7 +69,7 @@ class JobAccounting:
         """The job is inactive; `result` is the name of its result."""
         if not self._hour <= job.t_inactive < self._hour + HOUR:
             self._begin_hour(job.t_inactive)
-        key = (job.userid, job.sharing.bank, job.queue, job.properties)
+        key = (job.userid, job.sharing.bank, job.queue, group_name(job, self.group_of), job.properties)
         sums = self._sums.get(key)
         if sums is None:
             sums = self._sums[key] = [0.0] * len(SUMS)
@@ -149,11 +151,11 @@ class JobAccounting:
             begin = end
 
     def _put(self, hour: int, key: _Key, sums: list[float]) -> None:
-        userid, bank, queue, properties = key
-        row = (userid, bank or DEFAULT_BANK, queue.name or "", queue.groups_text, properties)
+        userid, bank, queue, group, properties = key
+        row = (userid, bank or DEFAULT_BANK, queue.name or "", group, properties)
         if row not in self._keys_hour:
             if len(self._keys_hour) >= KEYS_HOUR_MAX:
-                row = (userid, OTHER, queue.name or "", queue.groups_text, "")
+                row = (userid, OTHER, queue.name or "", group, "")
             self._keys_hour.add(row)
         self._store.add("usage", (HOUR, hour, *row, *sums))
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from itertools import islice
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.sizes import used
 from fluxsched.protocol.messages.history import ReportResponse, ReportRow
 from fluxsched.runtime.history.accounting import HOURS_AGE_MAX_S
+from fluxsched.runtime.history.job_group import GroupOf, group_name
 from fluxsched.runtime.history.samples import CORE_STATES, MachineSample
 from fluxsched.runtime.loop.histogram import WAITS_S, quantile
 from fluxsched.runtime.storage.jobs import Query
@@ -50,6 +51,9 @@ def whole(since_s: float, until_s: float, now_s: float) -> Span:
     return Span(since, until, now_s)
 
 
+_NamesOf: TypeAlias = Callable[[Job], Collection[str]]
+
+
 class RunningUse(NamedTuple):
     """What jobs that run still have used in some time: by name how many they are, core-seconds and GPU-seconds."""
 
@@ -57,9 +61,10 @@ class RunningUse(NamedTuple):
     total: list[float]
 
 
-def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by: str, userid: int | None
-                ) -> Iterator[RunningUse | None]:  # fmt: skip
+def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by: str, userid: int | None,
+                group_of: GroupOf) -> Iterator[RunningUse | None]:  # fmt: skip
     """Look at the jobs that hold something, of one user if it is said, in steps."""
+    names_of: _NamesOf = (lambda job: (group_name(job, group_of),)) if by == "group" else _NAMES[by]
     found = RunningUse({}, [0.0, 0.0, 0.0])
     left = iter(holders)
     while some := list(islice(left, STEP_JOBS)):
@@ -69,7 +74,7 @@ def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by:
             begin_s, end_s = max(job.t_run, span.since_s), min(span.until_s, span.now_s)
             if end_s > begin_s:
                 core_s, gpu_s = used(job, begin_s, end_s)
-                for sums in (found.total, *(found.by_name.setdefault(name, [0.0] * 3) for name in _NAMES[by](job))):
+                for sums in (found.total, *(found.by_name.setdefault(name, [0.0] * 3) for name in names_of(job))):
                     sums[0] += 1
                     sums[1] += core_s
                     sums[2] += gpu_s
@@ -77,11 +82,10 @@ def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by:
     yield found
 
 
-_NAMES: Final[dict[str, Callable[[Job], Collection[str]]]] = {
+_NAMES: Final[dict[str, _NamesOf]] = {
     "user": lambda job: (str(job.userid),),
     "bank": lambda job: (job.sharing.bank or DEFAULT_BANK,),
     "queue": lambda job: (job.queue.name or "",),
-    "group": lambda job: (job.queue.groups_text,),
     "property": lambda job: job.properties.split("\n"),
 }
 

@@ -130,8 +130,9 @@ class HistoryService:
 
         holders = self._manager.holdings.jobids()
         in_steps(
-            self._turns, request, running_use(self._manager.jobs.active, holders, span, wanted.by, userid), looked
-        )
+            self._turns, request,
+            running_use(self._manager.jobs.active, holders, span, wanted.by, userid, self._accounting.group_of), looked,
+        )  # fmt: skip
 
     def _times(self, since_s: float | None, until_s: float | None, usual_s: float) -> tuple[float, float]:
         """The times that a request means. Raises InvalidValue."""

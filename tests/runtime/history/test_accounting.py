@@ -12,13 +12,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluxsched.core.idset import Idset
 from fluxsched.core.sharing import Sharing
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.usage import Usage
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 from fluxsched.runtime.history import accounting as the
 from fluxsched.runtime.history.accounting import JobAccounting
-from fluxsched.runtime.history.report import AccountSums, read_accounts, whole
+from fluxsched.runtime.history.report import AccountSums, Span, read_accounts, running_use, whole
 from fluxsched.runtime.storage.events import pack_events
 from fluxsched.runtime.storage.usage import DAY, HOUR, SUMS
 
@@ -108,6 +109,22 @@ def test_jobs_are_counted_by_what_they_are_of(world: World) -> None:
     assert sum(named["bank"]["optics"][9:]) == 3, "waits"
     assert world.report("property").total[0] == 3, "together they are counted once"
     assert world.report("user", userid=1000).rows == [("1000", named["user"]["1000"])]
+
+
+def test_a_job_counts_for_the_group_in_which_it_ran(world: World) -> None:
+    both, members = JobQueue(QueueConfig("both", group="fast", others=("slow",))), {3: "slow", 9: "other"}
+    world.accounting.group_of = members.get
+    ran = [job(world.now_s, 100.0, ranks=Idset.parse(ranks)) for ranks in ("3-4", "9", "")]
+    for one in ran:
+        one.queue = both
+        world.accounting.ended(one, "COMPLETED")
+    world.accounting.write()
+    world.flush()
+    assert {name: sums[0] for name, sums in world.report("group").rows} == {"slow": 1, "fast,slow": 2}
+    span = Span(int(BEGIN_S), int(BEGIN_S + 3600), BEGIN_S + 900.0)
+    (*_, found) = running_use({1: ran[0]}, [1], span, "group", None, members.get)
+    assert found is not None
+    assert list(found.by_name) == ["slow"]
 
 
 @pytest.mark.parametrize("writes", [0, 1, 2], ids=["nothing written", "some written", "all written"])

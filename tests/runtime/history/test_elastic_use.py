@@ -88,7 +88,8 @@ def check(world: World) -> None:
 
 def test_what_runs_still_has_used_what_it_held(world: World) -> None:
     job = restore.replayed(1, events(ended=False), r_of("0-1"))
-    steps = [*running_use({1: job}, [1], Span(int(BEGIN_S - 900), int(BEGIN_S + 3600), BEGIN_S + 900.0), "user", None)]
+    span = Span(int(BEGIN_S - 900), int(BEGIN_S + 3600), BEGIN_S + 900.0)
+    steps = [*running_use({1: job}, [1], span, "user", None, {}.get)]
     found = steps[-1]
     assert isinstance(found, RunningUse)
     assert found.total == [1, 900.0 * 6 + 600.0 * 6 + 300.0 * 2, (900.0 * 6 + 600.0 * 6 + 300.0 * 2) / 2]

@@ -112,6 +112,7 @@ class Assembly:
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
         self.watch = ResourceWatch(self.resource, manager.holdings, self.router, self.turns)
         manager.holdings.there = lambda: module.resources
+        self.effects.accounting.group_of = module.group_of
         self.effects.held, self.effects.unheld = self._held, self._unheld
         self.scheduling = SchedulingService(self.effects, self.router, self.store)
         self.scheduling.foreign = module.foreign
