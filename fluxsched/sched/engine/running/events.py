@@ -40,7 +40,10 @@ class ResizedJobs:
         self._lost = lost
 
     def grow_stored(self, jobid: int, now_s: float) -> list[Effect]:
-        """The job manager has stored the oldest grow that was not answered; what has left the group since, goes now."""
+        """The job manager has stored the oldest grow that was not answered; what has left the group since, goes now.
+
+        It may go for waiting jobs from now on, so these are looked at again.
+        """
         holding = self._ledger.elastic.by_id.get(jobid)
         if holding is None or holding.elastic is None:
             return []
@@ -48,6 +51,8 @@ class ResizedJobs:
         lost = EMPTY
         for group in self._groups.values():
             lost |= group.leaving & ranks
+            if any(queue.jobs.offered for queue in group.queues.values()) and not ranks.isdisjoint(group.pool.ranks):
+                group.invalidate_pass()
         return self._lost(lost, now_s) if lost else []
 
     def grow_failed(self, jobid: int, ranks: Idset, now_s: float, is_settled: bool) -> list[Effect]:
