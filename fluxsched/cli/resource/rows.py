@@ -143,17 +143,25 @@ def _somewhere(rows: Iterable[ResourceRow], answer: Mapping[str, Any]) -> list[R
 
 def _in_clusters(rows: list[ResourceRow]) -> Idset:
     """The targets among these that are another instance's."""
-    found: list[int] = []
-    for source in {id(row.source): row.source for row in rows}.values():
-        if CLUSTER_MARK in str(source.nodelist):
-            found += [rank for rank, host in zip(source.ranks, source.nodelist, strict=True) if CLUSTER_MARK in host]
-    return Idset.of(found)
+    sources = {id(row.source): row.source for row in rows}
+    return Idset.of(rank for source in sources.values() for rank in _mirrored(source))
 
 
-def where_of(ranks: Idset, made_up: Idset) -> str:
-    """The same in one word for a row that is not to be cut, such as a group's."""
-    if not (ranks and made_up):
+def _mirrored(source: ResourceSet) -> Idset:
+    """The same of one set."""
+    if CLUSTER_MARK not in str(source.nodelist):
+        return Idset()
+    hosts = zip(source.ranks, source.nodelist, strict=True)
+    return Idset.of(rank for rank, host in hosts if CLUSTER_MARK in host)
+
+
+def where_of(ranks: Idset, source: ResourceSet, made_up: Idset) -> str:
+    """The same in one word for a row that is not to be cut, such as that of a group, whose targets are of `source`."""
+    away = _mirrored(source)
+    if not ranks or not (made_up or away):
         return ""
+    if ranks <= away:
+        return CLUSTER
     return MADE_UP if ranks <= made_up else "both" if ranks & made_up else "here"
 
 

@@ -227,7 +227,8 @@ def groups(handle: InstanceHandle, output: Output) -> None:
     source = ResourceSet.parse(known["R"]) if known else EMPTY_R
     made_up = Idset.parse(known.get("made_up", ""))
     targets = [(each, Idset.parse(each["targets"])) for each in answer["groups"]]
-    output.show(answer, lambda shown: [(each, ranks, source, where_of(ranks, made_up)) for each, ranks in targets])
+    rows = [(each, ranks, source, where_of(ranks, source, made_up)) for each, ranks in targets]
+    output.show(answer, lambda shown: rows)
 
 
 @click.command("eventlog", cls=Command)

@@ -7,6 +7,9 @@ import json
 import pytest
 
 from fluxsched.cli.common import show
+from fluxsched.cli.resource.rows import where_of
+from fluxsched.core.idset import Idset
+from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RPCError
 
 GROUPS = {
@@ -340,3 +343,14 @@ def test_acquire_is_refused_or_interrupted(ask) -> None:
     assert (done.code, done.err) == (1, "fluxsched: resource acquire: group default is acquired already\n")
     assert ask("acquire", answers={"resource.acquire": [{}, KeyboardInterrupt()]}).code == 130
     assert ask("acquire", "--plain", "--group", "debug").code == 2
+
+
+def test_a_group_that_is_a_cluster_is_shown_as_one():
+    execution = {"R_lite": [{"rank": "0-4", "children": {"core": "0"}}], "nodelist": ["fake[0-1],east:fake[0-2]"]}
+    source = ResourceSet.parse({"version": 1, "execution": execution})
+    for ranks, made_up, where in (
+        ("2-4", "", "cluster"), ("2-4", "0-1", "cluster"), ("0-1", "0-1", "made-up"), ("0-1", "", "here"), ("", "0", "")
+    ):  # fmt: skip
+        assert where_of(Idset.parse(ranks), source, Idset.parse(made_up)) == where
+    here = ResourceSet.parse({"version": 1, "execution": {**execution, "nodelist": ["node[0-4]"]}})
+    assert where_of(Idset.parse("0-4"), here, Idset.parse("")) == ""
