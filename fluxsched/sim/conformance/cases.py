@@ -7,8 +7,11 @@ was made for.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Sequence
+from functools import lru_cache
 from math import frexp, inf
+from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
@@ -41,6 +44,9 @@ MANY = 8
 AFTER_S = (0.0, 15.0, 40.0, None)
 """When jobs may be preempted, in the case of that."""
 
+SPECS_KEPT = 512
+"""More than there are in the cases but for those of a random limit."""
+
 BURST = 60
 RECURSION = 2000
 FAR_S = 10_000.0
@@ -51,9 +57,14 @@ EMPTY_CONSTRAINTS: tuple[dict[str, object], ...] = (
 """RFC 31: each of these matches everything."""
 
 
-def spec_of(limit_s: float = 0.0, **asked: object) -> Jobspec:
-    """A job, in the words of `Jobspec.from_command`."""
-    return Jobspec.from_command(["true"], duration_s=limit_s, **asked)  # type: ignore[arg-type]
+def spec_of(limit_s: float = 0.0, *, constraint: object = None, **asked: object) -> Jobspec:
+    """A job, in the words of `Jobspec.from_command`; the same words are read once."""
+    return _read(limit_s, json.dumps(constraint), **asked)
+
+
+@lru_cache(SPECS_KEPT)
+def _read(limit_s: float, constraint: str, **asked: Any) -> Jobspec:
+    return Jobspec.from_command(["true"], duration_s=limit_s, constraint=json.loads(constraint), **asked)
 
 
 def any_spec(chance: Chance, limit_s: float) -> Jobspec:
