@@ -175,13 +175,14 @@ class Timeline:
     of which change all that is.
     """
 
-    __slots__ = ("_free", "_given", "_project", "_seen", "layout", "now", "ranks", "stamp", "times")
+    __slots__ = ("_free", "_given", "_less_at", "_project", "_seen", "layout", "now", "ranks", "stamp", "times")
 
     def __init__(self, layout: IdLayout, now_s: float, stamp: object, project: Projection) -> None:
         self.layout = layout
         self._project = project
         self._free = [0]
         self._given = [0]
+        self._less_at: list[float] = []  # the only times at which less may be free than before
         self._seen = 0  # the fields of the targets that are looked at
         self.times = [now_s]
         self.now = 0
@@ -212,33 +213,46 @@ class Timeline:
         free, first = self._free, self._step_at(start_s)
         for step in range(first, self._step_at(end_s)):
             free[step] &= ~ids
+        self._note_less(start_s)
 
     def give(self, start_s: float, end_s: float, ids: int) -> None:
         """Frees what was taken so."""
         free, first = self._free, self._step_at(start_s)
         for step in range(first, self._step_at(end_s)):
             free[step] |= ids
+        self._note_less(end_s)  # in case that jobs which are late held some of it
 
     def between(self, start_s: float, end_s: float) -> int:
         """What is free all the time from one instant to before another."""
         first = bisect_right(self.times, start_s) - 1
         free = self._free[first]
-        for step_free in self._free[first + 1 : bisect_left(self.times, end_s)]:
-            free &= step_free
+        for step in self._less_from(first, end_s):
+            free &= self._free[step]
         return free
 
     def free_for(self, first: int, end_s: float, cores: int) -> int:
         """What is free all the time from the begin of a step to before an instant; 0 if not so many cores are."""
-        free, times, mask = self._free[first], self.times, self.layout.cores
-        for step in range(first + 1, bisect_left(times, end_s)):
-            if (free & mask).bit_count() < cores:
-                return 0
+        free, mask = self._free[first], self.layout.cores
+        if (free & mask).bit_count() < cores:
+            return 0
+        for step in self._less_from(first, end_s):
             free &= self._free[step]
         return free if (free & mask).bit_count() >= cores else 0
 
     def given_by(self, when_s: float) -> int:
         """What jobs have freed by then."""
         return self._given[bisect_right(self.times, when_s) - 1]
+
+    def _less_from(self, first: int, end_s: float) -> Iterator[int]:
+        """The steps after this one and before an instant at which less may be free than before: jobs only free more."""
+        times, less_at = self.times, self._less_at
+        for at in range(bisect_right(less_at, times[first]), bisect_left(less_at, end_s)):
+            yield bisect_left(times, less_at[at])
+
+    def _note_less(self, time_s: float) -> None:
+        at = bisect_left(self._less_at, time_s)
+        if time_s < inf and (at == len(self._less_at) or self._less_at[at] != time_s):
+            self._less_at.insert(at, time_s)
 
     def _step_at(self, time_s: float) -> int:
         """The step that begins at this time, which is made if there is none."""
