@@ -113,6 +113,22 @@ def test_a_bound_on_hops_holds_as_it_grows_also_for_policies() -> None:
     assert site.held[1].ranks == ids("4-7")
 
 
+def test_where_a_job_grows_does_not_change_what_other_jobs_of_that_size_need() -> None:
+    leaves = Topology.parse([{"name": "a", "hosts": "n[0-3]"}, {"name": "b", "hosts": "n[4-7]"}])
+    site = ElasticSite(Easy(), "0-7", topology=leaves)
+    site.submit(9, jobspec(6, elastic=False, duration=50.0))
+    site.run()
+    site.submit(1, jobspec("1-4", duration=100.0))
+    site.run()
+    site.submit(2, jobspec(8, elastic=False))  # has a reservation
+    site.end(9)
+    site.run()
+    assert site.held[1].ranks == ids("4-7")
+    running = site.scheduler._groups["default"].running
+    assert running.needs
+    assert all(running.needs.values())
+
+
 def test_nodes_in_part_are_grown_on_others_than_it_has() -> None:
     site = ElasticSite(Easy(), "0-2")
     site.submit(1, jobspec("1-3", exclusive=False, cores=2))

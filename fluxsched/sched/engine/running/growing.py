@@ -142,15 +142,16 @@ class GrowingStep:
             self._unfit.add(shape.number)
             return None
         job = self._job_of(holding, shape)
+        plan = self._plan_for(shape) if self._reserves else None  # before targets are left out: others ask alike
         for among in self._nearest_first(holding, part):
             if among is None:
-                return self._plan_for(shape).place(job, BEST_FIT) if self._reserves else fit
-            found = self._place_among(job, among)
+                return fit if plan is None else plan.place(job, BEST_FIT)
+            found = self._place_among(job, among, plan)
             if found is not None:
                 return found
         return None
 
-    def _place_among(self, job: Waiting, among: Idset) -> Fits | None:
+    def _place_among(self, job: Waiting, among: Idset, plan: CountedPlan | PoolPlan | None) -> Fits | None:
         pool, shape = self._group.pool, job.shape
         before = pool.narrowed.get(shape.number)
         left = among.mask if before is None else among.mask & before.ranks
@@ -160,7 +161,7 @@ class GrowingStep:
         pool.narrow(shape, Narrowed(choice, choice, left, "", "", left))
         try:
             fit = find_fit(pool, shape, BEST_FIT)
-            return fit if fit is None or not self._reserves else self._plan_for(shape).place(job, BEST_FIT)
+            return fit if fit is None or plan is None else plan.place(job, BEST_FIT)
         finally:
             pool.narrow(shape, before)
 
