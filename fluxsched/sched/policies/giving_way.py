@@ -69,8 +69,8 @@ def give_way(view: View, now_s: float) -> Iterator[Decision]:
         return
     extras = ExtrasSearch(job.shape, preemptions, now_s)
     with view.if_gone() as what_if:
-        able = what_if.openings(job.shape).able()
-    for _ in extras.look(able, AllMayGo()):
+        able, least = what_if.openings(job.shape).able(), what_if.missing(job.shape)
+    for _ in extras.look(able, AllMayGo(), least):
         yield PAUSE
     with view.if_gone() as what_if:
         for jobid in preemptions.awaited:
@@ -78,6 +78,7 @@ def give_way(view: View, now_s: float) -> Iterator[Decision]:
             if other is not None:
                 what_if.seat(other.shape, None if kept is None else kept.fit)
         extras.choose(what_if)
+    yield PAUSE
     if extras.fit is not None and extras.chosen:
         yield from _shrink(view, job, extras, extras.fit, now_s)
 

@@ -12,6 +12,7 @@ from itertools import islice
 from operator import itemgetter
 from typing import Final, Protocol
 
+from fluxsched.core.idset import Idset
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.holdings.elastic import Extras
 from fluxsched.sched.ledger import Holding
@@ -70,8 +71,11 @@ class ExtrasSearch:
         self.fit: Fits | None = None
         self.looked_at = 0
 
-    def look(self, able: dict[int, int], may_go: MayGo) -> Iterator[None]:
-        """Takes in what there is on targets that are `able` to hold a node, with pauses."""
+    def look(self, able: dict[int, int], may_go: MayGo, least: int = 0) -> Iterator[None]:
+        """Takes in what there is on targets that are `able` to hold a node, with pauses.
+
+        If `least` targets at least will have to go these are worked out, too.
+        """
         jobs = iter([each for each in self._preemptions.elastic.values() if not each.is_ending])
         while some := list(islice(jobs, LOOKED_AT_ONCE)):
             for holding in some:
@@ -81,32 +85,31 @@ class ExtrasSearch:
             self.looked_at += len(some)
             yield
         self._rest.sort(key=itemgetter(0, 1, 2), reverse=True)
+        yield
         self._may_go = may_go
+        self._take(least)
         yield
 
     def choose(self, what_if: IfGone) -> bool:
         """Finds how many of them have to go; whether the job fits then."""
         shape = self._shape
         self.fit = what_if.find(shape)
-        if self.fit is not None or not self._rest:
+        if self.fit is not None or not (self._rest or self._taken):
             return self.fit is not None
         missing = max(1, what_if.missing(shape))
         count = least = self._of_targets(missing)
         too_few = least - 1  # so many do not suffice
+        mark = what_if.mark()
         while not self._suffices(what_if, count):
+            what_if.back(mark)
             if count > len(self._taken):
                 self.chosen = self._taken
                 return False
             too_few, count = count, 2 * count
         count = min(count, len(self._taken))
-        while count - too_few > 1:
-            middle = (count + too_few) // 2
-            if self._suffices(what_if, middle):
-                count = middle
-            else:
-                too_few = middle
+        if count - too_few > 1:
+            count = self._fewest(what_if, mark, too_few, count)
         self.chosen = self._taken[:count]
-        what_if.leave_all(self.chosen)
         is_one_each = shape.request.nodes is not None and not shape.request.parts and count == least
         if not is_one_each or any(len(each.ranks) > 1 for each in self.chosen):
             self.spare(what_if)
@@ -159,13 +162,23 @@ class ExtrasSearch:
                 taken.append(each)
 
     def _suffices(self, what_if: IfGone, count: int) -> bool:
-        """Whether it is enough if so many go, or all that may."""
+        """Whether it is enough if so many go, or all that may; then they have left in the what-if."""
         self._take(count)
-        mark = what_if.mark()
         what_if.leave_all(self._taken[:count])
-        fits = what_if.fits(self._shape)
+        return what_if.fits(self._shape)
+
+    def _fewest(self, what_if: IfGone, mark: tuple[int, dict[int, Idset]], too_few: int, count: int) -> int:
+        """Between what does not suffice and what does: the fewest that do, which then have left in the what-if."""
+        while count - too_few > 1:
+            what_if.back(mark)
+            middle = (count + too_few) // 2
+            if self._suffices(what_if, middle):
+                count = middle
+            else:
+                too_few = middle
         what_if.back(mark)
-        return fits
+        what_if.leave_all(self._taken[:count])
+        return count
 
     def _bundles(self, holding: Holding, extras: Extras, able: dict[int, int]) -> Iterator[Leaving]:
         """What goes together of a part, the target where least work is lost first."""

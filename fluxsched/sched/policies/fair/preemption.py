@@ -119,8 +119,8 @@ class PreemptingPass:
 
     def _search_extras(self, extras: ExtrasSearch, may_go: OverShare, job: Waiting) -> Iterator[Decision]:
         with self._view.if_gone() as what_if:
-            able = what_if.openings(job.shape).able()
-        for _ in extras.look(able, may_go):
+            able, least = what_if.openings(job.shape).able(), what_if.missing(job.shape)
+        for _ in extras.look(able, may_go, least):
             yield PAUSE
         with self._view.if_gone() as what_if:
             for other, fit in self._seats:
