@@ -196,9 +196,14 @@ def max_hops_of(system: Mapping[str, Any]) -> int | None:
     hops = inner(system, "fluxsched").get("max-hops")
     if hops is None:
         return None
+    return checked_max_hops(hops, "attributes.system.fluxsched.max-hops")
+
+
+def checked_max_hops(hops: object, path: str) -> int:
+    """A bound on hops. Raises InvalidValue, for `path`, if no two nodes can be so far apart."""
     if type(hops) is not int or hops % 2 or not 2 <= hops <= HOPS_MAX:
         what = f"is not an even number within 2-{HOPS_MAX}: 2 is under one switch, 4 under the next level"
-        raise InvalidValue(f"attributes.system.fluxsched.max-hops: {shown(hops)} {what}")
+        raise InvalidValue(f"{path}: {shown(hops)} {what}")
     return hops
 
 

@@ -129,7 +129,7 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 @click.option("--elastic", metavar="P", type=float, default=0.0, help="Fraction of elastic jobs: 0.3. [default: none]")
 @click.option("--parts", metavar="P", type=float, default=0.0,
               help="Fraction of elastic jobs of two parts. [default: none]")  # fmt: skip
-@click.option("--max-hops", metavar="H", type=_COUNT, help="The most hops within these. [default: any]")
+@click.option("--max-hops", metavar="H", type=_COUNT, help="The most hops within elastic jobs: 2, 4. [default: any]")
 @click.option(
     "--swf", is_flag=True, help="Print SWF; with -o the name determines the format (.swf, .swf.gz, else JSON lines)."
 )

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 
+from fluxsched.core.jobfields import checked_max_hops
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.system.clock import Chance
 from fluxsched.sim.traces.trace import Ask, Machine, TraceJob
@@ -17,8 +18,13 @@ def made_elastic(
 ) -> list[TraceJob]:
     """The jobs, of which these fractions are elastic, and elastic with a target of its own for a first part.
 
-    At most `max_hops` are within them. Raises InvalidValue for what is no fraction, or together more than all.
+    At most `max_hops` are within them. Raises InvalidValue for what is no fraction, or together more than all, and for
+    a bound that no job may have, or that there is no job for.
     """
+    if max_hops is not None:
+        checked_max_hops(max_hops, "max-hops")
+        if not elastic + parts:
+            raise InvalidValue("max-hops bounds elastic jobs alone, and there are none: give elastic or parts, too")
     if min(elastic, parts) < 0 or not elastic + parts <= 1:
         raise InvalidValue(f"elastic {elastic:g} and parts {parts:g} are not fractions of the jobs, at most 1 together")
     found = []

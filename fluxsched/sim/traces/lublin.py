@@ -100,7 +100,7 @@ def generate(
     ]  # fmt: skip
     if banks is not None:
         made = [_in_bank(job, banks) for job in made]
-    if elastic or parts:
+    if elastic or parts or max_hops is not None:
         made = made_elastic(made, machine, seeded(seed), elastic, parts, max_hops)
     return Trace(f"lublin-{jobs}x{total}-seed{seed}", made, {"Note": f"Lublin-Feitelson model, seed {seed}"}, machine)
 

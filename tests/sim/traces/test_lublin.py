@@ -106,3 +106,7 @@ def test_some_jobs_are_elastic_and_all_others_stay_as_they_are() -> None:
     assert {job.ask.parts is None for job in changed} == {True, False}
     with pytest.raises(InvalidValue, match="not fractions of the jobs, at most 1 together"):
         generate(jobs=3, elastic=0.7, parts=0.7)
+    with pytest.raises(InvalidValue, match="max-hops: 3 is not an even number"):
+        generate(jobs=3, elastic=0.7, max_hops=3)
+    with pytest.raises(InvalidValue, match="bounds elastic jobs alone, and there are none"):
+        generate(jobs=3, max_hops=4)
