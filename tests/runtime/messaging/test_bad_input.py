@@ -6,6 +6,7 @@ import asyncio
 import errno
 import os
 import struct
+import subprocess
 
 import msgpack
 import pytest
@@ -281,6 +282,7 @@ async def test_a_module_that_cannot_be_started_is_refused(world, peer, site, mon
 
     with monkeypatch.context() as crowd:
         crowd.setattr("fluxsched.runtime.services.modules.starter.subprocess.Popen", full)
+        crowd.setattr(subprocess, "Popen", full)  # which compiled code asks
         _, text = await peer.refused("module.load", {"spec": "fifo", "groups": ["default"]})
     assert "cannot start module 'sched-fifo': [Errno 24] Too many open files; fix this and load it again" in text
     assert (await peer.ok("module.load", {"spec": "fifo", "groups": ["default"]}))["name"] == "sched-fifo"
