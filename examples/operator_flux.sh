@@ -7,4 +7,4 @@ compute=$(flux submit -n1 --job-name=compute true)
 flux job wait-event "$compute" clean >/dev/null
 flux cancel "$guess"
 flux job wait-event "$guess" clean >/dev/null
-flux jobs -a -n -o '{name} {result}' --filter=inactive | sort
+flux jobs -n -o '{name} {result}' --filter=inactive | sort

@@ -166,7 +166,7 @@ async def test_a_guest_may_look_and_nothing_more(four: Any) -> None:
         assert errnum == 0, (topic, text)
     pinged = await four.ok("resource.ping", {"seq": 1})
     assert (pinged["userid"], pinged["rolemask"]) == (four.userid, GUEST)
-    assert await four.ask("resource.drain", {"targets": "0"}) == (errno.EPERM, "Request requires admin credentials")
+    assert await four.ask("resource.drain", {"targets": "0"}) == (errno.EPERM, "Request requires owner credentials")
     for topic in ("resource.acquire", "instance.stop", "module.load", "nobody.knows"):
         assert await four.ask(topic, {"targets": "0"}) == (errno.EPERM, "Request requires owner credentials")
     four.open("instance.stop", None, flags=0x0D)
@@ -217,7 +217,7 @@ async def test_another_user_is_who_the_kernel_says(world: Any, allowed: str) -> 
         return
     pinged, refused, cut_off = said
     assert (json.loads(pinged)["userid"], json.loads(pinged)["rolemask"]) == (65534, GUEST)
-    assert (refused, cut_off) == ("Request requires admin credentials", "")
+    assert (refused, cut_off) == ("Request requires owner credentials", "")
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can be somebody else")
