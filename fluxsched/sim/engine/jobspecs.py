@@ -104,7 +104,7 @@ def _of_parts(ask: Ask, parts: str) -> Jobspec:
     system = raw["attributes"]["system"]
     if ask.constraint is not None:
         system["constraints"] = json.loads(ask.constraint)
-    settled = {"elastic": ask.elastic or None, "max-hops": ask.max_hops}
+    settled: dict[str, object] = {"elastic": ask.elastic or None, "max-hops": ask.max_hops}
     system["fluxsched"] = {key: value for key, value in settled.items() if value is not None}
     return Jobspec.parse(raw)
 
