@@ -36,9 +36,9 @@ def test_the_log_of_a_killed_instance_is_kept_and_named(user: Any, daemon: Any, 
     said = rf"ended unexpectedly at {WHEN}: its log is {log}"
     assert re.search(rf"no fluxsched instance found: .* \(the last instance {said}\)\n$", user("jobs", status=1).err)
     assert re.search(rf"nothing listens at {here.uri}; its instance {said}\n$", here("jobs", status=1).err)
-    first, *_, last = log.read_text().splitlines()
-    assert f" at {here.uri}, state directory none" in first
-    assert "fluxsched.keeper: the instance was killed" in log.read_text(), last
+    kept = log.read_text()  # its first line may tell of what others have left on this machine
+    assert f" at {here.uri}, state directory none" in kept
+    assert "fluxsched.keeper: the instance was killed" in kept
     assert log.stat().st_mode & 0o777 == 0o600
     found = user.shell("true", "--fake", "1x1")
     assert re.fullmatch(rf"fluxsched: start: the last instance {said}\n", found.err)
