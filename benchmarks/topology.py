@@ -17,6 +17,8 @@ import statistics
 import time
 from collections import deque
 
+from passes import passes  # the scripts beside this one
+
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Count, Jobspec, Request
@@ -33,7 +35,7 @@ CORES, LEAF, SPINE = 64, 32, 32
 MACHINES = ((16_384, 1_000.0), (131_072, 5_000.0))
 """Targets, and the figure asked for, in microseconds."""
 SIZES = (1, 2, 32, 512)
-RUNNING, WAITING, REPEATS = 10_000, 10_000, 15
+RUNNING, WAITING = 10_000, 10_000
 FREE = 8
 """Targets that stay free: too few for any that wait."""
 PASS_MS = 20.0
@@ -121,19 +123,6 @@ def spec_of(n: int, limit_s: float, max_hops: int | None = None) -> Jobspec:
     return Jobspec.from_command(["x"], nodes=n, exclusive=True, duration_s=limit_s, max_hops=max_hops)
 
 
-def a_pass(scheduler: Scheduler) -> float:
-    """Milliseconds of a pass in which all are looked at, the median."""
-    spent = []
-    for n in range(REPEATS):
-        scheduler.went_offline(Idset.of([0]))  # a change after which all are looked at
-        scheduler.went_online(Idset.of([0]))
-        begun = time.process_time()
-        for _ in scheduler.schedule(60.0 * (n + 1)):
-            pass
-        spent.append((time.process_time() - begun) * 1000)
-    return statistics.median(spent)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("--rounds", type=int, default=300)
@@ -146,7 +135,7 @@ def main() -> None:
             print(f"{targets:>8}{targets // LEAF:>8}{n:>7}{took_us:>9.1f}{plain_us:>10.1f}{aim_us:>8.0f}", flush=True)
     scheduler = loaded()
     stats = scheduler.stats()
-    took_ms, waiting = a_pass(scheduler), stats["groups"]["default"]["waiting"]
+    took_ms, waiting = statistics.median(passes(scheduler)), stats["groups"]["default"]["waiting"]
     running = stats["running"]
     print(f"EASY, bounded head, {running} run, {waiting} wait: {took_ms:.1f} ms a pass (aim {PASS_MS:.0f})")
 

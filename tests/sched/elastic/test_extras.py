@@ -86,7 +86,8 @@ def test_extras_go_before_whole_jobs() -> None:
     assert [one.jobid for one in site.raised] == [11]  # they have the same to lose
 
 
-def test_extras_and_whole_jobs_go_together_and_what_is_not_needed_stays() -> None:
+def with_extras_and_a_whole_job_to_go() -> ElasticSite:
+    """Job 2 of B waits for three targets, of which an elastic job of A gives two."""
     site = fair("0-5")
     site.submit(1, jobspec("1-3"), A)
     site.run()
@@ -95,6 +96,11 @@ def test_extras_and_whole_jobs_go_together_and_what_is_not_needed_stays() -> Non
     site.run()
     site.submit(2, jobspec(3, elastic=False), B)
     site.run()
+    return site
+
+
+def test_extras_and_whole_jobs_go_together_and_what_is_not_needed_stays() -> None:
+    site = with_extras_and_a_whole_job_to_go()
     assert site.sizes(1) == [1]
     assert [one.jobid for one in site.raised] == [11]
     site.gone()
@@ -213,14 +219,7 @@ def test_the_owner_is_told_what_has_to_go_first() -> None:
     assert until_gone(1, 0) == "starts when 1 preempted job is gone"
     assert until_gone(2, 0) == "starts when 2 preempted jobs are gone"
     assert until_gone(0, 1) == "starts when extras of 1 elastic job are gone"
-    site = fair("0-5")
-    site.submit(1, jobspec("1-3"), A)
-    site.run()
-    for job in (11, 12, 13):
-        site.submit(job, jobspec(1, elastic=False, **{"preemptible-after": 0.0}), A)
-    site.run()
-    site.submit(2, jobspec(3, elastic=False), B)
-    site.run()
+    site = with_extras_and_a_whole_job_to_go()
     why = "starts when 1 preempted job and extras of 1 elastic job are gone"
     assert site.scheduler.why(2, site.now_s).reason == why
     site.look()

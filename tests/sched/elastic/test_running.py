@@ -241,7 +241,8 @@ def test_it_rests_for_a_minute_after_a_shrink_and_a_pass_comes_then(scripted: tu
     assert site.sizes(1) == [7]
 
 
-def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once() -> None:
+def with_a_grow_that_is_not_answered() -> ElasticSite:
+    """Job 1 runs on ranks 0 and 1, and is to have 2 and 3 as well."""
     site = ElasticSite(Easy(), "0-1")
     site.submit(1, jobspec("2-4"))
     site.run()
@@ -249,6 +250,11 @@ def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once() -> None:
     more = resources("2-3")
     site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
     site.run()
+    return site
+
+
+def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once() -> None:
+    site = with_a_grow_that_is_not_answered()
     assert site.scheduler.resource_status()[2].ranks == ids("0-3")
     site.did(site.scheduler.grow_failed(1, ids("2-3"), site.now_s))
     assert site.run() == []
@@ -291,13 +297,7 @@ def test_a_shrink_of_a_settled_size_is_not_tried_again() -> None:
 
 
 def test_a_final_free_does_not_cover_what_is_not_answered() -> None:
-    site = ElasticSite(Easy(), "0-1")
-    site.submit(1, jobspec("2-4"))
-    site.run()
-    site.answers = False
-    more = resources("2-3")
-    site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
-    site.run()
+    site = with_a_grow_that_is_not_answered()
     site.end(1)
     assert site.scheduler.resource_status()[2].ranks == ids("2-3")  # law 5: it may be stored by now
     site.did(site.scheduler.grow_failed(1, ids("2-3"), site.now_s))
@@ -331,15 +331,9 @@ def test_targets_that_leave_the_group_take_extras_and_end_it_only_below_its_mini
 
 
 def test_what_leaves_before_its_grow_is_answered_goes_then() -> None:
-    site = ElasticSite(Easy(), "0-1")
-    site.submit(1, jobspec("2-4"))
-    site.run()
-    site.answers = False
-    more = resources("2-3")
-    site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
-    site.run()
+    site = with_a_grow_that_is_not_answered()
     assert site.did(site.scheduler.shrunk("default", ids("3"), True, site.now_s)) == []
-    site.held[1] |= more
+    site.held[1] |= resources("2-3")
     site.unanswered.clear()
     assert site.did(site.scheduler.grow_stored(1, site.now_s)) == [Shrunk(1, ids("3"), "targets 3 left the group")]
 

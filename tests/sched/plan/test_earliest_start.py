@@ -24,6 +24,7 @@ from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shape
+from tests.sched.plan.running_at_random import some_running
 
 MakeR = Callable[..., ResourceSet]
 RequestOf = Callable[..., Request]
@@ -53,14 +54,7 @@ def test_it_tells_what_trying_would(
     pool = Pool()
     resources = make_r("0-5", 4, 1, ssd="1-2")
     pool.add(resources, resources.ranks)
-    ledger = Ledger([pool])
-    index = RunningJobs(pool, ledger)
-    index.follow()
-    for jobid, (wish, end_s, placement) in enumerate(running):
-        fit = find_fit(pool, Shape(request_of(**wish)), placement)
-        if fit is not None:
-            ledger.adopt(jobid, fit.blocks, end_s)
-            index.began(ledger.get(jobid))  # type: ignore[arg-type]
+    ledger, index = some_running(pool, request_of, running)
     for turn, wanted in enumerate(waiting):
         plan = PoolPlan(pool, index, NOW_S, data.draw(st.sampled_from([inf, 40.0])))
         for at, (wish, limit_s) in enumerate(wanted):
@@ -127,14 +121,7 @@ def test_jobs_of_parts_start_as_soon_as_any_choice_of_targets_allows(
     pool = Pool()
     resources = make_r("0-5", 4, 1, ssd="1-2")
     pool.add(resources, resources.ranks - Idset.of(down))
-    ledger = Ledger([pool])
-    index = RunningJobs(pool, ledger)
-    index.follow()
-    for jobid, (wish, end_s, placement) in enumerate(running):
-        fit = find_fit(pool, Shape(request_of(**wish)), placement)
-        if fit is not None:
-            ledger.adopt(jobid, fit.blocks, end_s)
-            index.began(ledger.get(jobid))  # type: ignore[arg-type]
+    ledger, index = some_running(pool, request_of, running)
     plan = PoolPlan(pool, index, NOW_S, inf)
     kept: list[tuple[float, float, set[int]]] = []
     for jobid, (asked, limit_s) in enumerate(waiting, 1000):
