@@ -27,77 +27,13 @@ PREEMPT: Final = "preempt"
 """Types of exceptions (RFC 21)."""
 
 
-class Granted:
-    """Answer success (RFC 27): `R` is the RFC 20 object of what the job now holds.
+class TargetsGiven:
+    """A job gets `fit`: `R` is the RFC 20 object of that, made on first use, which the simulator never does.
 
-    R and the summary in the annotations are made on first use, which the simulator never does, out of hosts and
-    properties of the pool as they then are. Times are
-    wall time in seconds, `expiration_s` 0.0 for none.
+    It is made out of hosts and properties of the pool as they then are. Times are wall time in seconds, `expiration_s`
+    0.0 for none.
     """
 
-    __match_args__: ClassVar = ("jobid", "R", "annotations")
-    __slots__ = ("_built", "_notes", "_pool", "_taken_back", "expiration_s", "fit", "jobid", "selection", "starttime_s")
-
-    def __init__(
-        self,
-        jobid: int,
-        fit: Fits,
-        starttime_s: float,
-        expiration_s: float,
-        pool: Pool,
-        selection: str,
-        taken_back: Mapping[str, None] | None = None,
-        notes: Mapping[str, Any] | None = None,
-    ) -> None:
-        self.jobid = jobid
-        self.fit = fit
-        self.starttime_s = starttime_s
-        self.expiration_s = expiration_s
-        self._pool = pool
-        self.selection = selection
-        self._taken_back = taken_back
-        self._notes = notes  # annotations of plugins
-        self._built: ResourceSet | None = None
-
-    @property
-    def resources(self) -> ResourceSet:
-        """What the job holds."""
-        if self._built is None:
-            self._built = grant(self.fit, self._pool.source, self.starttime_s, self.expiration_s)
-        return self._built
-
-    @property
-    def R(self) -> dict[str, Any]:  # noqa: N802 - RFC 20's name
-        """The same as RFC 20 object."""
-        return self.resources.to_json()
-
-    @property
-    def annotations(self) -> dict[str, Any]:
-        """RFC 27's annotations of the job; null takes one back."""
-        notes = {"resource_summary": self.resources.summary(), "selection_type": self.selection}
-        return {**(self._notes or {}), "sched": {**notes, **(self._taken_back or {})}}
-
-    def __eq__(self, other: object) -> bool:
-        return isinstance(other, Granted) and self._said == other._said
-
-    def __hash__(self) -> int:
-        return hash(self.jobid)
-
-    @property
-    def _said(self) -> tuple[Any, ...]:
-        return self.jobid, self.fit, self.starttime_s, self.expiration_s, self.selection, self._taken_back, self._notes
-
-    def __repr__(self) -> str:
-        return f"Granted({self.jobid}, {self.resources.summary()})"
-
-
-class Grown:
-    """A running elastic job gets more: `job-manager.sched-grow`. `R` has the added targets alone (RFC 20).
-
-    It is made on first use, like that of `Granted`. Until `grow_stored` or `grow_failed` the job holds them here only.
-    """
-
-    __match_args__: ClassVar = ("jobid", "R")
     __slots__ = ("_built", "_pool", "expiration_s", "fit", "jobid", "starttime_s")
 
     def __init__(self, jobid: int, fit: Fits, starttime_s: float, expiration_s: float, pool: Pool) -> None:
@@ -110,7 +46,7 @@ class Grown:
 
     @property
     def resources(self) -> ResourceSet:
-        """What is added to the job."""
+        """What the job gets."""
         if self._built is None:
             self._built = grant(self.fit, self._pool.source, self.starttime_s, self.expiration_s)
         return self._built
@@ -121,7 +57,7 @@ class Grown:
         return self.resources.to_json()
 
     def __eq__(self, other: object) -> bool:
-        return isinstance(other, Grown) and self._said == other._said
+        return isinstance(other, TargetsGiven) and type(other) is type(self) and self._said == other._said
 
     def __hash__(self) -> int:
         return hash(self.jobid)
@@ -131,7 +67,51 @@ class Grown:
         return self.jobid, self.fit, self.starttime_s, self.expiration_s
 
     def __repr__(self) -> str:
-        return f"Grown({self.jobid}, {self.resources.summary()})"
+        return f"{type(self).__name__}({self.jobid}, {self.resources.summary()})"
+
+
+class Granted(TargetsGiven):
+    """Answer success (RFC 27): `R` is what the job now holds. The summary in the annotations is made on first use, too.
+    """
+
+    __match_args__: ClassVar = ("jobid", "R", "annotations")
+    __slots__ = ("_notes", "_taken_back", "selection")
+
+    def __init__(
+        self,
+        jobid: int,
+        fit: Fits,
+        starttime_s: float,
+        expiration_s: float,
+        pool: Pool,
+        selection: str,
+        taken_back: Mapping[str, None] | None = None,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__(jobid, fit, starttime_s, expiration_s, pool)
+        self.selection = selection
+        self._taken_back = taken_back
+        self._notes = notes  # annotations of plugins
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """RFC 27's annotations of the job; null takes one back."""
+        notes = {"resource_summary": self.resources.summary(), "selection_type": self.selection}
+        return {**(self._notes or {}), "sched": {**notes, **(self._taken_back or {})}}
+
+    @property
+    def _said(self) -> tuple[Any, ...]:
+        return self.jobid, self.fit, self.starttime_s, self.expiration_s, self.selection, self._taken_back, self._notes
+
+
+class Grown(TargetsGiven):
+    """A running elastic job gets more: `job-manager.sched-grow`. `R` has the added targets alone (RFC 20).
+
+    Until `grow_stored` or `grow_failed` the job holds them here only.
+    """
+
+    __match_args__: ClassVar = ("jobid", "R")
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True)
