@@ -72,9 +72,10 @@ class SchedExpiration(msgspec.Struct, frozen=True, gc=False):
 
 
 class StartShells(msgspec.Struct, frozen=True, gc=False):
-    """Start the job's shells, after commit."""
+    """Start the job's shells, after commit, on this R: by then the job may have grown by more, which is not stored."""
 
     jobid: int
+    R: dict[str, Any]
 
 
 class GrowShells(msgspec.Struct, frozen=True, gc=False):

@@ -149,7 +149,7 @@ class Lifecycle:
         job.executing = True
         job.queue.running += 1
         self.out.append(Held(job.id, grant.ranks))
-        self.out.append(StartShells(job.id))
+        self.out.append(StartShells(job.id, R))
 
     def grow(self, job: Job, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Give a running job this grant, too, which the holdings have already; its tasks there start after commit."""

@@ -107,7 +107,7 @@ JOBS = (
     ),
     Sabotage(
         "start before it is stored", f"{_SERVICES}.jobs.effects:JobEffects._start",
-        "self._starts.append(one)", "self.turns.post(lambda: self._launch(one.jobid))",
+        "self._starts.append(one)", "self.turns.post(lambda: self._launch(one))",
     ),
     Sabotage(
         "announce before it is stored", f"{_SERVICES}.jobs.effects:JobEffects._persist",

@@ -44,7 +44,7 @@ def test_one_job_is_four_rows(world: Any, r_of: Callable[..., Any], spec: Callab
     assert effects == [
         Persist(7, [{"timestamp": 103.0, "name": "alloc", "context": context}], None, R),
         Held(7, ids("3")),
-        StartShells(7),
+        StartShells(7, R),
     ]
     assert world.do("started", 7) == [Persist(7, [{"timestamp": 104.0, "name": "start"}])]
 

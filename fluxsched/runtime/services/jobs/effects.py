@@ -135,7 +135,7 @@ class JobEffects:
         for some in pieces(starts):
             for one in some:
                 if isinstance(one, effect.StartShells):
-                    self._launch(one.jobid)
+                    self._launch(one)
                 else:
                     self._resize(one)
             yield
@@ -254,12 +254,13 @@ class JobEffects:
 
     # -- execution ----------------------------------------------------------------------------------------------
 
-    def _launch(self, jobid: int) -> None:
+    def _launch(self, one: effect.StartShells) -> None:
+        jobid = one.jobid
         job = self.manager.jobs.get(jobid)
         self._running[jobid] = executor = self._executor_of(job)
         self.counts.started(job)
         try:
-            executor.start(self._launch_of(job))
+            executor.start(self._launch_of(job, one.R))
         except Exception as exc:  # whatever it is, it is this job's alone
             if not is_expected(exc):
                 self.turns.report_bug(f"start of job {format_f58(jobid)}", exc)
@@ -284,8 +285,8 @@ class JobEffects:
             return self.executors["lease"]
         return self.executors["test" if job.jobspec.test_run_duration_s is not None else "local"]
 
-    def _launch_of(self, job: Job) -> JobLaunch:
-        return launch_of(job, self.environment, self.spool, self.cores)
+    def _launch_of(self, job: Job, r: Mapping[str, Any]) -> JobLaunch:
+        return launch_of(job, r, self.environment, self.spool, self.cores)
 
     def resume(self, jobids: Iterable[int], records: Mapping[int, object], settled: Callable[[], None]) -> None:
         """Have the executors take up the jobs of the instance before; `settled` is called once it is known of each
@@ -298,7 +299,8 @@ class JobEffects:
             self._running[jobid] = executor = self._executor_of(job)
             begun_s = job.t_run if job.started else None
             grace_s = self.preempt_timeout_s if job.is_preempted else None
-            is_ending, launch = job.fatal is not None, self._launch_of(job)
+            assert job.R is not None, "a job that is to run has its R"
+            is_ending, launch = job.fatal is not None, self._launch_of(job, job.R)
             one = ResumedJob(launch, records.get(jobid), begun_s, is_ending, grace_s, job.going)
             found[executor].append(one)
             self._limits.arm(jobid, job.expiration_s)

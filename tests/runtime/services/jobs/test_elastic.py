@@ -9,6 +9,7 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.runtime.exec.base import JobLaunch
 from fluxsched.runtime.services.jobs.records import stored_job
 
 ELASTIC = Jobspec.from_command(
@@ -172,3 +173,42 @@ async def test_a_target_that_a_job_gets_again_before_it_is_stored_that_it_left_i
     await user.ok("job-manager.cancel", {"id": jobid})
     await user.ok("job-manager.wait", {"id": jobid})
     assert not site.resource.module._holdings.of(jobid)
+
+
+async def test_a_job_begins_with_what_is_stored_and_not_with_what_it_grew_by_meanwhile(world: Any) -> None:
+    site = await world.bare(fake="4x2")
+    sched, user = world.second(site), world.second(site)
+    await sched.schedule("default")
+    jobid = (await user.ok("job-manager.submit", {"jobspec": ELASTIC}))["id"]
+    assert (await sched.request()).payload["id"] == jobid
+    executor = site.effects.executors["test"] = Recorder()
+    allocation, now_s = site.effects.manager.allocation, site.effects.now_s
+
+    def both() -> None:
+        peer = allocation._lifecycle.links.serving("default").scheduler
+        site.effects.perform(allocation.alloc_granted(peer, jobid, r_of("0"), None, now_s))
+        site.effects.perform(allocation.grow(peer, jobid, r_of("3"), now_s))
+
+    site.turns.post(both)
+    site.turns.wake()
+    await user.settle()
+    assert executor.told == [("start", r_of("0")), ("grow", r_of("3"))]
+
+
+class Recorder:
+    """An executor that notes what it is told."""
+
+    def __init__(self) -> None:
+        self.told: list[tuple[str, Any]] = []
+
+    def start(self, job: JobLaunch) -> None:
+        self.told.append(("start", job.R))
+
+    def grow(self, jobid: int, r: Any) -> None:
+        self.told.append(("grow", r))
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None) -> None:
+        pass
+
+    def close(self) -> None:
+        pass
