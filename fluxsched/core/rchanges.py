@@ -1,13 +1,14 @@
 """The R of a job that grows and shrinks while it runs (rfc/allocation.md).
 
-Law: times are those of the R that the job had; what was given and taken back again leaves nothing behind. `nslots` is
-left out where it is not known which targets had how many.
+Law: times are those of the R that the job had; what was given and taken back again leaves nothing behind, its switches
+neither. `nslots` is left out where it is not known which targets had how many.
 """
 
 from __future__ import annotations
 
 import dataclasses
 
+from fluxsched.core.group_change import with_own_topology
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rscheduling import with_parts
@@ -22,7 +23,7 @@ def grown(before: ResourceSet, added: ResourceSet) -> ResourceSet:
 
 def shrunk(before: ResourceSet, ranks: Idset) -> ResourceSet:
     """Without these of its targets, where it has the same slots on each node; what it has once stays."""
-    left = before.without(ranks).with_shared(before.shared)
+    left = with_own_topology(before.without(ranks).with_shared(before.shared))
     if before.parts:
         return dataclasses.replace(left, nslots=None, scheduling=with_parts(left.scheduling, left.parts))
     nslots = None if before.nslots is None else before.nslots // len(before.ranks) * len(left.ranks)

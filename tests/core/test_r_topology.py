@@ -7,6 +7,7 @@ import pytest
 from fluxsched.core.group_change import GroupState, difference, with_own_topology
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.rchanges import grown, shrunk
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
 from fluxsched.errors import InvalidValue
@@ -55,6 +56,14 @@ def test_the_r_of_a_job_has_the_switches_of_its_hosts() -> None:
     assert job("2-3").topology.to_json() == [{"name": "l1", "hosts": "n[2-3]"}, {"name": "s", "switches": "l1"}]
     whole = R.with_topology(EMPTY_TOPOLOGY)
     assert "scheduling" not in ResourceSet.build([(Idset.parse("0-3"), CORES)], whole, 0.0, 0.0, 1).to_json()
+
+
+@pytest.mark.parametrize(("left", "leaves"), [("0-2", {"l0", "l1"}), ("0-1", {"l0"}), ("3", {"l1"})])
+def test_the_r_of_a_job_that_shrinks_loses_the_switches_of_what_it_leaves(left: str, leaves: set[str]) -> None:
+    found = shrunk(R, R.ranks - Idset.parse(left))
+    assert (str(found.ranks), set(found.topology.leaf_of)) == (left, set(found.nodelist.hosts))
+    assert set(found.topology.leaf_of.values()) == leaves
+    assert grown(found, with_own_topology(R.without(found.ranks))).topology.leaf_of == TOPOLOGY.leaf_of
 
 
 def test_renumbering_keeps_switches_and_drops_what_is_opaque() -> None:
