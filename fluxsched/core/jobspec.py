@@ -16,6 +16,7 @@ from fluxsched.core import jobfields
 from fluxsched.core.archive import parse_archive
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.count import Count
+from fluxsched.core.idset import Idset
 from fluxsched.core.jsontext import check_shape, load_object, named
 from fluxsched.core.parts import JobPart, PartAsked, parse_parts, parse_tasks, tasks_on, with_parts
 from fluxsched.core.request import Request, parse_resources
@@ -193,6 +194,19 @@ class Jobspec:
         """How many tasks run on an allocation of `nslots` slots; of several parts ask each (`JobPart.ntasks`)."""
         count = self.ntasks_per_slot, self.ntasks_total, self.ntasks_per_resource
         return tasks_on(count, self.request, nslots)
+
+    def ntasks_on(self, nnodes: int, ncores: int, nslots: object, by_part: Mapping[str, str] | None) -> int:
+        """How many tasks run on what was given. `nslots` is what R says, as it came: it is not believed if it cannot
+        be; `by_part` has the ranks of each of several parts.
+        """
+        if self._several:
+            ranks = [Idset.parse((by_part or {}).get(part.label, "")) for part in self._several]
+            several = zip(self._several, ranks, strict=True)
+            return sum([part.ntasks(len(own) * part.request.slots.min) for part, own in several])
+        if isinstance(nslots, int) and 0 < nslots <= ncores:
+            return self.ntasks(nslots)
+        request = self.request
+        return self.ntasks(request.least_slots if request.nodes is None else nnodes * request.slots.min)
 
     @classmethod
     def from_command(

@@ -101,6 +101,11 @@ class Request:
             raise InvalidValue(f"{path}: {self.slots} slots a node: give one number, only the nodes stay open")
 
     @property
+    def is_fixed(self) -> bool:
+        """Whether it is of one part, and asks for no range."""
+        return not self.parts and self.slots.is_fixed and (self.nodes is None or self.nodes.is_fixed)
+
+    @property
     def each_part(self) -> tuple[Request, ...]:
         """The parts; the request itself where there are not several."""
         return self.parts or (self,)

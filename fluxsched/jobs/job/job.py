@@ -45,7 +45,6 @@ URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
 # How far the request for resources is (RFC 27), as plain ints
 NO_REQUEST, WAITING, SENT, CANCELING = range(4)
 
-
 PastSize = tuple[float, int, int]
 """Until when a job had how many cores and GPUs."""
 
@@ -195,6 +194,13 @@ class Job(msgspec.Struct, eq=False, gc=False):
         self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
         self.by_part, self.switch = grant.by_part, grant.switch
         self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
+        self._count_tasks()
+
+    def _count_tasks(self) -> None:
+        """Of a job that asked for a range: how many tasks it has on what it holds."""
+        if self.R is not None and self.jobspec is not None and not self.jobspec.request.is_fixed:
+            nslots = self.R["execution"].get("nslots")
+            self.ntasks = self.jobspec.ntasks_on(len(self.ranks), self.ncores, nslots, self.by_part)
 
     def parsed(self) -> ResourceSet:
         """The job's R, parsed once: a job may release a thousand targets one by one."""
@@ -211,6 +217,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
         self.by_part = part_texts(resources.scheduling, resources.ranks)
         self.switch = switch_above(resources.topology, resources.nodelist.hosts)
         self.ncores, self.ngpus = resources.count("core"), resources.count("gpu")
+        self._count_tasks()
         names = {*self.properties.split("\n"), *resources.properties} - {""}
         self.properties = "\n".join(sorted(names))
 

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fluxsched.core.idset import EMPTY
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, Refused, RemoteProtocolError
 from fluxsched.jobs.effects import GrowShells, Held, SchedFree, ShrinkShells, Unheld
@@ -19,6 +20,37 @@ def seen(world: Any, jobid: int = 1) -> dict[str, Any]:
     """What a listing shows of its size."""
     (found,) = [one for one in world.listing() if one["id"] == jobid]
     return {name: found[name] for name in ("nnodes", "ncores", "ranks", "nodelist")}
+
+
+def test_its_tasks_are_those_of_what_it_holds(world: Any) -> None:
+    def ntasks() -> int:
+        return int(world.listing()[-1]["ntasks"])
+
+    world.submit(1, elastic())
+    assert ntasks() == 2  # at least
+    world.grant(1, r_of("0-3"))
+    assert ntasks() == 4
+    world.do("started", 1)
+    grow(world, r_of("7"))
+    assert ntasks() == 5
+    shrink(world, "2-3")
+    assert ntasks() == 5
+    released(world, "2-3")
+    assert ntasks() == 3
+    world.end()
+    assert ntasks() == 3
+    started(world, parts(), r_of("0-2", lead="0", workers="1-2"), 2)
+    grow(world, r_of("3-4", workers="3-4"), 2)
+    assert world.job(2).ntasks == 5
+    for jobid, spec, nslots, expected in (
+        (3, Jobspec.from_command(["work"], nodes="1-4", ntasks=6), 8, 6),  # a total stays
+        (4, Jobspec.from_command(["work"], nodes="1-4"), "two", 2),  # a wrong nslots is not believed
+        (5, Jobspec.from_command(["work"], nodes="1-4"), 2, 2),
+    ):
+        R = r_of(f"{2 * jobid}-{2 * jobid + 1}")  # noqa: N806
+        R["execution"]["nslots"] = nslots
+        started(world, spec, R, jobid)
+        assert world.job(jobid).ntasks == expected
 
 
 def test_a_job_grows_and_shrinks_in_steps_that_are_stored(world: Any) -> None:
