@@ -50,6 +50,8 @@ class LeaseEvent(Enum):
     """It has one, which was begun and has ended."""
     REFUSED = "refused"
     """It does not take the job, or ended it before it was begun."""
+    CLOSED = "closed"
+    """It has no job of this name, and takes none at present."""
     LATE = "late"
     """It was not begun within `return-after`."""
     KILLED = "killed"
@@ -102,6 +104,7 @@ _OVER = {
 _BEGUN = {
     **_OVER,
     _E.ABSENT: LeaseStep(ENDED, _RUN, _ACT.LOSE),
+    _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.LOSE),
     _E.LATE: LeaseStep(RUNNING, _RUN, _ACT.NOTHING),
     _E.KILLED: LeaseStep(RUNNING, _END, _ACT.CANCEL),
     _E.FORGOTTEN: LeaseStep(ENDED, _RUN, _ACT.LOSE),
@@ -114,6 +117,7 @@ STEPS: Final[Mapping[tuple[LeaseState, Wish], Mapping[LeaseEvent, LeaseStep]]] =
         **_OVER,
         _E.ABSENT: LeaseStep(SENT, _RUN, _ACT.SUBMIT),
         _E.WAITING: LeaseStep(SENT, _RUN, _ACT.NOTHING),
+        _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.RETURN),
         _E.BEGUN: LeaseStep(RUNNING, _RUN, _ACT.BEGIN),
         _E.LATE: LeaseStep(ENDED, _RUN, _ACT.RETURN),
         _E.KILLED: LeaseStep(ENDED, _RUN, _ACT.DROP),
@@ -123,6 +127,7 @@ STEPS: Final[Mapping[tuple[LeaseState, Wish], Mapping[LeaseEvent, LeaseStep]]] =
         **_OVER,
         _E.ABSENT: LeaseStep(SENT, _RUN, _ACT.SUBMIT),
         _E.WAITING: LeaseStep(SENT, _RUN, _ACT.NOTHING),
+        _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.RETURN),
         _E.BEGUN: LeaseStep(RUNNING, _RUN, _ACT.BEGIN),
         _E.LATE: LeaseStep(SENT, _RETURN, _ACT.WITHDRAW),
         _E.KILLED: LeaseStep(SENT, _END, _ACT.CANCEL),
@@ -132,6 +137,7 @@ STEPS: Final[Mapping[tuple[LeaseState, Wish], Mapping[LeaseEvent, LeaseStep]]] =
         _E.FINISHED: LeaseStep(ENDED, _RUN, _ACT.FINISH),
         _E.REFUSED: LeaseStep(ENDED, _RUN, _ACT.RETURN),
         _E.ABSENT: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+        _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.RETURN),
         _E.WAITING: LeaseStep(SENT, _RETURN, _ACT.WITHDRAW),
         _E.BEGUN: LeaseStep(RUNNING, _RUN, _ACT.BEGIN),
         _E.LATE: LeaseStep(SENT, _RETURN, _ACT.NOTHING),
@@ -142,6 +148,7 @@ STEPS: Final[Mapping[tuple[LeaseState, Wish], Mapping[LeaseEvent, LeaseStep]]] =
         _E.FINISHED: LeaseStep(ENDED, _RUN, _ACT.FINISH),
         _E.REFUSED: LeaseStep(ENDED, _RUN, _ACT.DROP),
         _E.ABSENT: LeaseStep(ENDED, _RUN, _ACT.DROP),
+        _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.DROP),
         _E.WAITING: LeaseStep(SENT, _END, _ACT.CANCEL),
         _E.BEGUN: LeaseStep(RUNNING, _END, _ACT.CANCEL),
         _E.LATE: LeaseStep(SENT, _END, _ACT.NOTHING),

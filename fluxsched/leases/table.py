@@ -137,6 +137,13 @@ class LeaseTable:
         lease.is_asked = False
         return self._step(lease, LeaseEvent.ABSENT)
 
+    def closed(self, name: str, note: str) -> list[LeaseEffect]:
+        """Likewise, and it takes none at present."""
+        lease = self.leases.get(name)
+        if lease is None:
+            return []
+        return self._step(lease, LeaseEvent.CLOSED, SeenJob(name, 0, LeaseEvent.CLOSED, note=note))
+
     def lost(self) -> None:
         """The connection is lost: what is under way may arrive or not."""
         self.is_known = False
@@ -200,15 +207,20 @@ class LeaseTable:
                 text = f"cluster {self.cluster} no longer knows the job, which was begun there: how it ended is unknown"
                 yield effect.LeaseFailed(jobid, text)
             case LeaseAction.RETURN:
-                late = f"not begun in cluster {self.cluster} within {self.return_after_s:g} s"
-                gone = f"not begun in cluster {self.cluster}, which was forgotten"
-                yield effect.LeaseReturned(jobid, gone if event is LeaseEvent.FORGOTTEN else late)
+                yield effect.LeaseReturned(jobid, self._why_returned(event, seen))
             case LeaseAction.DROP:
                 yield effect.LeaseDropped(jobid)
             case LeaseAction.WITHDRAW if self.is_known:
                 yield effect.WithdrawThere(name, lease.id_there)
             case LeaseAction.CANCEL if self.is_known:
                 yield effect.CancelThere(name, lease.id_there, "its job was ended")
+
+    def _why_returned(self, event: LeaseEvent, seen: SeenJob | None) -> str:
+        if event is LeaseEvent.FORGOTTEN:
+            return f"not begun in cluster {self.cluster}, which was forgotten"
+        if event is LeaseEvent.CLOSED and seen is not None:
+            return f"cluster {self.cluster} takes no jobs at present: {seen.note}"
+        return f"not begun in cluster {self.cluster} within {self.return_after_s:g} s"
 
 
 def _may_be_late(lease: Lease) -> bool:

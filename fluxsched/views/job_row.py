@@ -17,8 +17,11 @@ JOB_STATES = {
 }  # fmt: skip
 RESULTS = {"completed": "CD", "failed": "F", "canceled": "CA", "timeout": "TO"}
 """Names and abbreviations of how inactive jobs ended."""
-PREEMPTED = "PREEMPTED"
-"""What the status of a job says that failed because it was preempted, as Slurm has it; `PR` for short."""
+PREEMPTED, RETURNED = "PREEMPTED", "RETURNED"
+"""What the status of a job says that failed because it was preempted, as Slurm has it, or because its cluster did not
+begin it."""
+_TAKEN = {"preempt": (PREEMPTED, "PR"), "return": (RETURNED, "RT")}
+"""Both for short, by the type of the exception."""
 
 ABBREVIATIONS = {"NEW": "N", "DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN": "R", "CLEANUP": "C", "INACTIVE": "I"}
 
@@ -53,7 +56,7 @@ class JobRow(NamedTuple):
 
     def status(self) -> str:
         """The result if it has one, else the state."""
-        return PREEMPTED if self.is_preempted else str(self.info.get("result") or self.info["state"])
+        return self._taken[0] or str(self.info.get("result") or self.info["state"])
 
     def word(self) -> str:
         """The status in one plain word."""
@@ -61,14 +64,16 @@ class JobRow(NamedTuple):
         return WORDS.get(status) or status.lower()
 
     @property
-    def is_preempted(self) -> bool:
-        """Whether it failed because it was preempted."""
-        return self.info.get("result") == "FAILED" and (self.info.get("exception") or {}).get("type") == "preempt"
+    def _taken(self) -> tuple[str, str]:
+        """The status, and its letters, of what failed since it was preempted or returned; empty for all others."""
+        if self.info.get("result") != "FAILED":
+            return "", ""
+        return _TAKEN.get((self.info.get("exception") or {}).get("type", ""), ("", ""))
 
     def status_abbrev(self) -> str:
         """One or two letters."""
-        if self.is_preempted:
-            return "PR"
+        if taken := self._taken[1]:
+            return taken
         return RESULTS.get(self.status().lower()) or ABBREVIATIONS.get(self.status(), "?")
 
     def sched(self) -> Mapping[str, Any]:
@@ -94,8 +99,8 @@ class JobRow(NamedTuple):
     def reason(self) -> str:
         """The same, without how long it may wait."""
         sched = self.sched()
-        if self.is_preempted:
-            again, note = self.info.get("requeued_as"), self.info["exception"].get("note") or "preempted"
+        if taken := self._taken[0]:
+            again, note = self.info.get("requeued_as"), self.info["exception"].get("note") or taken.lower()
             return f"again as {format_f58(again, ascii=self.is_ascii)}; {note}" if again else str(note)
         if self.info["state"] == "CLEANUP" and self.info.get("exception"):
             return self.exception()

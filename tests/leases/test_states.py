@@ -8,7 +8,7 @@ import pytest
 
 from fluxsched.leases.states import STEPS, LeaseAction, LeaseEvent, LeaseState, Wish
 
-CERTAIN = {LeaseEvent.ABSENT, LeaseEvent.REFUSED, LeaseEvent.FORGOTTEN}
+CERTAIN = {LeaseEvent.ABSENT, LeaseEvent.CLOSED, LeaseEvent.REFUSED, LeaseEvent.FORGOTTEN}
 """Who learns one of these knows that nothing runs there, and nothing will."""
 GIVEN_UP = {LeaseAction.RETURN, LeaseAction.DROP}
 

@@ -12,7 +12,7 @@ from fluxsched.cli.common.table import Field
 from fluxsched.cli.jobs import usage as job_usage
 from fluxsched.core.job_attributes import JOB_ATTRIBUTES
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
-from fluxsched.views.job_row import ABBREVIATIONS, PENDING, PREEMPTED, RESULTS, JobRow, parts_text
+from fluxsched.views.job_row import ABBREVIATIONS, PENDING, PREEMPTED, RESULTS, RETURNED, JobRow, parts_text
 
 
 def _of(key: str) -> Callable[[JobRow], object]:
@@ -37,7 +37,8 @@ def _colour(value: object) -> str | None:
 
 _COLOURS = {
     "F": show.RED, "FAILED": show.RED, "TO": show.RED, "TIMEOUT": show.RED, "CA": show.YELLOW, "CANCELED": show.YELLOW,
-    "PR": show.YELLOW, PREEMPTED: show.YELLOW, "R": show.GREEN, "RUN": show.GREEN,
+    "PR": show.YELLOW, PREEMPTED: show.YELLOW, "RT": show.YELLOW, RETURNED: show.YELLOW,
+    "R": show.GREEN, "RUN": show.GREEN,
 }  # fmt: skip
 
 

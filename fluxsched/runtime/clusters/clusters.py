@@ -14,7 +14,10 @@ import msgspec
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.why import Why
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.states import PENDING, RUN
 from fluxsched.leases.jobspec import jobspec_for
 from fluxsched.leases.lease import Lease, lease_name
 from fluxsched.protocol.messages import clusters as msg
@@ -26,6 +29,7 @@ from fluxsched.runtime.clusters.loop import ClusterLoop, OpenClient
 from fluxsched.runtime.clusters.offered import STORED_KIND, OfferedTargets
 from fluxsched.runtime.clusters.output import OutputCopy
 from fluxsched.runtime.clusters.own import OwnLink
+from fluxsched.runtime.clusters.words import hindrance, standing_of
 from fluxsched.runtime.config.tables.clusters import ClusterSettings
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.loop.store import Store
@@ -129,7 +133,7 @@ class Clusters:
         """The executor of their jobs; from now on they are recognised."""
         effects = self._effects
         if self.is_used:
-            effects.is_leased = self.has
+            effects.is_leased, effects.with_clusters = self.has, self._explained
             self._store.add("saved", (*HOLDER, msgspec.json.encode(self._holder)))
             self._store.add("saved", (*SESSIONS, msgspec.json.encode(self._stored.starts + 1)))
             known = {one.name: one for one in self._settings}
@@ -154,7 +158,7 @@ class Clusters:
     def _link(self, connection: ClusterConnection, loop: ClusterLoop) -> ClusterLink:
         assert loop.settings is not None, "only configured clusters are connected to"
         if loop.settings.is_flux:
-            return FluxLink(connection, loop, self._holder, loop.table.leases.keys)
+            return FluxLink(connection, loop, self._holder, loop.table.leases.keys, loop.settings.queue)
         self._sessions += 1
         session = (self._stored.starts + 1 << SESSION_BITS) + self._sessions
         return OwnLink(connection, loop, self._holder, session, loop.settings.queue)
@@ -224,10 +228,21 @@ class Clusters:
         raise found if found is not None else Refused(f"job {jobid} has no lease")
 
     def _returned(self, jobid: int, note: str) -> None:
+        loop, job = self._loop_of(jobid), self._effects.manager.jobs.active.get(jobid)
+        if loop is not None and job is not None:
+            loop.offered.returned(jobid, len(job.held), loop.table.return_after_s)
         self._effects.exec_failed(jobid, note, is_returned=True)
 
     def _loop_of(self, jobid: int) -> ClusterLoop | None:
         return self._loops.get(self._clusters.get(jobid, ""))
+
+    def _explained(self, job: Job, why: Why) -> Why:
+        if job.state & PENDING:
+            loops = [loop for name in job.queue.config.groups if (loop := self._loops.get(name))]
+            return why._replace(reason="; ".join([why.reason, *filter(None, map(hindrance, loops))]))
+        loop = self._loop_of(job.id) if job.state is RUN else None
+        lease = None if loop is None else loop.table.of_job(job.id)
+        return why if loop is None or lease is None else standing_of(loop, lease) or why
 
     def _over(self, jobid: int) -> None:
         self._clusters.pop(jobid, None)

@@ -55,16 +55,38 @@ class FluxJobs(msgspec.Struct, frozen=True):
     jobs: list[FluxJob]
 
 
+class FluxQueue(msgspec.Struct, frozen=True):
+    """The answer of `job-manager.queue-status`."""
+
+    enable: bool = True
+    start: bool = True
+    disable_reason: str | None = None
+    stop_reason: str | None = None
+
+    @property
+    def why_closed(self) -> str:
+        """Why jobs that come to it are not taken, or not started; empty if they are."""
+        if not self.enable:
+            return f"its queue accepts none: {self.disable_reason or 'it is disabled'}"
+        return "" if self.start else f"its queue is stopped: {self.stop_reason or 'no reason is given'}"
+
+
 class FluxLink:
     """A `ClusterLink` to a real Flux."""
 
     def __init__(
-        self, connection: ClusterConnection, events: LinkEvents, holder: str, names: Callable[[], Iterable[str]]
+        self,
+        connection: ClusterConnection,
+        events: LinkEvents,
+        holder: str,
+        names: Callable[[], Iterable[str]],
+        queue: str | None,
     ) -> None:
         self._connection = connection
         self._events = events
         self._holder = holder
         self._names = names
+        self._queue = {} if queue is None else {"name": queue}
         self._is_listed = False
         self._known: dict[int, FluxJob] = {}
         self._outputs: dict[int, tuple[TakeOutput, Callable[[str | None], None]]] = {}
@@ -106,6 +128,7 @@ class FluxLink:
         self._connection.later(POLL_S, self._look)
 
     def _look_at_targets(self) -> None:
+        self._connection.ask("job-manager.queue-status", self._queue, self._queue_status)
         self._connection.ask("resource.sched-status", {}, self._targets)
 
     def _targets(self, payload: bytes | None, error: RPCError | None) -> None:
@@ -117,6 +140,10 @@ class FluxLink:
         states = {"free": str(whole - down - allocated), "allocated": str(allocated - down), "offline": str(down)}
         self._events.machine(parts.get("all"), states, None)
         self._connection.later(TARGETS_S, self._look_at_targets)
+
+    def _queue_status(self, payload: bytes | None, error: RPCError | None) -> None:
+        """Without a default queue there it is not known to which one a job comes."""
+        self._events.closed("" if error is not None else _read(payload, FluxQueue).why_closed)
 
     # -- what is asked
 

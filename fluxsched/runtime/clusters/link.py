@@ -26,6 +26,14 @@ class LinkEvents(Protocol):
         """A job is not taken; `passes`: at present."""
         ...
 
+    def closed(self, why: str) -> None:
+        """Why it takes or starts no jobs of ours at present; empty: it does."""
+        ...
+
+    def turned_away(self, name: str, note: str) -> None:
+        """A job is not taken, since none is at present."""
+        ...
+
     def absent(self, name: str) -> None:
         """There is no job of this name, and none under way."""
         ...

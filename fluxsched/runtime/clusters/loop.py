@@ -192,7 +192,7 @@ class ClusterLoop:
             kind="flux" if settings is not None and settings.is_flux else "fluxsched",
             state=state,  # type: ignore[arg-type]
             since=self.since_s,
-            note="" if state == "connected" else self.note,
+            note=self.offered.note if state == "connected" else self.note,
             targets=len(self.offered.targets),
             online=len(self.offered.online),
             leases=self.table.counts(),
@@ -234,6 +234,17 @@ class ClusterLoop:
             self._turns.after(RESUBMIT_S, lambda: self.absent(name) if connection is self._connection else None)
         else:
             self.perform(self.table.refused(name, note))
+
+    def closed(self, why: str) -> None:
+        """See `LinkEvents`."""
+        if why and why != self.offered.closed:
+            log.info("cluster %s takes no jobs at present: %s", self.name, why)
+        self.offered.close(why)
+
+    def turned_away(self, name: str, note: str) -> None:
+        """See `LinkEvents`."""
+        if self.table.is_known:
+            self.perform(self.table.closed(name, note))
 
     def absent(self, name: str) -> None:
         """See `LinkEvents`."""

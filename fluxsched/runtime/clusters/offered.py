@@ -2,25 +2,37 @@
 
 Law: the group follows what the other instance says, and nothing else changes it. A target that jobs of others use is
 offline here; a use that is over within `OCCUPIED_S` is not noticed, since the end of a job of ours looks like one.
+Where a job was not begun in time, jobs that want as many targets are not offered any for as long again: else the job
+that is returned, the first in line, would come to the same place.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 import msgspec
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.leases.mirror import Mirror, taken_by_others
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.services.resource import ResourceService
+from fluxsched.runtime.system.clock import local_text
 
 OCCUPIED_S = 1.0
 """How long targets have to be in use by others until they are offline here (seconds)."""
 STORED_KIND = "cluster"
 """Of the rows of `saved` that have a cluster's targets as they are here, for the ranks of jobs after a restart."""
+
+
+class _Returned(NamedTuple):
+    """A job that was not begun there in time, how many targets it wanted, and how long that is remembered."""
+
+    jobid: int
+    wanted: int
+    until_s: float
 
 
 class OfferedTargets:
@@ -46,6 +58,9 @@ class OfferedTargets:
         self._is_waiting = False
         self._is_group = is_group
         self._stored = ""
+        self.closed = ""
+        """Why no job is taken or started there at present."""
+        self._returned: list[_Returned] = []
 
     @property
     def targets(self) -> Idset:
@@ -72,6 +87,35 @@ class OfferedTargets:
             self._service.perform(module.mirror(self._name, theirs, self._turns.wall_s))
             self._keep()
         self._show()
+
+    def close(self, why: str) -> None:
+        """Why no job is taken or started there from now on; empty: jobs are, also such as were returned."""
+        if why != self.closed:
+            self.closed = why
+            self._returned.clear()
+            self._show()
+
+    def returned(self, jobid: int, count: int, pause_s: float) -> None:
+        """A job of so many targets was not begun there: none of as many is granted for a while."""
+        self._returned.append(_Returned(jobid, count, self._turns.wall_s + pause_s))
+        self._show()
+        self._turns.after(pause_s, self._show)
+
+    @property
+    def note(self) -> str:
+        """Why less is granted there at present than could be; empty if all is."""
+        returned = self.not_begun
+        if self.closed or returned is None:
+            return self.closed
+        jobs = "no job" if returned.wanted == 1 else f"no job of {returned.wanted} nodes or more"
+        until = local_text(returned.until_s)
+        return f"{format_f58(returned.jobid)} was not begun there in time; {jobs} is sent until {until}"
+
+    @property
+    def not_begun(self) -> _Returned | None:
+        """The smallest of the jobs that were returned lately."""
+        self._returned = [one for one in self._returned if one.until_s > self._turns.wall_s]
+        return min(self._returned, key=lambda one: one.wanted, default=None)
 
     def silent(self) -> None:
         """Nothing is heard: nothing new is granted there."""
@@ -103,11 +147,20 @@ class OfferedTargets:
         if (taken & online) and not is_settled:
             self._look_later()
             taken -= online
-        wanted = usable - taken
+        wanted = self._granted_now(usable - taken)
         if online - wanted:
             self._service.perform(module.set_offline(online - wanted, now_s))
         if wanted - online:
             self._service.perform(module.set_online(wanted - online, now_s))
+
+    def _granted_now(self, targets: Idset) -> Idset:
+        """Of these targets those on which something may begin."""
+        if self.closed:
+            return EMPTY
+        if (returned := self.not_begun) is None:
+            return targets
+        held = self._service.module.held
+        return Idset.of([*(targets - held), *(targets & held)][: returned.wanted - 1])
 
     def _look_later(self) -> None:
         if not self._is_waiting:

@@ -16,6 +16,9 @@ from fluxsched.protocol.messages.live.machine import MachineChange
 from fluxsched.runtime.clusters.connection import ClusterConnection, read
 from fluxsched.runtime.clusters.link import LinkEvents, TakeOutput
 
+QUEUE_S = 2.0
+"""How often it is looked whether the queue there takes and starts jobs (seconds)."""
+
 PASSING = frozenset((errno.EAGAIN, errno.ESHUTDOWN, errno.ENOSPC, errno.EIO, errno.EBUSY, errno.ETIMEDOUT))
 """Errors of a submit that pass: it is tried again."""
 
@@ -41,21 +44,32 @@ class OwnLink:
 
     def begin(self) -> None:
         """See `ClusterLink`. The queue comes first: by it is known which targets count."""
-        status = queues.QueueStatusRequest(self._queue)
-        self._connection.ask("job-manager.queue-status", status, self._queue_answered)
+        self._ask_queue(self._begin_queue)
         watch = msg.LeaseWatchRequest(self._holder, self._session)
         self._connection.ask("lease.watch", watch, self._leases, streaming=True)
 
-    def _queue_answered(self, payload: bytes | None, error: RPCError | None) -> None:
-        if error is not None:
-            if self._queue is not None:
+    def _ask_queue(self, take: Callable[[queues.QueueStatus | None], None]) -> None:
+        """`take` is given nothing where our jobs come to whichever queue is the default, which has no answer then."""
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is not None and self._queue is not None:
                 self._connection.lose(f"queue {self._queue!r} there: {error}")
-                return
-            self._events.reaches(None)
-        else:
-            status = read(payload, queues.QueueStatus)
-            self._events.reaches(tuple(getattr(status, "groups", None) or (status.group,)))
+            else:
+                take(None if error is not None else read(payload, queues.QueueStatus))
+
+        self._connection.ask("job-manager.queue-status", queues.QueueStatusRequest(self._queue), answered)
+
+    def _begin_queue(self, status: queues.QueueStatus | None) -> None:
+        self._events.reaches(None if status is None else tuple(status.groups or (status.group,)))
         self._connection.ask("resource.watch", Empty(), self._machine, streaming=True)
+        self._look_at(status)
+
+    def _look(self) -> None:
+        self._ask_queue(self._look_at)
+
+    def _look_at(self, status: queues.QueueStatus | None) -> None:
+        self._events.closed("" if status is None else why_closed(status))
+        self._connection.later(QUEUE_S, self._look)
 
     def _machine(self, payload: bytes | None, error: RPCError | None) -> None:
         if error is not None:
@@ -87,11 +101,21 @@ class OwnLink:
             if error is None:
                 jobid = read(payload, msg.LeaseSubmitResponse).id
                 self._events.changed([SeenJob(name, jobid, LeaseEvent.WAITING)])
+            elif error.errnum in PASSING:
+                self._events.refused(name, str(error), passes=True)
             elif error.errnum != errno.ESTALE:  # else a later session has begun, which will list what there is
-                self._events.refused(name, str(error), passes=error.errnum in PASSING)
+                self._ask_queue(lambda status: self._refused(name, str(error), status))
 
         request = msg.LeaseSubmitRequest(name, self._session, lease.jobspec, lease.urgency)
         self._connection.ask("lease.submit", request, answered)
+
+    def _refused(self, name: str, note: str, status: queues.QueueStatus | None) -> None:
+        """What a queue that takes no jobs refuses says nothing of the job."""
+        if status is not None and not status.enable:
+            self._events.closed(why_closed(status))
+            self._events.turned_away(name, note)
+        else:
+            self._events.refused(name, note, passes=False)
 
     def withdraw(self, name: str, jobid: int) -> None:
         """See `ClusterLink`: in one step there, so it either was begun or never will be."""
@@ -135,6 +159,14 @@ class OwnLink:
                 ended(None if error.errnum == errno.ENODATA else str(error))
 
         self._connection.ask("job-manager.output", jobs.OutputRequest(jobid, True), answered, streaming=True)
+
+
+def why_closed(status: queues.QueueStatus) -> str:
+    """Why jobs that come to the queue are not taken, or not started; empty if they are."""
+    title = "its queue" if status.name is None else f"its queue {status.name}"
+    if not status.enable:
+        return f"{title} accepts none: {status.enable_reason or 'it is disabled'}"
+    return "" if status.start else f"{title} is stopped: {status.start_reason or 'no reason is given'}"
 
 
 def _seen(one: msg.LeaseInfo) -> SeenJob:

@@ -13,7 +13,7 @@ from fluxsched.views.words import duration_text, user_name
 
 TableEntry = Mapping[str, Any]
 
-_STATUS_STYLES = {"R": "good", "C": "info", "F": "bad", "TO": "bad", "CA": "warn", "PR": "warn"}
+_STATUS_STYLES = {"R": "good", "C": "info", "F": "bad", "TO": "bad", "CA": "warn", "PR": "warn", "RT": "warn"}
 
 
 def id_text(row: JobRow) -> str:

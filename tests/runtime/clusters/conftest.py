@@ -69,6 +69,14 @@ class Pair:
 
         return await self.until(are_running)
 
+    async def granted(self, jobid):
+        """Wait until the job has its targets here, whether it has begun there or not."""
+
+        async def has_targets():
+            return [one for one in await self.jobs(self.near) if one["id"] == jobid and one["state"] == "RUN"]
+
+        await self.until(has_targets)
+
     async def cluster(self):
         (found,) = (await self.near.ok("cluster.list"))["clusters"]
         return found

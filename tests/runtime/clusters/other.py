@@ -104,7 +104,8 @@ class Bench:
         )
         offered = SimpleNamespace(
             change=lambda *_: setattr(offered, "is_known", True), silent=lambda: None, targets=EMPTY, online=EMPTY,
-            mirror=SimpleNamespace(wanted_groups=None), is_known=False,
+            mirror=SimpleNamespace(wanted_groups=None), is_known=False, closed="",
+            close=lambda why: setattr(offered, "closed", why),
         )  # fmt: skip
         store = SimpleNamespace(
             change=lambda *row: self.rows.append(row), remove=lambda *row: self.rows.append(row), add=lambda *_: None

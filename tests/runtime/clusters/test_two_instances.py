@@ -135,37 +135,14 @@ async def test_signals_limits_and_refusals_are_passed_on(pair):
     assert (await pair.wait(cancelled))["errstr"] == "exception cancel"
     assert all(one["state"] == "INACTIVE" for one in await pair.jobs(pair.far))
     # refusals end the job with the reason
-    await pair.far.ok("job-manager.queue-enable", {"enable": False, "reason": "closed today", "all": True})
-    answer = await pair.wait(await pair.submit(job("true")))
-    assert "cluster east: " in answer["errstr"]
-    assert "closed today" in answer["errstr"]
     constraint = job("true")
     constraint["attributes"]["system"]["constraints"] = {"ranks": ["2"]}
     answer = await pair.wait(await pair.submit(constraint))
     assert "the constraint names ranks" in answer["errstr"]
     named = job("true")
     named["attributes"]["system"]["constraints"] = {"hostlist": ["east:fake[2-3]"]}
-    await pair.far.ok("job-manager.queue-enable", {"enable": True, "all": True})
     assert (await pair.wait(await pair.submit(named)))["success"]
     assert (await pair.jobs(pair.far))[0]["nodelist"] == "fake2"
-
-
-async def test_a_job_that_is_not_begun_in_time_is_returned_at_no_cost(pair):
-    await pair.begin(more='return-after = "100ms"')
-    await pair.far.ok("job-manager.queue-start", {"start": False, "all": True})
-    jobid = await pair.submit(job("true"))
-
-    async def is_returned():
-        (first, *_) = [one for one in await pair.jobs(pair.near) if one["id"] == jobid]
-        return first.get("requeued_as")
-
-    following = await pair.until(is_returned)
-    (found,) = [one for one in await pair.jobs(pair.near) if one["id"] == following]
-    assert (found["requeue_of"], found.get("attempt", 0)) == (jobid, 0)
-    await pair.far.ok("job-manager.queue-start", {"start": True, "all": True})
-    assert (await pair.wait(jobid))["success"]
-    began = [one for one in await pair.jobs(pair.far) if one.get("t_run")]
-    assert len(began) == 1
 
 
 async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):

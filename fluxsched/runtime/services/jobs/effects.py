@@ -18,6 +18,7 @@ import msgspec
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
+from fluxsched.core.why import Why
 from fluxsched.errors import FluxschedError
 from fluxsched.jobs import effects as effect
 from fluxsched.jobs.job.job import Job
@@ -64,6 +65,8 @@ class JobEffects:
         self.executors: dict[str, Executor] = {}
         self.is_leased: Callable[[int], bool] = lambda jobid: False
         """Whether a job runs in another instance."""
+        self.with_clusters: Callable[[Job, Why], Why] = lambda job, why: why
+        """Why a job does not run, with what is to be said of clusters where it may run, or was to begin."""
         self.preempt_timeout_s: float | None = None
         """From SIGTERM to SIGKILL for a preempted job (seconds); None: as for all others."""
         self.environment: dict[str, str] = {}

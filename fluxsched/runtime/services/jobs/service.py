@@ -11,6 +11,7 @@ import msgspec
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.job.attempts import CANCEL
 from fluxsched.jobs.job.job import SENT
@@ -223,7 +224,8 @@ class JobService:
     def _why(self, request: RpcRequest) -> None:
         jobid = request.payload(msg.WhyRequest).id
         job = self._manager.jobs.get(jobid)
-        known = why(self._manager.links, job)
+        with_clusters = self._effects.with_clusters
+        known = with_clusters(job, why(self._manager.links, job))
         answer = msg.WhyResponse(
             id=jobid,
             state=job.state.name,
@@ -248,7 +250,8 @@ class JobService:
                 request.respond(answer)
             else:
                 found = codec.unpack(message.payload, alloc.SchedWhyResponse)
-                said = {"reason": found.reason, "earliest": found.earliest, "rule": found.rule, "when": found.when}
+                reason = with_clusters(job, Why(found.reason)).reason
+                said = {"reason": reason, "earliest": found.earliest, "rule": found.rule, "when": found.when}
                 request.respond(msgspec.structs.replace(answer, **said))
             late.cancel()
 
@@ -265,7 +268,7 @@ class JobService:
             if job.request == SENT and peer is not None:
                 asked.setdefault(peer, []).append(job.id)
             elif job.state & PENDING:
-                known = why(self._manager.links, job)
+                known = self._effects.with_clusters(job, why(self._manager.links, job))
                 found.append((job.id, known.reason, known.earliest_s, False))
         waiting = len(asked)
 
@@ -273,7 +276,8 @@ class JobService:
             nonlocal waiting
             waiting -= 1
             if message is not None and not message.errnum:
-                found.extend(codec.unpack(message.payload, ReasonsResponse).jobs)
+                said = codec.unpack(message.payload, ReasonsResponse).jobs
+                found.extend([(one[0], self._with_clusters(one[0], one[1]), one[2], one[3]) for one in said])
             if not waiting and late.call is not None:
                 late.cancel()
                 request.respond(ReasonsResponse(found))
@@ -281,6 +285,10 @@ class JobService:
         late = self._turns.after(WHY_S if asked else 0.0, lambda: request.respond(ReasonsResponse(found)))
         for peer, ids in asked.items():
             self._router.call(peer, "sched.reasons", codec.pack(SchedReasonsRequest(ids)), answered)
+
+    def _with_clusters(self, jobid: int, reason: str) -> str:
+        job = self._manager.jobs.active.get(jobid)
+        return reason if job is None else self._effects.with_clusters(job, Why(reason)).reason
 
     # -- queues -------------------------------------------------------------------------------------------------
 

@@ -1,0 +1,43 @@
+"""What owners of jobs are told of a cluster: why nothing begins there, and how a job of theirs stands.
+
+Law: a silent cluster is called silent, with since when and what can be done about it; its targets are not called down.
+"""
+
+from __future__ import annotations
+
+from fluxsched.core.why import Why
+from fluxsched.leases.lease import Lease
+from fluxsched.leases.states import LeaseState, Wish
+from fluxsched.runtime.clusters.loop import ClusterLoop
+from fluxsched.runtime.system.clock import local_text
+
+
+def hindrance(loop: ClusterLoop) -> str:
+    """Why no job, or none of some size, begins in the cluster at present; empty if all do."""
+    if loop.settings is None or not loop.offered.targets:
+        return ""  # the scheduler says that they are not known
+    if not loop.table.is_known:
+        return f"cluster {loop.name} is silent{_since(loop)}: {loop.note}"
+    note = loop.offered.note
+    return f"cluster {loop.name}: {note}" if note else ""
+
+
+def standing_of(loop: ClusterLoop, lease: Lease) -> Why | None:
+    """How a job stands that has its targets here; None where it runs in a cluster that answers."""
+    has_begun, silent = lease.state is LeaseState.RUNNING, not loop.table.is_known
+    if has_begun and not silent:
+        return None
+    if silent:
+        what = "runs in" if has_begun else "was sent to" if lease.state is LeaseState.SENT else "is to run in"
+        kept = f"its jobs are kept until it answers; if nothing of it is left: fluxsched cluster forget {loop.name}"
+        return Why(f"it {what} cluster {loop.name}, which is silent{_since(loop)}: {loop.note}", kept)
+    reason = f"it was given targets of cluster {loop.name} and waits to be begun there"
+    if lease.wish is Wish.RETURN:
+        return Why(f"{reason}; it is being taken back, since that took too long")
+    late_s = lease.since_s + loop.table.return_after_s
+    rule = f"a job not begun there by {local_text(late_s)} is submitted again here, at no cost of attempts"
+    return Why(reason, rule)
+
+
+def _since(loop: ClusterLoop) -> str:
+    return "" if loop.since_s is None else f" since {local_text(loop.since_s)}"
