@@ -133,11 +133,14 @@ class UsageBook:
     ) -> None:
         """A job starts, and may be preempted once it has run for `safe_s` (None: never), and its extras at once."""
         amounts = self.amounts.of_blocks(blocks)
-        if extras:
-            amounts = self._without(account, amounts, extras, 1, now_s)
-        if safe_s and self.limits.budget is not None:
+        some = self.amounts.of_blocks(extras) if extras else ()
+        if some:
+            amounts = _less(amounts, some)
+        if safe_s and self.limits.budget is not None:  # before its extras count as used: they cost nothing
             usage = self.tree.measure.usage(amounts)
             self._pay(jobid, account, self.limits.charge(account, usage, safe_s / MINUTE_S))
+        if some:
+            self.tree.book(account, some, 1, False, now_s)
         self._hold(account, amounts, safe_s is None, now_s)
 
     def adopts(
@@ -151,10 +154,10 @@ class UsageBook:
         extras: Blocks = (),
     ) -> None:
         """A job is found running; it is charged by `settle`, but not for its extras."""
-        amounts = self.amounts.of_blocks(blocks)
+        amounts = held = self.amounts.of_blocks(blocks)
         if extras:
             amounts = self._without(account, amounts, extras, 1, now_s)
-        self._adopted[jobid] = _Adopted(jobid, account, amounts, safe_s, started_s)
+        self._adopted[jobid] = _Adopted(jobid, account, amounts, held, safe_s, started_s)
         self._hold(account, amounts, safe_s is None, now_s)
         self._count_elsewhere(blocks, 1, now_s)
 
@@ -186,7 +189,7 @@ class UsageBook:
         """Books extras, which may always be preempted, by themselves; the amounts without them."""
         some = self.amounts.of_blocks(extras)
         self.tree.book(account, some, sign, False, now_s)
-        return tuple([all_of_it - one for all_of_it, one in zip(amounts, some, strict=True)])
+        return _less(amounts, some)
 
     def settle(self) -> None:
         """Charges the jobs that were found running, as if they had started now in the order in which they did."""
@@ -198,10 +201,10 @@ class UsageBook:
             return
         held: dict[Account, float] = {}
         for job in adopted:
-            usage = self.tree.measure.usage(job.amounts)
             before = held.get(job.account, 0.0)
-            held[job.account] = before + usage
+            held[job.account] = before + self.tree.measure.usage(job.held)
             if job.safe_s:
+                usage = self.tree.measure.usage(job.amounts)
                 self._pay(job.jobid, job.account, self.limits.charge(job.account, usage, job.safe_s / MINUTE_S, before))
 
     def held_usage(self, holding: Holds) -> float:
@@ -284,15 +287,22 @@ class UsageBook:
             self.touch_all()
 
 
+def _less(amounts: Vector, some: Vector) -> Vector:
+    return tuple([all_of_it - one for all_of_it, one in zip(amounts, some, strict=True)])
+
+
 class _Adopted:
-    """A job found running that was not charged yet."""
+    """A job found running that was not charged yet: for its `amounts`, not for all that it has `held`."""
 
-    __slots__ = ("account", "amounts", "jobid", "safe_s", "started_s")
+    __slots__ = ("account", "amounts", "held", "jobid", "safe_s", "started_s")
 
-    def __init__(self, jobid: int, account: Account, amounts: Vector, safe_s: float | None, started_s: float) -> None:
+    def __init__(
+        self, jobid: int, account: Account, amounts: Vector, held: Vector, safe_s: float | None, started_s: float
+    ) -> None:
         self.jobid = jobid
         self.account = account
         self.amounts = amounts
+        self.held = held
         self.safe_s = safe_s
         self.started_s = started_s
 

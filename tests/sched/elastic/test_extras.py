@@ -12,6 +12,7 @@ from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import Granted, Raise, Shrunk
 from fluxsched.sched.engine.running import growing
 from fluxsched.sched.engine.running.planned import plan_of_all
+from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.conservative import Conservative
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policies.fair.policy import Fair
@@ -161,6 +162,28 @@ def test_extras_cost_no_budget_and_count_under_no_cap_but_in_usage() -> None:
     site.run()
     (row,) = [row for row in site.scheduler.accounts_report(site.now_s).rows if row.path == ("default", "1")]
     assert (row.usage, row.firm_usage, row.budget_left_min) == (8.0, 0.0, 1000.0)
+
+
+@pytest.mark.parametrize(("least", "charge"), [(2, 0.0), (5, 0.0), (6, 120.0), (8, 360.0)])
+@pytest.mark.parametrize("is_found", [False, True])
+def test_only_minima_beyond_the_share_are_charged(least: int, charge: float, is_found: bool) -> None:
+    """Shares are 20; the elastic job starts with all 9 targets that are free, and is safe for 30 minutes."""
+    site = fair("0-9", budget_min=500.0)
+    site.submit(2, jobspec(1, elastic=False), B)
+    site.run()
+    site.submit(1, jobspec(f"{least}-10", **{"preemptible-after": 1800.0}), A)
+    site.run()
+    assert site.sizes(1) == [9]
+    scheduler = site.scheduler
+    if is_found:
+        scheduler, whole = Scheduler(Fair(Easy()), fair=FairSettings(budget_min=500.0)), resources("0-9")
+        scheduler.grown("default", whole, whole.ranks, EMPTY, site.now_s)
+        for jobid, user in ((2, B), (1, A)):
+            spec = site.specs[jobid]
+            scheduler.hello(jobid, 16, user, 1.0, site.held[jobid], EMPTY, spec, site.now_s)
+        list(scheduler.schedule(site.now_s))
+    (row,) = [row for row in scheduler.accounts_report(site.now_s).rows if row.path == ("default", "1")]
+    assert (row.usage, row.budget_left_min) == (36.0, 500.0 - charge)
 
 
 def test_a_growing_job_gets_steps_in_fair_order() -> None:
