@@ -180,13 +180,22 @@ class PluginFailed:
 
 
 @dataclass(frozen=True, slots=True)
+class DecisionRefused:
+    """A policy has decided what cannot be: for the log, so that its author learns what was wrong."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
 class Paused:
     """Nothing to do: a good moment to do something else and to go on with the pass later."""
 
 
 PAUSED: Final = Paused()
 
-Effect: TypeAlias = Granted | Grown | Shrunk | Annotated | Denied | Canceled | Release | Raise | PluginFailed | Paused
+Effect: TypeAlias = (
+    Granted | Grown | Shrunk | Annotated | Denied | Canceled | Release | Raise | PluginFailed | DecisionRefused | Paused
+)
 
 
 # ---- from placements to R: once, at the end, out of the blocks of the job

@@ -268,6 +268,14 @@ class View(Protocol):
         """What would fit if jobs were gone, in a `with` block; do not yield inside."""
         ...
 
+    def step(self, jobid: int) -> Fits | None:
+        """The next step of a running elastic job, for `Grow`: of the part that is least beyond its minimum.
+
+        It is free, near to what the part has, and in the way of no reservation. None if no part can have more now:
+        the job is as large as it may be, nothing suits, or it rests after a shrink; another pass comes when that ends.
+        """
+        ...
+
     def reason(self, job: Waiting) -> Callable[[], str]:
         """Why the job does not start, worked out when it is needed; for `Pending` and `Reserve`."""
         ...
@@ -284,6 +292,8 @@ class Policy(Protocol):
       rules out that one of them starts, and with NOTHING there is none at all.
     - `REPLANS = True`: it passes every candidate to `plan.seat` in order, so those whose reservation stays the same are
       not offered.
+    - `GROWS = True`: it decides how running elastic jobs grow: the engine gives them nothing more by itself, and asks
+      the policy also while no job waits.
     - `ACCOUNTS = True`: it needs accounts, which are kept as the site settles them in `[fair]`; `fair_overrides` are
       names of FairSettings and values that it was given instead.
     - `explain(lines, job, now_s)`: with accounts, why a job waits (`core.why.Why`; an empty reason: for the usual one).

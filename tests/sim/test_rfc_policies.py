@@ -16,6 +16,7 @@ from fluxsched.sched.registry import OWN, make
 from fluxsched.sim import Ask, TraceJob, examine, run
 from fluxsched.sim.conformance.cost import SLACK
 from fluxsched.sim.conformance.suite import COST, COST_SAYS, LAWS, RULES
+from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 
 PAGE = (Path(__file__).parents[2] / "rfc" / "policies.md").read_text()
 
@@ -33,7 +34,7 @@ def rows(kind: str) -> dict[str, list[str]]:
     return {first.strip("`"): rest for first, *rest in cells}
 
 
-@pytest.mark.parametrize("name", ["shortest", "patient", "urgent"])
+@pytest.mark.parametrize("name", ["shortest", "patient", "urgent", "even"])
 def test_its_policies_keep_the_laws(name: str, tmp_path: Path) -> None:
     (text,) = blocks(f"policy: {name}")
     (tmp_path / f"{name}.py").write_text(text)
@@ -48,6 +49,19 @@ def test_the_urgent_one_preempts_one_job_that_suffices(tmp_path: Path) -> None:
     jobs.append(TraceJob(3, 10.0, 10.0, 20.0, Ask(4), urgency=20))
     found = run(jobs, make(str(tmp_path / "urgent.py"), {}), procs=8).jobs
     assert (found.start[2], found.state[:2].count("preempted"), found.state[2]) == (10.0, 1, "completed")
+
+
+def test_the_even_one_keeps_elastic_jobs_equally_large(tmp_path: Path) -> None:
+    (tmp_path / "even.py").write_text(blocks("policy: even")[0])
+    site = ElasticSite(make(str(tmp_path / "even.py"), {}), "0-7")
+    for jobid in (1, 2):
+        site.submit(jobid, jobspec("1-8"))
+        site.run()
+    sizes = [site.sizes(1, 2)]
+    while site.leaving:
+        site.gone()
+        sizes.append(site.sizes(1, 2))
+    assert (sizes[0], sizes[-1], site.refused) == ([7, 0], [4, 4], [])
 
 
 def test_the_rules_are_those_of_the_suite() -> None:

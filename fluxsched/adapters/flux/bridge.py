@@ -294,7 +294,7 @@ class Bridge:
                     self._fail(request, error)
                 case effect.Raise():
                     self._perform(self.session.outgoing((one,)))
-                case effect.PluginFailed(note):
+                case effect.PluginFailed(note) | effect.DecisionRefused(note):
                     self._log(LOG_ERR, note)
                 case Log(text, is_error):
                     self._log(LOG_ERR if is_error else LOG_INFO, text)

@@ -110,6 +110,8 @@ class SchedulerHost:
                     self._perform(self.session.outgoing((one,)))
                 case effect.PluginFailed(note):
                     log.error("%s", note)
+                case effect.DecisionRefused(note):
+                    log.warning("%s", note)
                 case Log(text, is_error):
                     (log.error if is_error else log.info)("%s", text)
                 case Left():

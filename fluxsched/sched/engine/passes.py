@@ -6,15 +6,16 @@ may be dropped between any two: what is left is decided next time.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from math import inf
 from typing import Final, TypeAlias
 
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Deny, Grow, Preempt, Shrink, Start, Wake, Withhold
-from fluxsched.sched.effects import PAUSED, Effect
+from fluxsched.sched.effects import PAUSED, DecisionRefused, Effect
 from fluxsched.sched.engine.hooked.hooked_pass import HookedPass
 from fluxsched.sched.engine.running.growing import Growing
+from fluxsched.sched.engine.running.refused import why_refused
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
@@ -30,6 +31,9 @@ SOON_S: Final = 1.0
 REFUSALS_MAX = 1000
 """Decisions refused in one pass: a policy that keeps making invalid decisions would never end its pass."""
 
+REFUSALS_TOLD_MAX = 10
+"""Of those of one pass, so many are told the policy's author at most, if there is something to say of them."""
+
 
 class Passes:
     """The passes of all groups; `counts` are those that are shown to people."""
@@ -40,9 +44,10 @@ class Passes:
         self._joint = groups[0].joint if groups else {}
         self._telling = [group for group in groups if group.notices.enabled]
         self._of_group: list[tuple[Group, list[_Passes]]] = [
-            (group, [(queue, *_passes_of(group, queue, counts)) for queue in group.queues.values()])
+            (group, [(queue, *_passes_of(group, queue, counts, shapes)) for queue in group.queues.values()])
             for group in groups
         ]
+        self._told = ""
         self._elastic = groups[0].ledger.elastic.by_id if groups else {}
         self._growing = {group.name: Growing(group, shapes) for group in groups}
 
@@ -59,7 +64,7 @@ class Passes:
                 continue
             refused, begun = 0, False
             for queue, scheduling_pass, hooked in passes:
-                if not queue.jobs.by_id:
+                if not queue.jobs.by_id and not (queue.grows and elastic):
                     continue
                 if not begun:
                     begun = True
@@ -84,7 +89,7 @@ class Passes:
                             yield effect
                         elif isinstance(decision, _REFUSABLE):
                             refused += 1
-                            self._check_refusals(queue, refused)
+                            yield from self._refused(group, queue, decision, refused, now_s)
                     if hooked is not None:
                         hooked.end()
                         while hooked.more:
@@ -138,14 +143,23 @@ class Passes:
                 next_s = group.wake_s
         return next_s
 
-    def _check_refusals(self, queue: PolicyQueue, refused: int) -> None:
+    def _refused(
+        self, group: Group, queue: PolicyQueue, decision: object, refused: int, now_s: float
+    ) -> Sequence[DecisionRefused]:
+        """A decision was refused, the so manieth of this pass; what is to be said of it."""
         self._counts["refused"] += 1
+        why = why_refused(group, queue.jobs.by_id, decision, now_s)
         if refused > REFUSALS_MAX:
+            last = f"; the last: {why}" if why else ""
             raise LocalProtocolError(
                 f"policy {queue.policy.name!r}: over {REFUSALS_MAX} decisions refused in one pass; it should not start "
                 "or deny jobs that left the queue, nor use a fit for another request or of an earlier state, nor "
-                "preempt jobs that are going or have not allowed it yet"
+                f"preempt jobs that are going or have not allowed it yet{last}"
             )
+        if not why or why == self._told or refused > REFUSALS_TOLD_MAX:
+            return ()
+        self._told = why
+        return (DecisionRefused(f"policy {queue.policy.name!r}: {why}"),)
 
 
 _Passes: TypeAlias = tuple[PolicyQueue, SchedulingPass, HookedPass | None]
@@ -153,10 +167,10 @@ _Passes: TypeAlias = tuple[PolicyQueue, SchedulingPass, HookedPass | None]
 
 
 def _passes_of(
-    group: Group, queue: PolicyQueue, counts: dict[str, int]
+    group: Group, queue: PolicyQueue, counts: dict[str, int], shapes: Shapes
 ) -> tuple[SchedulingPass, HookedPass | None]:
     """The pass of a queue, and what makes its decisions real if there are plugins."""
-    plain = SchedulingPass(group, queue, counts)
+    plain = SchedulingPass(group, queue, counts, shapes)
     return plain, None if group.hooks is None else HookedPass(group, queue, plain, group.hooks)
 
 

@@ -11,8 +11,6 @@ from math import inf
 from reprlib import repr as short
 from typing import Any, Final
 
-from fluxsched.core.duration import format_duration
-from fluxsched.core.jobid import format_f58
 from fluxsched.sched.decisions import (
     BACKFILLED,
     RESERVED,
@@ -32,11 +30,12 @@ from fluxsched.sched.effects import PAUSED, Denied, Effect, Granted
 from fluxsched.sched.engine.held_jobs import end_of, running_job
 from fluxsched.sched.engine.hooked.held_back import HeldBack
 from fluxsched.sched.engine.running.decided import grow, preempt, shrink
-from fluxsched.sched.engine.running.planned import keep_planned, with_extras
+from fluxsched.sched.engine.running.growing_step import GrowingStep
+from fluxsched.sched.engine.running.planned import in_the_way, keep_planned, plan_of_all, with_extras
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.joint import JointPlan, leave_others, leaves_all, reserve, standing, tell
 from fluxsched.sched.engine.waiting.notices import REASON_CHARS_MAX
-from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
+from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue, arrived
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.plan.counted import CountedPlan
@@ -50,8 +49,9 @@ from fluxsched.sched.preemption.if_gone import IfGone
 from fluxsched.sched.preemption.preemptions import Preemptions
 from fluxsched.sched.queue.account_lines import AccountLines
 from fluxsched.sched.queue.asks import Asks
-from fluxsched.sched.queue.orders import FIFO, key_of
+from fluxsched.sched.queue.orders import FIFO
 from fluxsched.sched.queue.pending import Skips, Waiting
+from fluxsched.sched.shape import Shape, Shapes
 from fluxsched.sched.stages import Stages
 
 
@@ -63,10 +63,10 @@ class SchedulingPass:
 
     __slots__ = (
         "_alone", "_arrivals", "_counted", "_counts", "_events", "_group", "_jobs", "_overtakes", "_plan", "_queue",
-        "held_back", "now_s", "planned",
+        "_shapes", "_step", "held_back", "now_s", "planned",
     )  # fmt: skip
 
-    def __init__(self, group: Group, queue: PolicyQueue, counts: dict[str, int]) -> None:
+    def __init__(self, group: Group, queue: PolicyQueue, counts: dict[str, int], shapes: Shapes) -> None:
         self.now_s = 0.0
         self.planned: Mapping[int, Reservation] = queue.planned
         self._jobs = queue.jobs
@@ -74,6 +74,8 @@ class SchedulingPass:
         self._queue = queue
         self._alone = len(group.queues) == 1
         self._counts = counts
+        self._shapes = shapes
+        self._step: GrowingStep | None = None  # made when a policy first asks for one in a pass
         self._plan: CountedPlan | PoolPlan | None = None
         self._counted: CountedPlan | None = None  # used again and again
         self._events = group.events
@@ -84,7 +86,7 @@ class SchedulingPass:
     def begin(self, now_s: float) -> Iterator[object]:
         """The decisions of the policy, each made when it is asked for."""
         group, queue = self._group, self._queue
-        self.now_s = now_s
+        self.now_s, self._step = now_s, None
         if group.quotas is not None:
             group.reserved.lapse(now_s)
         self._events = group.events
@@ -152,7 +154,7 @@ class SchedulingPass:
             self.held_back.skips = skips
             skips.unfit |= self._group.pool.shut
         if self._arrivals is not None:
-            return self._arrived(self._arrivals, skips, order)
+            return arrived(self._arrivals, skips, order, self.now_s)
         jobs = self._jobs.walk(skips, order, self.now_s)
         return self._unsettled(jobs) if self._queue.replans and self.planned else jobs
 
@@ -187,6 +189,10 @@ class SchedulingPass:
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         return find_on(self._group.pool, job.shape, rank)
 
+    def step(self, jobid: int) -> Fits | None:
+        holding = self._group.ledger.elastic.growable.get(jobid)
+        return None if holding is None or not self._steps.may_grow(holding) else self._steps.of(holding)
+
     @property
     def plan(self) -> Plan:
         plan = self._plan = self._make_plan() if self._plan is None else self._plan
@@ -203,7 +209,7 @@ class SchedulingPass:
         outcome = place_now(self._group.pool, job.shape, placement)
         if self._plan is None or not isinstance(outcome, Fits):
             return outcome
-        return self._plan.place(job, placement) or Insufficient(self._in_the_way(job))
+        return self._plan.place(job, placement) or Insufficient(in_the_way(self._group, job, self.now_s))
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
         if self.held_back is not None and self.held_back.bars(job, placement):
@@ -225,23 +231,24 @@ class SchedulingPass:
 
     # ---- within
 
+    @property
+    def _steps(self) -> GrowingStep:
+        if self._step is None:
+            self._step = GrowingStep(self._group, self._shapes, self.now_s, self._plan_for)
+        return self._step
+
+    def _plan_for(self, shape: Shape) -> CountedPlan | PoolPlan | None:
+        """The plan of this pass; another one with the same reservations where it cannot count a shape."""
+        if isinstance(self._plan, CountedPlan) and not self._group.running.need(shape):
+            return plan_of_all(self._group, self.now_s)
+        return self._plan
+
     def _still_holds(self, now_s: float) -> bool:
         """Whether the plan of the last pass still holds, so that only arrivals need to be examined in it."""
         plan = self._queue.plan
         if plan is None:
             return True
         return plan.renew(now_s) and (isinstance(plan, PoolPlan) or self._queue.countable(self._group.running))
-
-    def _arrived(self, arrivals: list[Waiting], skips: Skips, order: str) -> Iterator[Waiting | None]:
-        """The arrivals in this order, without those that `skips` names."""
-        if len(arrivals) > 1:
-            arrivals.sort(key=key_of(order, self.now_s))
-        for at, job in enumerate(arrivals, 1):
-            number = job.shape.number
-            if number not in skips.unfit and (number not in skips.long or job.limit_s < skips.long[number]):
-                yield job
-            if not at % PAUSE_EVERY:
-                yield None
 
     def _unsettled(self, jobs: Iterator[Waiting | None]) -> Iterator[Waiting | None]:
         """Those jobs whose reservation does not come out as in the last pass; all others keep theirs."""
@@ -262,18 +269,7 @@ class SchedulingPass:
         if self.held_back is not None and self.held_back.has(job):
             return self.held_back.why(job)
         outcome = place_now(self._group.pool, job.shape, BEST_FIT)
-        return self._in_the_way(job) if isinstance(outcome, Fits) else outcome.why
-
-    def _in_the_way(self, job: Waiting) -> str:
-        """Why a job does not start though it fits: another job has a reservation."""
-        queues = self._group.queues.values()
-        planned = [kept for queue in queues for kept in queue.planned.values() if kept.jobid != job.jobid]
-        kept = [kept for kept in planned if kept.start_s < inf]
-        if not kept:
-            return "fits now, but jobs ahead of it wait"
-        first = min(kept, key=lambda kept: kept.start_s)
-        name, in_s = format_f58(first.jobid), float(round(max(0.0, first.start_s - self.now_s)))
-        return f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"
+        return in_the_way(self._group, job, self.now_s) if isinstance(outcome, Fits) else outcome.why
 
     def _make_plan(self) -> CountedPlan | PoolPlan:
         """A plan with the reservations of other queues; those that no longer hold are for them to make again."""
@@ -331,8 +327,11 @@ class SchedulingPass:
             case Shrink(_, _, _, for_jobid):
                 is_known = not for_jobid or for_jobid in self._jobs.by_id
                 return shrink(self._group, decision, self.now_s) if is_known else None
-            case Grow():
-                return grow(self._group, decision, self.now_s)
+            case Grow(jobid, fit):
+                grown = grow(self._group, decision, self.now_s)
+                if grown is not None and self._plan is not None:
+                    self._plan.grew(self._steps.as_job(self._group.ledger.holdings[jobid], fit), fit)
+                return grown
             case Withhold():
                 reserved = self._group.reserved
                 if decision.takes_over:

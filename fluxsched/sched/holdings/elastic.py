@@ -24,6 +24,8 @@ from fluxsched.sched.shape import Shape
 SHRINK_PAUSE_S: Final = 60.0
 """How long a job does not grow after it was shrunk (seconds)."""
 
+SETTLED: Final = "its size does not change any more: it is at its end, or keeps its size where it runs"
+
 
 class ElasticPart:
     """One part: `ranks` are its targets but for those that it is to leave, which are `leaving`.
@@ -41,10 +43,18 @@ class ElasticPart:
         self.leaving = EMPTY
         self.base = EMPTY
 
+    def __str__(self) -> str:
+        return f"part {self.request.label}" if self.request.label else "it"
+
     @property
     def size(self) -> int:
         """How many targets it has."""
         return len(self.ranks)
+
+    @property
+    def beyond_minimum(self) -> int:
+        """How many more than its minimum."""
+        return len(self.ranks) - self.nodes.min
 
     @property
     def step(self) -> int:
@@ -135,7 +145,7 @@ class Elastic:
         if self.is_settled or now_s < self.kept_until_s:
             return
         for part in self.parts:
-            spare = part.size - part.nodes.min
+            spare = part.beyond_minimum
             if spare > 0:
                 ranks = part.ranks - self.unstored - Idset(1 << self.first)
                 if ranks:
@@ -146,35 +156,48 @@ class Elastic:
         yield from reversed(self.grown)
         yield started_s, None
 
-    def refuses_grow(self, fit: Fits, pool: Pool) -> bool:
-        """Whether the job must not get this: too many targets, or not what its part has of each."""
+    def refuses_grow(self, fit: Fits, pool: Pool) -> str:
+        """Why the job must not get this: too many targets, or not what its part has of each; empty if it may."""
         by_part = targets_of(fit)
-        if self.is_settled or self.leaving or len(by_part) != len(self.parts):
-            return True
-        of_rank: dict[int, Request] = {}
+        if self.is_settled:
+            return SETTLED
+        if self.leaving:
+            return f"it is leaving ranks {self.leaving}"
+        if len(by_part) != len(self.parts):
+            return f"the fit is of {len(by_part)} parts, the job has {len(self.parts)}"
+        of_rank: dict[int, ElasticPart] = {}
         for part, ranks in zip(self.parts, by_part, strict=True):
-            if ranks and part.size + len(ranks) not in part.nodes:
-                return True
-            bound = part.request.max_hops
+            size, bound = part.size + len(ranks), part.request.max_hops
+            if ranks and size not in part.nodes:
+                return f"{part} would have {size} nodes, and asks for {part.nodes}"
             if ranks and bound is not None and not ranks <= pool.rooms.network.within(part.ranks, bound):
-                return True
-            of_rank.update(dict.fromkeys(ranks, part.request))
+                return f"ranks {ranks} are more than {bound} hops from what {part} has"
+            of_rank.update(dict.fromkeys(ranks, part))
         for rank, cores, gpus, amounts in parts_in(fit.blocks):
-            request = of_rank.pop(rank, None)
-            if request is None or not _is_node_of(request, pool, rank, (cores, gpus), amounts):
-                return True
-        return bool(of_rank) or any(block.at == NO_TARGET for block in fit.blocks)
+            of = of_rank.pop(rank, None)
+            if of is None:
+                return f"the fit has rank {rank} in no part"
+            if not _is_node_of(of.request, pool, rank, (cores, gpus), amounts):
+                return f"the fit has not what {of} has of each target on rank {rank}"
+        if of_rank or any(block.at == NO_TARGET for block in fit.blocks):
+            return "the parts of the fit name other targets than its blocks"
+        return ""
 
-    def refuses_shrink(self, ranks: Idset) -> bool:
-        """Whether the job must not leave these targets: it has not all of them, or too few would be left."""
-        if self.is_settled or not ranks:
-            return True
+    def refuses_shrink(self, ranks: Idset) -> str:
+        """Why the job must not leave these targets: it has not all, or too few would be left; empty if it may."""
+        if self.is_settled:
+            return SETTLED
+        if not ranks:
+            return "no ranks are named"
         for part in self.parts:
             mine = part.ranks & ranks
             ranks -= mine
-            if mine and part.size - len(mine) not in part.nodes:
-                return True
-        return bool(ranks)
+            size = part.size - len(mine)
+            if mine and size not in part.nodes:
+                return f"{part} would have {size} nodes, and asks for {part.nodes}"
+        if again := ranks & self.leaving:
+            return f"it is leaving ranks {again} already"
+        return f"it does not hold ranks {ranks}" if ranks else ""
 
     def to_leave(self, lost: Idset) -> Idset | None:
         """What it has to leave if it must leave these: with more of a part, down to a value of its range.

@@ -6,6 +6,8 @@ in its account like all else, but never as that of a job that may not be preempt
 
 from __future__ import annotations
 
+from typing import Final
+
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.sched.holdings.elastic import Elastic, targets_of
 from fluxsched.sched.holdings.holding import Holding, once_each
@@ -13,18 +15,30 @@ from fluxsched.sched.pool.placement import NO_TARGET, Blocks, Fits, joined, on_t
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.usage.book import UsageBook
 
-
-def refuses_grow(holding: Holding, fit: Fits, pool: Pool) -> bool:
-    """Whether the job must not get this, if it is free (`decisions.Grow`)."""
-    elastic = holding.elastic
-    if elastic is None or holding.is_ending or not fit.blocks or not once_each(fit.blocks):
-        return True
-    return not ranks_in(fit.blocks).isdisjoint(ranks_in(holding.blocks)) or elastic.refuses_grow(fit, pool)
+NOT_ELASTIC: Final = "it is not elastic"
+ENDING: Final = "it is ending"
 
 
-def refuses_shrink(holding: Holding, ranks: Idset) -> bool:
-    """Whether the job must not leave these targets (`decisions.Shrink`)."""
-    return holding.elastic is None or holding.is_ending or holding.elastic.refuses_shrink(ranks)
+def refuses_grow(holding: Holding, fit: Fits, pool: Pool) -> str:
+    """Why the job must not get this, even if it is free (`decisions.Grow`); empty if it may."""
+    if holding.elastic is None:
+        return NOT_ELASTIC
+    if holding.is_ending:
+        return ENDING
+    if not fit.blocks:
+        return "the fit has no targets"
+    if not once_each(fit.blocks):
+        return "the fit names a target twice"
+    if held := ranks_in(fit.blocks) & ranks_in(holding.blocks):
+        return f"it holds ranks {held} already"
+    return holding.elastic.refuses_grow(fit, pool)
+
+
+def refuses_shrink(holding: Holding, ranks: Idset) -> str:
+    """Why the job must not leave these targets (`decisions.Shrink`); empty if it may."""
+    if holding.elastic is None:
+        return NOT_ELASTIC
+    return ENDING if holding.is_ending else holding.elastic.refuses_shrink(ranks)
 
 
 class ElasticJobs:

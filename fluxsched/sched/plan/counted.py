@@ -18,7 +18,7 @@ from fluxsched.sched.plan.profile import Profile
 from fluxsched.sched.plan.releases import JobRelease
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import Fits
+from fluxsched.sched.pool.placement import Fits, cores_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
 
@@ -256,8 +256,8 @@ class CountedPlan(Planner):
                 self._shadow.began(release)
 
     def grew(self, job: Waiting, fit: Fits) -> None:
-        """The engine has given a running job more; `job` stands for that part."""
-        cores, end_s = self._running.need(job.shape), self._now_s + self._limit_s(job)
+        """A running job has got more; `job` stands for that part."""
+        cores, end_s = cores_in(fit.blocks), self._now_s + self._limit_s(job)
         if self._profile is not None:
             self._take(self._now_s, end_s, cores)
         elif self._kept:

@@ -105,7 +105,7 @@ class PoolPlan(Planner):
         self._moved = True
 
     def grew(self, job: Waiting, fit: Fits) -> None:
-        """The engine has given a running job more; `job` stands for that part."""
+        """A running job has got more; `job` stands for that part."""
         self._moved = True
 
     def renew(self, now_s: float) -> bool:

@@ -80,6 +80,7 @@ class Checker:
         self.first = first
         self.preemptions = PreemptionJudge(rate, truth.running, truth.users)
         self.sizes = SizeJudge()
+        self.GROWS = getattr(policy, "GROWS", False)
         if hasattr(policy, "ACCOUNTS"):  # the engine asks the policy that it was given
             self.ACCOUNTS = policy.ACCOUNTS
             self.fair_overrides = getattr(policy, "fair_overrides", {})

@@ -379,7 +379,10 @@ class Simulation:
             banks if any(banks) else [], self._attempts.preemptions, self._sizes.resizes, self._hops,
         )  # fmt: skip
         counts = self._scheduler.stats()
-        cost = Cost(self._instants, counts["passes"], wall_s, self._pass_s, counts["refused"], self._considered_s)
+        cost = Cost(
+            self._instants, counts["passes"], wall_s, self._pass_s, counts["refused"], self._considered_s,
+            self.system.refusal,
+        )  # fmt: skip
         book, targets = self._scheduler.accounts, len(self._site.resources)
         fair = (self._site.fair or FairSettings()) if book is None else book.settings
         return Result(

@@ -35,7 +35,7 @@ from fluxsched.runtime.scheduler_process.effects import (
 )
 from fluxsched.runtime.scheduler_process.session import SchedulerSession
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Canceled, Denied, Granted, Grown, PluginFailed, Raise, Shrunk
+from fluxsched.sched.effects import Canceled, DecisionRefused, Denied, Granted, Grown, PluginFailed, Raise, Shrunk
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.set_aside import WAIT
 from fluxsched.sched.hooks.api import Plugin
@@ -108,6 +108,7 @@ class System:
             plugins=plugins,
         )  # fmt: skip
         self.now_s = now_s
+        self.refusal = ""  # what was wrong with the first grow or shrink that was refused
         self._session = SchedulerSession(self.scheduler, {group: AcquireClient(group) for group in acquired}, _read)
         self._owner = owner
         self._running = running
@@ -212,6 +213,8 @@ class System:
                 self._call(one)
             case Fail(_, error):
                 raise error
+            case DecisionRefused(note):
+                self.refusal = self.refusal or note
             case PluginFailed(note):  # what is simulated without it is of no use, as with a policy that raises
                 raise InvalidValue(note)
             case End(reason):

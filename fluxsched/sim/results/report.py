@@ -111,7 +111,8 @@ def reasons_of(result: Result) -> Reasons:
 
 
 def refusals(results: Sequence[Result]) -> Iterator[str]:
-    """Lines for people; once where all policies say the same."""
+    """Lines for people; once where all policies say the same of their jobs."""
+    yield from [result.cost.refusal for result in results if result.cost.refusal]
     reasons = [reasons_of(result) for result in results]
     if len(results) > 1 and all(each == reasons[0] for each in reasons):
         yield from _reason_lines("", reasons[0])
@@ -208,7 +209,8 @@ def as_json(trace: Trace, results: Sequence[Result]) -> dict[str, Any]:
 def _result_json(result: Result) -> dict[str, Any]:
     cost = result.cost
     figures: dict[str, Any] = {
-        "instants": cost.instants, "passes": cost.passes, "refused": cost.refused, "wall_s": cost.wall_s
+        "instants": cost.instants, "passes": cost.passes, "refused": cost.refused, "wall_s": cost.wall_s,
+        **({"refusal": cost.refusal} if cost.refusal else {}),
     }  # fmt: skip
     if cost.pass_s:
         passes = sorted(cost.pass_s)

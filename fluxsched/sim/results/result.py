@@ -40,7 +40,8 @@ at the start, and the most hops between any two of its targets."""
 class Cost:
     """What scheduling took: instants, passes, and, if a stopwatch was given, seconds in all and in each pass.
 
-    `refused` are the decisions of the policy that could not be made real: one that keeps the laws has none.
+    `refused` are the decisions of the policy that could not be made real: one that keeps the laws has none. What was
+    wrong with the first grow or shrink among them is the `refusal`.
     `considered_s` has, with time of its own, how long after each submission a pass had ended that began after it.
     """
 
@@ -50,6 +51,7 @@ class Cost:
     pass_s: Sequence[float] = ()
     refused: int = 0
     considered_s: Sequence[float] = ()
+    refusal: str = ""
 
 
 @dataclass(repr=False)

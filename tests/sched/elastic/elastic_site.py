@@ -8,7 +8,7 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.sched.effects import Effect, Granted, Grown, Raise, Shrunk
+from fluxsched.sched.effects import DecisionRefused, Effect, Granted, Grown, Raise, Shrunk
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policy import Decision, Policy, View
@@ -70,6 +70,7 @@ class ElasticSite:
         self.leaving: dict[int, Idset] = {}
         self.unanswered: list[Grown] = []
         self.raised: list[Raise] = []
+        self.refused: list[str] = []
         self.now_s = 1000.0
         self.answers = True
         whole = resources(ranks, cores).with_topology(topology or Topology())
@@ -106,6 +107,8 @@ class ElasticSite:
                     self.leaving[jobid] = self.leaving.get(jobid, EMPTY) | ranks
                 case Raise():
                     self.raised.append(effect)
+                case DecisionRefused(note):
+                    self.refused.append(note)
         if self.answers:
             self.answer()
         return effects

@@ -7,10 +7,12 @@ from typing import Any
 import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.errors import RemoteProtocolError
+from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.effects import Granted, Grown, Raise, Shrunk
+from fluxsched.sched.engine.passes import REFUSALS_MAX, REFUSALS_TOLD_MAX
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.holdings.elastic import SHRINK_PAUSE_S
 from fluxsched.sched.policies.easy import Easy
@@ -170,21 +172,23 @@ def fit_on(site: ElasticSite, ranks: str, cores: int = 4, part: int = 1) -> Fits
 @pytest.mark.parametrize(
     ("decision", "why"),
     [
-        (Shrink(2, ids("7"), ""), "not elastic"),
-        (Shrink(9, ids("0"), ""), "not here"),
-        (Shrink(1, ids("7"), ""), "others' ranks"),
-        (Shrink(1, ids("4"), ""), "3 is no value of the range"),
-        (Shrink(1, ids("1-4"), ""), "below the minimum"),
-        (Shrink(1, ids("0"), ""), "below the minimum of the first part"),
-        (Shrink(1, EMPTY, ""), "nothing"),
-        (Shrink(1, ids("3-4"), "", 77), "for a job that does not wait"),
+        (Shrink(2, ids("7"), ""), "it is not elastic"),
+        (Shrink(9, ids("0"), ""), "it does not run"),
+        (Shrink(1, ids("7"), ""), "it does not hold ranks 7"),
+        (Shrink(1, ids("4"), ""), "part p1 would have 3 nodes, and asks for 2-6:2"),
+        (Shrink(1, ids("1-4"), ""), "part p1 would have 0 nodes, and asks for 2-6:2"),
+        (Shrink(1, ids("0"), ""), "part p0 would have 0 nodes, and asks for 1"),
+        (Shrink(1, EMPTY, ""), "no ranks are named"),
+        (Shrink(1, ids("9"), ""), "ranks 9 are not in group default"),
+        (Shrink(1, ids("3-4"), "", 77), "job ƒ2L, for which it was to, does not wait"),
     ],
 )
 def test_shrinks_that_are_refused(scripted: tuple[ElasticSite, Scripted], decision: Shrink, why: str) -> None:
     site, policy = scripted
     policy.wanted = [decision]
-    assert site.look() == [], why
+    assert site.look() == []
     assert site.scheduler.stats()["refused"] == 1
+    assert site.refused == [f"policy 'scripted': job {format_f58(decision.jobid)} cannot shrink: {why}"]
 
 
 def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(
@@ -194,7 +198,7 @@ def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(
     policy.wanted = [Shrink(1, ids("3-4"), "a test"), Shrink(1, ids("3-4"), "a test")]
     (shrunk,) = site.look()
     assert shrunk == Shrunk(1, ids("3-4"), "a test")
-    assert site.scheduler.stats()["refused"] == 1
+    assert [note.split(": ")[2] for note in site.refused] == ["it is leaving ranks 3-4 already"]
     assert site.scheduler.resource_status()[2].ranks == ids("0-4,7")
     site.gone()
     assert site.scheduler.resource_status()[2].ranks == ids("0-2,7")
@@ -203,11 +207,11 @@ def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(
 @pytest.mark.parametrize(
     ("ranks", "cores", "part", "why"),
     [
-        ("5", 4, 1, "5 is no value of the range"),
-        ("4-5", 4, 1, "it has one of them"),
-        ("6-7", 4, 1, "another job has one of them"),
-        ("5-6", 2, 1, "it gets nodes whole"),
-        ("5", 4, 0, "of the first part there is one"),
+        ("5", 4, 1, "part p1 would have 5 nodes, and asks for 2-6:2"),
+        ("4-5", 4, 1, "it holds ranks 4 already"),
+        ("6-7", 4, 1, "not all of the fit is free"),
+        ("5-6", 2, 1, "the fit has not what part p1 has of each target on rank 5"),
+        ("5", 4, 0, "part p0 would have 2 nodes, and asks for 1"),
     ],
 )
 def test_grows_that_are_refused(
@@ -217,14 +221,48 @@ def test_grows_that_are_refused(
     policy.wanted = [Grow(1, fit_on(site, ranks, cores, part))]
     site.scheduler._ledger.elastic.by_id[1].elastic.paused_until_s = 0.0
     site.scheduler._ledger.elastic.growable.clear()  # the engine itself would grow it by what is free
-    assert site.look() == [], why
+    assert site.look() == []
     assert site.scheduler.stats()["refused"] == 1
+    assert site.refused == [f"policy 'scripted': job ƒ2 cannot grow: {why}"]
+
+
+def test_who_cannot_grow_at_all_is_named_with_the_reason(scripted: tuple[ElasticSite, Scripted]) -> None:
+    site, policy = scripted
+    fit = fit_on(site, "5-6")
+    policy.wanted = [Grow(2, fit), Grow(9, fit)]
+    site.look()
+    site.scheduler._ledger.elastic.by_id[1].elastic.paused_until_s = 0.0
+    site.scheduler._ledger.set_going(1, site.now_s)
+    site.scheduler.group("default").running.began(site.scheduler._ledger.holdings[1])
+    policy.wanted = [Grow(1, fit), Shrink(1, ids("3-4"), "")]
+    site.look()
+    assert [note.removeprefix("policy 'scripted': job ") for note in site.refused] == [
+        "ƒ3 cannot grow: it is not elastic", "ƒA cannot grow: it does not run",
+        "ƒ2 cannot grow: it is ending", "ƒ2 cannot shrink: it is ending",
+    ]  # fmt: skip
+
+
+def test_a_policy_that_is_refused_again_and_again_learns_what_was_wrong_last(
+    scripted: tuple[ElasticSite, Scripted],
+) -> None:
+    site, policy = scripted
+    policy.wanted = [Shrink(2, ids("7"), "")] * (REFUSALS_MAX + 1)
+    with pytest.raises(LocalProtocolError, match="the last: job ƒ3 cannot shrink: it is not elastic"):
+        site.look()
+
+
+def test_what_is_told_of_one_pass_is_limited(scripted: tuple[ElasticSite, Scripted]) -> None:
+    site, policy = scripted
+    policy.wanted = [Shrink(1, ids(str(rank)), "") for rank in range(8, 8 + REFUSALS_TOLD_MAX + 5)]
+    site.look()
+    assert len(site.refused) == REFUSALS_TOLD_MAX
 
 
 def test_a_grow_that_a_policy_wants_is_made(scripted: tuple[ElasticSite, Scripted]) -> None:
     site, policy = scripted
     policy.wanted = [Grow(1, fit_on(site, "5-6"))]
-    assert site.look() == []  # within a minute of the shrink
+    assert site.look() == []
+    assert "less than 60 s ago" in site.refused[0]
     site.now_s += SHRINK_PAUSE_S
     policy.wanted = [Grow(1, fit_on(site, "5-6"))]
     (grown,) = site.look()

@@ -1,4 +1,5 @@
-"""Beside waiting jobs: the reservations that a plan is to keep, and what a job gets beyond its minima at its start.
+"""Beside waiting jobs: the reservations that a plan is to keep, and that keep jobs from starting; and what a job gets
+beyond its minima at its start.
 
 Law: nothing is changed here but the plan.
 """
@@ -8,6 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from math import inf
 
+from fluxsched.core.duration import format_duration
+from fluxsched.core.jobid import format_f58
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
@@ -45,3 +48,14 @@ def with_extras(group: Group, job: Waiting, start: Start) -> Start:
         return start
     fit = find_fit(group.pool, job.shape, BEST_FIT, extras=True)
     return start if fit is None else start._replace(fit=fit)
+
+
+def in_the_way(group: Group, job: Waiting, now_s: float) -> str:
+    """Why a job does not start though it fits: another job has a reservation."""
+    planned = [kept for queue in group.queues.values() for kept in queue.planned.values() if kept.jobid != job.jobid]
+    kept = [kept for kept in planned if kept.start_s < inf]
+    if not kept:
+        return "fits now, but jobs ahead of it wait"
+    first = min(kept, key=lambda kept: kept.start_s)
+    name, in_s = format_f58(first.jobid), float(round(max(0.0, first.start_s - now_s)))
+    return f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"

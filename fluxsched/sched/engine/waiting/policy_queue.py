@@ -5,14 +5,16 @@ Law: the policy queues of one group see the same pool and respect each other's r
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Final
 
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.policy import ANYTHING, ITS_START, NOTHING, Policy
-from fluxsched.sched.queue.pending import PendingJobs, Waiting
+from fluxsched.sched.policy import ANYTHING, ITS_START, NOTHING, PAUSE_EVERY, Policy
+from fluxsched.sched.queue.orders import key_of
+from fluxsched.sched.queue.pending import PendingJobs, Skips, Waiting
 from fluxsched.sched.queue.sorted_jobs import QueueKey
 
 UNCOUNTED: Final = -2
@@ -30,8 +32,8 @@ class PolicyQueue:
     """
 
     __slots__ = (
-        "_counted", "_rear", "_uncountable", "arrivals", "changed_by_arrivals", "jobs", "name", "order", "plan",
-        "planned", "planned_before", "policy", "replans",
+        "_counted", "_rear", "_uncountable", "arrivals", "changed_by_arrivals", "grows", "jobs", "name", "order",
+        "plan", "planned", "planned_before", "policy", "replans",
     )  # fmt: skip
 
     def __init__(self, name: str, policy: Policy) -> None:
@@ -44,6 +46,7 @@ class PolicyQueue:
         self.arrivals: list[Waiting] | None = None
         self.changed_by_arrivals: str = getattr(policy, "ARRIVALS", ANYTHING)
         self.replans: bool = getattr(policy, "REPLANS", False)
+        self.grows: bool = getattr(policy, "GROWS", False)
         self.order: str | None = None
         self._rear: QueueKey | None = None  # a job behind it is behind all that were examined
         self._uncountable = 0  # jobs whose need cannot be counted, as of generation `_counted`
@@ -101,3 +104,15 @@ class PolicyQueue:
             self._counted = running.generation
             self._uncountable = sum(jobs for shape, jobs in self.jobs.shapes() if not running.need(shape))
         return not self._uncountable
+
+
+def arrived(arrivals: list[Waiting], skips: Skips, order: str, now_s: float) -> Iterator[Waiting | None]:
+    """The arrivals in this order, without those that `skips` names; now and then None."""
+    if len(arrivals) > 1:
+        arrivals.sort(key=key_of(order, now_s))
+    for at, job in enumerate(arrivals, 1):
+        number = job.shape.number
+        if number not in skips.unfit and (number not in skips.long or job.limit_s < skips.long[number]):
+            yield job
+        if not at % PAUSE_EVERY:
+            yield None

@@ -69,6 +69,7 @@ class Fair:
 
     def __init__(self, backfill: Policy, **settings: Any) -> None:
         self.BACKFILLS = bool(getattr(backfill, "BACKFILLS", False))
+        self.GROWS = bool(getattr(backfill, "GROWS", False))
         self.fair_overrides: Mapping[str, object] = {
             FIELDS[name][0]: FIELDS[name][1](value) for name, value in settings.items() if value is not None
         }

@@ -146,5 +146,8 @@ class FairView:
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
         return self._view.find(job, placement)
 
+    def step(self, jobid: int) -> Fits | None:
+        return self._view.step(jobid)
+
     def reason(self, job: Waiting) -> Callable[[], str]:
         return self._view.reason(job)

@@ -13,6 +13,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.inventory.sources import fake_resources
+from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.policy import Shrink, View
 from fluxsched.sim.engine.network import with_switches
 from fluxsched.sim.engine.run import run
 from fluxsched.sim.engine.running.hops import largest_hops
@@ -187,3 +189,20 @@ def test_what_is_wrong_makes_a_line_bad(keys: dict[str, Any], why: str) -> None:
     trace = read_lines([json.dumps({"submit": 0, **keys})], "t")
     assert (trace.bad, len(trace.jobs)) == (1, 0)
     assert why in trace.faults[0].why
+
+
+class Confused(FirstFit):
+    """It takes everything from elastic jobs."""
+
+    name = "confused"
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
+        yield from super().schedule(view, now_s)
+        for jobid, held in view.preemptions.elastic.items():
+            yield Shrink(jobid, held.elastic.held, "I want it all")
+
+
+def test_the_report_says_what_was_wrong_with_a_shrink_that_was_refused() -> None:
+    trace = trace_of({"submit": 0, "work": 960, "nodes": "2-4", "elastic": True}, {"submit": 1, "run": 1, "nodes": 8})
+    result = run(trace, Confused())
+    assert "policy 'confused': job ƒ2 cannot shrink: it would have 0 nodes, and asks for 2-4" in report(trace, [result])
