@@ -24,6 +24,7 @@ _NAME, _NODES, _SWITCHES, _SPEED = "switchname", "nodes", "switches", "linkspeed
 _PLAIN: Final = {_NAME: "SwitchName", _NODES: "Nodes", _SWITCHES: "Switches", _SPEED: "LinkSpeed"}
 _KEY_OF: Final = {"name": "SwitchName", "hosts": "Nodes", "switches": "Switches"}
 _COMMENT: Final = re.compile(r"(?<!\\)#.*")
+_YAML: Final = re.compile(r"---|(- *)?[\w-]+:( |$)")
 _PAIR: Final = re.compile(r'([^\s=]+)\s*=\s*(?:"([^"]*)"|([^\s"]*))(?:\s+|$)')
 
 
@@ -41,6 +42,8 @@ def parse_topology_conf(text: str, name: str) -> ConfTopology:
     lines: list[int] = []
     hosts = 0
     for line, content in _logical_lines(text):
+        if not lines and not faults and _YAML.match(content):
+            raise InvalidValue(f"{name}:{line}: this is YAML, as in Slurm's topology.yaml: only topology.conf is read")
         try:
             switches.append(_switch(content))
             lines.append(line)
@@ -104,7 +107,9 @@ def _values(content: str) -> dict[str, str]:
     while at < len(content):
         match = _PAIR.match(content, at)
         if match is None:
-            raise InvalidValue(f"{shown(content[at:])} is not KEY=VALUE: only topology/tree's lines are read")
+            raise InvalidValue(
+                f"{shown(content[at:])} is not KEY=VALUE: give lines such as SwitchName=leaf0 Nodes=node[0-31]"
+            )
         key = match[1].lower()
         if key not in _PLAIN:
             known = ", ".join(_PLAIN.values())

@@ -13,6 +13,7 @@ import click
 from fluxsched.cli.common import complete, show
 from fluxsched.cli.common.base import Command
 from fluxsched.cli.common.options import InstanceHandle, json_option, viewing
+from fluxsched.cli.resource.switches import known_switches
 from fluxsched.core.targets import parse_targets
 from fluxsched.core.text import printable
 from fluxsched.errors import RPCError
@@ -24,6 +25,8 @@ WIDTH = 80
 """Columns where there is no terminal."""
 LINES = 24
 """Lines of the map where there is no terminal, or a lower one."""
+LINES_EACH = 3
+"""Lines that there are at least for each part of the machine: what is printed once may be higher than the terminal."""
 _USUAL = "\x1b[0m"
 
 
@@ -51,6 +54,8 @@ def machine_map(handle: InstanceHandle, by: str, colour: str, include: str | Non
     """  # fmt: skip
     machine = LiveMachine()
     machine.apply(_first(handle))
+    if by == "switch":
+        known_switches(machine.resources)
     if include is not None:
         ranks = parse_targets(include, machine.resources.ranks_on, machine.resources.ranks)
         machine = machine.only(ranks)
@@ -59,10 +64,10 @@ def machine_map(handle: InstanceHandle, by: str, colour: str, include: str | Non
         return
     is_colourful = colour == "always" or (colour == "auto" and show.colourful())
     size = shutil.get_terminal_size((WIDTH, LINES)) if sys.stdout.isatty() else os.terminal_size((WIDTH, LINES))
+    lines_max = max(LINES, size.lines - 4, LINES_EACH * len(machine.arranged(by)))
     drawing = draw_map(
-        machine, by, size.columns - 1, max(LINES, size.lines - 4), is_colourful=is_colourful,
-        is_unicode=show.unicode_ok(),
-    )  # fmt: skip
+        machine, by, size.columns - 1, lines_max, is_colourful=is_colourful, is_unicode=show.unicode_ok()
+    )
     lines = [_summary(machine, drawing), *_drawn(drawing, is_colourful), *_legend(machine, is_colourful, size.columns)]
     for line in lines:
         click.echo(line, color=is_colourful or None)

@@ -32,13 +32,18 @@ SWITCH_FIELDS = {
 
 def show_switches(handle: InstanceHandle, answer: Mapping[str, Any], wanted: Idset | None, output: Output) -> None:
     """`answer` is that of `resource.sched-status`; `wanted` are the ranks to show, all if None. Raises Refused."""
-    topology = ResourceSet.parse(handle.rpc("resource.status")["R"]).topology
-    if not topology:
-        raise Refused("this instance knows no switches: describe them in [topology] of its configuration")
+    topology = known_switches(ResourceSet.parse(handle.rpc("resource.status")["R"]))
     rows = _rows(topology, answer, wanted)
     usual = parse_format("{state:>10} {nnodes:>6}", SWITCH_FIELDS)
     layout = parse_format(FORMAT, SWITCH_FIELDS) if output.layout.names >= usual.names else output.layout
     output._replace(layout=layout).show({"topology": [_to_json(row) for row in rows]}, lambda shown: rows)
+
+
+def known_switches(resources: ResourceSet) -> Topology:
+    """The network's shape. Raises Refused if it is not known."""
+    if not resources.topology:
+        raise Refused("this instance knows no switches: describe them in [topology] of its configuration")
+    return resources.topology
 
 
 def _rows(topology: Topology, answer: Mapping[str, Any], wanted: Idset | None) -> list[ResourceRow]:

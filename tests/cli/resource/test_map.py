@@ -67,6 +67,15 @@ def test_some_targets_an_arrangement_and_json(draw) -> None:
     assert "nohost" in draw(whole, "-i", "nohost").err
 
 
+def test_each_of_many_switches_has_its_name_above_its_targets(draw) -> None:
+    whole = watched(400)
+    assert "this instance knows no switches: describe them in [topology]" in draw(whole, "--by", "switch").err
+    leaves = [{"name": f"leaf{at}", "hosts": f"node[{10 * at}-{10 * at + 9}]"} for at in range(40)]
+    whole["R"]["scheduling"] = {"writer": "fluxsched", "topology": leaves}
+    lines = draw(whole, "--by", "switch").out.splitlines()
+    assert lines[1:3] + lines[79:81] == ["leaf0  10", ".   " * 9 + ".", "leaf39  10", ".   " * 9 + "."]
+
+
 def test_names_of_a_site_are_only_text(draw) -> None:
     groups = [{"name": "\x1b[31mred", "targets": "0"}, {"name": "default", "targets": "1-3"}]
     assert "\\x1b[31mred  1\n" in draw(watched(4, groups=groups)).out
