@@ -40,9 +40,11 @@ from fluxsched.runtime.services.resource import ResourceService
 
 HOLDER = ("lease", "holder")
 SESSIONS = ("lease", "sessions")
-"""Rows of `saved`: by which name leases of this state are known, and how often it has begun to hold any."""
-SESSION_BITS = 32
-"""Of a session's number, those that count the connections of one start."""
+"""Rows of `saved`: by which name leases of this state are known, and the number of its latest start: the time, since a
+backup that is restored shall not come back with a number that was used.
+"""
+SESSION_BITS = 24
+"""Of a session's number, those that count the connections of one start; one a second for half a year."""
 
 
 @dataclass(slots=True)
@@ -50,7 +52,7 @@ class StoredClusters:
     """What a restart finds of clusters."""
 
     holder: str = ""
-    starts: int = 0
+    latest_start: int = 0
     leases: list[Lease] = field(default_factory=list)
     mirrors: dict[str, ResourceSet] = field(default_factory=dict)
 
@@ -59,7 +61,7 @@ class StoredClusters:
         if (kind, key) == HOLDER:
             self.holder = str(value)
         elif (kind, key) == SESSIONS and isinstance(value, int):
-            self.starts = value
+            self.latest_start = value
         elif kind == STORED_KIND:
             if isinstance(value, dict):
                 self.mirrors[key] = ResourceSet.parse(value)
@@ -98,6 +100,7 @@ class Clusters:
         self._clusters: dict[int, str] = {lease.jobid: lease.cluster for lease in stored.leases}
         self._restored = {lease.jobid: lease for lease in stored.leases}
         self._holder = stored.holder or holder
+        self._start = max(stored.latest_start + 1, int(self._turns.wall_s))
         self._sessions = 0
         self._spool = spool
         self.on_change: Callable[[], None] = lambda: None
@@ -135,7 +138,7 @@ class Clusters:
         if self.is_used:
             effects.is_leased, effects.with_clusters = self.has, self._explained
             self._store.add("saved", (*HOLDER, msgspec.json.encode(self._holder)))
-            self._store.add("saved", (*SESSIONS, msgspec.json.encode(self._stored.starts + 1)))
+            self._store.add("saved", (*SESSIONS, msgspec.json.encode(self._start)))
             known = {one.name: one for one in self._settings}
             left = dict.fromkeys(lease.cluster for lease in self._stored.leases)
             for name in [*known, *(name for name in left if name not in known)]:
@@ -160,7 +163,7 @@ class Clusters:
         if loop.settings.is_flux:
             return FluxLink(connection, loop, self._holder, loop.table.leases.keys, loop.settings.queue)
         self._sessions += 1
-        session = (self._stored.starts + 1 << SESSION_BITS) + self._sessions
+        session = (self._start << SESSION_BITS) + self._sessions
         return OwnLink(connection, loop, self._holder, session, loop.settings.queue)
 
     def open(self) -> None:

@@ -30,6 +30,10 @@ class LinkEvents(Protocol):
         """Why it takes or starts no jobs of ours at present; empty: it does."""
         ...
 
+    def displaced(self) -> None:
+        """Another instance holds our leases there."""
+        ...
+
     def turned_away(self, name: str, note: str) -> None:
         """A job is not taken, since none is at present."""
         ...

@@ -38,6 +38,8 @@ LISTEN_S = 10.0
 """How often it is looked whether the other instance is still heard; one that says nothing for so long is asked, and
 given up if it does not answer in as long again (seconds)."""
 
+DISPLACED = "another instance with a copy of this state has its leases there: stop one, and restart the other"
+
 OpenClient = Callable[[str, str | None], Client]
 """Connects to a URI with the key in a file. Raises FluxschedError."""
 MakeLink = Callable[[ClusterConnection, "ClusterLoop"], ClusterLink]
@@ -240,6 +242,12 @@ class ClusterLoop:
         if why and why != self.offered.closed:
             log.info("cluster %s takes no jobs at present: %s", self.name, why)
         self.offered.close(why)
+
+    def displaced(self) -> None:
+        """See `LinkEvents`. Both would cancel jobs of the other, again and again: so this one keeps away."""
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.lose(DISPLACED)
 
     def turned_away(self, name: str, note: str) -> None:
         """See `LinkEvents`."""

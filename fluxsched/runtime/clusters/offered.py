@@ -4,6 +4,8 @@ Law: the group follows what the other instance says, and nothing else changes it
 offline here; a use that is over within `OCCUPIED_S` is not noticed, since the end of a job of ours looks like one.
 Where a job was not begun in time, jobs that want as many targets are not offered any for as long again: else the job
 that is returned, the first in line, would come to the same place.
+One that has no targets for jobs of ours any more keeps, offline, those that it had: it may have them again, and what
+could never run there is known only where there are some.
 """
 
 from __future__ import annotations
@@ -61,6 +63,7 @@ class OfferedTargets:
         self.closed = ""
         """Why no job is taken or started there at present."""
         self._returned: list[_Returned] = []
+        self._has_none = False
 
     @property
     def targets(self) -> Idset:
@@ -83,9 +86,11 @@ class OfferedTargets:
         self.is_known = True
         if R is not None or groups is not None or states is not None:
             theirs, module = self.mirror.resources, self._service.module
-            self._grown(self._name, module.targets.admit(theirs).resources.ranks)
-            self._service.perform(module.mirror(self._name, theirs, self._turns.wall_s))
-            self._keep()
+            self._has_none = not theirs
+            if theirs:
+                self._grown(self._name, module.targets.admit(theirs).resources.ranks)
+                self._service.perform(module.mirror(self._name, theirs, self._turns.wall_s))
+                self._keep()
         self._show()
 
     def close(self, why: str) -> None:
@@ -105,6 +110,8 @@ class OfferedTargets:
     def note(self) -> str:
         """Why less is granted there at present than could be; empty if all is."""
         returned = self.not_begun
+        if self._has_none:
+            return "it has no targets for jobs of this instance at present"
         if self.closed or returned is None:
             return self.closed
         jobs = "no job" if returned.wanted == 1 else f"no job of {returned.wanted} nodes or more"

@@ -80,6 +80,9 @@ class OwnLink:
         self._events.machine(change.R, change.states, groups)
 
     def _leases(self, payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None and error.errnum == errno.ESTALE and self._listed is None:
+            self._events.displaced()
+            return
         if error is not None:
             self._connection.lose(REFUSED.get(error.errnum, str(error)))
             return

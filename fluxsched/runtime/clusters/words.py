@@ -14,8 +14,10 @@ from fluxsched.runtime.system.clock import local_text
 
 def hindrance(loop: ClusterLoop) -> str:
     """Why no job, or none of some size, begins in the cluster at present; empty if all do."""
-    if loop.settings is None or not loop.offered.targets:
-        return ""  # the scheduler says that they are not known
+    if loop.settings is None:
+        return ""
+    if not loop.table.is_known and not loop.offered.targets:
+        return ""  # the scheduler says that it has not answered
     if not loop.table.is_known:
         return f"cluster {loop.name} is silent{_since(loop)}: {loop.note}"
     note = loop.offered.note

@@ -104,7 +104,7 @@ class Bench:
         )
         offered = SimpleNamespace(
             change=lambda *_: setattr(offered, "is_known", True), silent=lambda: None, targets=EMPTY, online=EMPTY,
-            mirror=SimpleNamespace(wanted_groups=None), is_known=False, closed="",
+            mirror=SimpleNamespace(wanted_groups=None), is_known=False, closed="", note="",
             close=lambda why: setattr(offered, "closed", why),
         )  # fmt: skip
         store = SimpleNamespace(

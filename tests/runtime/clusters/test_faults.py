@@ -10,7 +10,7 @@ import errno
 import pytest
 
 from fluxsched.leases.states import LeaseState
-from fluxsched.protocol.framing.header import make_response
+from fluxsched.protocol.framing.header import make_error, make_response
 from fluxsched.runtime.clusters import loop as cluster_loop
 
 from .other import Bench, Other, entry
@@ -107,3 +107,15 @@ async def test_a_refusal_that_passes_is_tried_again_and_another_ends_the_job(ben
     other.refuse(errno.EINVAL, "no such queue")
     await eventually(lambda: bool(made.reported))
     assert made.reported == [("failed", 1, "cluster east: no such queue")]
+
+
+async def test_of_two_instances_with_the_same_leases_the_earlier_keeps_away(bench, eventually):
+    other = Other()
+    made = bench(other, Other(), Other())
+    await eventually(lambda: bool(other.said("lease.submit")))
+    other.put(make_error(other._watch, errno.ESTALE, "a later session of me watches now"))
+    await eventually(lambda: made.loop.info().state == "silent")
+    assert made.loop.info().note == cluster_loop.DISPLACED
+    await asyncio.sleep(0.05)
+    assert len(made.others) == 2, "it does not connect again"
+    assert made.reported == []

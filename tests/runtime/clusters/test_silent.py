@@ -92,6 +92,8 @@ async def test_its_targets_are_known_from_the_store_when_this_instance_starts_ag
 
     await silent.until(is_silent)
     waiting = await silent.submit(wide(3))
+    why = await silent.near.ok("job-manager.why", {"id": waiting})
+    assert "; cluster east is silent since " in why["reason"], "its nodes are not said to be down for nothing"
     await silent.world.stop(silent.here)
     await silent.begin_here()
     found = await silent.cluster()
@@ -147,3 +149,23 @@ async def test_a_stop_does_not_wait_for_jobs_in_a_silent_cluster(pair, tmp_path,
     await pair.open("ipc:///nowhere/at/all", statedir=tmp_path)
     assert [await state(pair, jobid) for jobid in (there, here)] == ["CLEANUP", "INACTIVE"]
     assert (await pair.cluster())["leases"] == {"wanted": 0, "sent": 0, "running": 1}
+
+
+async def test_one_that_has_no_targets_any_more_keeps_its_jobs_waiting_until_it_has_some(pair):
+    await pair.begin()
+    await pair.far.ok("resource.assign", {"targets": "0-3", "group": "exclude"})
+
+    async def says_so():
+        return (await pair.cluster())["note"]
+
+    assert await pair.until(says_so) == "it has no targets for jobs of this instance at present"
+    found = await pair.cluster()
+    assert (found["state"], found["targets"], found["online"]) == ("connected", 4, 0)
+    jobid = await pair.submit(wide(3))
+    why = await pair.near.ok("job-manager.why", {"id": jobid})
+    assert why["reason"].endswith("; cluster east: it has no targets for jobs of this instance at present")
+    assert "the group has only 4 such nodes" in (await pair.wait(await pair.submit(wide(9))))["errstr"]
+    await pair.far.ok("resource.include", {"targets": "0-2"})
+    assert (await pair.wait(jobid))["success"]
+    assert (await pair.cluster())["targets"] == 3, "it has come back with fewer"
+    assert "the group has only 3 such nodes" in (await pair.wait(await pair.submit(wide(4))))["errstr"]
