@@ -2,7 +2,8 @@
 
 Law: the group of a cluster has the targets that jobs of ours may get there, under names that say whose they are. What
 others use there is not offered here. Where a job of ours runs is the other instance's choice, so what counts is how
-many targets are in use, not which: as many as jobs of others have are taken from those that no job here holds.
+many targets are in use, not which: as many as jobs of others have are taken from those that no job here holds. Switches
+are called like targets, so none here is above hosts of two clusters.
 """
 
 from __future__ import annotations
@@ -13,6 +14,7 @@ from typing import Any
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.topology import EMPTY_TOPOLOGY, Switch, Topology
 from fluxsched.leases.jobspec import is_mirrored, mirrored_host
 
 
@@ -24,6 +26,9 @@ class Mirror:
         self._whole = EMPTY_R
         self._states: dict[str, Idset] = {}
         self._groups: dict[str, Idset] = {}
+        self._offered = EMPTY_R
+        self._offered_of: tuple[ResourceSet, Idset] = EMPTY_R, EMPTY
+        """What there was when that was worked out: states change often, the targets rarely."""
         self.wanted_groups: tuple[str, ...] | None = None
         """The groups there that our jobs can have; None: all."""
 
@@ -45,7 +50,7 @@ class Mirror:
 
     @property
     def resources(self) -> ResourceSet:
-        """The targets that are offered, with the names of hosts that they have here."""
+        """The targets that are offered, with the names that they have here; the same value while it is equal."""
         whole, away = self._whole, self._state("lost") | self._state("excluded")
         ranks = whole.ranks - away
         if self.wanted_groups is not None:
@@ -53,10 +58,17 @@ class Mirror:
             for name in self.wanted_groups:
                 wanted |= self._groups.get(name, EMPTY)
             ranks &= wanted
+        known, of = self._offered_of
+        if known is not whole or of != ranks:
+            self._offered_of, self._offered = (whole, ranks), self._renamed(whole, ranks)
+        return self._offered
+
+    def _renamed(self, whole: ResourceSet, ranks: Idset) -> ResourceSet:
         foreign = Idset.of([rank for rank in ranks if is_mirrored(whole.host(rank))])
-        found = whole.restrict(ranks - foreign).job_view()
-        hosts = Hostlist.of([mirrored_host(self._cluster, host) for host in found.nodelist])
-        return ResourceSet(found.entries, hosts, found.properties)
+        found, cluster = whole.restrict(ranks - foreign).job_view(), self._cluster
+        hosts = Hostlist.of([mirrored_host(cluster, host) for host in found.nodelist])
+        topology = mirrored_topology(cluster, found.topology)
+        return ResourceSet(found.entries, hosts, found.properties, topology=topology)
 
     @property
     def usable(self) -> Idset:
@@ -70,6 +82,22 @@ class Mirror:
 
     def _state(self, name: str) -> Idset:
         return self._states.get(name, EMPTY)
+
+
+def mirrored_topology(cluster: str, topology: Topology) -> Topology:
+    """Switches of a cluster as they are called here."""
+    if not topology:
+        return EMPTY_TOPOLOGY
+    return Topology(
+        [
+            Switch(
+                mirrored_host(cluster, switch.name),
+                Hostlist(tuple([mirrored_host(cluster, host) for host in switch.hosts.hosts])),
+                tuple([mirrored_host(cluster, below) for below in switch.switches]),
+            )
+            for switch in topology.switches.values()
+        ]
+    )
 
 
 def taken_by_others(in_use: Idset, held: Idset) -> Idset:

@@ -21,12 +21,24 @@ def with_mirror(
     """The inventory and its groups with `theirs`, in whatever ranks, as the whole of `group`; None if it is so now."""
     admitted = targets.admit(theirs).resources
     mine = configured.get(group, EMPTY) & targets.present
-    if admitted.ranks == mine and not targets.changed(admitted):
+    whole = targets.resources
+    if admitted.ranks == mine and not targets.changed(admitted) and _describes(whole, admitted):
         return None
-    rest = targets.resources.restrict(targets.present - configured.get(group, EMPTY))
+    rest = whole.restrict(targets.present - configured.get(group, EMPTY))
     groups = {name: ranks & rest.ranks for name, ranks in configured.items() if name not in (DEFAULT, group)}
     added, ranks = joined(rest, theirs, above=targets.resources.ranks)
+    former = set(whole.hosts(configured.get(group, EMPTY)).hosts)
+    kept = whole.topology.restrict([host for host in whole.topology.leaf_of if host not in former])
+    added = added.with_topology(kept | theirs.topology)
     return Inventory(added, targets.method, targets.dynamic), groups | {group: ranks}
+
+
+def _describes(known: ResourceSet, admitted: ResourceSet) -> bool:
+    """Whether the properties and switches of these targets are known as they are now."""
+    mine, hosts = known.restrict(admitted.ranks).job_view(), admitted.nodelist.hosts
+    if mine.properties != admitted.properties:
+        return False
+    return known.topology.restrict(hosts) == admitted.topology.restrict(hosts)
 
 
 def with_mirrors(
