@@ -1,10 +1,13 @@
-"""The cases of elastic jobs: ordinary days with them, and one that has the machine when another job comes.
+"""The cases of elastic jobs: ordinary days with them, and some that have the machine when others come.
 
 Law: as in `cases`.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
+
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.system.clock import Chance
 from fluxsched.sim.conformance.cases import FAR_S, LIMITS_S, MACHINE, STEP_S, arrive, days, spec_of, take_away
@@ -16,7 +19,13 @@ FULL = 3
 """Passes after which an elastic job has all of an idle machine, as large as it may be."""
 
 TURNS = 8
-"""Passes within which the first in line has what others had beyond their minima: each takes some, and they end."""
+"""Passes within which those in line have what others had beyond their minima: each takes some, one after the other."""
+
+TARGETS = 8
+"""Of the machine that elastic jobs have to themselves."""
+
+USERS = 3
+"""Whose jobs come there then, at most."""
 
 
 def elastic_spec(limit_s: float, least: int, most: int) -> Jobspec:
@@ -58,26 +67,55 @@ def elastic(make: MakeHarness, chance: Chance) -> bool:
 
 
 def extras(make: MakeHarness, chance: Chance) -> bool:
-    """An elastic job has the machine; another user's comes, within its share, that fits beside its minimum."""
-    harness = make("8x4")
-    large = harness.submit(chance.choice((elastic_spec, parts_spec))(FAR_S, chance.randint(1, 3), 8), FAR_S)
+    """Elastic jobs have the machine, when others come that all fit beside the minima, each within its user's share.
+
+    Just then some targets may come free: they are no more for growing than those that others are to leave.
+    """
+    harness = make(f"{TARGETS}x4")
+    users = chance.randint(1, USERS)
+    asked = [chance.randint(1, TARGETS // (users + 1)) for _ in range(users)]  # all have a share, and who is there
+    ends = harness.submit(_whole(chance.randint(1, sum(asked))), FAR_S) if chance.random() < 0.5 else None
+    elastic = [harness.submit(spec, FAR_S) for spec in _elastic_specs(chance, TARGETS - sum(asked))]
     for _ in range(FULL):
         harness.decide()
         harness.advance(harness.now_s + STEP_S)
-    if large not in harness.running or len(harness.running[large].ranks) < 8:
+    if sum([len(held.ranks) for held in harness.running.values()]) < TARGETS:
         return False
-    other = harness.submit(spec_of(FAR_S, nodes=chance.randint(1, 4), exclusive=True), FAR_S, userid=2)
+    if ends is not None:
+        harness.end(ends)
+    others = {harness.submit(_whole(count), FAR_S, userid=2 + at) for at, count in enumerate(asked)}
     for _ in range(TURNS):
-        before = len(harness.running[large].ranks)
+        before = _sizes(harness, elastic)
         harness.decide()
-        if other in harness.running:
+        waiting = sorted(others - harness.running.keys())
+        if not waiting:
             break
-        if large in harness.running and len(harness.running[large].ranks) > before:
-            text = "an elastic job grows, although a job within its share waits that could start there"
-            raise RuleBroken(EXTRAS, text)
+        after = _sizes(harness, elastic)
+        for jobid in elastic:
+            if after[jobid] > before[jobid]:
+                grows, waits = format_f58(jobid), format_f58(waiting[0])
+                text = f"job {grows} grows, although job {waits}, which is within its share, could start there"
+                raise RuleBroken(EXTRAS, text)
         harness.advance(harness.now_s + GRACE_S)
-    if other not in harness.running:
-        text = "the first in line waits, although an elastic job has more than its minimum, and it needs no more"
-        raise RuleBroken(EXTRAS, text)
+    else:
+        text = f"job {format_f58(waiting[0])} waits, although elastic jobs have more than their minima"
+        raise RuleBroken(EXTRAS, f"{text}, and it needs no more")
     harness.finish()
     return True
+
+
+def _elastic_specs(chance: Chance, spare: int) -> Iterator[Jobspec]:
+    """One or two elastic jobs whose minima are not more than this together."""
+    least = chance.randint(1, spare)
+    several = least > 1 and chance.random() < 0.5
+    yield parts_spec(FAR_S, least - 1, TARGETS) if several else elastic_spec(FAR_S, least, TARGETS)
+    if least < spare:
+        yield elastic_spec(FAR_S, chance.randint(1, spare - least), TARGETS)
+
+
+def _whole(count: int) -> Jobspec:
+    return spec_of(FAR_S, nodes=count, exclusive=True)
+
+
+def _sizes(harness: Harness, jobids: Iterable[int]) -> dict[int, int]:
+    return {jobid: len(harness.running[jobid].ranks) if jobid in harness.running else 0 for jobid in jobids}

@@ -60,7 +60,7 @@ RULES = {
     "jobs": Rule("survives jobs canceled, held and moved in the queue during a pass", put.jobs),
     "expiration": Rule("survives changes of job limits and of the expiration of the resources", put.expiration),
     "in-vain": Rule("preempts no job in vain: the other one starts or leaves, unless shares change", put.preempts),
-    "extras": Rule("takes what jobs have above their minima for the first in line, and gives none while it waits",
+    "extras": Rule("takes what jobs have above their minima for those in line, and gives none while they wait",
                    elastic_cases.extras),
     "elastic": Rule("survives elastic jobs, and jobs of several parts, while jobs and targets come and go",
                     elastic_cases.elastic),

@@ -333,6 +333,18 @@ class Swelling(FirstFit):
             yield Grow(job.jobid, fit)
 
 
+class Feeding(FirstFit):
+    """extras: as soon as the first in line has been looked at, elastic jobs may have what is left, it thinks."""
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
+        for at, decision in enumerate(super().schedule(view, now_s)):
+            yield decision
+            for jobid in list(view.preemptions.elastic) if not at else ():
+                step = view.step(jobid)
+                if step is not None:
+                    yield Grow(jobid, step)
+
+
 class Quadratic(FirstFit):
     """cost: everybody is compared with everybody."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
+from collections.abc import Callable
 from math import frexp, inf, nextafter
 from typing import Any
 
@@ -11,6 +12,7 @@ import pytest
 
 from fluxsched.runtime.system.clock import seeded
 from fluxsched.sched.loading import parse_spec
+from fluxsched.sched.policies.fair.policy import Fair
 from fluxsched.sched.policy import Policy, View
 from fluxsched.sched.registry import make
 from fluxsched.sim import examine
@@ -21,7 +23,7 @@ from fluxsched.sim.conformance.elastic_cases import extras
 from fluxsched.sim.conformance.harness import Harness
 from fluxsched.sim.conformance.rule_broken import RuleBroken
 from fluxsched.sim.conformance.suite import LAWS, RULES, RuleVerdict
-from tests.sim.conformance.breakers import BREAKERS, FirstFit, Promising, Standby, Twice
+from tests.sim.conformance.breakers import BREAKERS, Feeding, FirstFit, Promising, Standby, Twice
 
 SEEDS, SIZES = len(BEGINS_S), (100, 1000)
 """Each time at which a case may begin comes once; `policy check` tries more."""
@@ -163,7 +165,19 @@ def test_days_pass_powers_of_two_and_have_limits_that_no_float_is(begin_s: float
     assert any(job.spec.duration_s % 0.5 for job in harness.jobs.values())
 
 
+def judge_extras(make_policy: Callable[[], Policy]) -> None:
+    for seed in range(SEEDS_OF_FEW):
+        extras(lambda machine: Harness(make_policy(), machine), seeded(seed))
+
+
+@pytest.mark.parametrize("make_policy", [Feeding, lambda: Fair(Feeding())], ids=["alone", "with accounts"])
+def test_growing_before_all_who_wait_were_looked_at_is_noticed(make_policy: Callable[[], Policy]) -> None:
+    with pytest.raises(RuleBroken, match="which is within its share, could start there") as broken:
+        judge_extras(make_policy)
+    assert broken.value.law == "extras"
+
+
 def test_extras_that_do_not_go_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("fluxsched.sim.conformance.harness.GRACE_S", 1e5)
-    with pytest.raises(RuleBroken, match="the first in line waits, although an elastic job has more than its minimum"):
-        extras(lambda machine: Harness(make("easy", {}), machine), seeded(0))
+    with pytest.raises(RuleBroken, match="waits, although elastic jobs have more than their minima"):
+        judge_extras(lambda: make("easy", {}))
