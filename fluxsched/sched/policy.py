@@ -242,6 +242,13 @@ class View(Protocol):
         """Whether a plugin holds back this very job in this pass, and not its equals: then nothing is found for it."""
         ...
 
+    def is_put_off(self, job: Waiting) -> bool:
+        """Whether no others are to go for this job in this pass: another group of its queue may start it as it is.
+
+        Then a pass of the same instant follows, unless it has started.
+        """
+        ...
+
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         """Where the job fits on this one target, also if that is kept for it."""
         ...

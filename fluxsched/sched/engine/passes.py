@@ -121,16 +121,33 @@ class Passes:
             group.passed, growing.latest = False, None
 
     def _in_turn(self, now_s: float) -> Iterator[tuple[Group, list[_Passes]]]:
-        """The groups, where some have a line in common; again, as long as what one has done changes another."""
+        """The groups, where some have a line in common; again, as long as what one has done changes another.
+
+        Others go for a job of several groups only when none of these has started it as it is.
+        """
+        for group, _ in self._of_group:
+            group.puts_off = True
         yield from self._of_group
         for _ in range(ROUNDS_MAX - 1):
-            again = [each for each in self._of_group if each[0].changed and any(at.jobs.by_id for at, *_ in each[1])]
+            if not self._to_pass_again():
+                self._take_up()
+            again = self._to_pass_again()
             if not again:
                 return
             yield from again
         for group, _ in self._of_group:
             if group.changed:
                 group.wake_s = min(group.wake_s, now_s + SOON_S)
+
+    def _to_pass_again(self) -> list[tuple[Group, list[_Passes]]]:
+        return [each for each in self._of_group if each[0].changed and any(at.jobs.by_id for at, *_ in each[1])]
+
+    def _take_up(self) -> None:
+        """The groups do what they have put off, and put off nothing more."""
+        for group, _ in self._of_group:
+            group.puts_off = False
+            if group.has_put_off:
+                group.has_put_off, group.changed = False, True
 
     @property
     def next_notice_s(self) -> float:

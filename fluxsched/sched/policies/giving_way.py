@@ -67,6 +67,8 @@ def give_way(view: View, now_s: float) -> Iterator[Decision]:
     job, preemptions = view.first, view.preemptions
     if job is None or not preemptions.elastic or job.jobid in preemptions.awaited or view.is_held_back(job):
         return
+    if view.is_put_off(job):
+        return
     extras = ExtrasSearch(job.shape, preemptions, now_s)
     with view.if_gone() as what_if:
         able, least = what_if.openings(job.shape).able(), what_if.missing(job.shape)

@@ -283,3 +283,30 @@ def test_jobs_grow_beside_all_reservations_of_several_queues(monkeypatch: pytest
     site.run()
     assert site.sizes(6, 7) == [2, 3]  # what has no end stays where no reservation is
     assert not made
+
+
+@pytest.mark.parametrize("policy", [*PLAIN, Fair])
+@pytest.mark.parametrize("nodes", ["1-4", 4])
+def test_nothing_goes_in_one_group_for_a_job_that_another_one_starts(policy: Any, nodes: int | str) -> None:
+    """A has a group and a target of another, so that it is above its share; the other group has room for B."""
+    made = Fair(Easy()) if policy is Fair else policy()
+    queues: dict[str, Any] = {"wide": ("default", "other"), "there": "other"}
+    site = ElasticSite(made, "0-3", groups=("default", "other"), queues=queues, fair=FairSettings())
+    more = resources("4-7")
+    site.did(site.scheduler.grown("other", more, more.ranks, EMPTY, site.now_s))
+    safe = {"preemptible-after": 0.0, "queue": "wide"}
+    site.submit(1, jobspec(nodes, elastic=nodes != 4, **safe), A)
+    site.submit(2, jobspec(1, elastic=False, queue="there"), A)
+    site.run()
+    assert str(site.held[1].ranks) == "0-3"
+    site.submit(3, jobspec(2, elastic=False, queue="wide"), B)
+    assert [type(effect) for effect in site.run()] == [Granted]
+    site.submit(4, jobspec(2, elastic=False, queue="wide"), C)
+    effects = [effect for effect in site.run() if not isinstance(effect, Granted)]
+    if nodes == 4:
+        assert bool(effects) == bool(site.raised) == (policy is Fair)
+        return
+    (shrunk,) = effects
+    assert isinstance(shrunk, Shrunk)
+    site.gone()
+    assert site.sizes(1, 2, 3, 4) == [2, 1, 2, 2]

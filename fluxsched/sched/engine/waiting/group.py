@@ -53,7 +53,8 @@ class Group:
     `queues` are those that have a policy of their own, by name, in the order in which they are served, then the one for
     all others, by the empty name. `set_aside` are jobs of all of them, by id; `short_since_s` is when the group last
     lost something, or was acquired (wall time, seconds). A pass comes at `wake_s` (the same) though nothing happens.
-    `joint` are the groups, by id, of all waiting jobs that have several; all groups have this table in common.
+    `joint` are the groups, by id, of all waiting jobs that have several; all groups have this table in common. While it
+    `puts_off` what is to go for these, `has_put_off` says whether there was such a job.
     """
 
     def __init__(
@@ -91,6 +92,7 @@ class Group:
         self.time_text = time_text
         self._verdicts: dict[int, FitVerdict] = {}  # by number of the shape
         self.joint: dict[int, tuple[Group, ...]] = {}
+        self.puts_off = self.has_put_off = False
         self.hooks: GroupHooks | None = None
 
     def invalidate_pass(self) -> None:
@@ -101,6 +103,14 @@ class Group:
             self.quotas.order.generation += 1
         for queue in self.queues.values():
             queue.arrivals = None
+
+    def is_put_off(self, jobid: int) -> bool:
+        """Whether others are to go for the job in a later turn: another group of its line may still start it as it is.
+        """
+        if not self.puts_off or jobid not in self.joint:
+            return False
+        self.has_put_off = True
+        return True
 
     # ---- targets
 

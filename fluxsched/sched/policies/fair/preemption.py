@@ -57,6 +57,8 @@ class PreemptingPass:
             if job is None:
                 yield PAUSE
             elif job.jobid not in self._preemptions.awaited:
+                if self._view.is_put_off(job):
+                    return
                 done = yield from self._preempt_for(job)
                 if not done:
                     return

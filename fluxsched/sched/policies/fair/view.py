@@ -133,6 +133,9 @@ class FairView:
     def is_held_back(self, job: Waiting) -> bool:
         return self._view.is_held_back(job)
 
+    def is_put_off(self, job: Waiting) -> bool:
+        return self._view.is_put_off(job)
+
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         return self._view.find_on(job, rank)
 
