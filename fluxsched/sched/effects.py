@@ -88,7 +88,12 @@ class Granted(TargetsGiven):
         taken_back: Mapping[str, None] | None = None,
         notes: Mapping[str, Any] | None = None,
     ) -> None:
-        super().__init__(jobid, fit, starttime_s, expiration_s, pool)
+        self.jobid = jobid  # written out, since a call of the other constructor costs more, once a job
+        self.fit = fit
+        self.starttime_s = starttime_s
+        self.expiration_s = expiration_s
+        self._pool = pool
+        self._built: ResourceSet | None = None
         self.selection = selection
         self._taken_back = taken_back
         self._notes = notes  # annotations of plugins

@@ -337,7 +337,8 @@ class Ledger:
     def _end(self, holding: Holding, blocks: Blocks, left: Blocks, now_s: float) -> list[int]:
         """A job frees some blocks and keeps what is left."""
         jobid = holding.jobid
-        extras = () if holding.elastic is None else beyond_base(holding, blocks)
+        elastic = holding.elastic
+        extras = beyond_base(holding, blocks) if elastic is not None else ()
         self._first.give(blocks)
         for pool in self._others:
             pool.give(_of_targets(blocks))
@@ -352,7 +353,7 @@ class Ledger:
         if self.book is not None and holding.account is not None:
             firm = holding.preemptible_after_s is None
             self.book.frees(jobid, holding.account, blocks, firm, not left, now_s, extras)
-        if holding.elastic is not None:
+        if elastic is not None:
             if left:
                 self.elastic.freed(holding, ranks_in(blocks), self.book, now_s)
             else:

@@ -60,7 +60,7 @@ class Passes:
                 group.invalidate_pass()
             if group.quotas is not None and group.generation != group.quotas.order.generation:
                 group.changed = True  # a stage, settings, or what others freed
-            if not group.changed or not group.grown or 0 < group.expiration_s <= now_s:
+            if not group.changed or not group.grown or (group.expiration_s and group.expiration_s <= now_s):
                 continue
             refused, begun = 0, False
             for queue, scheduling_pass, hooked in passes:

@@ -194,20 +194,23 @@ class Scheduler:
             raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
-            groups = self._groups_of(parsed.queue)
+            name, sharing, groups = parsed.queue, parsed.sharing, self._groups_of(parsed.queue)
             group = groups[0]
-            plugins, shapes, hooked = self._plugins, self._shapes, self._is_hooked
-            shape = plugins.shape_of(shapes, parsed, userid, now_s) if hooked else shapes.of(parsed.request)
+            if self._is_hooked:
+                shape = self._plugins.shape_of(self._shapes, parsed, userid, now_s)
+            else:
+                shape = self._shapes.of(parsed.request)
             why = group.judge(shape)
-            sharing = parsed.sharing
             account = None if self.accounts is None else self.accounts.account_of(sharing.bank, userid)
-            limit_s, after_s, name = parsed.duration_s, sharing.preemptible_after_s, parsed.queue
+            limit_s, after_s = parsed.duration_s, sharing.preemptible_after_s
             values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, PLAIN, ()
             job = _waiting(Waiting, values)
             if groups[-1] is not group:
-                return arrive(groups, job, name, asks_to_wait(parsed), plugins.enter, now_s)
+                return arrive(groups, job, name, asks_to_wait(parsed), self._plugins.enter, now_s)
             if why is None:
-                return group.add(job, name, now_s) if shape.scope is None else plugins.enter(group, job, name, now_s)
+                if shape.scope is None:
+                    return group.add(job, name, now_s)
+                return self._plugins.enter(group, job, name, now_s)
             if not group.refuses(t_submit_s, asks_to_wait(parsed)):
                 return list(add_infeasible(group, job, parsed.queue, why))
         except InvalidValue as fault:

@@ -62,16 +62,15 @@ class SchedulingPass:
     """
 
     __slots__ = (
-        "_alone", "_arrivals", "_counted", "_counts", "_events", "_group", "_jobs", "_overtakes", "_plan", "_queue",
-        "_shapes", "_step", "held_back", "now_s", "planned",
+        "_alone", "_arrivals", "_counted", "_counts", "_elastic", "_events", "_group", "_jobs", "_joint", "_overtakes",
+        "_plan", "_queue", "_shapes", "_step", "held_back", "now_s", "planned",
     )  # fmt: skip
 
     def __init__(self, group: Group, queue: PolicyQueue, counts: dict[str, int], shapes: Shapes) -> None:
         self.now_s = 0.0
         self.planned: Mapping[int, Reservation] = queue.planned
-        self._jobs = queue.jobs
-        self._group = group
-        self._queue = queue
+        self._group, self._queue, self._jobs = group, queue, queue.jobs
+        self._joint, self._elastic = group.joint, group.ledger.elastic.by_id  # mostly empty, and then of no concern
         self._alone = len(group.queues) == 1
         self._counts = counts
         self._shapes = shapes
@@ -103,7 +102,7 @@ class SchedulingPass:
         decisions: Iterator[Any] = queue.policy.schedule(self, now_s)
         if not hasattr(decisions, "__iter__"):
             raise TypeError(f"schedule returned {decisions!r}: it should be a generator, which yields decisions")
-        if group.ledger.elastic.by_id and self._jobs.lines is None:
+        if self._elastic and self._jobs.lines is None:
             stages = partial(seat_awaiting, self, now_s), partial(iter, decisions), partial(give_way, self, now_s)
             return Stages(stages)
         return decisions
@@ -114,7 +113,7 @@ class SchedulingPass:
         queue.planned_before = {}
         if lines is not None:
             lines.order.forget_plans()
-        if isinstance(self._plan, PoolPlan):
+        if self._plan is not None and isinstance(self._plan, PoolPlan):
             for each in self._group.queues.values():
                 each.planned = self._plan.as_kept(each.planned)
         if not done:
@@ -198,8 +197,9 @@ class SchedulingPass:
 
     @property
     def plan(self) -> Plan:
-        plan = self._plan = self._make_plan() if self._plan is None else self._plan
-        return JointPlan(plan, self._group) if self._group.joint else plan
+        if self._plan is None:
+            self._plan = self._make_plan()
+        return JointPlan(self._plan, self._group) if self._joint else self._plan
 
     @property
     def plan_made(self) -> CountedPlan | PoolPlan | None:
@@ -304,14 +304,14 @@ class SchedulingPass:
                 jobid = reservation.jobid
                 if jobid not in self._jobs.by_id:
                     return None
-                if jobid in self._group.joint:
+                if self._joint and jobid in self._joint:
                     return reserve(self._group, self._queue, reservation, reason, self.planned, self.now_s)
                 self._queue.planned[jobid] = reservation
                 return self._group.notices.tell(jobid, reason, reservation.start_s, self.now_s)
             case Pending(jobid, reason):
                 if jobid not in self._jobs.by_id:
                     return None
-                if jobid in self._group.joint:
+                if self._joint and jobid in self._joint:
                     return tell(self._group, jobid, reason, None, self.now_s)
                 return self._group.notices.tell(jobid, reason, None, self.now_s)
             case Deny(jobid, note):
@@ -377,8 +377,8 @@ class SchedulingPass:
         group.running.placed(holding)
         if holding.preemptible_after_s is not None or holding.elastic is not None:
             group.preemptions.began(holding)
-        if jobid in group.joint:
-            leave_others(group, group.joint[jobid], jobid)
+        if self._joint and jobid in self._joint:
+            leave_others(group, self._joint[jobid], jobid)
         if self._plan is not None:
             self._plan.began(job, start.fit)
         return RESERVED if reserved else BACKFILLED if self._overtakes else start.selection
@@ -388,10 +388,12 @@ class SchedulingPass:
     ) -> Granted:
         """The answer; `notes` are annotations besides ours."""
         self._counts["granted"] += 1
-        notices, jobid, group = self._group.notices, job.jobid, self._group
-        withdrawn = notices.forget(jobid) if jobid in notices.reasons or jobid in group.joint else None
-        if group.joint:
-            group.joint.pop(jobid, None)
+        jobid, group = job.jobid, self._group
+        notices = group.notices
+        told = jobid in notices.reasons
+        if self._joint:
+            told |= self._joint.pop(jobid, None) is not None  # perhaps by another group
+        withdrawn = notices.forget(jobid) if told else None
         return Granted(jobid, fit, self.now_s, holding.expiration_s, group.pool, selection, withdrawn, notes)
 
 

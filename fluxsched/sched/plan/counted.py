@@ -80,16 +80,16 @@ class Shadow(Skips):
 
     def see_shapes(self, numbers: Iterable[int]) -> None:
         running, extra, short_s = self._running, self.extra, self._short_s
-        needs, free = running.needs, running.free
+        needs, free, unfit, long = running.needs, running.free, self.unfit, self.long
         try:
             for number in numbers:
                 cores = needs[number]
                 if cores > free:
-                    self.unfit.add(number)
+                    unfit.add(number)
                 elif cores > extra:
                     if short_s < 0:
                         short_s = self.short_s
-                    self.long[number] = short_s
+                    long[number] = short_s
         except KeyError:
             return  # a need was forgotten: then it is asked for job by job
 

@@ -72,7 +72,8 @@ class ReleaseIndex:
             lasts.append(release)
             sums.append(weight)
             return
-        at = bisect_left(lasts, release, 0, len(lasts) - 1)
+        last = len(lasts) - 1
+        at = bisect_left(lasts, release, 0, last) if last else 0
         chunk = chunks[at]
         insort(chunk, release)
         lasts[at] = chunk[-1]
@@ -86,11 +87,13 @@ class ReleaseIndex:
         if release is None:
             return None
         self.weight -= release[2]
-        at = bisect_left(self._lasts, release, 0, len(self._lasts) - 1)
+        lasts = self._lasts
+        last = len(lasts) - 1
+        at = bisect_left(lasts, release, 0, last) if last else 0
         chunk = self._chunks[at]
         del chunk[bisect_left(chunk, release)]
         if chunk:
-            self._lasts[at] = chunk[-1]
+            lasts[at] = chunk[-1]
             self._sums[at] -= release[2]
         else:
             del self._chunks[at], self._lasts[at], self._sums[at]

@@ -165,7 +165,8 @@ class RunningJobs:
                 ended = self._releases.remove(jobid)
                 if ended is not None:
                     self.free += ended.weight
-                self.shared.discard(jobid)
+                if self.shared:
+                    self.shared.discard(jobid)
             else:
                 self._weigh(holding)
 

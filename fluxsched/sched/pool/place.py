@@ -86,10 +86,10 @@ def find_fit(
         prepared = pool.prepared[shape.number]
     except KeyError:
         prepared = _prepare(pool, shape)
-    index, whole = prepared.free_index, prepared.whole
+    index = prepared.free_index
     if index is None or preferred is not None or among is not None or (extras and shape.request.elastic):
-        if whole is not None and preferred is None and among is None and not extras:
-            return _idle(shape, whole, prepared.wanted, prepared.nslots)
+        if prepared.whole is not None and preferred is None and among is None and not extras:
+            return _idle(shape, prepared.whole, prepared.wanted, prepared.nslots)
         return _find_many(pool, prepared, placement, preferred, among, extras)
     while True:
         if placement == BEST_FIT:

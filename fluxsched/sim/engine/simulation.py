@@ -99,20 +99,20 @@ class Simulation:
         self._grace_s = preempt_grace_s
         self._own_time, self._begun_s, self._wake_s = own_time, 0.0, inf
         self._considered_s, self._pass_s = list[float](), list[float]()
-        self._held: dict[int, Idset] = {}
+        self._held, self._notes = dict[int, Idset](), dict[int, str]()
         self._instants = self._over = self._idle_wakes = 0
         self._capacity = [(0.0, self.system.usable_cores())]
-        n = len(trace.jobs)
+        n = self._rows = len(trace.jobs)
         self._limit_s = [inf] * n
         self._start: list[float | None] = [None] * n
         self._end = self._start.copy()
         self._state = [UNSUBMITTED] * n
         self._procs = [job.ask.nslots * job.ask.cores for job in trace.jobs]
         self._ranks: list[str | None] | None = [None] * n if placements else None
-        self._notes: dict[int, str] = {}
         self._plain = [job.ask.is_plain for job in trace.jobs]
         records = accounts or own_time or self._scheduler.accounts is not None
         self._sizes, self._topology = Sizes(trace.jobs), site.resources.topology
+        self._sized, self._of_size = self._sizes.running, self._sizes.rows
         self._hops: list[int | None] = [None] * n if self._topology else []
         self._looking = self._tracking or placements or bool(self._topology)
         self._amounts = AmountRecorder(site, self.system, records, n)
@@ -125,7 +125,7 @@ class Simulation:
         assert self._stopwatch is not None or not self._own_time, "time of its own is taken by a stopwatch"
         agenda, stopwatch = self._agenda, self._stopwatch
         begun_s = stopwatch() if stopwatch is not None else 0.0
-        for events in agenda.instants(until_s):
+        for self._instants, events in enumerate(agenda.instants(until_s), 1):
             self._instant(events, agenda.now_s)
         wall_s = stopwatch() - begun_s if stopwatch is not None else None
         self.system.check()
@@ -134,7 +134,7 @@ class Simulation:
     def _instant(self, events: list[tuple[int, object]], now_s: float) -> None:
         system, stopwatch, wakes = self.system, self._stopwatch, False
         system.now_s = now_s
-        if self._own_time and stopwatch is not None:
+        if stopwatch is not None and self._own_time:
             self._begun_s = stopwatch()
         for kind, what in events:
             if kind == END:
@@ -147,8 +147,7 @@ class Simulation:
                 self._wake_s, wakes = inf, True
         if system.run_pass() if stopwatch is None else self._timed_pass(stopwatch, events):
             wakes = True
-        self._instants += 1
-        if wakes or self._sizes.running:
+        if wakes or self._sized:
             self._plan_wake()
         if self._watched:
             self._look_up(now_s)
@@ -230,17 +229,17 @@ class Simulation:
     def began(self, granted: Granted) -> None:
         """A job got its resources."""
         at, now_s = granted.jobid - 1, self.system.now_s
-        if at >= len(self._jobs):
+        if at >= self._rows:
             at = self._attempts.row(granted.jobid)
         if self._own_time:
             now_s += self._spent_s()
         job = self._jobs[at]
         assert self._state[at] is WAITING, f"job {job.job} is started, and is {self._state[at]}"
         self._start[at], self._state[at] = now_s, RUNNING
-        if at in self._sizes.rows:
-            end_s = self._sizes.began(at, granted.resources, now_s, self._limit_s[at])
-        else:
-            end_s = now_s + min(job.run_s, self._limit_s[at])
+        run_s, limit_s = job.run_s, self._limit_s[at]
+        end_s = now_s + (run_s if run_s < limit_s else limit_s)  # `min` costs more, with each job
+        if self._of_size and at in self._of_size:
+            end_s = self._sizes.began(at, granted.resources, now_s, limit_s)
         self._agenda.at(end_s, END, at)
         if self._recording or not self._plain[at]:
             self._record(at, granted)
@@ -271,9 +270,11 @@ class Simulation:
         """A job ends by its timer, or earlier; its timer is then ignored."""
         if self._state[at] != RUNNING:
             return
-        jobid, again, sized = at + 1, False, self._sizes.running.get(at) if self._sizes.running else None
-        if sized is not None and state is None and now_s < sized.due_s and not self._attempts.goes(at):
-            return  # the timer of another size
+        jobid, again, sized = at + 1, False, None
+        if self._sized:
+            sized = self._sized.get(at)
+            if sized is not None and state is None and now_s < sized.due_s and not self._attempts.goes(at):
+                return  # the timer of another size
         if self._attempts.known:
             end_s = self._timed_end_s(at) if state is None else now_s
             if now_s < end_s:

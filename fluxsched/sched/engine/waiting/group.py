@@ -242,8 +242,9 @@ class Group:
         if queue.add(job, self.running, now_s):
             self.changed = True
         self.events += 1
-        told = self.tell_expected(job.jobid) if self.is_expected and job.jobid not in self.joint else []
-        return told if job.duration_s else told + self._warn(job, queue)
+        if self.is_expected and job.jobid not in self.joint:
+            return self.tell_expected(job.jobid) + self._warn(job, queue)
+        return [] if job.duration_s else self._warn(job, queue)
 
     def tell_expected(self, jobid: int) -> list[Effect]:
         """Why a job waits while it is not known yet which targets there are."""
@@ -257,7 +258,7 @@ class Group:
 
     def _warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
         """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
-        if self.expiration_s or job.application is not None or not self.notices.enabled:
+        if job.duration_s or self.expiration_s or job.application is not None or not self.notices.enabled:
             return []
         if not getattr(queue.policy, "BACKFILLS", False):
             return []
