@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import errno
 from collections.abc import Callable, Hashable, Iterable
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
@@ -25,6 +25,9 @@ from fluxsched.jobs.lifecycle.links import LIMIT_MAX, HelloItem, Link, checked_g
 from fluxsched.jobs.lifecycle.requests import NOTE_CHARS_MAX
 from fluxsched.jobs.lifecycle.resizing import check_grow, check_shrink
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
+
+Foreign: TypeAlias = Callable[[Iterable[str], Idset], Idset]
+"""Which of some targets are not of these groups."""
 
 SCHEDULER_LOST: Final = "the scheduler was lost before it answered; ask again when one is ready"
 
@@ -94,7 +97,7 @@ class Allocation:
         R: dict[str, Any],  # noqa: N803 - RFC 20's name
         annotations: dict[str, Any] | None,
         now_s: float,
-        foreign: Callable[[Iterable[str], Idset], Idset] | None = None,
+        foreign: Foreign | None = None,
     ) -> list[Effect]:
         """SUCCESS. Raises RemoteProtocolError if R is wrong or a core of it is held (law 5: both jobs are named).
 
@@ -102,14 +105,8 @@ class Allocation:
         """
         link, job = self._outstanding(scheduler, jobid)
         grant = parse_grant(jobid, R)
-        if foreign is not None and (others := foreign(link.groups, grant.ranks)):
-            raise RemoteProtocolError(f"job {jobid} was granted targets {others}, which are not its scheduler's")
-        groups = job.queue.config.groups
-        if foreign is not None and len(groups) > 1 and all(foreign((group,), grant.ranks) for group in groups):
-            raise RemoteProtocolError(
-                f"job {jobid} was granted targets {grant.ranks}, which are not of one of its queue's groups "
-                f"{', '.join(groups)}"
-            )
+        if foreign is not None:
+            _check_group(job, link, "was granted", grant.ranks, foreign)
         if job.state is not SCHED:
             self._lifecycle.begin(now_s)
             self._answered(link, job)
@@ -129,15 +126,15 @@ class Allocation:
         jobid: int,
         R: dict[str, Any],  # noqa: N803 - RFC 20's name
         now_s: float,
-        foreign: Callable[[Iterable[str], Idset], Idset] | None = None,
+        foreign: Foreign | None = None,
     ) -> list[Effect]:
         """A running elastic job holds these targets, too. `grow_answered` is to be called before the answer, which is
         sent once this is stored. Raises Refused (ENOENT, EINVAL), and RemoteProtocolError like `alloc_granted`.
         """
         link, job = self._running(scheduler, jobid)
         grant = parse_grant(jobid, R)
-        if foreign is not None and (others := foreign(link.groups, grant.ranks)):
-            raise RemoteProtocolError(f"job {jobid} is to grow by targets {others}, which are not its scheduler's")
+        if foreign is not None:
+            _check_group(job, link, "is to grow by", grant.ranks, foreign)
         check_grow(job, _parsed(jobid, R))
         self._lifecycle.holdings.extend(jobid, grant)
         link.growing[jobid] = link.growing.get(jobid, EMPTY) | grant.ranks
@@ -232,6 +229,21 @@ class Allocation:
         job.request = NO_REQUEST
         if link.limit is not None:  # there is room for the next request
             self._lifecycle.touched[job.queue.group] = None
+
+
+def _check_group(job: Job, link: Link, verb: str, ranks: Idset, foreign: Foreign) -> None:
+    """Raises RemoteProtocolError for targets that the scheduler does not serve, or where a job would be in two groups.
+    """
+    if others := foreign(link.groups, ranks):
+        raise RemoteProtocolError(f"job {job.id} {verb} targets {others}, which are not its scheduler's")
+    groups, held = job.queue.config.groups, job.held
+    if len(groups) == 1:
+        return
+    for group in groups:
+        if not foreign((group,), ranks) and (not held or foreign((group,), held) != held):
+            return
+    names = f"one of its queue's groups {', '.join(groups)}{', in which it runs' if held else ''}"
+    raise RemoteProtocolError(f"job {job.id} {verb} targets {ranks}, which are not of {names}")
 
 
 def _merged(job: Job, annotations: dict[str, Any]) -> dict[str, Any]:

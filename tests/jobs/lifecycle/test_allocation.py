@@ -13,6 +13,7 @@ from fluxsched.jobs.effects import SchedAlloc, SchedCancel, SchedFree, SchedPrio
 from fluxsched.jobs.job.states import State
 from fluxsched.jobs.lifecycle.links import HelloItem
 from fluxsched.jobs.queue.queues import QueueConfig
+from tests.jobs.elastic import elastic
 
 ids = Idset.parse
 
@@ -112,6 +113,22 @@ def test_a_grant_is_from_one_group_of_the_queue(new_world: Callable[..., Any], r
     assert str(world.held[1]) == rank
     world.do("scheduler_lost", "one")
     assert [item.jobid for item in world.manager.allocation.hello("two", ("east", "west"))] == [1]
+
+
+def test_a_job_grows_in_the_group_in_which_it_runs(new_world: Callable[..., Any]) -> None:
+    def not_in(groups: Iterable[str], ranks: Idset) -> Idset:
+        return ranks - Idset.of([{"east": 0, "west": 2}[group] + at for group in groups for at in (0, 1)])
+
+    world = two_groups(new_world)
+    world.scheduler("one", ("east", "west"))
+    world.submit(1, elastic("1-3"))
+    world.do("alloc_granted", "one", 1, r_of("0"), None, foreign=not_in)
+    world.do("started", 1)
+    for other in ("2", "1-2"):
+        with pytest.raises(RemoteProtocolError, match=f"grow by targets {other}, which are not .*, in which it runs"):
+            world.do("grow", "one", 1, r_of(other), foreign=not_in)
+    world.do("grow", "one", 1, r_of("1"), foreign=not_in)
+    assert str(world.job().held) == "0-1"
 
 
 def test_limited_mode_sends_the_best_first(alone: Any) -> None:
