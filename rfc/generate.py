@@ -128,9 +128,8 @@ def _text_of(node: ast.stmt | None) -> str:
     return ""
 
 
-def with_parts(text: str) -> str:
-    """A page with its generated parts as they should be. Raises KeyError for a part that nobody makes."""
-    made = parts()
+def with_parts(text: str, made: Mapping[str, str]) -> str:
+    """A page with its generated parts as they should be. Raises KeyError for a part that is not made."""
     return _GENERATED.sub(lambda match: match[1] + made[match[2]] + match[3], text)
 
 
@@ -151,7 +150,8 @@ def descriptors() -> bytes:
 def outputs() -> dict[Path, bytes]:
     """Every file that this script writes, with what it should contain."""
     made = {HERE / "schemas" / name: schema.render(content) for name, content in schema.schemas().items()}
-    made |= {page: with_parts(page.read_text()) for page in sorted(HERE.glob("*.md"))}
+    shown = parts()
+    made |= {page: with_parts(page.read_text(), shown) for page in sorted(HERE.glob("*.md"))}
     return {path: text.encode() for path, text in made.items()} | {DESCRIPTORS: descriptors()}
 
 

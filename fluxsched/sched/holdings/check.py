@@ -6,15 +6,19 @@ Law: free and held are all there is, and nothing is both or held twice.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence, Set
+from typing import Final
 
 from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.holdings.holding import Holding, amounts_held
 from fluxsched.sched.pool.bitset import WORD_SHIFT
-from fluxsched.sched.pool.placement import Part, instance_amounts, parts_in, ranks_in
+from fluxsched.sched.pool.placement import NO_TARGET, Part, instance_amounts, parts_in, ranks_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.quotas.tree import QueueTree
+
+NOTHING: Final = Part(NO_TARGET, 0, 0)
+"""What is held of a target that no job has."""
 
 
 def check_held(
@@ -26,18 +30,21 @@ def check_held(
     """Asserts it, linear in everything; `by_word` lists jobs by words of ranks, `uncounted` by ranks not in a pool."""
     held: dict[int, Part] = {}
     shared: Amounts = ()
+    counted_ranks = EMPTY
+    for pool in pools:
+        counted_ranks |= pool.ranks
     for jobid, holding in holdings.items():
         shared = total(shared, instance_amounts(holding.blocks))
         _check_elastic(holding)
         for rank, cores, gpus, amounts in parts_in(holding.blocks):
-            before = held.get(rank, Part(rank, 0, 0))
-            assert not cores & before.cores, f"job {jobid}: a core of rank {rank} is held twice"
-            assert not gpus & before.gpus, f"job {jobid}: a gpu of rank {rank} is held twice"
+            _, cores_before, gpus_before, amounts_before = held.get(rank, NOTHING)
+            assert not cores & cores_before, f"job {jobid}: a core of rank {rank} is held twice"
+            assert not gpus & gpus_before, f"job {jobid}: a gpu of rank {rank} is held twice"
             assert jobid in by_word.get(rank >> WORD_SHIFT, ()), f"job {jobid} is not listed"
-            counted = any(rank in pool for pool in pools)
+            counted = rank in counted_ranks
             listed = jobid in uncounted.get(rank, ())
             assert counted != listed, f"rank {rank} is counted: {counted}, but listed as not counted: {listed}"
-            held[rank] = Part(rank, cores | before.cores, gpus | before.gpus, total(amounts, before.amounts))
+            held[rank] = Part(rank, cores | cores_before, gpus | gpus_before, total(amounts, amounts_before))
     if pools:
         used = pools[0].instance_countables.used()
         assert shared == used, f"jobs hold {shared} of the instance, {used} is booked"
@@ -47,7 +54,7 @@ def check_held(
 
 def _check_pool(pool: Pool, held: Mapping[int, Part]) -> None:
     for rank in pool.ranks:
-        target, part = pool[rank], held.get(rank, Part(rank, 0, 0))
+        target, part = pool[rank], held.get(rank, NOTHING)
         assert target.cores == target.all_cores & ~part.cores, f"rank {rank}: free and held are not its cores"
         assert target.gpus == target.all_gpus & ~part.gpus, f"rank {rank}: free and held are not its gpus"
         wrong = less(target.all_amounts, total(target.amounts, part.amounts))

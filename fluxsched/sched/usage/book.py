@@ -246,11 +246,11 @@ class UsageBook:
             for account, count in counts.items():
                 active[account] = active.get(account, 0) + count
         for account in self.tree.root.walk():
-            name = "/".join(account.path)
-            assert any(held.get(account, ())) == any(account.all_jobs.held), f"account {name} holds what no job holds"
-            assert account not in held or list(account.all_jobs.held) == held[account], f"account {name}: wrong usage"
-            below = sum(child.active > 0 for child in account.children.values())
-            assert account.active == active.get(account, 0) + below, f"account {name}: {account.active} active jobs"
+            mine = held.get(account)
+            assert any(mine or ()) == any(account.all_jobs.held), f"account {account.path} holds what no job holds"
+            assert mine is None or list(account.all_jobs.held) == mine, f"account {account.path}: wrong usage"
+            below = sum([child.active > 0 for child in account.children.values()])
+            assert account.active == active.get(account, 0) + below, f"account {account.path}: {account.active} active"
 
     # ---- all that there is
 

@@ -10,7 +10,7 @@ import inspect
 from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import partial
-from pathlib import Path
+from os.path import basename
 from typing import Any, Final, NamedTuple
 
 from fluxsched.core.idset import Idset
@@ -222,4 +222,4 @@ def same(one: Any, other: Any) -> bool:
 def line_of(method: Any) -> str | None:
     """`mine.py:12`, where a method begins."""
     code = getattr(inspect.unwrap(getattr(method, "__func__", method)), "__code__", None)
-    return None if code is None else f"{Path(code.co_filename).name}:{code.co_firstlineno}"
+    return None if code is None else f"{basename(code.co_filename)}:{code.co_firstlineno}"
