@@ -164,15 +164,16 @@ def test_agents_report_their_hosts_until_they_are_silent() -> None:
 def test_a_run_with_every_fault_is_the_same_under_another_hash_seed_and_python() -> None:
     """And what is seen of it does not depend on the directory of the world."""
     program = "from tests.chaos.test_world import *; print(digest(faulty(5) + disasters(0)))"
-    found = set()
-    for hash_seed, python in (("1", sys.executable), ("2", sys.executable), *(("3", each) for each in other_pythons())):
+    here = disasters(0)
+    assert any("disk is full" in str(one) for one in here)
+    found = {digest(faulty(5) + here)}  # of this process the hash seed is a random number
+    for hash_seed, python in (("1", sys.executable), *(("2", each) for each in other_pythons())):
         done = subprocess.run(
             [python, "-c", program], env=os.environ | {"PYTHONHASHSEED": hash_seed, "PYTHONPATH": str(ROOT)},
             capture_output=True, text=True, check=True,
         )  # fmt: skip
-        found.add(done.stdout)
+        found.add(done.stdout.strip())
     assert len(found) == 1
-    assert any("disk is full" in str(one) for one in disasters(0))
 
 
 def other_pythons() -> list[str]:
@@ -214,7 +215,7 @@ def test_foreign_code_that_fails_delays_jobs_and_loses_none(policy: str) -> None
         client = Client(world)
         for number in range(20):
             world.at(2.0 + number / 10, lambda: client.send("job-manager.submit", {"jobspec": spec()}))
-        world.run_until(1500.0, world.check)
+        world.run_until(60.0, world.check)
         assert not world.tasks.running
     assert len(accepted(seen)) == 20
     assert accepted(seen) == {one.jobid for one in seen if isinstance(one, TaskEnded)}
