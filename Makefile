@@ -1,7 +1,8 @@
 # make run            builds an environment of its own and runs the tour: one instance, real jobs, every message shown
-# make test           builds it and runs ruff, mypy and all tests
+# make test           builds it and runs ruff, mypy and all tests, of generated cases a quarter (CONTRIBUTING.md)
 # make compiled       builds the package with mypyc, which needs a C compiler, in a second environment beside the first
-# make test-compiled  runs the tests of what is compiled, disasters, kept fuzz inputs, the system tests and the KTH proof there
+# make test-compiled  runs the tests of what is compiled, disasters, kept fuzz inputs, the system tests and the KTH proof there,
+#                     with all generated cases
 # make fuzz           fuzzes all parsers, guided by coverage, TIME=10 seconds or RUNS= inputs each, then both sockets of an
 #                     instance (Linux on x86-64)
 # make wheel          puts two wheels into dist/: the compiled one for this platform, the plain one for all

@@ -20,6 +20,7 @@ from fluxsched.resource.effects import Saved
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.drain import OVERWRITE
 from fluxsched.resource.state.inventory import Inventory
+from tests.generated.share import examples
 
 SPEC = importlib.util.spec_from_file_location("resource_checker", Path(__file__).with_name("checker.py"))
 checker = importlib.util.module_from_spec(SPEC)
@@ -264,5 +265,5 @@ class ResourceMachine(RuleBasedStateMachine):
         self.world.check(self.module)
 
 
-ResourceMachine.TestCase.settings = settings(max_examples=100, stateful_step_count=40)
+ResourceMachine.TestCase.settings = settings(max_examples=examples(100), stateful_step_count=40)
 TestResourceMachine = ResourceMachine.TestCase

@@ -18,7 +18,7 @@ from fluxsched.sched.accounts.settings import Bank, FairSettings
 from fluxsched.sched.effects import Denied, Effect, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policy import Policy
-from tests.sched.preemption_judge import Judge, watch
+from tests.sched.preemption_judge import Judge, watched
 from tests.sched.progressive_filling import EXPEDITED, Path, Site
 
 TARGETS, CORES = 8, 4
@@ -75,7 +75,9 @@ class FaultySite:
         weights |= {(*fair.path(name), user): w for name, bank in BANKS.items() for user, w in bank.users.items()}
         site = Site(Fraction(0), fair.signal.value, fair.half_life_s, weights, fair.shares_of_all)
         self.judge = Judge(site, rate)
-        watch(self.scheduler, self.judge, lambda bank, userid: (*fair.path(bank or "default"), str(userid)))
+        self._watched = watched(
+            self.scheduler, self.judge, lambda bank, userid: (*fair.path(bank or "default"), str(userid))
+        )
         self._agenda: list[tuple[float, int, Callable[[], None]]] = []
         self._turn = 0
         self.attempts: dict[int, tuple[Work, int]] = {}
@@ -113,7 +115,7 @@ class FaultySite:
         assert not lost, f"jobs {lost[:9]} were lost, or ended twice"
 
     def _passes(self) -> None:
-        for effect in self.scheduler.schedule(self.now_s):
+        for effect in self._watched.schedule(self.now_s):
             self._perform(effect)
         self.scheduler.check()
         wake_s = self.scheduler.next_notice_s
@@ -170,12 +172,12 @@ class FaultySite:
         self.attempts[jobid] = (work, attempt)
         self.waiting.add(jobid)
         priority = EXPEDITED if self.chance.random() < 0.002 else 16
-        self.scheduler.alloc(jobid, priority, work.user, work.submit_s, work.spec, self.now_s)
+        self._watched.alloc(jobid, priority, work.user, work.submit_s, work.spec, self.now_s)
 
     def _end(self, jobid: int) -> None:
         if self.running.pop(jobid, None) is None:
             return  # it went before
-        self.scheduler.free_all(jobid, self.now_s)
+        self._watched.free_all(jobid, self.now_s)
         work, attempt = self.attempts[jobid]
         if jobid in self.going and attempt < work.requeue:
             self._submit(work, attempt + 1)
@@ -185,7 +187,7 @@ class FaultySite:
     def _cancel(self) -> None:
         if self.waiting:
             jobid = self.chance.choice(sorted(self.waiting))
-            self.scheduler.cancel(jobid)
+            self._watched.cancel(jobid)
             self.waiting.remove(jobid)
             self.over[self.attempts[jobid][0].number] += 1
         elif self.running:
@@ -194,8 +196,8 @@ class FaultySite:
     def _hold(self) -> None:
         """For some minutes."""
         for jobid in self.chance.sample(sorted(self.waiting), min(3, len(self.waiting))):
-            self.scheduler.prioritize([(jobid, 0)])
-            self.at(self.now_s + 300.0, lambda jobid=jobid: self.scheduler.prioritize([(jobid, 16)]))  # type: ignore[misc]
+            self._watched.prioritize([(jobid, 0)])
+            self.at(self.now_s + 300.0, lambda jobid=jobid: self._watched.prioritize([(jobid, 16)]))  # type: ignore[misc]
 
     # ---- targets
 
@@ -205,7 +207,7 @@ class FaultySite:
         if self.now_s < self._home_s:
             self.at(self.now_s + chance.uniform(1000, 40000), self._fail)
         ranks = set(chance.sample(range(TARGETS), chance.choice((1, 1, 3)))) - self.down
-        self.scheduler.went_offline(Idset.of(ranks))
+        self._watched.went_offline(Idset.of(ranks))
         self.down |= ranks
         if chance.random() < 0.5:
             for jobid in [each for each in self.running if {rank for rank, _ in self.judge.places[each]} & ranks]:
@@ -214,7 +216,7 @@ class FaultySite:
 
     def _repair(self, ranks: set[int]) -> None:
         self.down -= ranks
-        self.scheduler.went_online(Idset.of(ranks))
+        self._watched.went_online(Idset.of(ranks))
 
 
 def _spec(nodes: int | None, cores: int, system: dict[str, Any]) -> dict[str, Any]:

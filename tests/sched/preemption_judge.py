@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import replace
 from fractions import Fraction
 from functools import wraps
+from types import SimpleNamespace
 from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
@@ -254,7 +255,17 @@ def _levels(path: Path, shared: int) -> Iterator[Path]:
 
 
 def watch(scheduler: Scheduler, judge: Judge, path_of: Callable[[str | None, int], Path]) -> None:
-    """Tell a judge what a scheduler is told, and what it says. `path_of` is the account of a bank and a user."""
+    """Put what `watched` makes in place of a scheduler's own methods."""
+    for name, method in vars(watched(scheduler, judge, path_of)).items():
+        setattr(scheduler, name, method)
+
+
+def watched(scheduler: Scheduler, judge: Judge, path_of: Callable[[str | None, int], Path]) -> SimpleNamespace:
+    """The methods of a scheduler that also tell a judge what it is told, and what it says.
+
+    `path_of` is the account of a bank and a user.
+    """
+    made = SimpleNamespace()
 
     def after(name: str, tell: Callable[..., None]) -> None:
         plain = getattr(scheduler, name)
@@ -265,19 +276,14 @@ def watch(scheduler: Scheduler, judge: Judge, path_of: Callable[[str | None, int
             tell(found, *arguments, **named)
             return found
 
-        setattr(scheduler, name, told)
+        setattr(made, name, told)
 
     def asked(effects: list[Effect], jobid: int, *rest: Any, **_: Any) -> None:
         priority, userid, submit_s, spec, *_times = rest
-        if any(isinstance(effect, Denied) for effect in effects):
-            return
-        parsed = spec if isinstance(spec, Jobspec) else Jobspec.parse(spec)
-        request, sharing = parsed.request, parsed.sharing
-        cores = request.slots.min * request.cores * (1 if request.nodes is None else request.nodes.min)
-        path = path_of(sharing.bank, userid)
-        judge.submitted(
-            Asked(jobid, path, Fraction(cores), priority, submit_s, sharing.preemptible_after_s, parsed.duration_s)
-        )
+        if not any(isinstance(effect, Denied) for effect in effects):
+            parsed = spec if isinstance(spec, Jobspec) else Jobspec.parse(spec)
+            path = path_of(parsed.sharing.bank, userid)
+            judge.submitted(_asked_for(jobid, path, priority, submit_s, parsed))
 
     def freed(effects: list[Effect], jobid: int, now_s: float = 0.0) -> None:
         judge.freed(jobid, now_s)
@@ -291,7 +297,7 @@ def watch(scheduler: Scheduler, judge: Judge, path_of: Callable[[str | None, int
             judge.prioritized(jobid, priority)
 
     def scheduling(now_s: float) -> Iterator[Effect]:
-        for effect in schedule(now_s):
+        for effect in plainly(now_s):
             match effect:
                 case Granted(jobid):
                     judge.started(jobid, places_of(effect.resources), now_s)
@@ -302,14 +308,21 @@ def watch(scheduler: Scheduler, judge: Judge, path_of: Callable[[str | None, int
             yield effect
         judge.passed(now_s)
 
-    schedule = scheduler.schedule
-    scheduler.schedule = scheduling  # type: ignore[method-assign]
+    plainly = scheduler.schedule
+    made.schedule = scheduling
     after("alloc", asked)
     after("free_all", freed)
     after("cancel", canceled)
     after("prioritize", prioritized)
     after("went_online", lambda _, targets, *_rest: judge.usable(set(targets), True))
     after("went_offline", lambda _, targets, *_rest: judge.usable(set(targets), False))
+    return made
+
+
+def _asked_for(jobid: int, path: Path, priority: int, submit_s: float, spec: Jobspec) -> Asked:
+    request = spec.request
+    cores = request.slots.min * request.cores * (1 if request.nodes is None else request.nodes.min)
+    return Asked(jobid, path, Fraction(cores), priority, submit_s, spec.sharing.preemptible_after_s, spec.duration_s)
 
 
 def places_of(resources: ResourceSet) -> set[Place]:

@@ -15,6 +15,7 @@ from fluxsched.sched.accounts.measure import Measure
 from fluxsched.sched.accounts.order import FairOrder
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.accounts.tree import Account, Accounts
+from tests.generated.share import examples
 from tests.sched.progressive_filling import Asked, Filling, Path, Site
 
 from .conftest import BOTH
@@ -156,7 +157,7 @@ class Both:
 
 @BOTH
 @pytest.mark.parametrize("cap", [None, 1.2])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(60), deadline=None)
 @given(steps=STEPS, weights=WEIGHTS, shares_of_all=st.booleans())
 def test_accounts_are_what_the_formulas_say(
     signal: Signal, cap: float | None, steps: Sequence[Step], weights: dict[Path, float], shares_of_all: bool

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from fluxsched.sched.accounts.order import FairOrder
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.accounts.tree import Account, Accounts
+from tests.generated.share import examples
 
 from .conftest import BOTH, account, cores
 
@@ -210,7 +211,7 @@ PATHS = [("a",), ("b",), ("x", "c"), ("x", "d"), ("x", "e"), ("y", "f"), ("y", "
 
 
 @BOTH
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 @given(steps=STEPS)
 def test_the_order_is_that_of_a_brute_force_filling(signal: Signal, steps: list[tuple[str, int, int, float]]) -> None:
     accounts = cores(1000, signal, half_life_s=100.0)

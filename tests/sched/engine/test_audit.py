@@ -24,6 +24,7 @@ from fluxsched.sched.policies.hybrid import Hybrid
 from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Policy
 from fluxsched.sched.pool.placement import Blocks, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
+from tests.generated.share import examples
 
 RANKS, CORES = 6, 3
 
@@ -205,9 +206,9 @@ class CompressMachine(SchedulerMachine):
     policy = Conservative(compress="yes")
 
 
-SchedulerMachine.TestCase.settings = settings(max_examples=25, stateful_step_count=30)
+SchedulerMachine.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=30)
 for machine in (FifoMachine, EasyMachine, HybridMachine, CompressMachine):
-    machine.TestCase.settings = settings(max_examples=15, stateful_step_count=30)
+    machine.TestCase.settings = settings(max_examples=examples(15), stateful_step_count=30)
 TestFirstFit = SchedulerMachine.TestCase
 TestFifo = FifoMachine.TestCase
 TestEasy, TestHybrid, TestCompress = EasyMachine.TestCase, HybridMachine.TestCase, CompressMachine.TestCase

@@ -24,6 +24,7 @@ from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shape
+from tests.generated.share import examples
 from tests.sched.plan.running_at_random import some_running
 
 MakeR = Callable[..., ResourceSet]
@@ -42,7 +43,7 @@ placements = st.sampled_from([BEST_FIT, WORST_FIT])
 limits = st.sampled_from([0.0, 1.0, 3.0, 8.0])
 
 
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 @given(
     running=st.lists(st.tuples(wishes, ends, placements), max_size=12),
     waiting=st.lists(st.lists(st.tuples(wishes, limits), min_size=1, max_size=6), min_size=1, max_size=3),
@@ -108,7 +109,7 @@ def _fits_all(asked: list[tuple[int, set[int]]]) -> bool:
     return any(_fits_all([(m, mine - set(chosen)) for m, mine in others]) for chosen in some)
 
 
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 @given(
     running=st.lists(st.tuples(wishes, ends, placements), max_size=8),
     waiting=st.lists(st.tuples(PARTS, limits), min_size=1, max_size=4),

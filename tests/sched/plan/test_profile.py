@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 
 from fluxsched.sched.plan.profile import CHUNK, Profile
 from fluxsched.sched.plan.releases import ReleaseIndex
+from tests.generated.share import examples
 
 NOW = 10.0
 SIZES = st.integers(1, 12)
@@ -47,7 +48,7 @@ def profile_of(running: list[tuple[float, int]], free: int) -> Profile:
 
 
 @given(RUNNING, st.integers(0, 8), JOBS)
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_like_a_loop_over_all_instants(
     running: list[tuple[float, int]], free: int, jobs: list[tuple[int, float, str]]
 ) -> None:
@@ -80,7 +81,7 @@ def test_many_steps_stand_in_several_chunks() -> None:
 
 
 @given(RUNNING, st.integers(0, 8), JOBS, st.integers(1, 20))
-@settings(max_examples=80)
+@settings(max_examples=examples(80))
 def test_it_holds_at_a_later_time(
     running: list[tuple[float, int]], free: int, jobs: list[tuple[int, float, str]], later: int
 ) -> None:

@@ -18,6 +18,7 @@ from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.queue.orders import ORDERS
 from fluxsched.sched.registry import load
+from tests.generated.share import examples
 
 MakeR = Callable[..., ResourceSet]
 Spec = Callable[..., dict[str, Any]]
@@ -57,7 +58,7 @@ def nodes(make_r: MakeR) -> ResourceSet:
 
 
 @given(MIXED, st.sampled_from(["easy", *(f"easy:order={order}" for order in ORDERS)]))
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 def test_the_head_never_starts_later_than_its_first_estimate(
     simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
 ) -> None:
@@ -96,7 +97,7 @@ SEATED = [
 @given(MIXED, st.sampled_from(["conservative:compress", "conservative:compress,order=sjf"]))
 @example(drawn=ELSEWHERE, policy="conservative:compress,order=sjf")
 @example(drawn=SEATED, policy="conservative:compress")
-@settings(max_examples=100)
+@settings(max_examples=examples(100))
 def test_no_job_starts_later_than_promised_with_compress(
     simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
 ) -> None:
@@ -109,7 +110,7 @@ def test_no_job_starts_later_than_promised_with_compress(
 
 
 @given(MIXED)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_a_promise_may_break_without_compress(simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any]) -> None:
     """The plan made anew keeps the order only; all start all the same, and each has an estimate while it waits."""
     study = simulate(load("conservative")[0], nodes, workload(drawn, spec))
@@ -123,7 +124,7 @@ def test_a_promise_may_break_without_compress(simulate: Any, nodes: ResourceSet,
      ("hybrid:depth=1,order=sjf", "easy:order=sjf"), ("hybrid:depth=0,order=saf", "firstfit:order=saf")],
 )  # fmt: skip
 @given(drawn=MIXED)
-@settings(max_examples=40)
+@settings(max_examples=examples(40))
 def test_hybrid_is_what_it_says(
     simulate: Any, nodes: ResourceSet, spec: Spec, one: str, other: str, drawn: list[Any]
 ) -> None:
@@ -138,7 +139,7 @@ POLICIES = [
 
 
 @given(MIXED | COUNTED, st.sampled_from(POLICIES))
-@settings(max_examples=150)
+@settings(max_examples=examples(150))
 def test_examining_only_what_may_have_changed_changes_nothing(
     simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
 ) -> None:
@@ -154,7 +155,7 @@ def test_examining_only_what_may_have_changed_changes_nothing(
 @pytest.mark.parametrize("machine", ["one target a core", "one target"])
 @pytest.mark.parametrize("policy", ["easy", "easy:order=sjf"])
 @given(drawn=COUNTED)
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_counting_says_what_the_pool_says(
     simulate: Any, make_r: MakeR, spec: Spec, policy: str, machine: str, drawn: list[Any]
 ) -> None:
@@ -168,7 +169,7 @@ def test_counting_says_what_the_pool_says(
 
 
 @given(drawn=WHOLE)
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_counting_says_what_the_pool_says_of_parts(simulate: Any, make_r: MakeR, spec: Spec, drawn: list[Any]) -> None:
     jobs = workload(drawn, spec)
     counted = simulate(load("easy")[0], make_r("0-5"), jobs)

@@ -21,6 +21,7 @@ from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.effects import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.registry import load
+from tests.generated.share import examples
 from tests.sched.progressive_filling import EXPEDITED, Asked, Filling, Path, Site, filled
 
 CORES = 2000
@@ -158,7 +159,7 @@ def _rest(job: Asked) -> tuple[float, float | None, float]:
 
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("signal", list(Signal))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(40), deadline=None)
 @given(steps=STEPS, shares_of_all=st.booleans())
 def test_a_pass_with_room_for_all_is_a_progressive_filling(
     signal: Signal, limited: bool, steps: Sequence[Step], shares_of_all: bool

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from functools import cache
 from random import Random
 from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import EMPTY
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import Bank, FairSettings
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.effects import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.registry import load
+from tests.generated.share import first
 
 CORES = 100
 BACKLOG = 3
@@ -44,15 +47,7 @@ class EndlessBacklog:
     def submit(self, user: User, cores: int, run_s: float) -> None:
         jobid = len(self._jobs)
         self._jobs.append((user, cores, run_s))
-        spec: dict[str, Any] = {
-            "version": 1,
-            "resources": [
-                {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]},
-            ],
-            "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-            "attributes": {"system": {"duration": run_s, "bank": user[0]}},
-        }
-        self._scheduler.alloc(jobid, 16, user[1], float(jobid), spec, self.now_s)
+        self._scheduler.alloc(jobid, 16, user[1], float(jobid), _spec(user[0], cores, run_s), self.now_s)
 
     def again(self, user: User) -> None:
         """One more of small jobs, all different."""
@@ -80,6 +75,17 @@ class EndlessBacklog:
         for user in started:
             self.again(user)
         return started
+
+
+@cache
+def _spec(bank: str, cores: int, run_s: float) -> Jobspec:
+    spec: dict[str, Any] = {
+        "version": 1,
+        "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]}],
+        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+        "attributes": {"system": {"duration": run_s, "bank": bank}},
+    }
+    return Jobspec.parse(spec)
 
 
 def test_core_seconds_come_to_the_weights() -> None:
@@ -112,7 +118,7 @@ def test_the_past_is_made_up_for_within_some_half_lives() -> None:
     assert later == pytest.approx(1.0, rel=0.05)
 
 
-@pytest.mark.parametrize("policy", ["fair:backfill=easy", "fair:backfill=fifo"])
+@pytest.mark.parametrize("policy", first(["fair:backfill=easy", "fair:backfill=fifo"]))
 @pytest.mark.parametrize(("signal", "light"), [(Signal.FLOW, 0), (Signal.DECAYED_USAGE, 1100)])
 def test_jobs_of_the_whole_machine_one_after_the_other(signal: Signal, light: int, policy: str) -> None:
     """Weights 1:3, 4000 jobs of 600 s: the light account gets none under `flow`."""

@@ -15,6 +15,7 @@ from fluxsched.sched.effects import PAUSED, Raise
 from fluxsched.sched.policies.fair import victims
 from fluxsched.sched.policies.fair.victims import VictimSearch
 from fluxsched.sched.preemption.preemptions import Preemptions
+from tests.generated.share import examples
 from tests.sched.policies.preemption_site import MakeR, Site
 
 INNER = ("easy", "fifo", "conservative", "hybrid", "firstfit")
@@ -330,7 +331,7 @@ def beneficiaries(site: Site) -> list[int]:
 
 
 @given(EVENTS, st.sampled_from(INNER), st.integers(2, 4), st.sampled_from([3, 1000]))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_none_is_preempted_in_vain_and_it_comes_to_an_end(
     make_r: MakeR, events: list[Any], inner: str, targets: int, rate: int
 ) -> None:
@@ -341,7 +342,7 @@ def test_none_is_preempted_in_vain_and_it_comes_to_an_end(
 
 
 @given(EVENTS, st.sampled_from(INNER))
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_where_nothing_happens_any_more_preemption_ends(make_r: MakeR, events: list[Any], inner: str) -> None:
     """Once all are old enough, each of those that run is preempted at most once more."""
     site = Site(make_r, 3, 4, policy=f"fair:backfill={inner}")

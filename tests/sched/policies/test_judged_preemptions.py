@@ -1,6 +1,6 @@
 """Every preemption of `fair` on a site with faults is judged by a checker that shares nothing with it.
 
-Some days here; `benchmarks/fair_years.py` does the same for years.
+Some days here, most of them in the compiled build only; `benchmarks/fair_years.py` does the same for years.
 """
 
 from __future__ import annotations
@@ -12,31 +12,29 @@ import pytest
 
 from fluxsched.sched.policy import Decision, Option, Preempt, Start, View
 from fluxsched.sched.registry import load
+from tests.generated.share import first
 from tests.sched.faulty_site import FaultySite
 
 DAY_S = 86_400.0
 
-pytestmark = pytest.mark.plain_only("the methods of a scheduler are watched")
+SITES: list[tuple[str, int, dict[str, Any]]] = [
+    ("fair:backfill=easy", 3, {"seed": 6}),
+    ("fair:backfill=easy", 2, {"seed": 2, "load": 1.5, "overdue": 0.4, "whole": True}),  # it is planned by counting
+    ("fair:backfill=fifo", 4, {}),
+    ("fair:backfill=conservative", 1, {"overdue": 0.4, "whole": True}),
+    ("fair:backfill=easy", 3, {}),
+    ("fair:backfill=easy", 2, {"rate": 4}),
+    ("fair:backfill=easy", 3, {"seed": 3, "load": 1.5}),  # several go at once, and places are exchanged
+    ("fair:backfill=easy", 5, {"seed": 2, "rate": 3}),  # others end just before a victim has to be gone
+    ("fair:backfill=easy", 2, {"shares_of_all": True}),
+    ("fair:backfill=easy", 3, {"load": 1.5, "overdue": 0.5}),
+    ("fair:backfill=easy", 2, {"seed": 2, "load": 1.5, "timeout_s": 300.0}),  # some jobs are shorter
+    ("fair:backfill=hybrid,depth=4", 1, {}),
+    ("fair:backfill=conservative", 1, {}),
+]
 
 
-@pytest.mark.parametrize(
-    ("policy", "days", "settings"),
-    [
-        ("fair:backfill=easy", 3, {}),
-        ("fair:backfill=easy", 2, {"rate": 4}),
-        ("fair:backfill=easy", 2, {"shares_of_all": True}),
-        ("fair:backfill=easy", 3, {"seed": 3, "load": 1.5}),  # several go at once, and places are exchanged
-        ("fair:backfill=easy", 5, {"seed": 2, "rate": 3}),  # others end just before a victim has to be gone
-        ("fair:backfill=easy", 3, {"seed": 6}),
-        ("fair:backfill=easy", 3, {"load": 1.5, "overdue": 0.5}),
-        ("fair:backfill=easy", 2, {"seed": 2, "load": 1.5, "overdue": 0.4, "whole": True}),  # it is planned by counting
-        ("fair:backfill=easy", 2, {"seed": 2, "load": 1.5, "timeout_s": 300.0}),  # some jobs are shorter
-        ("fair:backfill=fifo", 4, {}),
-        ("fair:backfill=hybrid,depth=4", 1, {}),
-        ("fair:backfill=conservative", 1, {}),
-        ("fair:backfill=conservative", 1, {"overdue": 0.4, "whole": True}),
-    ],
-)
+@pytest.mark.parametrize(("policy", "days", "settings"), first(SITES))
 def test_no_preemption_breaks_a_law(policy: str, days: int, settings: dict[str, Any]) -> None:
     site = FaultySite(load(policy)[0], **{"seed": 1, **settings})
     site.live(days * DAY_S)
@@ -65,7 +63,7 @@ class Greedy:
 
 def test_the_judge_finds_what_breaks_a_law() -> None:
     site = FaultySite(Greedy(), 1)
-    site.live(2 * DAY_S)
+    site.live(DAY_S / 4)
     said = "\n".join(site.judge.faults)
     for words in ("is of the same account", "would use", "its a", "and it waits", "had others go for it"):
         assert words in said

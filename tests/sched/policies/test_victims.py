@@ -18,6 +18,7 @@ from fluxsched.sched.policies.fair.victims import VICTIMS_MAX
 from fluxsched.sched.pool.place import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT
 from fluxsched.sched.shape import Shape
+from tests.generated.share import examples
 from tests.sched.policies.plain_victims import Machine, Plainly
 
 MakeR = Callable[..., ResourceSet]
@@ -48,7 +49,7 @@ PATHS = [("x", "a"), ("x", "b"), ("y", "c"), ("d",), ("e",), ("z", "f")]
     st.sampled_from([("w",), ("x", "w"), ("y", "w")]),
     st.lists(st.sampled_from([0.25, 1.0, 2.0]), min_size=7, max_size=7),
 )
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=examples(300), deadline=None)
 def test_the_search_does_what_its_law_says(
     make_r: MakeR,
     request_of: RequestOf,

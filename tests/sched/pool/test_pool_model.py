@@ -34,6 +34,7 @@ from fluxsched.sched.pool.placement import (
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shapes
+from tests.generated.share import examples
 from tests.sched.pool.plain_pool import Plain, Reference
 
 RANKS = (0, 1, 2, 3, 510, 511, 512, 513, 1023, 1024, 8191, 8192)
@@ -296,5 +297,5 @@ class PoolMachine(RuleBasedStateMachine):
             assert str(request) in outcome.why
 
 
-PoolMachine.TestCase.settings = settings(max_examples=60, stateful_step_count=25)
+PoolMachine.TestCase.settings = settings(max_examples=examples(60), stateful_step_count=25)
 TestPool = PoolMachine.TestCase

@@ -9,6 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sim import Ask, Trace, TraceJob, run
+from tests.generated.share import examples
 
 PROCS = 8
 DECIDE = {"fifo": "fcfs", "easy": "easy", "easy:order=sjf": "easy_sjf", "conservative": "conservative"}
@@ -30,7 +31,7 @@ def as_trace(jobs: list[tuple[float, float, float, int]]) -> Trace:
 @pytest.mark.parametrize("machine", [{"procs": PROCS}, {"nodes": 1, "cores": PROCS}], ids=["targets", "cores"])
 def test_generated_workloads(policy: str, machine: dict[str, int], reference: ModuleType) -> None:
 
-    @settings(max_examples=80)
+    @settings(max_examples=examples(80))
     @given(rows, begins, units)
     def check(rows: list[tuple[int, int, int, int]], begin_s: float, unit_s: float) -> None:
         jobs = [

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from fluxsched.sched.decisions import Wake
 from fluxsched.sched.policies.tree import node_search, preemption
+from tests.generated.share import examples
 from tests.sched.policies.tree.preemption_judge import KINDS, NOW_S, Job, Site, Told, above, best_of_all, decided
 
 PATHS = ("root.a", "root.b.x", "root.b.y", "root.c.x")
@@ -58,7 +59,7 @@ def fits_somewhere(site: Site) -> bool:
     return False
 
 
-@settings(max_examples=300)
+@settings(max_examples=examples(300))
 @given(sites())
 def test_those_go_whom_the_judge_would_choose(site: Site) -> None:
     if not fits_somewhere(site):
