@@ -105,8 +105,10 @@ def router(
     return pump
 
 
-def dealer(endpoint: str, context: Context | None, keys: KeyPair | None) -> Pump:
+def dealer(endpoint: str, context: Context | None, keys: KeyPair | None, lost_after_ms: int = 0) -> Pump:
     """A client's socket, connected; Disconnected if nothing listens there. It does not reconnect.
+
+    On tcp it ends when nothing has come for `lost_after_ms`, if that is not 0: it is asked for heartbeats then.
 
     Where the endpoint names its server's key, `keys` are the client's own. Raises InvalidValue without them.
     """
@@ -117,6 +119,8 @@ def dealer(endpoint: str, context: Context | None, keys: KeyPair | None) -> Pump
         zmq.RCVHWM: CLIENT_RECEIVE_MESSAGES_MAX,
     }
     address = None if ipc_path(endpoint) else tcp_address(endpoint)
+    if address is not None and lost_after_ms:
+        options |= {zmq.HEARTBEAT_IVL: max(1, lost_after_ms // 3), zmq.HEARTBEAT_TIMEOUT: lost_after_ms}
     if address is not None and address.server_key is not None:
         if keys is None:
             raise InvalidValue(f"{endpoint} lets in only those who have a key, and none was given")

@@ -249,7 +249,8 @@ class ZmqServer:
 class ZmqClient:
     """A `Client` on a DEALER. Disconnected at once if nothing listens at `endpoint`.
 
-    `keys` are the client's own, for an endpoint that names its server's key.
+    `keys` are the client's own, for an endpoint that names its server's key. A connection over tcp is lost once nothing
+    has come for `lost_after_ms`, if that is not 0; a server that is merely busy still sends heartbeats.
     """
 
     def __init__(
@@ -260,8 +261,9 @@ class ZmqClient:
         message_limit_bytes: int = MESSAGE_BYTES_MAX,
         context: Context | None = None,
         keys: KeyPair | None = None,
+        lost_after_ms: int = 0,
     ) -> None:
-        self._pump = dealer(endpoint, context, keys)
+        self._pump = dealer(endpoint, context, keys, lost_after_ms)
         self.endpoint = endpoint
         self.lost: str | None = None
         self._unsent_limit_bytes = unsent_limit_bytes

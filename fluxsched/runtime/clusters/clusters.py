@@ -33,6 +33,7 @@ from fluxsched.runtime.clusters.words import hindrance, standing_of
 from fluxsched.runtime.config.tables.clusters import ClusterSettings
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.writer import Writer
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
@@ -79,6 +80,7 @@ class Clusters:
         stored: StoredClusters,
         holder: str,
         connect: OpenClient,
+        connecting: Writer,
         effects: JobEffects,
         resource: ResourceService,
         router: Router,
@@ -87,6 +89,7 @@ class Clusters:
     ) -> None:
         self._stored = stored
         self._connect = connect
+        self._connecting = connecting
         self._effects = effects
         self._resource = resource
         self._store = store
@@ -153,7 +156,7 @@ class Clusters:
         offered = OfferedTargets(name, self._resource, store, turns, self._grown, is_group=settings is not None)
         loop = ClusterLoop(
             name, settings, self._connect, self._link, offered, OutputCopy(self._spool, self._is_spooled),
-            reports, self._returned, store, turns,
+            reports, self._returned, store, turns, self._connecting,
         )  # fmt: skip
         loop.on_answer, loop.note_id, loop.on_over = self.on_change, self._note_id, self._over
         return loop

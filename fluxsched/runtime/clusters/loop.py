@@ -25,6 +25,7 @@ from fluxsched.runtime.config.tables.clusters import ClusterSettings
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Timer, Turns
+from fluxsched.runtime.loop.writer import Writer
 from fluxsched.runtime.system.log import logger
 from fluxsched.transport.base import Client
 
@@ -34,14 +35,16 @@ RECONNECT_S = 1.0
 """How long after a loss the other instance is looked for again (seconds)."""
 RESUBMIT_S = 1.0
 """How long after a refusal that passes a lease is submitted again (seconds)."""
-LISTEN_S = 10.0
-"""How often it is looked whether the other instance is still heard; one that says nothing for so long is asked, and
-given up if it does not answer in as long again (seconds)."""
+FIRST_ANSWER_S = 5.0
+"""For how long this instance is not ready for want of a first answer (seconds)."""
+LISTEN_S = 5.0
+"""How often it is looked whether the other instance is still heard, which is asked something every two (seconds). Whose
+network is gone is noticed sooner; this is for one that is stopped or hangs."""
 
 DISPLACED = "another instance with a copy of this state has its leases there: stop one, and restart the other"
 
 OpenClient = Callable[[str, str | None], Client]
-"""Connects to a URI with the key in a file. Raises FluxschedError."""
+"""Connects to a URI with the key in a file, which may take seconds. Raises FluxschedError."""
 MakeLink = Callable[[ClusterConnection, "ClusterLoop"], ClusterLink]
 
 
@@ -60,6 +63,7 @@ class ClusterLoop:
         returned: Callable[[int, str], None],
         store: Store,
         turns: Turns,
+        connecting: Writer,
     ) -> None:
         self.name = name
         self.settings = settings
@@ -75,6 +79,7 @@ class ClusterLoop:
         self.on_over: Callable[[int], None] = lambda jobid: None
         """Told that a job has no lease any more."""
         self._connect = connect
+        self._connecting = connecting
         self._make_link = make_link
         self._output = output
         self._reports = reports
@@ -96,15 +101,31 @@ class ClusterLoop:
         """Connect, now and whenever the connection is lost."""
         if self._is_closed or self.settings is None or self._connection is not None:
             return
-        try:
-            client = self._connect(self.settings.uri, self.settings.key)
-        except FluxschedError as fault:
-            self._silent(str(fault))
+        if not self.has_answered:
+            self._turns.after(FIRST_ANSWER_S, self._answered)
+        uri, key = self.settings.uri, self.settings.key
+        found: list[Client | FluxschedError] = []
+
+        def connect() -> None:
+            try:
+                client = self._connect(uri, key)
+            except FluxschedError as fault:
+                found.append(fault)
+                return
+            found.append(client)
+            if self._is_closed:  # then no turn comes any more
+                client.close()
+
+        self._connecting.run(connect, lambda: self._opened(found[0]))
+
+    def _opened(self, found: Client | FluxschedError) -> None:
+        if self._is_closed or self.settings is None:
+            return
+        if isinstance(found, FluxschedError):
+            self._silent(str(found))
             self._turns.after(RECONNECT_S, self.open)
             return
-        self._connection = connection = ClusterConnection(
-            client, self._turns, self._lost, json=self.settings.is_flux
-        )
+        self._connection = connection = ClusterConnection(found, self._turns, self._lost, json=self.settings.is_flux)
         self._link = self._make_link(connection, self)
         self._link.begin()
         self._turns.after(LISTEN_S, partial(self._listen, connection, connection.received))
@@ -116,17 +137,8 @@ class ClusterLoop:
         if connection is not self._connection:
             return
         if connection.received == received:
-            if not self.table.is_known:
-                connection.lose(f"it has not answered within {LISTEN_S:g} s")
-                return
-            asked = connection.received
-
-            def judge() -> None:
-                if connection is self._connection and connection.received == asked:
-                    connection.lose(f"it has not answered within {LISTEN_S:g} s")
-
-            connection.ask("instance.info", None, lambda payload, error: None)
-            self._turns.after(LISTEN_S, judge)
+            connection.lose(f"it has not answered within {LISTEN_S:g} s")
+            return
         self._turns.after(LISTEN_S, partial(self._listen, connection, connection.received))
 
     def _lost(self, reason: str) -> None:

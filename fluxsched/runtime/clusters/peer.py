@@ -15,6 +15,9 @@ from fluxsched.transport.base import Client
 from fluxsched.transport.stream import connect_local
 from fluxsched.transport.zeromq import ZmqClient
 
+LOST_AFTER_MS = 3_000
+"""Where a network drops what is sent, libzmq's own threads miss the heartbeats of the others' within this time."""
+
 
 class PeerConnector:
     """Connects, and remembers what the instances wrote of themselves."""
@@ -31,7 +34,7 @@ class PeerConnector:
         if uri.startswith("local://"):
             return connect_local(uri)
         place = self._place(uri)
-        client = ZmqClient(place, keys=key_for(place, key))
+        client = ZmqClient(place, keys=key_for(place, key), lost_after_ms=LOST_AFTER_MS)
         if (written := written_at(place)) is not None:
             self._written[uri] = written
         return client

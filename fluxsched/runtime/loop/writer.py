@@ -45,6 +45,28 @@ class ThreadedWriter:
             self._turns.post_threadsafe(done)
 
 
+class UnboundWriter:
+    """A `Writer` for calls that wait for the network, perhaps for seconds: each has a thread, so none waits for another
+    and no close for any.
+    """
+
+    def __init__(self, turns: Turns, name: str) -> None:
+        self._turns = turns
+        self._name = name
+
+    def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
+        """See `Writer.run`."""
+
+        def serve() -> None:
+            transaction()
+            self._turns.post_threadsafe(done)
+
+        threading.Thread(target=serve, name=self._name, daemon=True).start()
+
+    def close(self) -> None:
+        """See `Writer.close`, but for what is under way."""
+
+
 class ImmediateWriter:
     """A `Writer` that runs everything at once, in the caller's turn: where nothing waits for a disk."""
 

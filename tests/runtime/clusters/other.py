@@ -17,6 +17,7 @@ from fluxsched.runtime.clusters.own import OwnLink
 from fluxsched.runtime.config.tables.clusters import ClusterSettings
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.loop.writer import ImmediateWriter
 from fluxsched.runtime.system.clock import SystemClock
 
 R = {"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}], "nodelist": ["node0"]}}
@@ -115,6 +116,7 @@ class Bench:
             lambda connection, events: OwnLink(connection, events, "me", 1, None), offered,
             OutputCopy(tmp_path, lambda jobid: False), reports,
             lambda jobid, note: self.reported.append(("returned", jobid)), store, self.turns,
+            ImmediateWriter(),
         )  # fmt: skip
         self.turns.post(lambda: self.loop.want(Lease(1, 0, "east", "me/1", {}, state, since_s=SystemClock.wall_s())))
         self.turns.post(self.loop.open)

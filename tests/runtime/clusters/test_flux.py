@@ -7,6 +7,8 @@ import subprocess
 
 import pytest
 
+from fluxsched.runtime.clusters.flux import FluxLink
+
 from .conftest import job
 
 pytestmark = pytest.mark.flux
@@ -31,7 +33,7 @@ def flux(tmp_path):
         process.stdin.close()
 
 
-async def test_jobs_run_in_a_real_flux_and_others_do_not_get_in_their_way(pair, flux):
+async def test_jobs_run_in_a_real_flux_and_others_do_not_get_in_their_way(pair, flux, monkeypatch):
     uri, command = flux
     await pair.open(uri, more='return-after = "2s"')
     found = await pair.cluster()
@@ -53,6 +55,7 @@ async def test_jobs_run_in_a_real_flux_and_others_do_not_get_in_their_way(pair, 
     assert here["name"] == "sleep"
     await pair.near.ok("job-manager.cancel", {"id": running})
     assert (await pair.wait(running))["errstr"] == "exception cancel"
+    monkeypatch.setattr(FluxLink, "_queue_status", lambda *_: None)  # or nothing would be sent
     command("queue", "stop")
     jobid = await pair.submit(job("true"))
 
@@ -60,6 +63,14 @@ async def test_jobs_run_in_a_real_flux_and_others_do_not_get_in_their_way(pair, 
         return [one for one in await pair.jobs(pair.near) if one.get("requeue_of") == jobid]
 
     assert await pair.until(is_returned)
+    monkeypatch.undo()
+
+    async def is_stopped():
+        return "its queue is stopped" in (await pair.cluster())["note"]
+
+    assert await pair.until(is_stopped)
+    bounded = await pair.wait(await pair.submit(job(nodes=2, exclusive=True, max_hops=2)))
+    assert "no [topology]" in bounded["errstr"], "Flux tells of no switches"
     command("queue", "start")
     assert (await pair.wait(jobid))["success"]
     names = command("jobs", "-a", "--no-header", "--format={result}").split("\n")

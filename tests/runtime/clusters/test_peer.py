@@ -10,7 +10,7 @@ from fluxsched.runtime.clusters import peer
 def test_an_instance_is_found_again_by_its_state_directory(monkeypatch):
     tried, live = [], []
     infos = {"ipc:///run/a": {"uri": "ipc:///run/a", "pid": 1, "statedir": "/state"}}
-    monkeypatch.setattr(peer, "ZmqClient", lambda place, keys: tried.append(place) or SimpleNamespace())
+    monkeypatch.setattr(peer, "ZmqClient", lambda place, keys, lost_after_ms: tried.append(place) or SimpleNamespace())
     monkeypatch.setattr(peer, "written_at", infos.get)
     monkeypatch.setattr(peer, "live_instances", lambda: live)
     connector = peer.PeerConnector()

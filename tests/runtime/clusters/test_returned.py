@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.runtime.clusters import own
+from fluxsched.runtime.clusters import loop, own
 
 from .conftest import job
 
@@ -18,6 +18,7 @@ groups = ["east", "default"]
 def blind(monkeypatch):
     """What becomes of the queue there is not noticed."""
     monkeypatch.setattr(own, "QUEUE_S", 3600.0)
+    monkeypatch.setattr(loop, "LISTEN_S", 3600.0)
 
 
 async def info(pair, jobid):

@@ -166,6 +166,7 @@ class Assembly:
             restored.clusters,
             f"{restored.epoch_ms:x}-{outside.generator_id:x}-{outside.pid:x}",
             outside.connect,
+            outside.connecting,
             self.effects,
             self.resource,
             self.router,

@@ -58,5 +58,7 @@ class Surroundings:
     """Reads the authorized keys again, where a port asks for keys. Raises InvalidValue with all faults."""
     connect: OpenClient = field(default_factory=lambda: PeerConnector().connect)
     """Connects to another instance."""
+    connecting: Writer = field(default_factory=ImmediateWriter)
+    """Where that is done, since it may take seconds."""
     restart: Callable[[], None] | None = None
     """Has the instance end and start again in place; None where that cannot be."""
