@@ -45,9 +45,6 @@ URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
 # How far the request for resources is (RFC 27), as plain ints
 NO_REQUEST, WAITING, SENT, CANCELING = range(4)
 
-PastSize = tuple[float, int, int]
-"""Until when a job had how many cores and GPUs."""
-
 
 class Job(msgspec.Struct, eq=False, gc=False):
     """A job as the manager knows it. Only `apply` and the lifecycle change it; all others read.
@@ -96,8 +93,10 @@ class Job(msgspec.Struct, eq=False, gc=False):
     """Targets that it was shrunk by and has not released."""
     grown: Idset = EMPTY
     """Those of its targets that it has grown by."""
-    sizes: list[PastSize] | None = None
-    """Those that it had before, where it has grown or shrunk: until when each lasted."""
+    t_shrunk: float = 0.0
+    """When it was last told to leave targets; 0 if never."""
+    sizes: list[tuple[float, int, int]] | None = None
+    """Those that it had before, where it has grown or shrunk: until when so many cores and GPUs."""
     ncores: int = 0
     ngpus: int = 0
     properties: str = ""
@@ -313,7 +312,7 @@ def _grow(job: Job, event: Event) -> None:
 
 
 def _shrink(job: Job, event: Event) -> None:
-    job.going |= Idset.parse(event["context"]["ranks"])
+    job.going, job.t_shrunk = job.going | Idset.parse(event["context"]["ranks"]), event["timestamp"]
 
 
 def _start(job: Job, event: Event) -> None:

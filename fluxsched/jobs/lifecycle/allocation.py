@@ -260,7 +260,7 @@ def _hello_item(job: Job, partial_ok: bool) -> HelloItem:
         freed, held = EMPTY, job.remainder(job.held)
     preempted_s = job.t_cleanup if job.is_preempted else 0.0
     told = sched_jobspec(job)
-    sizes = job.going, job.grown
+    sizes = job.going, job.grown, job.t_shrunk
     return HelloItem(job.id, job.priority, job.userid, job.t_first, freed, held, told, preempted_s, *sizes)
 
 

@@ -26,7 +26,8 @@ LIMIT_MAX = 2147483647
 
 class HelloItem(NamedTuple):
     """One job with allocated resources, as sched-hello answers it; `preempted_s`: when it was preempted, 0.0 if not;
-    `going`: what it was shrunk by and holds still; `grown`: which of its targets it has grown by.
+    `going`: what it was shrunk by and holds still; `grown`: which of its targets it has grown by; `shrunk_s`: when it
+    was last shrunk, 0.0 if never.
     """
 
     jobid: int
@@ -39,6 +40,7 @@ class HelloItem(NamedTuple):
     preempted_s: float = 0.0
     going: Idset = EMPTY
     grown: Idset = EMPTY
+    shrunk_s: float = 0.0
 
 
 class Link:

@@ -37,7 +37,8 @@ class HelloResponse(Payload, frozen=True):
     """One job that holds resources (RFC 27, Hello). `R` and `jobspec` are ours: in Flux they are in the KVS.
 
     The environment is left out of `jobspec`. `preempted`, ours too: since when it is going for the sake of another job;
-    `going`: which targets of its R it was shrunk by and has not released yet; `grown`: which of them it has grown by.
+    `going`: which targets of its R it was shrunk by and has not released yet; `grown`: which of them it has grown by;
+    `shrunk`: when it was last shrunk.
     """
 
     id: JobNumber
@@ -50,6 +51,7 @@ class HelloResponse(Payload, frozen=True):
     preempted: WallTime | None = None
     going: IdsetText | None = None
     grown: IdsetText | None = None
+    shrunk: WallTime | None = None
 
 
 class ReadyRequest(Payload, frozen=True):

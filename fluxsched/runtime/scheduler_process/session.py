@@ -232,7 +232,7 @@ class SchedulerSession:
                 raise RemoteProtocolError(f"ranks {unknown} are not among the acquired ones")
             found += self.scheduler.hello(
                 job.id, job.priority, job.userid, job.t_submit, resources, free, jobspec, now_s,
-                job.preempted, Idset.parse(job.going or ""), Idset.parse(job.grown or ""),
+                job.preempted, Idset.parse(job.going or ""), Idset.parse(job.grown or ""), job.shrunk,
             )  # fmt: skip
         except FluxschedError as fault:
             found += self.refuse_job(job.id, fault)

@@ -171,6 +171,7 @@ class Scheduler:
         self, jobid: int, priority: int, userid: int, t_submit_s: float, R: ResourceSet,  # noqa: N803
         free: Idset = EMPTY, jobspec: Jobspec | Mapping[str, Any] | None = None, now_s: float = 0.0,
         preempted_s: float | None = None, going: Idset = EMPTY, grown: Idset = EMPTY,
+        shrunk_s: float | None = None,
     ) -> list[Effect]:  # fmt: skip
         """A job that runs already, with its R and the ranks that it has freed (RFC 27); going if it was preempted.
 
@@ -180,7 +181,7 @@ class Scheduler:
         parsed, elastic = adopted_jobspec(jobspec), None
         if parsed is not None and parsed.request.elastic:
             shape = self._plugins.shape_of(self._shapes, parsed, userid)
-            elastic = adopted_elastic(shape, R, free, going, grown, now_s + self._preemptions.timeout_s)
+            elastic = adopted_elastic(shape, R, free, going, grown, now_s + self._preemptions.timeout_s, shrunk_s)
         self._held.hello(jobid, userid, R, free, parsed, now_s, preempted_s, elastic)
         self._plugins.adopt(jobid, priority, userid, t_submit_s, jobspec, now_s)
         return []

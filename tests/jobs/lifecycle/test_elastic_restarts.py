@@ -38,6 +38,7 @@ def test_a_scheduler_that_comes_anew_hears_of_the_whole_job(world: Any) -> None:
     world.do("scheduler_lost", "sched")
     (hello,), _, _ = world.scheduler("next")
     assert (hello.going, hello.grown, hello.free) == (ids("2"), ids("7"), EMPTY)
+    assert hello.shrunk_s == world.stored[1]["events"][-1]["timestamp"]
     assert ResourceSet.parse(hello.R).ranks == ids("0-3,7")
     world.manager.allocation.grow_answered("sched", 1, ids("7"))  # the one that asked is gone
     world.end()
@@ -78,8 +79,8 @@ def test_a_restart_reads_the_same_job(world: Any, new_world: Callable[..., Any],
     again = restarted(world, new_world)
     one, other = world.job(), again.job()
     for name in (
-        "R", "ranks", "held", "freed", "going", "grown", "sizes", "ncores", "ngpus", "nodelist", "properties",
-        "starttime_s", "expiration_s", "duration_s", "state", "t_run",
+        "R", "ranks", "held", "freed", "going", "grown", "t_shrunk", "sizes", "ncores", "ngpus", "nodelist",
+        "properties", "starttime_s", "expiration_s", "duration_s", "state", "t_run",
     ):  # fmt: skip
         assert getattr(one, name) == getattr(other, name), name
     assert again.manager.holdings.entries() == world.manager.holdings.entries()

@@ -9,7 +9,7 @@ import pytest
 
 from fluxsched.core.idset import EMPTY
 from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Granted, Raise, Shrunk
+from fluxsched.sched.effects import Granted, Grown, Raise, Shrunk
 from fluxsched.sched.engine.running import growing
 from fluxsched.sched.engine.running.planned import plan_of_all
 from fluxsched.sched.engine.scheduler import Scheduler
@@ -310,3 +310,11 @@ def test_nothing_goes_in_one_group_for_a_job_that_another_one_starts(policy: Any
     assert isinstance(shrunk, Shrunk)
     site.gone()
     assert site.sizes(1, 2, 3, 4) == [2, 1, 2, 2]
+
+
+def test_a_job_that_was_shrunk_does_not_grow_at_once_under_the_next_scheduler() -> None:
+    for shrunk_s, grows in ((None, True), (941.0, False), (939.0, True)):
+        site = ElasticSite(Easy(), "0-3")
+        site.held[1], site.specs[1] = resources("0-1", 4), jobspec("1-3")
+        site.scheduler.hello(1, 16, 1000, 1.0, site.held[1], EMPTY, site.specs[1], site.now_s, shrunk_s=shrunk_s)
+        assert [type(one) for one in site.look()] == [Grown] * grows, shrunk_s

@@ -108,6 +108,7 @@ class SchedulingService:
                     preempted=item.preempted_s or None,
                     going=str(item.going) if item.going else None,
                     grown=str(item.grown) if item.grown else None,
+                    shrunk=item.shrunk_s or None,
                 )
             )
         request.finish()

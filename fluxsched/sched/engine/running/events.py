@@ -123,10 +123,12 @@ def adopted_elastic(
     going: Idset,
     grown: Idset,
     leave_by_s: float,
+    shrunk_s: float | None,
 ) -> Elastic | None:
     """The sizes of a job that is found running; None if it is not elastic here, or has not what its jobspec asks for.
 
-    It is to leave what is `going` by then (wall time, seconds), and has got what is `grown` after its start.
+    It is to leave what is `going` by then (wall time, seconds), and has got what is `grown` after its start;
+    `shrunk_s` is when it was last shrunk.
     """
     request, held = shape.request, R.ranks - free
     if not request.elastic or not held:
@@ -143,7 +145,8 @@ def adopted_elastic(
         elastic.grown.append((leave_by_s, grown & held))
     if going & held:
         elastic.leave(going & held, leave_by_s)
-        elastic.paused_until_s = leave_by_s + SHRINK_PAUSE_S
+    if shrunk_s is not None:
+        elastic.paused_until_s = shrunk_s + SHRINK_PAUSE_S
     elastic.is_settled = bool(free)
     if any(part.size not in part.nodes for part in elastic.parts):
         return None
