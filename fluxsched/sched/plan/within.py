@@ -13,11 +13,8 @@ from typing import TypeAlias
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.plan.timeline import Timeline
-from fluxsched.sched.pool.choice import need_of, restricted
-from fluxsched.sched.pool.hops.nearest import Nearest
 from fluxsched.sched.pool.hops.network import Place
-from fluxsched.sched.pool.hops.room import Room
-from fluxsched.sched.pool.placement import BEST_FIT
+from fluxsched.sched.pool.place import room_for
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.shape import Shape
 
@@ -42,7 +39,7 @@ class Within:
         self._least = request.slots.min if request.nodes is None else request.nodes.min
         levels = self._network.switches.levels
         self._bound = len([level for level in levels if level.hops <= request.max_hops])
-        self._room, largest = _room_beside(pool, shape, timeline)
+        self._room, largest = room_for(pool, shape, _others(pool, timeline))
         self._counts: dict[Place, int] = {}
         self._on_one: dict[int, int] = {}
         self._covered: dict[Place, int] = {}
@@ -135,18 +132,6 @@ def _covers(search: Within, timeline: Timeline, when_s: float, limit_s: float, m
     return search.cover(timeline, timeline.between(when_s, when_s + limit_s) & mask)
 
 
-def _room_beside(pool: Pool, shape: Shape, timeline: Timeline) -> tuple[Room, int]:
-    """What fits now on targets without a reservation, under each switch and on one target."""
-    request, choice = shape.request, pool.choice_of(shape)
-    constraint = None if shape.number in pool.narrowed else request.constraint
-    if timeline.ranks:
-        choice, constraint = restricted(choice, _others(pool, timeline)), None
-    search = Nearest(pool.rooms, pool.generation, choice, constraint, BEST_FIT, None)
-    if request.nodes is None:
-        return search.slot_room(request)
-    room = search.node_room(need_of(request, request.slots.min))
-    return room, min(room.total, 1)
-
-
-def _others(pool: Pool, timeline: Timeline) -> int:
-    return (pool.ranks - Idset.of(timeline.ranks)).mask
+def _others(pool: Pool, timeline: Timeline) -> int | None:
+    """The targets without a reservation; None if that are all."""
+    return (pool.ranks - Idset.of(timeline.ranks)).mask if timeline.ranks else None

@@ -20,6 +20,7 @@ from fluxsched.sched.pool.bitset import BITS, lowest, mask_of
 from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, most_slots, need_of, restricted, slots_of_idle
 from fluxsched.sched.pool.hops.nearest import Nearest, hops_count
 from fluxsched.sched.pool.hops.reasons import beyond_now, never_within
+from fluxsched.sched.pool.hops.room import Room
 from fluxsched.sched.pool.parts.placing import place_parts
 from fluxsched.sched.pool.parts.reasons import infeasible_parts, insufficient_parts, never_within_parts
 from fluxsched.sched.pool.parts.suited import choices_ever, choices_of
@@ -141,6 +142,19 @@ def _find_many(
     choice = prepared.choice if among is None else restricted(prepared.choice, among.mask)
     constraint = shape.request.constraint if among is None and shape.number not in pool.narrowed else None
     return _search(pool, shape, choice, constraint, LIKE.get(placement, placement), preferred, extras)
+
+
+def room_for(pool: Pool, shape: Shape, among: int | None = None) -> tuple[Room, int]:
+    """How many nodes, or slots, of a shape fit now under each switch, and the most on one target; only `among` these.
+    """
+    request, choice = shape.request, pool.choice_of(shape)
+    constraint = None if shape.number in pool.narrowed or among is not None else request.constraint
+    choice = choice if among is None else restricted(choice, among)
+    search = Nearest(pool.rooms, pool.generation, choice, constraint, BEST_FIT, None)
+    if request.nodes is None:
+        return search.slot_room(request)
+    room = search.node_room(need_of(request, request.slots.min))
+    return room, min(room.total, 1)
 
 
 def find_on(pool: Pool, shape: Shape, rank: int) -> Fits | None:

@@ -2,7 +2,8 @@
 
 Law: of targets that could hold a node (or slot) of the job those go first where least work is lost (usage by the time
 for which the job has them), the lower rank at a tie, until the job fits. A part goes down to values of its range only,
-so that several targets may go together. What is not needed is spared, the first chosen first.
+so that several targets may go together. What is not needed is spared, the first chosen first. If that does not suffice
+for a job with a bound on hops, the same is tried under each switch alone, where it may: what would go elsewhere stays.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.holdings.elastic import Extras
 from fluxsched.sched.ledger import Holding
-from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of
+from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, words_of
 from fluxsched.sched.pool.placement import Block, Fits, HeldBlocks
 from fluxsched.sched.preemption.if_gone import IfGone, Leaving
 from fluxsched.sched.preemption.preemptions import Preemptions
@@ -40,6 +41,10 @@ class MayGo(Protocol):
         """Whether so much of the account may go, too, after all that was taken before; then it is."""
         ...
 
+    def anew(self) -> MayGo:
+        """The same as long as nothing was taken."""
+        ...
+
 
 class AllMayGo:
     """Any job's, where no accounts are kept."""
@@ -50,6 +55,9 @@ class AllMayGo:
     def takes(self, account: Account | None, usage: float) -> bool:
         return True
 
+    def anew(self) -> AllMayGo:
+        return self
+
 
 class ExtrasSearch:
     """The search for one waiting job at `now_s` (wall time, seconds): `look` until it is over, then `choose`.
@@ -58,12 +66,17 @@ class ExtrasSearch:
     `looked_at` counts jobs.
     """
 
-    __slots__ = ("_may_go", "_now_s", "_preemptions", "_rest", "_shape", "_taken", "chosen", "fit", "looked_at")
+    __slots__ = (
+        "_able", "_found", "_may_go", "_now_s", "_preemptions", "_rest", "_shape", "_taken", "chosen", "fit",
+        "looked_at",
+    )  # fmt: skip
 
     def __init__(self, shape: Shape, preemptions: Preemptions, now_s: float) -> None:
         self._shape = shape
         self._preemptions = preemptions
         self._now_s = now_s
+        self._able: dict[int, int] = {}
+        self._found: list[tuple[Holding, Extras]] = []  # all that is looked at
         self._rest: list[Leaving] = []  # in order, the first at the end
         self._taken: list[Leaving] = []  # of these, from the first on
         self._may_go: MayGo = AllMayGo()
@@ -76,22 +89,70 @@ class ExtrasSearch:
 
         If `least` targets at least will have to go these are worked out, too.
         """
+        self._able = able
         jobs = iter([each for each in self._preemptions.elastic.values() if not each.is_ending])
         while some := list(islice(jobs, LOOKED_AT_ONCE)):
             for holding in some:
                 if holding.elastic is not None and may_go.allows(holding):
-                    for extras in holding.elastic.extras(self._now_s):
-                        self._rest += self._bundles(holding, extras, able)
+                    found = [(holding, extras) for extras in holding.elastic.extras(self._now_s)]
+                    self._found += found
+                    self._rest += self._in_bundles(found)
             self.looked_at += len(some)
             yield
-        self._rest.sort(key=itemgetter(0, 1, 2), reverse=True)
+        self._begin(may_go)
         yield
-        self._may_go = may_go
         self._take(least)
         yield
 
     def choose(self, what_if: IfGone) -> bool:
         """Finds how many of them have to go; whether the job fits then."""
+        start = what_if.mark()
+        suffices = self._choose(what_if)
+        if not self._found or (suffices and not any(each.needs_former for each in self.chosen)):
+            return suffices
+        best = self if suffices else None
+        what_if.back(start)
+        for able in what_if.lacking_switches(self._shape, self._ranks):
+            other = self._among(able)
+            if other is not None and other._choose(what_if) and (best is None or other._work < best._work):
+                best = other
+            what_if.back(start)
+        if best is not None:
+            what_if.leave_all(best.chosen)
+            self.chosen, self.fit = best.chosen, best.fit
+        return best is not None
+
+    @property
+    def _ranks(self) -> int:
+        """All targets that one of the jobs may leave."""
+        found = 0
+        for _, extras in self._found:
+            found |= extras.ranks.mask
+        return found
+
+    @property
+    def _work(self) -> float:
+        return sum([each.work for each in self.chosen])
+
+    def _among(self, ranks: int) -> ExtrasSearch | None:
+        """The same search as if the job could be on these targets alone; None if there is nothing."""
+        other = ExtrasSearch(self._shape, self._preemptions, self._now_s)
+        other._able = {at: word & self._able.get(at, 0) for at, word in words_of(ranks)}
+        may_go = self._may_go.anew()
+        there = [each for each in self._found if each[1].ranks.mask & ranks]
+        other._rest = other._in_bundles([each for each in there if may_go.allows(each[0])])
+        other._begin(may_go)
+        return other if other._rest else None
+
+    def _in_bundles(self, found: list[tuple[Holding, Extras]]) -> list[Leaving]:
+        return [each for holding, extras in found for each in self._bundles(holding, extras, self._able)]
+
+    def _begin(self, may_go: MayGo) -> None:
+        """All is known from which to take."""
+        self._rest.sort(key=itemgetter(0, 1, 2), reverse=True)
+        self._may_go = may_go
+
+    def _choose(self, what_if: IfGone) -> bool:
         shape = self._shape
         self.fit = what_if.find(shape)
         if self.fit is not None or not (self._rest or self._taken):

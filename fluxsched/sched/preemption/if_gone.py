@@ -6,8 +6,9 @@ Law: leaving the block undoes everything (`what_if`), so nothing may be yielded 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from heapq import nsmallest
 from types import TracebackType
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
@@ -18,14 +19,18 @@ from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.amounts.asked import AskedAmounts
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
 from fluxsched.sched.pool.choice import Need, PartChoice, need_of, slots_of_idle, slots_on
+from fluxsched.sched.pool.hops.network import Place
 from fluxsched.sched.pool.parts.suited import choices_of
-from fluxsched.sched.pool.place import asked_amounts
+from fluxsched.sched.pool.place import asked_amounts, room_for
 from fluxsched.sched.pool.placement import BEST_FIT, Blocks, Fits
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select import count_nodes
 from fluxsched.sched.pool.target_class import TargetClass
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shape
+
+SWITCHES_TRIED: Final = 64
+"""Under which it is seen what would have to go: each takes some milliseconds on a large machine."""
 
 
 class Opening(NamedTuple):
@@ -127,7 +132,7 @@ class IfGone:
     def back(self, mark: tuple[int, dict[int, Idset]]) -> None:
         """Undoes all since then."""
         self._what_if.back(mark[0])
-        self._left = mark[1]
+        self._left = dict(mark[1])  # the mark may be gone back to again
 
     def missing(self, shape: Shape) -> int:
         """How many targets at least have to come free so that the shape fits, which it does not now."""
@@ -135,6 +140,25 @@ class IfGone:
         if request.nodes is None or request.parts:
             return 1
         return request.nodes.min - count_nodes(self._pool.choice_of(shape), need_of(request, request.slots.min))
+
+    def lacking_switches(self, shape: Shape, ranks: int) -> list[int]:
+        """The targets under each switch where the shape fits within its bound once enough of these are free.
+
+        That is, perhaps: they are counted. Those come first that lack least; so many at most.
+        """
+        request, network = shape.request, self._pool.rooms.network
+        if request.max_hops is None or request.parts:
+            return []
+        room, _ = room_for(self._pool, shape)
+        least = request.slots.min if request.nodes is None else request.nodes.min
+        found: list[tuple[int, int, int, int]] = []
+        for number, level in enumerate(network.switches.levels):
+            for at in range(len(level.names)) if level.hops <= request.max_hops else ():
+                under = network.under(Place(number, at)).mask()
+                lacking, more = least - room.of(Place(number, at)), (under & ranks).bit_count()
+                if more >= lacking or (more and request.nodes is None):
+                    found.append((lacking, number, at, under))
+        return [under for *_, under in nsmallest(SWITCHES_TRIED, found)]
 
     def _rest_of(self, holding: Holding) -> Blocks:
         """What a job has besides the targets that it has left, or is to leave."""

@@ -312,6 +312,9 @@ class OverShare:
             self._lost[at] = self._lost.get(at, 0.0) + usage
         return True
 
+    def anew(self) -> OverShare:
+        return OverShare(self._job, self._banks, self._levels)
+
     def _is_over(self, path: tuple[Account, ...]) -> bool:
         levels = self._levels
         return all(levels.usage(at) - self._lost.get(at, 0.0) > levels.bound(at) for at in path)

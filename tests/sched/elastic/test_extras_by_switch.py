@@ -1,0 +1,108 @@
+"""Extras that go for a job with a bound on hops go where it can fit, however little work others would lose."""
+
+from __future__ import annotations
+
+from random import Random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.count import Count
+from fluxsched.core.topology import Topology
+from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.effects import Granted, Shrunk
+from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policies.fair.policy import Fair
+from tests.sched.elastic.elastic_site import ElasticSite, jobspec
+
+TWO_LEAVES = Topology.parse([{"name": "a", "hosts": "n[0-3]"}, {"name": "b", "hosts": "n[4-7]"}])
+
+
+def full(fair: bool, largest: str = "3-7") -> ElasticSite:
+    """Rank 0 is held; an elastic job has all others, of which 4 may go: of the first leaf first, for their ranks."""
+    policy = Fair(Easy()) if fair else Easy()
+    site = ElasticSite(policy, "0-7", topology=TWO_LEAVES, fair=FairSettings())
+    site.submit(9, jobspec(1, elastic=False))
+    site.run()
+    site.submit(1, jobspec(largest), 1000)
+    site.run()
+    assert str(site.held[1].ranks) == "1-7"
+    site.now_s += 10
+    return site
+
+
+@pytest.mark.parametrize("fair", [False, True])
+def test_those_go_that_are_under_one_switch(fair: bool) -> None:
+    site = full(fair)
+    site.submit(2, jobspec(4, elastic=False, max_hops=2), 1001)
+    (shrunk,) = site.run()
+    assert isinstance(shrunk, Shrunk)
+    assert (str(shrunk.ranks), shrunk.for_jobid) == ("4-7", 2)
+    site.gone()
+    assert str(site.held[2].ranks) == "4-7"
+
+
+def test_what_goes_together_is_put_together_under_that_switch() -> None:
+    site = full(False, "1-7:3:+")  # 7, 4 or 1: 3 go, or 6
+    site.submit(2, jobspec(3, elastic=False, max_hops=2), 1001)
+    (shrunk,) = site.run()
+    assert isinstance(shrunk, Shrunk)
+    assert len(shrunk.ranks) == 3
+    site.gone()
+    assert site.sizes(1, 2) == [4, 3]
+
+
+def test_none_goes_where_no_switch_can_have_enough() -> None:
+    site = full(False, "4-7")  # 3 may go
+    site.submit(2, jobspec(4, elastic=False, max_hops=2), 1001)
+    assert site.run() == []
+    site.submit(3, jobspec(3, elastic=False, max_hops=2), 1001)
+    assert site.run() == []  # it is not the first that waits
+
+
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=20)
+def test_they_go_just_if_some_choice_of_them_would_do(chance: Random) -> None:
+    sizes = [chance.randint(1, 4) for _ in range(chance.randint(2, 3))]
+    ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
+    leaves = [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
+    switches = [{"name": f"l{at}", "hosts": f"n[{leaf[0]}-{leaf[-1]}]"} for at, leaf in enumerate(leaves)]
+    switches.append({"name": "top", "switches": "l[0-1]"})  # a third leaf is on its own
+    site = ElasticSite(Easy(), f"0-{ends[-1] - 1}", topology=Topology.parse(switches))
+    elastic: dict[int, Count] = {}
+    last = chance.randint(2, 3)
+    for jobid in range(1, last + 1):
+        if jobid < last and chance.random() < 0.6:
+            site.submit(jobid, jobspec(chance.randint(1, 2), elastic=False))
+        else:  # the last one fills the machine
+            few, many = ["1-3", "1-9:2:+", "2-8:3:+", "1-8:2:*"], [f"{n}-12" for n in range(1, 6)]
+            text = chance.choice(many if jobid == last else few)
+            elastic[jobid] = Count.parse(text)
+            site.submit(jobid, jobspec(text))
+        site.now_s += chance.choice([0, 7])
+        site.run()
+    if any(jobid not in site.held for jobid in site.specs):
+        return  # another one waits
+    bound, wanted = chance.choice([2, 4]), chance.randint(1, 5)
+    domains = leaves if bound == 2 else [[*leaves[0], *leaves[1]], *leaves[2:]]
+    if all(len(domain) < wanted for domain in domains):
+        return  # it is denied
+    taken = {rank for held in site.held.values() for rank in held.ranks}
+    could_go: dict[int, tuple[set[int], int]] = {}
+    for jobid, count in elastic.items():
+        ranks = set(site.held[jobid].ranks)
+        held = site.scheduler._ledger.holdings[jobid].elastic
+        first = -1 if held is None else held.first
+        could_go[jobid] = ranks - {first}, max(n for n in range(len(ranks)) if len(ranks) - n in count)
+    free = [len(set(domain) - taken) for domain in domains]
+    more = [sum(min(n, len(ranks & set(domain))) for ranks, n in could_go.values()) for domain in domains]
+    there_is_room = any(a >= wanted for a in free)
+    can_be = any(a + b >= wanted for a, b in zip(free, more, strict=True)) or (wanted == 1 and any(more))
+    site.submit(77, jobspec(wanted, elastic=False, max_hops=bound))
+    effects = site.run()
+    assert any(isinstance(one, Granted) and one.jobid == 77 for one in effects) == there_is_room
+    if not there_is_room:
+        assert any(isinstance(one, Shrunk) for one in effects) == can_be
+        site.gone()
+        assert (77 in site.held) == can_be
