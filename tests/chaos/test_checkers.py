@@ -70,6 +70,15 @@ def streams_that_agree(h: History, j: Judges) -> None:
     j.settled(truth({7: log()}, journal=JOURNAL))
 
 
+def begun_late(h: History, j: Judges) -> None:
+    """A full disk delayed its start: its age counts from the grant."""
+    h.submit(7, **{"preemptible-after": 20.0})
+    h.place("sched-a", 7, "0")
+    h.wait(25.0)
+    h.begin(7, "0")
+    h.ask("sched-a", "job-manager.raise", {"id": 7, "type": "preempt", "severity": 0})
+
+
 def unanswered_submit(h: History, j: Judges) -> None:
     h.ask("ann", "job-manager.submit", {"jobspec": {}})
     h.cut()
@@ -80,7 +89,7 @@ def unanswered_submit(h: History, j: Judges) -> None:
     "write",
     [
         run_and_end, move_between_acquirers, acquired_again_after_a_cut, undrained_by_a_lost_request, canceled,
-        streams_that_agree, unanswered_submit,
+        streams_that_agree, unanswered_submit, begun_late,
     ],
 )  # fmt: skip
 def test_nothing_is_said_of_a_history_that_keeps_the_laws(write: Write) -> None:
@@ -229,7 +238,7 @@ BREAKS: list[tuple[str, str, Write]] = [
     ("limits", "not preemptible", steps(
         ("submit", 7), ("ask", "sched-a", "job-manager.raise", {"id": 7, "type": "preempt", "severity": 0}))),
     ("limits", "preempts job 7 after", steps(
-        ("submit", 7, With({"preemptible-after": 100.0})), ("begin", 7),
+        ("submit", 7, With({"preemptible-after": 100.0})), ("place", "sched-a", 7, "0"), ("begin", 7),
         ("ask", "sched-a", "job-manager.raise", {"id": 7, "type": "preempt", "severity": 0}))),
     ("limits", "requeue 1, but its record", steps(("submit", 7), ("settled", {7: [
             *log(CLEAN[:6]),

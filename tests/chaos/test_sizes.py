@@ -77,9 +77,9 @@ def spread(h: History) -> None:
     h.spread(7, "3")
 
 
-def announce(h: History) -> None:
+def announce(h: History, ranks: str = "0") -> None:
     watch = h.ask("eve", "job-manager.watch", {}, streaming=True)
-    h.answer(watch, {"events": [[7, 4.0, "release", {"ranks": "0", "final": False}]]})
+    h.answer(watch, {"events": [[7, 4.0, "release", {"ranks": ranks, "final": False}]]})
 
 
 def follow(h: History) -> None:
@@ -103,3 +103,24 @@ def test_what_is_seen_of_a_running_job_must_be_right(text: str, write: Callable[
     with pytest.raises(Violation) as caught:
         write(h)
     assert text in str(caught.value)
+
+
+def test_news_that_are_late_may_be_of_what_the_job_had_before() -> None:
+    """Its tasks came to target 3 when it was given that a second time; the release is that of the first."""
+    h = History(Judges([Sizes(SITE)]))
+    h.submit(7)
+    h.place("sched-a", 7, "0")
+    h.begin(7, "0")
+    for _ in range(2):
+        h.call("sched-a", "job-manager.sched-grow", {"id": 7, "R": resources("3")}, {})
+    h.spread(7, "3")
+    announce(h, "3")
+
+
+def test_what_was_answered_twice_is_logged_twice() -> None:
+    judges = Judges([Sizes(SITE)])
+    h = History(judges)
+    run(h)
+    h.call("sched-a", "job-manager.sched-grow", {"id": 7, "R": resources("1-2")}, {})
+    with pytest.raises(Violation, match=r"grow of job 7 by \{1, 2\} was answered 2 times"):
+        judges.settled(story(GROW, SHRINK, RELEASE))

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 from tests.chaos.checkers.base import SCHEDULER_PREFIX, Call, Checker, Site, Truth
-from tests.chaos.observations import TaskBegan, TaskEnded
+from tests.chaos.observations import Answered, TaskBegan, TaskEnded
 
 LATE_S = 90.0
 """How long a job's tasks may outlast its time limit (seconds): clocks step, and a killed instance ends no job."""
@@ -24,6 +24,13 @@ class Limits(Checker):
         super().__init__(site)
         self._specs: dict[int, dict[str, Any]] = {}
         self._began: dict[int, TaskBegan] = {}
+        self._granted_s: dict[int, float] = {}
+        """When each job was granted what it has: its age counts from there, as its time limit does."""
+
+    def replied(self, message: Answered) -> None:
+        """A scheduler grants."""
+        if message.topic == "sched.alloc" and message.payload["type"] == 0:
+            self._granted_s[message.payload["id"]] = message.at_s
 
     def asked(self, call: Call) -> None:
         """A scheduler preempts."""
@@ -32,13 +39,11 @@ class Limits(Checker):
             return
         if payload["type"] == "preempt" and payload["id"] in self._specs:
             after_s = self._specs[payload["id"]]["system"].get("preemptible-after")
-            began = self._began.get(payload["id"])
+            granted_s = self._granted_s.get(payload["id"])
             if after_s is None:
                 raise self.broken(f"{call.actor} preempts job {payload['id']}, which is not preemptible: {payload}")
-            if began is not None and self.now_s - began.at_s < after_s - self.site.steps_s - 1.0:
-                raise self.broken(
-                    f"{call.actor} preempts job {payload['id']} after {self.now_s - began.at_s} s: {payload}"
-                )
+            if granted_s is not None and self.now_s - granted_s < after_s - self.site.steps_s - 1.0:
+                raise self.broken(f"{call.actor} preempts job {payload['id']} after {self.now_s - granted_s} s: {payload}")
 
     def answered(self, call: Call, payload: Any, errnum: int) -> None:
         """A submit is refused if it is beyond the limits of its queue."""

@@ -5,6 +5,7 @@ What a scheduler was answered, and what the log says in the end, must be the sam
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import Any
 
 from tests.chaos.checkers.base import ENODATA, Call, Checker, Site, Truth
@@ -30,7 +31,7 @@ class Sizes(Checker):
         self._tasks: dict[int, Ranks] = {}
         self._ever: dict[int, Ranks] = {}
         self._again: dict[int, Ranks] = {}
-        """Where tasks of a job came a second time."""
+        """What a job was given a second time: it may have left that before its tasks came there."""
         self._stored: list[tuple[int, str, Ranks]] = []
         self._told: dict[Call, list[tuple[str, Ranks]]] = {}
         self._first: dict[int, Ranks] = {}
@@ -51,7 +52,9 @@ class Sizes(Checker):
             self._give(call.payload["id"], call.payload["R"])
 
     def _give(self, jobid: int, resources: dict[str, Any]) -> None:
-        self._given.setdefault(jobid, set()).update(cores_of(resources))
+        given, ranks = self._given.setdefault(jobid, set()), frozenset(cores_of(resources))
+        self._again[jobid] = self._again.get(jobid, frozenset()) | ranks & given
+        given |= ranks
         for label, ranks in ((resources.get("scheduling") or {}).get("parts") or {}).items():
             self._labels.setdefault(jobid, {}).update(dict.fromkeys(idset(ranks), label))
 
@@ -101,7 +104,6 @@ class Sizes(Checker):
             raise self.broken(f"tasks of job {jobid} run on {sorted(ranks)}; it was given {self._given.get(jobid)}")
 
     def _runs(self, jobid: int, ranks: Ranks) -> None:
-        self._again[jobid] = self._again.get(jobid, frozenset()) | self._ever.get(jobid, frozenset()) & ranks
         self._tasks[jobid] = self._tasks.get(jobid, frozenset()) | ranks
         self._ever[jobid] = self._ever.get(jobid, frozenset()) | ranks
 
@@ -120,9 +122,10 @@ class Sizes(Checker):
         changes = {jobid: self._story(jobid, truth) for jobid in truth.eventlogs}
         for jobid, events in truth.eventlogs.items():
             self._check_leaving(jobid, events)
-        for jobid, name, ranks in self._stored:
-            if jobid in changes and (name, ranks) not in changes[jobid]:
-                raise self.broken(f"{name} of job {jobid} by {set(ranks)} was answered; its log has {changes[jobid]}")
+        for (jobid, name, ranks), times in Counter(self._stored).items():
+            if jobid in changes and changes[jobid].count((name, ranks)) < times:
+                what = f"{name} of job {jobid} by {set(ranks)} was answered {times} times"
+                raise self.broken(f"{what}; its log has {changes[jobid]}")
         for call, told in self._told.items():
             jobid = call.payload["id"]
             if jobid in changes and not self._may_be_told(told, jobid, changes[jobid], call in self._to_the_end):
