@@ -1,7 +1,8 @@
 """Disasters: `python -m tests.chaos --seeds 1000`, `--hours 2`, `--replay SEED[:ACTIONS:FAULTS]`, `--mutations`.
 
-A violation is printed with its seed, the fewest actions and faults that still bring it about, and the command that
-replays them.
+Every third seed from 200 on has jobs that grow and shrink; those from 1000000 on are each one crash point of a resize
+(runs/crash_points.py). A violation is printed with its seed, the fewest actions and faults that still bring it about,
+and the command that replays them.
 """
 
 from __future__ import annotations

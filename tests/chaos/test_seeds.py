@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import pytest
 
-from tests.chaos.runs.plan import SMALL_SEEDS, make_plan
+from tests.chaos.runs import crash_points
+from tests.chaos.runs.plan import CRASH_POINTS, SMALL_SEEDS, has_resizes, make_plan
 from tests.chaos.runs.replay import Replay
 from tests.chaos.runs.run import run
 from tests.chaos.runs.shrink import shrink
 from tests.generated.share import first
 
 CHUNK = 10
+SPARED = 13
+"""Of so many crash points of resizes the suite tries one; all are seeds of `python -m tests.chaos`."""
 
 
 @pytest.mark.parametrize("begin", first(range(0, SMALL_SEEDS, CHUNK)))
@@ -21,6 +24,19 @@ def test_no_disaster_breaks_a_law(begin: int) -> None:
         if (found := run(make_plan(seed)).violation)
     ]
     assert not broken, "\n".join(broken)
+
+
+def test_no_crash_while_a_job_changes_its_size_breaks_a_law() -> None:
+    points = range(CRASH_POINTS, CRASH_POINTS + crash_points.COUNT, SPARED)
+    broken = [f"--replay {seed}: {found}" for seed in points if (found := run(make_plan(seed)).violation)]
+    assert not broken, "\n".join(broken)
+
+
+def test_a_third_of_the_later_seeds_has_jobs_that_change_their_size() -> None:
+    for seed in range(SMALL_SEEDS, SMALL_SEEDS + 30):
+        kinds = {fault.kind for _, fault in make_plan(seed).faults}
+        assert has_resizes(seed) == any(kind.startswith("kill-at-") for kind in kinds)
+    assert not any(map(has_resizes, range(SMALL_SEEDS)))
 
 
 def test_a_seed_makes_one_plan_and_another_seed_another() -> None:

@@ -17,6 +17,8 @@ ELASTIC["attributes"]["user"]["chaos"] = {"cores": 0, "nodes": 1, "parts": {"tas
 GROW = {"name": "grow", "context": {"R": resources("1-2")}}
 SHRINK = {"name": "shrink", "context": {"ranks": "0", "note": ""}}
 RELEASE = {"name": "release", "context": {"ranks": "0", "final": False}}
+MORE = {"name": "grow", "context": {"R": resources("3")}}
+LATER = {"name": "memo", "timestamp": 1000.0}
 
 
 def story(*changes: dict[str, Any], last: str = "1-2", jobspec: dict[str, Any] = ELASTIC) -> Any:
@@ -58,8 +60,9 @@ def test_nothing_is_said_of_a_story_that_may_be() -> None:
         ("shrink [3] in", story(GROW, SHRINK | {"context": {"ranks": "3"}}, last="0-2")),
         ("grow [1, 2] in", story(GROW, GROW)),
         ("has 0 of 1 to 3 nodes", story(SHRINK, GROW, RELEASE)),
-        ("has 4 of 1 to 3 nodes", story(GROW, GROW | {"context": {"R": resources("3")}}, last="0-3")),
-        ("its log gives it {0, 3}", story(GROW | {"context": {"R": resources("3")}}, last="0,3")),
+        ("has 4 of 1 to 3 nodes", story(GROW, MORE, last="0-3")),
+        ("no task of job 7 came to {3}", story(GROW, SHRINK, RELEASE, MORE, LATER, last="1-3")),
+        ("its log gives it {0, 3}", story(MORE, last="0,3")),
     ],
 )
 def test_a_story_that_cannot_be_is_found(text: str, found: Any) -> None:

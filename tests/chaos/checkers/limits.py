@@ -6,6 +6,7 @@ the least and the most nodes of each part of an elastic one (`parts`).
 
 from __future__ import annotations
 
+from math import inf
 from typing import Any
 
 from tests.chaos.checkers.base import SCHEDULER_PREFIX, Call, Checker, Site, Truth
@@ -39,11 +40,11 @@ class Limits(Checker):
             return
         if payload["type"] == "preempt" and payload["id"] in self._specs:
             after_s = self._specs[payload["id"]]["system"].get("preemptible-after")
-            granted_s = self._granted_s.get(payload["id"])
             if after_s is None:
                 raise self.broken(f"{call.actor} preempts job {payload['id']}, which is not preemptible: {payload}")
-            if granted_s is not None and self.now_s - granted_s < after_s - self.site.steps_s - 1.0:
-                raise self.broken(f"{call.actor} preempts job {payload['id']} after {self.now_s - granted_s} s: {payload}")
+            age_s = self.now_s - self._granted_s.get(payload["id"], -inf)
+            if age_s < after_s - self.site.steps_s - 1.0:
+                raise self.broken(f"{call.actor} preempts job {payload['id']} after {age_s} s: {payload}")
 
     def answered(self, call: Call, payload: Any, errnum: int) -> None:
         """A submit is refused if it is beyond the limits of its queue."""

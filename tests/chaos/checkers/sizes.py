@@ -17,6 +17,9 @@ Ranks = frozenset[int]
 GOING_S = 120.0
 """How long a job may take to leave targets (seconds): its tasks may be killed late, by an instance that was away."""
 
+COMING_S = 60.0
+"""How long its tasks may take to come to targets (seconds), likewise."""
+
 
 class Sizes(Checker):
     """Follows what each job was given, and where its tasks are."""
@@ -122,6 +125,7 @@ class Sizes(Checker):
         changes = {jobid: self._story(jobid, truth) for jobid in truth.eventlogs}
         for jobid, events in truth.eventlogs.items():
             self._check_leaving(jobid, events)
+            self._check_coming(jobid, events)
         for (jobid, name, ranks), times in Counter(self._stored).items():
             if jobid in changes and changes[jobid].count((name, ranks)) < times:
                 what = f"{name} of job {jobid} by {set(ranks)} was answered {times} times"
@@ -197,6 +201,21 @@ class Sizes(Checker):
                 left = context.get("ranks", "all")
                 gone = since.keys() if left == "all" else idset(left)
                 since = {rank: from_s for rank, from_s in since.items() if rank not in gone}
+
+    def _check_coming(self, jobid: int, events: list[dict[str, Any]]) -> None:
+        """A job's tasks, if it has any, come soon to what it has grown by, unless it ends or leaves that before."""
+        since: dict[int, float] = {}
+        for event in events if jobid in self._ever else ():
+            name, at_s, context = event["name"], event["timestamp"], event.get("context") or {}
+            due = {rank for rank, from_s in since.items() if at_s > from_s + COMING_S + self.site.steps_s}
+            if missing := due - self._ever[jobid]:
+                raise self.broken(f"no task of job {jobid} came to {missing} since {since}; it is {at_s}: {name}")
+            if name == "grow":
+                since |= dict.fromkeys(cores_of(context["R"]), at_s)
+            elif name == "shrink":
+                since = {rank: from_s for rank, from_s in since.items() if rank not in idset(context["ranks"])}
+            elif name == "finish" or (name == "exception" and context["severity"] == 0):
+                return
 
     def _check_minima(self, jobid: int, parts: dict[str, list[int]] | None, staying: set[int]) -> None:
         labels = self._labels.get(jobid, {})

@@ -88,6 +88,25 @@ def _fault(chance: Random, kind: str, at_s: float) -> Fault:
     return Fault(at_s, kind, victim, amount)
 
 
+AT_RESIZES = ("grow", "grow", "shrink", "shrink", "grow-answered", "shrink-answered", "tasks-came", "tasks-left")
+KILLED_AT_RESIZES = ("instance", "instance", "instance", "keeper", "sched-main")
+AT = "-at-"
+
+
+def make_resize_faults(chance: Random, actions_s: Sequence[float], count: int, horizon_s: float) -> list[Fault]:
+    """`count` faults at steps of jobs to another size, in order of the time from which on that step is awaited."""
+    times = sorted(round(chance.choice(actions_s) if actions_s else 0.0, 4) for _ in range(count))
+    return [_at_resize(chance, min(at_s, horizon_s)) for at_s in times]
+
+
+def _at_resize(chance: Random, at_s: float) -> Fault:
+    step = chance.choice(AT_RESIZES)
+    if chance.random() < 0.15:
+        return Fault(at_s, f"disk-full{AT}{step}", "", chance.choice((0.5, 10.0)))
+    effects = chance.randint(1, chance.choice((4, 6, 12)))
+    return Fault(at_s, f"kill{AT}{step}", chance.choice(KILLED_AT_RESIZES), float(effects))
+
+
 def bring_about(world: World, fault: Fault) -> None:
     """Do it now."""
     match fault.kind:
@@ -116,8 +135,7 @@ def bring_about(world: World, fault: Fault) -> None:
         case "hang":
             world.hang(fault.victim, world.now_s + fault.amount)
         case "disk-full":
-            world.disk_full(True)
-            world.at(world.now_s + fault.amount, lambda: world.disk_full(False))
+            _fill_disk(world, fault.amount)
         case "disk-failing":
             world.disk_failing(True)
             world.at(world.now_s + fault.amount, lambda: world.disk_failing(False))
@@ -125,6 +143,15 @@ def bring_about(world: World, fault: Fault) -> None:
             world.disk_torn(True)
         case "step-clock":
             world.step_clock(None, fault.amount)
+        case kind if kind.startswith(f"kill{AT}"):
+            world.when(kind.partition(AT)[2], lambda: world.kill_at_effect(fault.victim, int(fault.amount)))
+        case kind if kind.startswith(f"disk-full{AT}"):
+            world.when(kind.partition(AT)[2], lambda: _fill_disk(world, fault.amount))
+
+
+def _fill_disk(world: World, lasts_s: float) -> None:
+    world.disk_full(True)
+    world.at(world.now_s + lasts_s, lambda: world.disk_full(False))
 
 
 def steps_s(faults: list[Fault]) -> float:

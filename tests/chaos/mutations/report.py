@@ -7,12 +7,15 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from tests.chaos.mutations.sabotage import Sabotage, sabotaged
-from tests.chaos.mutations.table import SABOTAGES
-from tests.chaos.runs.plan import SMALL_SEEDS, make_plan
+from tests.chaos.mutations.table import ELASTIC, SABOTAGES
+from tests.chaos.runs import crash_points
+from tests.chaos.runs.plan import CRASH_POINTS, SMALL_SEEDS, make_plan
 from tests.chaos.runs.run import run
 
 SEEDS = (*range(80), *range(SMALL_SEEDS, SMALL_SEEDS + 80))
 """These are tried, small ones first."""
+RESIZE_SEEDS = range(CRASH_POINTS, CRASH_POINTS + crash_points.COUNT)
+"""These, where it is a sabotage of jobs that grow and shrink."""
 
 
 class Noticed(NamedTuple):
@@ -23,10 +26,10 @@ class Noticed(NamedTuple):
     checker: str
 
 
-def notice(one: Sabotage, seeds: Sequence[int] = SEEDS) -> Noticed:
+def notice(one: Sabotage, seeds: Sequence[int] = ()) -> Noticed:
     """The first seed that notices a sabotage, by what outsiders see alone."""
     with sabotaged(one):
-        for seed in seeds:
+        for seed in seeds or (RESIZE_SEEDS if one in ELASTIC else SEEDS):
             violation = run(make_plan(seed), own_checks=False).violation
             if violation is not None:
                 return Noticed(one.name, seed, violation.checker)

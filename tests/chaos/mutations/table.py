@@ -187,6 +187,26 @@ ELASTIC = (
         "tell a follower of less than there is", "fluxsched.jobs.query.changes:SizeChanges.take",
         "    return found\n", "    return found[1:]\n",
     ),
+    Sabotage(
+        "answer a grow before it is stored", f"{_SERVICES}.jobs.scheduling:SchedulingService._grow",
+        "self._effects.after_commit(answer)", "answer()",
+    ),
+    Sabotage(
+        "answer a shrink before it is stored", f"{_SERVICES}.jobs.scheduling:SchedulingService._shrink",
+        "self._effects.after_commit(request.respond)", "request.respond()",
+    ),
+    Sabotage(
+        "forget at a restart what a job is to leave", f"{_SERVICES}.jobs.effects:JobEffects.resume",
+        "is_ending, grace_s, job.going)", "is_ending, grace_s)",
+    ),
+    Sabotage(
+        "do not take back a grow that failed", "fluxsched.runtime.scheduler_process.running:answered",
+        "found += scheduler.grow_failed(wanted.id, _ranks(wanted.R), now_s, is_settled)", "pass",
+    ),
+    Sabotage(
+        "do not begin at a restart where a job has grown", "fluxsched.runtime.exec.keeper.given_job:GivenJob.adopted",
+        "if missing := ranks - has:", "if missing := EMPTY:",
+    ),
 )  # fmt: skip
 
 SCHEDULERS = (

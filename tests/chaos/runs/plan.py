@@ -6,7 +6,8 @@ from collections.abc import Collection
 from dataclasses import dataclass, replace
 from random import Random
 
-from tests.chaos.faults.faults import Fault, make_faults, steps_s
+from tests.chaos.faults.faults import Fault, make_faults, make_resize_faults, steps_s
+from tests.chaos.runs import crash_points
 from tests.chaos.workload.actions import Action
 from tests.chaos.workload.generated import make_actions
 from tests.chaos.workload.sites import ChaosSite, make_site
@@ -16,6 +17,13 @@ SMALL_SEEDS = 200
 SMALL = 10, 4, 15.0
 SIZES = (SMALL, SMALL, SMALL, SMALL, (25, 6, 60.0), (60, 10, 200.0))
 """Actions, faults, and the time in which they happen (seconds)."""
+CRASH_POINTS = 1_000_000
+"""The seeds from here on are those of runs/crash_points.py."""
+RESIZE_EVERY = 3
+"""After the small ones every third seed is one of jobs that grow and shrink."""
+RESIZES = 8, 2, 240.0
+RESIZE_FAULTS = 8
+"""These come at steps of jobs to another size."""
 
 
 @dataclass(frozen=True)
@@ -35,14 +43,28 @@ class Plan:
         return Plan(self.seed, self.site, kept_actions, kept_faults, self.horizon_s)
 
 
+def has_resizes(seed: int) -> bool:
+    """Whether the plan of a seed is one of jobs that grow and shrink."""
+    return seed >= SMALL_SEEDS and seed % RESIZE_EVERY == 0
+
+
 def make_plan(seed: int) -> Plan:
     """The plan of a seed."""
+    if seed >= CRASH_POINTS:
+        site, done, planned = crash_points.make_crash_point(seed - CRASH_POINTS)
+        return Plan(seed, site, tuple(enumerate(done)), tuple(enumerate(planned)), crash_points.HORIZON_S)
     chance = Random(f"plan {seed}")
     actions, faults, horizon_s = SMALL if seed < SMALL_SEEDS else chance.choice(SIZES)
+    resizes = has_resizes(seed)
+    if resizes:
+        actions, faults, horizon_s = RESIZES
     site_chance, fault_chance, action_chance = (Random(chance.random()) for _ in range(3))
     site = make_site(site_chance)
-    done = make_actions(action_chance, site, actions, horizon_s)
-    planned = make_faults(fault_chance, [action.at_s for action in done], faults, horizon_s)
+    done = make_actions(action_chance, site, actions, horizon_s, resizes=resizes)
+    times_s = [action.at_s for action in done]
+    planned = make_faults(fault_chance, times_s, faults, horizon_s)
+    if resizes:
+        planned += make_resize_faults(fault_chance, times_s, RESIZE_FAULTS, horizon_s)
     # of the whole plan, also where a fault is left out: limits are only wider
     site = replace(site, site=replace(site.site, steps_s=steps_s(planned)))
     in_time = tuple(one for one in enumerate(done) if one[1].at_s <= horizon_s)

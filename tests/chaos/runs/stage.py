@@ -24,6 +24,10 @@ class Stage:
         """Have `call` run at a time."""
         self._world.at(at_s, call)
 
+    def when(self, step: str, call: Callable[[], None]) -> None:
+        """Have `call` run at the next step of that kind of a job to another size."""
+        self._world.when(step, call)
+
     def connect(self, actor: str) -> Connection | None:
         """A connection to the instance; None while there is none."""
         try:

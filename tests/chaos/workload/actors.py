@@ -55,7 +55,9 @@ class Submitter:
             self.user.call("job-manager.list", {"max_entries": 1000})
             return
         jobid = self._jobs.find(arguments.pop("of"), arguments.pop("nth"))
-        if jobid is not None:
+        if jobid is not None and verb == "cancel-at":
+            self.user.world.when(arguments["step"], partial(self._cancel, jobid))
+        elif jobid is not None:
             streaming = verb in ("eventlog", "changes")
             self.user.call(f"job-manager.{verb}", {"id": jobid} | arguments, streaming=streaming)
 

@@ -15,11 +15,14 @@ ADMINISTRATOR = "ops"
 RUNS_S = (0.0, 0.2, 1.0, 3.0, 10.0, 40.0, 300.0)
 
 
-def make_actions(chance: Random, site: ChaosSite, count: int, horizon_s: float) -> list[Action]:
-    """`count` actions in order of time; about every second one submits."""
+def make_actions(
+    chance: Random, site: ChaosSite, count: int, horizon_s: float, *, resizes: bool = False
+) -> list[Action]:
+    """`count` actions in order of time; about every second one submits. `resizes`: most have jobs grow and shrink."""
     made: list[Action] = []
+    kinds = _RESIZES if resizes else _KINDS
     for at_s in sorted(round(chance.uniform(1.0, horizon_s), 3) for _ in range(count)):
-        make = chance.choices(*_KINDS)[0]
+        make = chance.choices(*kinds)[0]
         made += make(chance, site, at_s, made)
     return made
 
@@ -84,6 +87,28 @@ def _squeezed(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) 
         if site.banks:
             others["bank"] = site.banks[-1]
         yield Action(round(at_s + chance.uniform(0.1, 15.0), 3), USERS[-1], "submit", others)
+
+
+def _resized(chance: Random, site: ChaosSite, at_s: float, made: list[Action]) -> Iterator[Action]:
+    """Short ones, beside which a long one has its minimum; it grows by what they leave, and shrinks for others."""
+    queue = chance.choice(("batch", "batch", "batch", "lab"))
+    hosts = list(site.site.groups.values()).count(site.site.queues[queue])
+    bank = {"bank": chance.choice(site.banks)} if site.banks else {}
+    node = {"urgency": 16, "queue": queue, "cores": CORES, "nodes": 1, "duration_s": RUNAWAY_S} | bank
+    short = {"count": chance.randint(1, max(1, hosts - 1)), "run_s": chance.choice((0.2, 1.0, 3.0))}
+    yield Action(at_s, USERS[0], "submit", node | short)
+    number = len(made)
+    parts = {"task": (1, 6)} if hosts < 2 or chance.random() < 0.6 else {"lead": (1, 1), "workers": (1, 4)}
+    long = {"parts": parts, "nodes": 0, "count": 1, "run_s": chance.choice((10.0, 40.0, 200.0)), "duration_s": 0.0}
+    later_s = round(at_s + chance.choice((0.0, 0.1, 0.5)), 3)
+    yield Action(later_s, USERS[0], "submit", node | long)
+    yield Action(round(later_s + 0.3, 3), USERS[0], "changes", {"of": number, "nth": 0})
+    if chance.random() < 0.3:
+        what = {"of": number, "nth": 0, "step": chance.choice(("grow", "grow", "shrink", "tasks-left"))}
+        yield Action(round(later_s + 0.4, 3), USERS[0], "cancel-at", what)
+    for _ in range(chance.choice((0, 1, 2))):
+        others = {"count": chance.choice((1, 1, 2)), "run_s": chance.choice((0.2, 3.0, 20.0))}
+        yield Action(round(later_s + chance.uniform(1.0, 20.0), 3), USERS[-1], "submit", node | others)
 
 
 def _submits(made: list[Action]) -> list[int]:
@@ -180,3 +205,7 @@ _KINDS: tuple[tuple[Make, ...], tuple[int, ...]] = (
     (24, 5, 3, 4, 4, 2, 1, 2, 1, 9, 9, 4, 4, 2, 1, 5),
 )  # fmt: skip
 """What may be done, and how often beside the others."""
+_RESIZES: tuple[tuple[Make, ...], tuple[int, ...]] = (
+    (_resized, _submit, _drain, _move, _queue, _reload, _clients),
+    (14, 1, 1, 1, 1, 1, 1),
+)

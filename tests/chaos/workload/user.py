@@ -38,6 +38,9 @@ class Surroundings(Protocol):
 
     def at(self, at_s: float, call: Callable[[], None]) -> None: ...
 
+    def when(self, step: str, call: Callable[[], None]) -> None:
+        """Have `call` run at the next step of that kind of a job to another size."""
+
     def connect(self, actor: str) -> Connection | None:
         """A connection to the instance; None while there is none."""
 

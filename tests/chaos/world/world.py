@@ -30,6 +30,7 @@ from tests.chaos.world.keeper_process import Keepers, SimKeeper, SimKeeperHost
 from tests.chaos.world.network import Network, SimClient
 from tests.chaos.world.processes import Machine, Process
 from tests.chaos.world.recorder import Recorder
+from tests.chaos.world.resize_steps import Awaited
 from tests.chaos.world.scheduler_process import SIGNAL_S, SimModule
 from tests.chaos.world.tasks import Tasks
 from tests.chaos.world.virtual_time import VirtualTime
@@ -67,6 +68,8 @@ class World:
         self._chance = Random(f"world {seed}")
         self._numbers: dict[str, int] = {}
         self.recorder = Recorder(self.time)
+        self._awaited = Awaited()
+        self.recorder.observers.append(self._awaited.see)
         self.network = Network(self.time, Random(f"network {seed}"))
         self.recorder.watch_network(self.network)
         self.tasks = Tasks(self.time, Random(f"tasks {seed}"), self.recorder.tell)
@@ -107,6 +110,10 @@ class World:
     def at(self, at_s: float, call: Callable[[], object]) -> None:
         """Have `call` run at a time."""
         self.time.at(at_s, call)
+
+    def when(self, step: str, call: Callable[[], object]) -> None:
+        """Have `call` run at the next step of that kind of a job to another size."""
+        self._awaited.add(step, call)
 
     def step(self, until_s: float) -> bool:
         """The next event, if it is due by then."""
@@ -198,6 +205,7 @@ class World:
     def calm(self) -> None:
         """End all faults that last; clocks stay where they are."""
         self.recorder.fault("calm")
+        self._awaited.forget()
         self.network.calm()
         self.disk.is_full = self.disk.is_failing = False
         for process in self.processes.values():
