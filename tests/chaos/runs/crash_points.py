@@ -8,9 +8,9 @@ from __future__ import annotations
 from random import Random
 
 from tests.chaos.faults.faults import AT, Fault
+from tests.chaos.resize_steps import STEPS
 from tests.chaos.workload.actions import Action
 from tests.chaos.workload.sites import CORES, RUNAWAY_S, ChaosSite, make_site
-from tests.chaos.world.resize_steps import STEPS
 
 EFFECTS = {"instance": 12, "keeper": 4, "sched-main": 4}
 """Up to which effect after a step each process dies."""

@@ -23,6 +23,7 @@ from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.services.modules.starter import ModuleProcess, ModuleStart
 from fluxsched.transport.base import Disconnected
 from tests.chaos.observations import Observation
+from tests.chaos.resize_steps import Awaited
 from tests.chaos.world.agents import SimAgent, agent_name
 from tests.chaos.world.disk import Disk
 from tests.chaos.world.instance_process import Site, start_instance
@@ -30,7 +31,6 @@ from tests.chaos.world.keeper_process import Keepers, SimKeeper, SimKeeperHost
 from tests.chaos.world.network import Network, SimClient
 from tests.chaos.world.processes import Machine, Process
 from tests.chaos.world.recorder import Recorder
-from tests.chaos.world.resize_steps import Awaited
 from tests.chaos.world.scheduler_process import SIGNAL_S, SimModule
 from tests.chaos.world.tasks import Tasks
 from tests.chaos.world.virtual_time import VirtualTime
