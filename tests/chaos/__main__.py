@@ -1,4 +1,5 @@
-"""Disasters: `python -m tests.chaos --seeds 1000`, `--hours 2`, `--replay SEED[:ACTIONS:FAULTS]`, `--mutations`.
+"""Disasters: `python -m tests.chaos --seeds 1000`, `--hours 2`, `--replay SEED[:ACTIONS:FAULTS]`, `--mutations`,
+`--clusters 200`.
 
 Every third seed from 200 on has jobs that grow and shrink; those from 1000000 on are each one crash point of a resize
 (runs/crash_points.py). A violation is printed with its seed, the fewest actions and faults that still bring it about,
@@ -10,7 +11,7 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 from os import cpu_count
@@ -18,6 +19,7 @@ from os import cpu_count
 from tests.chaos.mutations.report import report_mutations
 from tests.chaos.runs.replay import Replay, reduced
 from tests.chaos.runs.run import Verdict, run
+from tests.chaos.runs.two_worlds import Crash, crashes, judged
 
 PROGRESS_S = 10.0
 RUNS_OF_SHRINKER = 300
@@ -33,11 +35,14 @@ def main() -> int:
     parser.add_argument("--replay", help="SEED[:ACTIONS:FAULTS], as printed with a violation")
     parser.add_argument("--trace", action="store_true", help="with --replay: print what outsiders see")
     parser.add_argument("--mutations", action="store_true", help="sabotage the code; each must be noticed")
+    parser.add_argument("--clusters", type=int, help="so many runs of two instances, and one for each effect of leases")
     arguments = parser.parse_args()
     if arguments.replay:
         return _replay(Replay.parse(arguments.replay), arguments.trace)
     if arguments.mutations:
         return report_mutations(_say, arguments.jobs)
+    if arguments.clusters is not None:
+        return _clusters(range(arguments.seed, arguments.seed + arguments.clusters), arguments.jobs)
     return _many(arguments)
 
 
@@ -50,6 +55,27 @@ def _replay(replay: Replay, trace: bool) -> int:
     verdict = run(replay.plan(), (lambda one: _say(str(one))) if trace else None)
     _say(str(verdict.violation or f"no violation; {verdict.observations} observations"))
     return int(verdict.violation is not None)
+
+
+def _clusters(seeds: Sequence[int], jobs: int) -> int:
+    runs: list[tuple[int, Crash | None]] = [(seed, None) for seed in seeds]
+    runs += enumerate(crashes())
+    broken = 0
+    with ProcessPoolExecutor(jobs) as pool:
+        for (seed, crash), why in zip(runs, pool.map(_why_not, *zip(*runs, strict=True)), strict=True):
+            if why:
+                broken += 1
+                _say(f"seed {seed}, {crash or 'chance'}: {why}")
+    _say(f"{len(runs)} runs of two instances, {broken} violations")
+    return int(broken > 0)
+
+
+def _why_not(seed: int, crash: Crash | None) -> str:
+    try:
+        judged(seed, crash)
+    except Exception as exc:  # of the services, too
+        return f"{type(exc).__name__}: {exc}"
+    return ""
 
 
 def _verdict(seed: int) -> Verdict:
