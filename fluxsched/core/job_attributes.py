@@ -59,6 +59,7 @@ _ALL: Final = (
     JobAttribute("ncores", "integer", "NCORES"),
     JobAttribute("ranks", "string", "RANKS"),
     JobAttribute("nodelist", "string", "NODELIST"),
+    JobAttribute("sizes", "array", flux=False),
     JobAttribute("parts", "object", flux=False),
     JobAttribute("switch", "string", "SWITCH", flux=False),
     JobAttribute("expiration", "number", "EXPIRATION"),

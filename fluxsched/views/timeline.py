@@ -2,12 +2,14 @@
 
 Law: pure, and bounded: never more than BARS_MAX bars, ROWS_MAX rows of STEPS_MAX steps. A bar is `[jobid, targets,
 start, end, kind, cores, user, queue, name]`: end null has no limit, targets "" are not chosen yet. All are wall times.
+One that has grown or shrunk has, besides, what it had before, from its start on: `[[targets, until, cores]...]`,
+without targets where that is not known.
 """
 
 from __future__ import annotations
 
 from bisect import bisect_right
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fluxsched.core.idset import Idset
@@ -23,8 +25,18 @@ STEPS_MAX = 240
 RUNNING, ENDED, RESERVED, FORECAST = "running", "ended", "reserved", "forecast"
 
 
+class BarSize(NamedTuple):
+    """What a job had before it grew or shrank; no targets: that is not known."""
+
+    ranks: Idset
+    end_s: float
+    ncores: int
+
+
 class JobBar(NamedTuple):
-    """One job in time. `ranks` is None while its targets are not chosen, `end_s` is None without a limit."""
+    """One job in time. `ranks` is None while its targets are not chosen, `end_s` is None without a limit; `before` are
+    the sizes that it had, from its start on.
+    """
 
     jobid: int
     ranks: Idset | None
@@ -35,17 +47,31 @@ class JobBar(NamedTuple):
     userid: int
     queue: str
     name: str
+    before: tuple[BarSize, ...] = ()
 
     def body(self) -> list[Any]:
         """As viewers get it."""
         ranks = "" if self.ranks is None else str(self.ranks)
         start_s, end_s = round(self.start_s, 3), None if self.end_s is None else round(self.end_s, 3)
         times = [start_s, end_s, self.kind]
-        return [format_f58(self.jobid), ranks, *times, self.ncores, user_name(self.userid), self.queue, self.name]
+        sizes = [[[str(size.ranks), round(size.end_s, 3), size.ncores] for size in self.before]] if self.before else []
+        of_job = [user_name(self.userid), self.queue, self.name]
+        return [format_f58(self.jobid), ranks, *times, self.ncores, *of_job, *sizes]
 
     def overlaps(self, begin_s: float, end_s: float) -> bool:
         """Whether some of it is within these times."""
         return self.start_s < end_s and (self.end_s is None or self.end_s > begin_s)
+
+    @property
+    def each_size(self) -> Iterator[tuple[Idset, float, float | None, int]]:
+        """What it had or has from when to when, and how many cores of it, where that is known."""
+        start_s = self.start_s
+        for ranks, end_s, ncores in self.before:
+            if ranks:
+                yield ranks, start_s, end_s, ncores
+            start_s = end_s
+        if self.ranks:
+            yield self.ranks, start_s, self.end_s, self.ncores
 
 
 class TimeWindow(NamedTuple):
@@ -58,8 +84,9 @@ class TimeWindow(NamedTuple):
 
 def running_bar(entry: Sequence[Any]) -> JobBar:
     """Of an entry of job-manager.running."""
-    jobid, ranks, start_s, end_s, ncores, userid, queue, name = entry
-    return JobBar(jobid, Idset.parse(ranks), start_s, end_s or None, RUNNING, ncores, userid, queue, name)
+    jobid, ranks, start_s, end_s, ncores, userid, queue, name, sizes = entry
+    held, before = Idset.parse(ranks), _past(sizes)
+    return JobBar(jobid, held, start_s, end_s or None, RUNNING, ncores, userid, queue, name, before)
 
 
 def planned_bar(entry: Sequence[Any], info: Mapping[str, Any]) -> JobBar:
@@ -79,8 +106,13 @@ def ended_bar(info: Mapping[str, Any]) -> JobBar | None:
     end_s = info.get("t_cleanup") or info.get("t_inactive")
     ranks, ncores = Idset.parse(info["ranks"]), info.get("ncores") or 0
     return JobBar(
-        info["id"], ranks, info["t_run"], end_s, ENDED, ncores, info["userid"], info.get("queue") or "", info["name"]
-    )
+        info["id"], ranks, info["t_run"], end_s, ENDED, ncores, info["userid"], info.get("queue") or "", info["name"],
+        _past(info.get("sizes") or ()),
+    )  # fmt: skip
+
+
+def _past(sizes: Iterable[Sequence[Any]]) -> tuple[BarSize, ...]:
+    return tuple([BarSize(Idset.parse(ranks), end_s, ncores) for ranks, end_s, ncores in sizes])
 
 
 _OF_JOB = ("userid", "queue", "name")
@@ -109,7 +141,7 @@ def drawn(
 
 
 def _is_on(bar: JobBar, ranks: Idset) -> bool:
-    return bar.ranks is None or not bar.ranks.isdisjoint(ranks)
+    return bar.ranks is None or any(not held.isdisjoint(ranks) for held, *_ in bar.each_size)
 
 
 def summed(bars: Sequence[JobBar], window: TimeWindow, resources: ResourceSet) -> list[dict[str, Any]]:
@@ -121,16 +153,14 @@ def summed(bars: Sequence[JobBar], window: TimeWindow, resources: ResourceSet) -
     step_s = max((window.end_s - window.begin_s) / STEPS_MAX, 1e-3)
     # differences of what is in use, so that a long bar costs no more than a short one
     slopes = [[0.0] * (STEPS_MAX + 2) for _ in blocks]
-    for bar in bars:
-        if not bar.ranks:
-            continue
-        here = bar.ranks & window.ranks
+    for held, since_s, until_s, ncores in [size for bar in bars for size in bar.each_size]:
+        here = held & window.ranks
         if not here:
             continue
-        each = bar.ncores / len(bar.ranks)
+        each = ncores / len(held)
         first, last = _place(starts, here.min()), _place(starts, here.max())
-        low = _within((bar.start_s - window.begin_s) / step_s)
-        high = _within(STEPS_MAX if bar.end_s is None else (bar.end_s - window.begin_s) / step_s)
+        low = _within((since_s - window.begin_s) / step_s)
+        high = _within(STEPS_MAX if until_s is None else (until_s - window.begin_s) / step_s)
         for row in range(first, last + 1):
             count = len(here) if first == last else len(here & blocks[row])
             if count:

@@ -174,7 +174,7 @@ async def test_the_timeline_has_what_ended_runs_and_is_planned(following: Follow
 
     def running(request: dict[str, Any]) -> dict[str, Any]:
         asked.update(request)
-        return {"jobs": [[5, "0-1", now_s - 60, 0.0, 4, 0, "", "run"]], "left_out": 3}
+        return {"jobs": [[5, "0-1", now_s - 60, 0.0, 4, 0, "", "run", []]], "left_out": 3}
 
     lasting = ["3", "drained", 5.0, None, "fan"]
     spoken.answers |= {
@@ -229,7 +229,7 @@ async def test_groups_say_for_whom_a_leaving_target_waits(following: Follower, s
     groups = [{"name": "default", "targets": "0-2", "leaving": "3", "incoming": "", "acquired": True}]
     spoken.answers |= {
         "resource.groups": {"groups": groups},
-        "job-manager.running": {"jobs": [[5, "2-3", 1.0, 9.0, 4, 0, "", "run"]], "left_out": 0},
+        "job-manager.running": {"jobs": [[5, "2-3", 1.0, 9.0, 4, 0, "", "run", []]], "left_out": 0},
     }
     async with following, following.subscribe("groups") as viewer:
         whole = await whole_of(viewer)

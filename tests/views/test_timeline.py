@@ -16,6 +16,7 @@ from fluxsched.views.timeline import (
     ROWS_MAX,
     RUNNING,
     STEPS_MAX,
+    BarSize,
     JobBar,
     TimeWindow,
     drain_spans,
@@ -89,6 +90,16 @@ def test_sums_have_the_core_seconds_of_their_bars(jobs: list[tuple[set[int], int
     assert held == pytest.approx(wanted, abs=0.01 * STEPS_MAX * 12)
 
 
+def test_a_job_that_has_grown_and_shrunk_is_where_it_was_when() -> None:
+    begin_s = WINDOW.begin_s
+    job = bar(1, "0-1", begin_s, None, ncores=8)._replace(before=(BarSize(Idset.parse("3"), begin_s + 10, 4),))
+    first, _, _, fourth = summed([job], WINDOW._replace(ranks=Idset.parse("0-3")), MACHINE)
+    assert first["steps"] == [[begin_s, 0.0], [begin_s + 10, 4.0]]
+    assert fourth["steps"] == [[begin_s, 4.0], [begin_s + 10, 0.0]]
+    assert drawn([job], WINDOW._replace(ranks=Idset.parse("3")), MACHINE)["bars"][0][9] == [["3", begin_s + 10, 4]]
+    assert drawn([job], WINDOW._replace(ranks=Idset.parse("2")), MACHINE)["bars"] == []
+
+
 def test_131072_targets_are_as_many_rows_as_a_screen_shows() -> None:
     parts = split_evenly(Idset.span(0, 131_071), ROWS_MAX)
     assert len(parts) == ROWS_MAX
@@ -97,7 +108,7 @@ def test_131072_targets_are_as_many_rows_as_a_screen_shows() -> None:
 
 
 def test_bars_of_what_an_instance_answers() -> None:
-    assert running_bar([7, "0,3", 5.0, 0.0, 8, 0, "", "x"]).end_s is None
+    assert running_bar([7, "0,3", 5.0, 0.0, 8, 0, "", "x", []]).end_s is None
     info = {"id": 7, "userid": 0, "name": "x", "queue": None, "ranks": "0-1", "ncores": 2, "t_run": 1.0}
     promised, forecast = (planned_bar([7, 9.0, 0.0, None, 1, 4, is_so], info) for is_so in (True, False))
     assert (promised.kind, forecast.kind, promised.ranks) == (RESERVED, FORECAST, None)
@@ -105,4 +116,8 @@ def test_bars_of_what_an_instance_answers() -> None:
     assert ended is not None
     assert (ended.kind, ended.end_s) == (ENDED, 4.0)
     assert ended_bar({"id": 7, "t_inactive": 1.0}) is None
+    resized = ended_bar({**info, "t_cleanup": 4.0, "sizes": [("", 2.0, 0), ("0-3", 3.0, 4)]})
+    assert resized is not None
+    assert resized.body()[9:] == [[["", 2.0, 0], ["0-3", 3.0, 4]]]
+    assert [(str(ranks), *size) for ranks, *size in resized.each_size] == [("0-3", 2.0, 3.0, 4), ("0-1", 3.0, 4.0, 2)]
     assert drain_spans({"3": {"timestamp": 2.0, "reason": "fan"}}) == [["3", "drained", 2.0, None, "fan"]]

@@ -95,7 +95,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
     """Those of its targets that it has grown by."""
     t_shrunk: float = 0.0
     """When it was last told to leave targets; 0 if never."""
-    sizes: list[tuple[float, int, int]] | None = None
+    sizes: list[tuple[float, int, int, Idset]] | None = None
     """Those that it had before, where it has grown or shrunk: until when so many cores and GPUs."""
     ncores: int = 0
     ngpus: int = 0
@@ -210,7 +210,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     def resize(self, resources: ResourceSet, now_s: float) -> None:
         """The job has another R from now on. Properties stay: it counts for those of all targets that it ever had."""
-        self.sizes = [*(self.sizes or ()), (now_s, self.ncores, self.ngpus)]
+        self.sizes = [*(self.sizes or ()), (now_s, self.ncores, self.ngpus, self.ranks)]
         self.R, self.resources = resources.to_json(), resources
         self.ranks, self.nodelist = resources.ranks, ",".join(self.R["execution"].get("nodelist", ()))
         self.by_part = part_texts(resources.scheduling, resources.ranks)

@@ -14,6 +14,10 @@ SIZE_CHANGES_MAX = 10_000
 """Changes of one job: after so many it grows no more. They are kept in memory and in its log, 0.2 and 1 KiB each."""
 
 
+SIZES_TOLD_MAX = 100
+"""Of those that a job had before, so many are told to who asks for jobs: a long list of jobs stays short."""
+
+
 class Used(NamedTuple):
     """Core-seconds and GPU-seconds."""
 
@@ -32,7 +36,7 @@ def used(job: Job, since_s: float, until_s: float) -> Used:
         return Used(job.ncores * (until_s - since_s), job.ngpus * (until_s - since_s))
     core_s = gpu_s = 0.0
     begin_s = since_s
-    for ended_s, ncores, ngpus in job.sizes:
+    for ended_s, ncores, ngpus, _ in job.sizes:
         end_s = min(ended_s, until_s)
         if end_s > begin_s:
             core_s += ncores * (end_s - begin_s)
@@ -40,3 +44,11 @@ def used(job: Job, since_s: float, until_s: float) -> Used:
             begin_s = end_s
     left_s = max(0.0, until_s - begin_s)
     return Used(core_s + job.ncores * left_s, gpu_s + job.ngpus * left_s)
+
+
+def told_sizes(job: Job) -> list[tuple[str, float, int]]:
+    """The sizes that it had before: targets, until when, and cores; without targets where there were more."""
+    sizes = job.sizes or ()
+    left_out = len(sizes) - SIZES_TOLD_MAX
+    told = [(str(ranks), ended_s, ncores) for ended_s, ncores, _, ranks in sizes[max(left_out, 0) :]]
+    return [("", sizes[left_out - 1][0], 0), *told] if left_out > 0 else told

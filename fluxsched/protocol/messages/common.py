@@ -103,3 +103,6 @@ class InstanceInfo(Payload, frozen=True, kw_only=True):
     role: Literal["guest", "admin", "owner"] | None = None
     """Which role the asking connection has, and as which user it is known."""
     userid: Unsigned32 | None = None
+
+PastSizeEntry = tuple[IdsetText, WallTime, Size]
+"""The targets that a job held before it grew or shrank (empty: not told), until when, and its cores."""

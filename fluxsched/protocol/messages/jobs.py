@@ -14,6 +14,7 @@ from fluxsched.protocol.messages.common import (
     Integer,
     JobNumber,
     JobspecObject,
+    PastSizeEntry,
     Payload,
     RObject,
     Seconds,
@@ -198,6 +199,7 @@ class JobInfo(Payload, frozen=True, kw_only=True):
     ncores: Size | None = None
     ranks: IdsetText | None = None
     nodelist: HostlistText | None = None
+    sizes: list[PastSizeEntry] | None = None
     parts: dict[str, IdsetText] | None = None
     switch: str | None = None
     expiration: WallTime | None = None

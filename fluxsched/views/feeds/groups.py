@@ -67,7 +67,7 @@ async def holders(handle: Asking, groups: Sequence[Mapping[str, Any]]) -> dict[s
     return {
         name: [
             [format_f58(jobid), str(here), end_s, user_name(userid), title]
-            for jobid, text, _, end_s, _, userid, _, title in answer["jobs"]
+            for jobid, text, _, end_s, _, userid, _, title, _ in answer["jobs"]
             if (here := Idset.parse(text) & ranks)
         ]
         for name, ranks in leaving.items()

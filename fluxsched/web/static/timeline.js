@@ -5,7 +5,7 @@
 import { announce, element, keyed, setText, show as reveal } from "./base/dom.js";
 import { ranges } from "./base/sets.js";
 import { duration, number, time } from "./base/words.js";
-import { CORES, END, ID, KIND, NAME, QUEUE, RANKS, START, USER } from "./gantt/bars.js";
+import { BEFORE, CORES, END, ID, KIND, NAME, QUEUE, RANKS, START, USER } from "./gantt/bars.js";
 import { Gantt } from "./gantt/gantt.js";
 import { drawLegend, tipFor } from "./gantt/legend.js";
 
@@ -169,6 +169,7 @@ class Timeline {
       [bar[USER], bar[QUEUE]].filter(Boolean).join(" in "),
       `${kind}, ${bar[START] <= now ? "since" : "from"} ${time(bar[START], now)}, ${end ? `${last} ${time(end, now)}` : "no limit"}`,
       `${number(bar[CORES])} cores, ${bar[RANKS] ? `targets ${shortened(bar[RANKS])}` : "targets not chosen yet"}`,
+      bar[BEFORE] ? `has changed its size ${bar[BEFORE].length === 1 ? "once" : `${number(bar[BEFORE].length)} times`}` : "",
     ].filter(Boolean);
   }
 

@@ -95,6 +95,16 @@ def test_jobs_on_one_target_lie_beside_each_other(browser: Any, show: Show) -> N
     assert sorted(zip(rows[::2], rows[1::2], strict=True)) == [(0, 0.25), (0.25, 0.5), (0.5, 0.75), (0.75, 1)]
 
 
+def test_a_job_that_has_grown_is_drawn_where_it_was_when(browser: Any, show: Show) -> None:
+    sizes = [["", NOW_S - 90, 0], ["2", NOW_S - 60, 4]]
+    show("timeline", timeline(bars=[["fA", "0-1", NOW_S - 99, None, "running", 8, "ann", "", "", sizes]], starts=[]))
+    browser.until(f"{GANTT}.rectangles.count === 2")
+    assert browser.script(f"[...{GANTT}.rectangles.times].slice(0, 3)") == [NOW_S - 90, NOW_S - 60, NOW_S - 60]
+    assert browser.script(f"[...{GANTT}.rectangles.rows]") == [2, 3, 0, 2]
+    browser.find("canvas.gantt").send_keys(".")
+    browser.said("#announce", "8 cores, targets 0-1, has changed its size 2 times")
+
+
 def test_the_end_of_the_instance_is_shaded_and_said(browser: Any, show: Show) -> None:
     show("timeline", timeline(expires=NOW_S + 1500))
     browser.said(".note", "the instance ends")

@@ -6,10 +6,21 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from fluxsched.protocol.messages.common import IdsetText, JobNumber, Payload, Size, TargetsText, Unsigned32, WallTime
+from fluxsched.protocol.messages.common import (
+    IdsetText,
+    JobNumber,
+    PastSizeEntry,
+    Payload,
+    Size,
+    TargetsText,
+    Unsigned32,
+    WallTime,
+)
 
-RunningEntry = tuple[JobNumber, IdsetText, WallTime, WallTime, Size, Unsigned32, str, str]
-"""Job id, the targets that it holds, `t_run`, expiration (0: none), cores, userid, queue (empty: none) and name."""
+RunningEntry = tuple[JobNumber, IdsetText, WallTime, WallTime, Size, Unsigned32, str, str, list[PastSizeEntry]]
+"""Job id, the targets that it holds, `t_run`, expiration (0: none), cores, userid, queue (empty: none), name, and its
+sizes before, if it has grown or shrunk.
+"""
 
 
 class RunningRequest(Payload, frozen=True):

@@ -8,6 +8,7 @@ import msgspec
 
 from fluxsched.core.idset import Idset
 from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.sizes import told_sizes
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query.listing import PIECE_JOBS
 from fluxsched.jobs.query.running import RUNNING_JOBS_MAX, Largest, RunningQuery, largest
@@ -55,4 +56,4 @@ def _answer(request: RpcRequest, found: Largest) -> Work:
 
 def _entry(job: Job) -> RunningEntry:
     queue = job.queue.name or ""
-    return job.id, str(job.held), job.t_run, job.expiration_s, job.ncores, job.userid, queue, job.name
+    return job.id, str(job.held), job.t_run, job.expiration_s, job.ncores, job.userid, queue, job.name, told_sizes(job)

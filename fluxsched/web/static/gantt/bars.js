@@ -1,5 +1,6 @@
 // Bars of jobs as rectangles over targets and time. Law: jobs that share a target lie beside each other in its row, as
-// high as their part of its cores; a bar without targets is none of these rectangles, but has a line of its own.
+// high as their part of its cores; a bar without targets is none of these rectangles, but has a line of its own. A job
+// that has grown or shrunk is drawn where it was when.
 
 import { ranges, sizeOf } from "../base/sets.js";
 
@@ -13,6 +14,8 @@ export const CORES = 5;
 export const USER = 6;
 export const QUEUE = 7;
 export const NAME = 8;
+/** What a job had before it grew or shrank: [idset, until, cores], from its start on; most bars have none. */
+export const BEFORE = 9;
 
 /** A target of more cores than this is divided by proportion only. */
 const SLOTS_MAX = 256;
@@ -24,11 +27,13 @@ export class Rectangles {
     const found = [];
     this.unplaced = [];
     const slots = new Map();
-    const order = bars.map((_, at) => at).sort((one, other) => bars[one][START] - bars[other][START]);
-    for (const at of order) {
-      const bar = bars[at];
-      if (!bar[RANKS]) this.unplaced.push(at);
-      else this.place(found, slots, at, bar);
+    const sizes = [];
+    bars.forEach((bar, at) => {
+      for (const size of sizesOf(bar)) sizes.push([...size, at]);
+    });
+    for (const size of sizes.sort((one, other) => one[1] - other[1])) {
+      if (size[0]) this.place(found, slots, size);
+      else this.unplaced.push(size[4]);
     }
     this.count = found.length / 5;
     this.times = new Float64Array(this.count * 2);
@@ -41,20 +46,19 @@ export class Rectangles {
     }
   }
 
-  place(found, slots, at, bar) {
-    const runs = runsOf(bar[RANKS]);
-    const targets = sizeOf(bar[RANKS]);
-    const wanted = Math.max(1, Math.round(bar[CORES] / Math.max(1, targets)));
-    const end = endOf(bar);
+  place(found, slots, [ranks, start, end, cores, at]) {
+    const runs = runsOf(ranks);
+    const targets = sizeOf(ranks);
+    const wanted = Math.max(1, Math.round(cores / Math.max(1, targets)));
     if (wanted >= this.cores || this.cores > SLOTS_MAX) {
       const part = this.cores > SLOTS_MAX ? Math.min(1, wanted / this.cores) : 1;
-      for (const [first, last] of runs) found.push(bar[START], end, first, last + (targets === 1 ? part : 1), at);
+      for (const [first, last] of runs) found.push(start, end, first, last + (targets === 1 ? part : 1), at);
       return;
     }
     for (const [first, last] of runs) {
       for (let rank = first; rank <= last; rank += 1) {
-        const free = this.slot(slots, rank, wanted, bar[START], end);
-        found.push(bar[START], end, rank + free / this.cores, rank + (free + wanted) / this.cores, at);
+        const free = this.slot(slots, rank, wanted, start, end);
+        found.push(start, end, rank + free / this.cores, rank + (free + wanted) / this.cores, at);
       }
     }
   }
@@ -92,6 +96,18 @@ export function runsOf(text) {
   return found;
 }
 
+/** What a job has or had when: [idset, from, to, cores], where that is known; of what is planned the idset may be "". */
+export function sizesOf(bar) {
+  const found = [];
+  let start = bar[START];
+  for (const [ranks, until, cores] of bar[BEFORE] ?? []) {
+    if (ranks) found.push([ranks, start, until, cores]);
+    start = until;
+  }
+  found.push([bar[RANKS], start, endOf(bar), bar[CORES]]);
+  return found;
+}
+
 /** When a bar ends: one without a limit never does. */
 export function endOf(bar) {
   return bar[END] || Infinity;
@@ -113,12 +129,14 @@ export function usedCores(bars, begin, end, parts, now) {
   const width = (end - begin) / parts;
   for (const bar of bars) {
     const over = bar[KIND] === "running" || bar[KIND] === "ended";
-    const until = Math.min(endOf(bar), end);
-    for (let at = Math.max(0, Math.floor((bar[START] - begin) / width)); at < parts; at += 1) {
-      const from = begin + at * width;
-      if (from >= until) break;
-      const part = Math.max(0, (Math.min(until, from + width) - Math.max(bar[START], from)) / width);
-      (over && from < now ? used : planned)[at] += part * bar[CORES];
+    for (const [, start, last, cores] of sizesOf(bar)) {
+      const until = Math.min(last, end);
+      for (let at = Math.max(0, Math.floor((start - begin) / width)); at < parts; at += 1) {
+        const from = begin + at * width;
+        if (from >= until) break;
+        const part = Math.max(0, (Math.min(until, from + width) - Math.max(start, from)) / width);
+        (over && from < now ? used : planned)[at] += part * cores;
+      }
     }
   }
   return { used, planned };

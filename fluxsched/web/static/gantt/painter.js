@@ -219,8 +219,8 @@ export class Painter {
     let labels = 0;
     this.clip((context, plot) => {
       this.visible((bar, place, x0, y0, x1, y1) => {
-        const running = bar[KIND] === "running";
-        if (running && bar[END] && x1 - x0 > 6) {
+        const isLimit = bar[KIND] === "running" && bar[END] && x1 === this.x(Math.min(bar[END], gantt.window.end + 1));
+        if (isLimit && x1 - x0 > 6) {
           context.fillStyle = gantt.palette.colour(gantt.keyOf(bar));
           context.fillRect(x1 - 3, y0, 2, y1 - y0 - (y1 - y0 > 4 ? 1 : 0));
         }

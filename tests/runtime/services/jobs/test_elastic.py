@@ -66,8 +66,8 @@ async def test_a_change_is_on_disk_when_it_is_answered(world: Any) -> None:
     assert grown["R"]["execution"]["R_lite"] == [{"rank": "0-1,3", "children": {"core": "0-1"}}]
     found = await listed(user)
     assert (found["nnodes"], found["ncores"], found["ranks"], found["nodelist"]) == (3, 6, "0-1,3", "fake[0-1,3]")
-    ((running, ranks, *_),) = (await user.ok("job-manager.running", {}))["jobs"]
-    assert (running, ranks) == (jobid, "0-1,3")
+    ((running, ranks, *_, sizes),) = (await user.ok("job-manager.running", {}))["jobs"]
+    assert (running, ranks, [(size[0], size[2]) for size in sizes]) == (jobid, "0-1,3", [("0-1", 4)])
     assert (await user.ok("job-manager.lookup", {"id": jobid, "keys": ["R"]}))["R"] == grown["R"]
 
     assert await sched.ok("job-manager.sched-shrink", {"id": jobid, "ranks": "1", "note": "for another"}) is None
@@ -80,6 +80,7 @@ async def test_a_change_is_on_disk_when_it_is_answered(world: Any) -> None:
     assert names(site, jobid)[-3:] == ["grow", "shrink", "release"]
     found = await listed(user)
     assert (found["nnodes"], found["ranks"]) == (2, "0,3")
+    assert [(size[0], size[2]) for size in found["sizes"]] == [("0-1", 4), ("0-1,3", 6)]
     late = user.open("job-manager.changes", {"id": jobid})
     now = (await user.next(late)).payload
     assert (now["event"], now["ranks"]) == ("now", "0,3")

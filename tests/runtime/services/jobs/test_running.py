@@ -24,7 +24,7 @@ async def test_what_runs_is_listed_with_its_targets_and_limit(world: Any, timed:
             break
     found = await client.running()
     assert ([entry[0] for entry in found["jobs"]], found["left_out"]) == ([large, small], 0)
-    jobid, ranks, t_run, expiration, ncores, userid, queue, name = found["jobs"][1]
+    jobid, ranks, t_run, expiration, ncores, userid, queue, name, _ = found["jobs"][1]
     assert (jobid, ncores, userid, queue, name) == (small, 1, os.getuid(), "batch", "<i>")
     assert abs(expiration - t_run - 600) < 60
     other = [f"fake{rank}" for rank in range(4) if str(rank) != ranks]
