@@ -14,7 +14,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.sched.pool.parts import near
+from fluxsched.sched.pool.parts import near, near_ever
 from fluxsched.sched.pool.parts.near import TRIES_MAX
 from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, Fits, Infeasible, Insufficient
@@ -86,6 +86,17 @@ def test_only_so_many_switches_are_tried(make_r: MakeR, monkeypatch: pytest.Monk
     assert placed(pool, parts(2, max_hops=2)) == ["1-2"]
 
 
+def test_parts_that_can_never_all_be_near_are_denied(make_r: MakeR, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert near_ever.TRIES_MAX == 256
+    pool, shape = pool_of(make_r, busy="0,4"), parts(3, 3, 2, max_hops=2)
+    outcome = place_now(pool, shape, BEST_FIT)
+    assert isinstance(outcome, Infeasible)
+    assert outcome.why.endswith("; each part has room within the bound, but never all of them at one time")
+    assert isinstance(place_now(pool, parts(1, 4, 2, 2, max_hops=2), BEST_FIT), Insufficient)
+    monkeypatch.setattr(near_ever, "TRIES_MAX", 1)
+    assert isinstance(place_now(pool, shape, BEST_FIT), Insufficient)
+
+
 def can(free: set[int], sizes: list[int], max_hops: int) -> bool:
     """Whether all parts find targets that near each other, by trying all."""
     if not sizes:
@@ -102,6 +113,7 @@ def can(free: set[int], sizes: list[int], max_hops: int) -> bool:
 def test_a_bound_is_met_whenever_it_can_be(make_r: MakeR, busy: set[int], sizes: list[int], max_hops: int) -> None:
     outcome = place_now(pool_of(make_r, str(Idset.of(busy))), parts(*sizes, max_hops=max_hops), BEST_FIT)
     assert isinstance(outcome, Fits) == can(set(range(9)) - busy, sizes, max_hops)
+    assert isinstance(outcome, Infeasible) != can(set(range(9)), sizes, max_hops)
     if isinstance(outcome, Fits):
         taken = Idset()
         for ranks, size in zip(outcome.by_part, sizes, strict=True):

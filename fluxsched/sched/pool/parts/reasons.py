@@ -9,6 +9,7 @@ from fluxsched.sched.pool.choice import PartChoice
 from fluxsched.sched.pool.hops.reasons import most_within, never_within
 from fluxsched.sched.pool.parts.hall import Hall, Shortfall, by_suited
 from fluxsched.sched.pool.parts.near import NearParts
+from fluxsched.sched.pool.parts.near_ever import NearEver
 from fluxsched.sched.pool.parts.placing import nodes_of
 from fluxsched.sched.pool.parts.suited import offers, suited_ever, suited_now
 from fluxsched.sched.pool.placement import FIRST_FIT
@@ -27,12 +28,16 @@ def infeasible_parts(request: Request, choices: Sequence[PartChoice]) -> str | N
 
 
 def never_within_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str | None:
-    """Which part can never be within the bound on hops; None if each could be."""
+    """Which part can never be within the bound on hops, or that never all are at one time; None if they could be."""
     for part, (need, able) in zip(request.parts, choices, strict=True):
         _, why = never_within(pool.rooms, able, part, need)
         if why is not None:
             return f"{part.label} {why}"
-    return None
+    assert request.max_hops is not None
+    needs = [count.min for count in nodes_of(request)]
+    if NearEver(pool.rooms.network, needs, request.max_hops).can_be(suited_ever(choices)):
+        return None
+    return f"needs {asked(request)}; each part has room within the bound, but never all of them at one time"
 
 
 def insufficient_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str:
