@@ -33,6 +33,7 @@ TASK_SLOT: Final = "task"
 
 _TASK_KEYS: Final = frozenset(("command", "slot", "count", "attributes", "distribution"))
 _STRING_OR_NULL: Final = frozenset((str, type(None)))
+_OURS: Final = ("elastic", "max-hops", "requeue")
 _COUNT_KEYS: Final = ("per_slot", "total", "per_resource")
 
 TaskCount = tuple[int | None, int | None, tuple[str, int] | None]
@@ -189,6 +190,12 @@ def parse_dependencies(obj: object) -> tuple[Mapping[str, Any], ...]:
             if type(dependency.get(key)) is not str or not dependency[key]:
                 raise InvalidValue(f"{path}[{at}].{key} must be a string that is not empty (RFC 26)")
     return tuple(obj)
+
+
+def check_ours(system: Mapping[str, Any]) -> None:
+    """Raises InvalidValue for keys of `fluxsched` that mean nothing: one that is misspelled would be without effect."""
+    if unknown := [key for key in inner(system, "fluxsched") if key not in _OURS]:
+        raise InvalidValue(f"attributes.system.fluxsched.{shown(unknown[0])[1:-1]}: unknown; known: {', '.join(_OURS)}")
 
 
 def max_hops_of(system: Mapping[str, Any]) -> int | None:

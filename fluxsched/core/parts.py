@@ -55,6 +55,16 @@ class PartAsked(NamedTuple):
     constraint: Constraint = EVERYTHING
 
 
+def parse_nodes(text: str) -> Any:
+    """A number of nodes or a range on a command line, as a jobspec has it. Raises InvalidValue."""
+    try:
+        return Count.parse(text).to_json()
+    except LimitExceeded:
+        raise
+    except InvalidValue:
+        raise InvalidValue(f"{shown(text)} is neither a number of nodes, 1 or more, nor a range such as 4-10") from None
+
+
 def parse_part(text: str) -> PartAsked:
     """`LABEL:NODES[:CONSTRAINT]=COMMAND`, where the command has the quotes of a shell. Raises InvalidValue."""
     what, equals, command = text.partition("=")
@@ -65,7 +75,7 @@ def parse_part(text: str) -> PartAsked:
     try:
         words = shlex.split(command)
         own = parse_constraint_text(constraint) if constraint else EVERYTHING
-        Count.parse(nodes)
+        parse_nodes(nodes)
     except InvalidValue as fault:
         raise named(f"part {shown(label)}", fault) from None
     except ValueError as fault:

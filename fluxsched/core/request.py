@@ -94,9 +94,10 @@ class Request:
         """Whether there is a range that can stay open, and what a node of it has is known."""
         path = "attributes.system.fluxsched.elastic"
         if self.nodes is None:
-            raise InvalidValue(f"{path}: the job asks for no nodes, of which it could have more or fewer: give a range")
+            raise InvalidValue(f"{path}: the job asks for slots, not for nodes: give a range of nodes, such as 4-10")
         if self.nodes.is_fixed:
-            raise InvalidValue(f"{path}: the job asks for {_many(self.nodes, 'node')}: give a range, such as 4-10")
+            asked = _many(self.nodes, "node") + (" in parts of a fixed size" if self.parts else "")
+            raise InvalidValue(f"{path}: the job asks for {asked}: give a range, such as 4-10")
         if not self.slots.is_fixed:
             raise InvalidValue(f"{path}: {self.slots} slots a node: give one number, only the nodes stay open")
 

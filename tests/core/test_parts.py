@@ -190,12 +190,17 @@ ELASTIC = r"attributes\.system\.fluxsched\.elastic: "
     ("asked", "error"),
     [
         ({"nodes": 4}, "the job asks for 4 nodes: give a range, such as 4-10"),
-        ({"ntasks": 4}, "the job asks for no nodes, of which it could have more or fewer: give a range"),
+        ({"ntasks": 4}, "the job asks for slots, not for nodes: give a range of nodes, such as 4-10"),
     ],
 )
 def test_elastic_without_a_range_is_refused(asked: dict[str, Any], error: str) -> None:
     with pytest.raises(InvalidValue, match=ELASTIC + error):
         Jobspec.from_command(["work"], elastic=True, **asked)
+
+
+def test_elastic_with_parts_of_a_fixed_size_is_refused() -> None:
+    with pytest.raises(InvalidValue, match=ELASTIC + "the job asks for 2 nodes in parts of a fixed size: give a range"):
+        Jobspec.parse(jobspec([node("a", 1), node("b", 1)], [task("a"), task("b")], fluxsched={"elastic": True}))
 
 
 def test_elastic_with_slots_that_are_a_range_is_refused() -> None:

@@ -17,16 +17,15 @@ from fluxsched.cli.common.values import parse_value, read_text
 from fluxsched.cli.submission.environment import all_rules, split_templates, submitted_environment
 from fluxsched.core.amounts import check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
-from fluxsched.core.count import Count
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import ENV_EXPAND
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.jsontext import shown, with_path
-from fluxsched.core.parts import parse_part
+from fluxsched.core.jsontext import with_path
+from fluxsched.core.parts import parse_nodes, parse_part
 from fluxsched.core.sharing import REQUEUE_MAX
 from fluxsched.core.text import is_text, printable
-from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.errors import InvalidValue
 from fluxsched.runtime.system.clock import SystemClock
 
 FLAGS = {"debug": 2, "waitable": 4, "novalidate": 8}
@@ -54,16 +53,6 @@ _WARNED = "fluxsched.ignored-options"
 
 COPIES_MAX = 100_000
 """As many jobs as one connection may have in flight."""
-
-
-def parse_nodes(text: str) -> Any:
-    """A number of nodes or a range, as a jobspec has it. Raises InvalidValue."""
-    try:
-        return Count.parse(text).to_json()
-    except LimitExceeded:
-        raise
-    except InvalidValue:
-        raise InvalidValue(f"{shown(text)} is neither a number of nodes, 1 or more, nor a range such as 4-10") from None
 
 
 def parse_flags(text: str) -> int:
@@ -167,7 +156,7 @@ _JOB_OPTIONS = (
     click.option("--request", "requests", multiple=True, metavar="KIND=AMOUNT,...",
                  type=Converted("request", parse_request),
                  help="Countable resources: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
-    click.option("--elastic", is_flag=True, help="Let a range of nodes stay open while the job runs."),
+    click.option("--elastic", is_flag=True, help="Let the job grow and shrink in its range of nodes while it runs."),
     click.option("--max-hops", type=Whole(min=2), metavar="N",
                  help="At most N hops between two nodes: 2 is under one switch, 4 under the next level."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),

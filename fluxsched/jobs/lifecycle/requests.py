@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fluxsched.core.duration import format_duration
-from fluxsched.core.jobfields import SECONDS_MAX
+from fluxsched.core.jobfields import SECONDS_MAX, check_ours
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.template import check_outputs
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
@@ -216,8 +216,10 @@ class Requests:
 def check_submitted(jobspec: Jobspec) -> None:
     """What is refused at submission only: a job that is in the store was accepted by the rules of its day.
 
-    Raises InvalidValue for unknown tags in names of output files, LimitExceeded for a name above NAME_CHARS_MAX.
+    Raises InvalidValue for unknown tags in names of output files and unknown attributes of ours, LimitExceeded for a
+    name above NAME_CHARS_MAX.
     """
+    check_ours(jobspec.raw["attributes"].get("system") or {})
     check_outputs(jobspec.output, jobspec.error)
     name = jobspec.job_name or ""
     if len(name) > NAME_CHARS_MAX:

@@ -185,7 +185,7 @@ def test_an_infinite_time_limit_is_none(made) -> None:
         ("--max-hops 1 true", "1 is not in the range"),
         ("--part a:1 true", "'a:1' is not LABEL:NODES=COMMAND or LABEL:NODES:CONSTRAINT=COMMAND"),
         ("--part a:1=", "part 'a' has no command: write LABEL:NODES=COMMAND"),
-        ("--part a:4-=ls", "part 'a': idset '4-'"),
+        ("--part a:4-=ls", "part 'a': '4-' is neither a number of nodes, 1 or more, nor a range such as 4-10"),
         ("--part a:1:(=ls", "part 'a': "),
         ("--part a:1=' -x", "part 'a': \"'\" is no command of a shell"),
         ("--part a:1=ls true", "give COMMAND or --part: each part has its own"),

@@ -93,7 +93,7 @@ def test_what_two_parts_share_counts_for_both(make_r: MakeR) -> None:
 
 def test_what_no_part_finds_large_enough(make_r: MakeR) -> None:
     shape = parts(part("a", "1-2"), part("b", 1, gpus=2))
-    why = f"needs {shape.request}; b needs 1 node, the group has only 0 nodes for it"
+    why = f"needs {shape.request}; b needs 1 node, the group has no node for it"
     assert place_now(pool_of(make_r("0-3", gpus=1)), shape, WORST_FIT) == Infeasible(why)
 
 

@@ -23,8 +23,9 @@ def infeasible_parts(request: Request, choices: Sequence[PartChoice]) -> str | N
     if short is None:
         return None
     each = " of them" if len(short.parts) > 1 else ""
-    there = f"the group has only {counted(short.there, 'node')} for {'any' + each if each else 'it'}"
-    return f"needs {asked(request)}; {_need(request, short)}, {there}"
+    there = f"only {counted(short.there, 'node')}" if short.there else "no node"
+    suited = f"any{each}" if each else "it"
+    return f"needs {asked(request)}; {_need(request, short)}, the group has {there} for {suited}"
 
 
 def never_within_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str | None:
