@@ -55,6 +55,7 @@ _ALL: Final = (
     JobAttribute("returncode", "integer", "RETURNCODE", flux=False),
     JobAttribute("ended", "string", "ENDED", flux=False),
     JobAttribute("usage", "object", flux=False),
+    JobAttribute("asked", "string", "ASKED", flux=False),
     JobAttribute("nnodes", "integer", "NNODES"),
     JobAttribute("ncores", "integer", "NCORES"),
     JobAttribute("ranks", "string", "RANKS"),

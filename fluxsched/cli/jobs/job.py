@@ -109,6 +109,9 @@ def _value_text(key: str, value: object) -> str:
         return show.duration_text(value)
     if key == "parts" and isinstance(value, dict):
         return parts_text(value)
+    if key == "sizes" and isinstance(value, list):
+        told = [f"{ranks or 'not told'} until {show.time_text(until_s)}" for ranks, until_s, _ in value]
+        return f"ranks {', '.join(told)}"
     return json.dumps(value, ensure_ascii=False)
 
 

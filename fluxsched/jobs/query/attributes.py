@@ -10,6 +10,7 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any, Final
 
+from fluxsched.core.asked_text import asked_text
 from fluxsched.core.job_attributes import JOB_ATTRIBUTES
 from fluxsched.core.waitstatus import ended_text, return_code
 from fluxsched.errors import InvalidValue
@@ -103,6 +104,7 @@ _GETTERS: Final[Mapping[str, Get]] = {
     "returncode": _exited(return_code),
     "ended": _exited(ended_text),
     "usage": lambda job: None if job.usage is None else job.usage.to_json(),
+    "asked": lambda job: (asked_text(job.jobspec.request) or None) if job.jobspec is not None else None,
     "nnodes": _placed(lambda job: len(job.ranks)),
     "ncores": _placed(attrgetter("ncores")),
     "ranks": _placed(lambda job: str(job.ranks)),

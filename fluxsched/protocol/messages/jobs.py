@@ -195,6 +195,7 @@ class JobInfo(Payload, frozen=True, kw_only=True):
     t_cleanup: WallTime | None = None
     t_inactive: WallTime | None = None
     queue: str | None = None
+    asked: str | None = None
     nnodes: Size | None = None
     ncores: Size | None = None
     ranks: IdsetText | None = None

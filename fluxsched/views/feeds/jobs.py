@@ -77,7 +77,7 @@ def job_body(info: Mapping[str, Any], now_s: float, blocked: str = "") -> dict[s
     row = JobRow(info, now_s, blocked)
     texts = {name: format_f58(info[name]) for name in _IDS if info.get(name)}
     return {
-        **{key: value for key, value in info.items() if key != "id"},
+        **{key: value for key, value in info.items() if key not in ("id", "sizes")},
         **texts,
         "jobid": format_f58(info["id"]),
         "user": user_name(info["userid"]),

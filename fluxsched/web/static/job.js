@@ -58,7 +58,8 @@ export function show(root, source) {
     const usage = job.usage;
     return [
       ["user", job.user ?? job.userid], ["queue", job.queue], ["bank", job.bank], ["command", job.command?.join(" ")],
-      ["tasks", job.ntasks], ["nodes", job.nnodes], ["cores", job.ncores], ["targets", job.nodelist], ["ranks", job.ranks],
+      ["asked for", job.asked], ["tasks", job.ntasks], ["nodes", job.nnodes], ["cores", job.ncores], ["targets", job.nodelist], ["ranks", job.ranks],
+      ["parts", job.parts && Object.entries(job.parts).map(([label, ranks]) => `${label}:${ranks}`).join(" ")],
       ["urgency", job.urgency === HELD ? "0 (held)" : job.urgency], ["priority", job.priority],
       ["submitted", time(job.t_submit), exact(job.t_submit)], ["started", time(job.t_run), exact(job.t_run)], ["ended", time(job.t_inactive), exact(job.t_inactive)],
       ["runtime", duration(runtime(job, now()))], ["limit", limit_s ? duration(limit_s) : "none"], ["expires", job.state === "RUN" && job.expiration ? time(job.expiration) : ""],
