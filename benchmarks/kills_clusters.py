@@ -40,7 +40,7 @@ groups = ["default", "east"]
 [[cluster]]
 name = "east"
 uri = "{uri}"
-return-after = "1s"
+return-after = "300ms"
 """
 LOAD_S = (0.05, 1.5)
 """Between a start and the next kill."""
@@ -48,18 +48,18 @@ STARTING_S = (0.0, 0.8)
 """Between the begin of a start and a kill in the midst of it."""
 KINDS = {"here": 0.35, "there": 0.35, "both": 0.1, "here starting": 0.1, "there starting": 0.1}
 """What is killed, and how often."""
-ACTIVE_MAX = 60
-"""Jobs under way; clients pause above it."""
+ACTIVE_MAX, OTHERS_MAX = 60, 12
+"""Jobs under way; clients pause above it. Others leave now and then a target idle, else none is granted here."""
 SETTLE_S = 180.0
 
 
 class Client:
     """Submits to one instance. `accepted` are names of jobs whose submit was acknowledged, `sent` of all."""
 
-    def __init__(self, ran: Path, prefix: str, chance: random.Random, queues: tuple[str, ...]) -> None:
+    def __init__(self, ran: Path, prefix: str, chance: random.Random, queues: tuple[str, ...], most: int) -> None:
         self.sent: set[str] = set()
         self.accepted: set[str] = set()
-        self._ran, self._prefix, self._chance, self._queues = ran, prefix, chance, queues
+        self._ran, self._prefix, self._chance, self._queues, self._most = ran, prefix, chance, queues, most
 
     def _jobspec(self, name: str) -> dict[str, Any]:
         run_s, cores = self._chance.choice((0.0, 0.02, 0.2, 1.0)), self._chance.randint(1, 2)
@@ -78,7 +78,7 @@ class Client:
                     self.sent.add(name)
                     await wire.call("job-manager.submit", {"jobspec": self._jobspec(name)})
                     self.accepted.add(name)
-                while len(await active(wire)) > ACTIVE_MAX:
+                while len(await active(wire)) > self._most:
                     await asyncio.sleep(0.02)
                 await asyncio.sleep(self._chance.uniform(0.0, 0.2))
         except Lost:
@@ -103,8 +103,8 @@ class Run:
         (top / "here.toml").write_text(CONFIG.format(uri=address))
         self.there = Program(top / "there", "--fake", "4x4", "--bind", address)
         self.here = Program(top / "here", "--fake", "2x2", "--config", str(top / "here.toml"))
-        self.ours = Client(self.ran, "ours", self.chance, ("both", "both", "far"))
-        self.others = Client(self.ran, "others", self.chance, ("",))
+        self.ours = Client(self.ran, "ours", self.chance, ("both", "both", "far"), ACTIVE_MAX)
+        self.others = Client(self.ran, "others", self.chance, ("",), OTHERS_MAX)
         self.kills: Counter[str] = Counter()
         self.faults: list[str] = []
         self.leased: Counter[str] = Counter()

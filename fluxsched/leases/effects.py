@@ -42,10 +42,11 @@ class SettleThere(NamedTuple):
 
 
 class LeaseSeen(NamedTuple):
-    """The job's id in the other instance is known now."""
+    """The job's id in the other instance is known now, or its hosts there are."""
 
     jobid: int
     id_there: int
+    nodelist: str
 
 
 class LeaseBegan(NamedTuple):

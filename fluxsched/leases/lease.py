@@ -27,6 +27,8 @@ class SeenJob(NamedTuple):
     """Why it ended, if not by itself."""
     usage: dict[str, Any] | None = None
     """What its tasks used, if that was measured."""
+    nodelist: str = ""
+    """On which hosts it runs, if that is told: here it has as many targets, perhaps others."""
 
 
 @dataclass(slots=True)
@@ -45,6 +47,8 @@ class Lease:
     urgency: int = 16
     id_there: int = 0
     """Its id in the other instance, 0 while that is unknown."""
+    nodelist: str = ""
+    """Its hosts there, as far as they are known."""
     is_asked: bool = False
     """Whether a submit is under way on this connection."""
     signals: list[int] = field(default_factory=list)

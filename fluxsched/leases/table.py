@@ -158,9 +158,10 @@ class LeaseTable:
     def _found(self, lease: Lease, seen: SeenJob) -> list[LeaseEffect]:
         out: list[LeaseEffect] = []
         lease.is_asked = False
-        if lease.id_there != seen.id:
-            lease.id_there = seen.id
-            out.append(effect.LeaseSeen(lease.jobid, seen.id))
+        nodelist = seen.nodelist or lease.nodelist
+        if (lease.id_there, lease.nodelist) != (seen.id, nodelist):
+            lease.id_there, lease.nodelist = seen.id, nodelist
+            out.append(effect.LeaseSeen(lease.jobid, seen.id, nodelist))
         out += self._step(lease, seen.what, seen)
         return out + list(self._signals(lease))
 

@@ -105,8 +105,15 @@ class JobRow(NamedTuple):
         if self.info["state"] == "CLEANUP" and self.info.get("exception"):
             return self.exception()
         if self.info["state"] not in PENDING:
-            return str(self.info.get("nodelist") or self.exception())
+            return self._place() or self.exception()
         return self._holding_back() or str(sched.get("reason_pending") or self.blocked)
+
+    def _place(self) -> str:
+        """Where it runs, or ran: in a cluster that may be on others than those that were granted here."""
+        lease = (self.info.get("annotations") or {}).get("lease") or {}
+        if lease.get("nodelist"):
+            return f"{lease['cluster']}:{lease['nodelist']}"
+        return str(self.info.get("nodelist") or "")
 
     def _holding_back(self) -> str:
         """What keeps a job from waiting for resources."""

@@ -93,6 +93,8 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
         show.print_json(found)
         return
     readable = found | {key: show.jobid_text(found[key]) for key in _JOBIDS if found.get(key)}
+    readable["annotations"] = {**(found.get("annotations") or {})}
+    readable["lease"] = readable["annotations"].pop("lease", None)
     for key, value in readable.items():
         is_time = key.startswith("t_") or key == "expiration"
         if key == "usage" or value in (None, "", [], {}) or ((is_time or key == "duration") and not value):
@@ -107,6 +109,9 @@ def _print_job(found: dict[str, Any], as_json: bool) -> None:
 def _value_text(key: str, value: object) -> str:
     if key in ("duration", "preemptible_after") and isinstance(value, float):
         return show.duration_text(value)
+    if key == "lease" and isinstance(value, dict):
+        where = f" on {value['nodelist']}" if value.get("nodelist") else ""
+        return f"cluster {value['cluster']}, as {show.jobid_text(value['id'])} there{where}"
     if key == "parts" and isinstance(value, dict):
         return parts_text(value)
     if key == "sizes" and isinstance(value, list):

@@ -46,12 +46,13 @@ class LeaseWatchRequest(Payload, frozen=True):
 
 
 class LeaseInfo(Payload, frozen=True, kw_only=True):
-    """One job: `began` if its tasks were started, `status` once it has ended."""
+    """One job: `began` if its tasks were started, `nodelist` where they run, `status` once it has ended."""
 
     name: LeaseName
     id: JobNumber
     state: Literal["waiting", "running", "ended"]
     began: bool = False
+    nodelist: str | None = None
     status: WaitStatus | None = None
     exception: str | None = None
     note: str = ""

@@ -158,7 +158,7 @@ class Clusters:
             name, settings, self._connect, self._link, offered, OutputCopy(self._spool, self._is_spooled),
             reports, self._returned, store, turns, self._connecting,
         )  # fmt: skip
-        loop.on_answer, loop.note_id, loop.on_over = self.on_change, self._note_id, self._over
+        loop.on_answer, loop.note_place, loop.on_over = self.on_change, self._note_place, self._over
         return loop
 
     def _link(self, connection: ClusterConnection, loop: ClusterLoop) -> ClusterLink:
@@ -253,10 +253,11 @@ class Clusters:
     def _over(self, jobid: int) -> None:
         self._clusters.pop(jobid, None)
 
-    def _note_id(self, jobid: int, cluster: str, there: int) -> None:
+    def _note_place(self, jobid: int, cluster: str, there: int, nodelist: str) -> None:
         job = self._effects.manager.jobs.active.get(jobid)
         if job is not None:
-            job.annotations = {**(job.annotations or {}), "lease": {"cluster": cluster, "id": there}}
+            where = {"cluster": cluster, "id": there} | ({"nodelist": nodelist} if nodelist else {})
+            job.annotations = {**(job.annotations or {}), "lease": where}
 
     def _is_spooled(self, jobid: int) -> bool:
         """Whether what the job prints is kept by the instance that runs it."""

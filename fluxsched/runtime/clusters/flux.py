@@ -32,7 +32,7 @@ SETTLE_S = 0.5
 OUTPUT_KEY = "guest.output"
 SCHED, CLEANUP, INACTIVE = 8, 32, 64
 """Bits of RFC 21's states."""
-ATTRS = ["name", "state", "t_run", "waitstatus", "exception_occurred", "exception_type", "exception_note"]
+ATTRS = ["name", "state", "t_run", "nodelist", "waitstatus", "exception_occurred", "exception_type", "exception_note"]
 
 Json = dict[str, Any]
 
@@ -44,6 +44,7 @@ class FluxJob(msgspec.Struct, frozen=True):
     name: str = ""
     state: int = 0
     t_run: float = 0.0
+    nodelist: str = ""
     waitstatus: int = -1
     exception_type: str = ""
     exception_note: str = ""
@@ -213,9 +214,11 @@ class FluxLink:
 
 def _seen(job: FluxJob) -> SeenJob:
     if job.state != INACTIVE:
-        return SeenJob(job.name, job.id, LeaseEvent.BEGUN if job.t_run else LeaseEvent.WAITING)
+        begun = LeaseEvent.BEGUN if job.t_run else LeaseEvent.WAITING
+        return SeenJob(job.name, job.id, begun, nodelist=job.nodelist)
     what = LeaseEvent.FINISHED if job.t_run else LeaseEvent.REFUSED
-    return SeenJob(job.name, job.id, what, job.waitstatus, job.exception_type, job.exception_note)
+    why = job.exception_type, job.exception_note
+    return SeenJob(job.name, job.id, what, job.waitstatus, *why, nodelist=job.nodelist)
 
 
 def _take(line: str, take: TakeOutput) -> None:

@@ -74,8 +74,8 @@ class ClusterLoop:
         self.has_answered = settings is None
         self.note = "it has not answered yet" if settings is not None else "it is not configured any more"
         self.since_s: float | None = None
-        self.note_id: Callable[[int, str, int], None] = lambda jobid, cluster, there: None
-        """Told the id that a job has there."""
+        self.note_place: Callable[[int, str, int, str], None] = lambda jobid, cluster, there, nodelist: None
+        """Told the id that a job has there, and on which hosts it runs, as far as that is known."""
         self.on_over: Callable[[int], None] = lambda jobid: None
         """Told that a job has no lease any more."""
         self._connect = connect
@@ -302,8 +302,8 @@ class ClusterLoop:
         match one:
             case effect.SaveLease(lease):
                 self._store.change("lease is", (lease.jobid, lease.state.value))
-            case effect.LeaseSeen(jobid, there):
-                self.note_id(jobid, self.name, there)
+            case effect.LeaseSeen(jobid, there, nodelist):
+                self.note_place(jobid, self.name, there, nodelist)
             case effect.LeaseBegan(jobid):
                 self._reports.started(jobid)
                 self._copy(jobid)

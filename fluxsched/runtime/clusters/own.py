@@ -18,6 +18,8 @@ from fluxsched.runtime.clusters.link import LinkEvents, TakeOutput
 
 QUEUE_S = 2.0
 """How often it is looked whether the queue there takes and starts jobs (seconds)."""
+CLOSED_S = 0.2
+"""How often where it does not, as while the other instance starts: jobs wait for that."""
 
 PASSING = frozenset((errno.EAGAIN, errno.ESHUTDOWN, errno.ENOSPC, errno.EIO, errno.EBUSY, errno.ETIMEDOUT))
 """Errors of a submit that pass: it is tried again."""
@@ -68,8 +70,9 @@ class OwnLink:
         self._ask_queue(self._look_at)
 
     def _look_at(self, status: queues.QueueStatus | None) -> None:
-        self._events.closed("" if status is None else why_closed(status))
-        self._connection.later(QUEUE_S, self._look)
+        why = "" if status is None else why_closed(status)
+        self._events.closed(why)
+        self._connection.later(CLOSED_S if why else QUEUE_S, self._look)
 
     def _machine(self, payload: bytes | None, error: RPCError | None) -> None:
         if error is not None:
@@ -176,11 +179,11 @@ def _seen(one: msg.LeaseInfo) -> SeenJob:
     if one.state == "waiting":
         return SeenJob(one.name, one.id, LeaseEvent.WAITING)
     if one.state == "running":
-        return SeenJob(one.name, one.id, LeaseEvent.BEGUN)
+        return SeenJob(one.name, one.id, LeaseEvent.BEGUN, nodelist=one.nodelist or "")
     what = LeaseEvent.FINISHED if one.began else LeaseEvent.REFUSED
     usage = None if one.usage is None else _plain(one.usage)
     status = -1 if one.status is None else one.status
-    return SeenJob(one.name, one.id, what, status, one.exception or "", one.note, usage)
+    return SeenJob(one.name, one.id, what, status, one.exception or "", one.note, usage, one.nodelist or "")
 
 
 def _plain(usage: jobs.UsageInfo) -> dict[str, Any]:

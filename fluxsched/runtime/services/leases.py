@@ -191,7 +191,9 @@ class LeaseService:
         state = self._states[jobid]
         if state == "ended":
             return self._ended(name, jobid)
-        return msg.LeaseInfo(name=name, id=jobid, state=state, began=state == "running")
+        job = self._manager.jobs.find(jobid) if state == "running" else None
+        nodelist = None if job is None else job.nodelist or None
+        return msg.LeaseInfo(name=name, id=jobid, state=state, began=state == "running", nodelist=nodelist)
 
     def _ended(self, name: str, jobid: int) -> msg.LeaseInfo:
         job = self._manager.jobs.find(jobid) or read_ended_job(self._store, jobid)
@@ -203,6 +205,7 @@ class LeaseService:
             id=jobid,
             state="ended",
             began=job.started,
+            nodelist=job.nodelist or None,
             status=how.status,
             exception=how.exception_type,
             note=how.exception_note or how.errstr,

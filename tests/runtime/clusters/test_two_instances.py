@@ -37,7 +37,7 @@ async def test_a_job_runs_in_the_other_instance_once_and_ends_as_it_does(pair):
     assert "queue" not in there, "the queue is one of here"
     (here,) = await pair.jobs(pair.near)
     assert here["nodelist"] == "east:fake0"
-    assert here["annotations"]["lease"] == {"cluster": "east", "id": there["id"]}
+    assert here["annotations"]["lease"] == {"cluster": "east", "id": there["id"], "nodelist": "fake0"}
     assert await output(pair.near, jobid) == b"hello\n"
     names = [name for name in await events(pair.near, jobid) if name in ("alloc", "start", "finish", "release")]
     assert names == ["alloc", "start", "finish", "release"]
