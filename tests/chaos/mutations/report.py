@@ -7,15 +7,17 @@ from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
 from tests.chaos.mutations.sabotage import Sabotage, sabotaged
-from tests.chaos.mutations.table import ELASTIC, SABOTAGES
+from tests.chaos.mutations.table import SABOTAGES
 from tests.chaos.runs import crash_points
 from tests.chaos.runs.plan import CRASH_POINTS, SMALL_SEEDS, has_resizes, make_plan
 from tests.chaos.runs.run import run
 
-SEEDS = (*range(80), *(seed for seed in range(SMALL_SEEDS, SMALL_SEEDS + 120) if not has_resizes(seed)))
+SEEDS = (
+    *range(80),
+    *range(CRASH_POINTS, CRASH_POINTS + crash_points.COUNT),
+    *(seed for seed in range(SMALL_SEEDS, SMALL_SEEDS + 120) if not has_resizes(seed)),
+)
 """These are tried, small ones first."""
-RESIZE_SEEDS = range(CRASH_POINTS, CRASH_POINTS + crash_points.COUNT)
-"""These, where it is a sabotage of jobs that grow and shrink."""
 
 
 class Noticed(NamedTuple):
@@ -26,10 +28,10 @@ class Noticed(NamedTuple):
     checker: str
 
 
-def notice(one: Sabotage, seeds: Sequence[int] = ()) -> Noticed:
+def notice(one: Sabotage, seeds: Sequence[int] = SEEDS) -> Noticed:
     """The first seed that notices a sabotage, by what outsiders see alone."""
     with sabotaged(one):
-        for seed in seeds or (RESIZE_SEEDS if one in ELASTIC else SEEDS):
+        for seed in seeds:
             violation = run(make_plan(seed), own_checks=False).violation
             if violation is not None:
                 return Noticed(one.name, seed, violation.checker)

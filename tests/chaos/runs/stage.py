@@ -25,7 +25,7 @@ class Stage:
         self._world.at(at_s, call)
 
     def when(self, step: str, call: Callable[[], None]) -> None:
-        """Have `call` run at the next step of that kind of a job to another size."""
+        """Have `call` run at the next step of that kind."""
         self._world.when(step, call)
 
     def connect(self, actor: str) -> Connection | None:

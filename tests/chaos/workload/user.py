@@ -39,7 +39,7 @@ class Surroundings(Protocol):
     def at(self, at_s: float, call: Callable[[], None]) -> None: ...
 
     def when(self, step: str, call: Callable[[], None]) -> None:
-        """Have `call` run at the next step of that kind of a job to another size."""
+        """Have `call` run at the next step of that kind."""
 
     def connect(self, actor: str) -> Connection | None:
         """A connection to the instance; None while there is none."""

@@ -23,7 +23,7 @@ from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.services.modules.starter import ModuleProcess, ModuleStart
 from fluxsched.transport.base import Disconnected
 from tests.chaos.observations import Observation
-from tests.chaos.resize_steps import Awaited
+from tests.chaos.steps import Awaited
 from tests.chaos.world.agents import SimAgent, agent_name
 from tests.chaos.world.disk import Disk
 from tests.chaos.world.instance_process import Site, start_instance
@@ -112,7 +112,7 @@ class World:
         self.time.at(at_s, call)
 
     def when(self, step: str, call: Callable[[], object]) -> None:
-        """Have `call` run at the next step of that kind of a job to another size."""
+        """Have `call` run at the next step of that kind (tests/chaos/steps.py)."""
         self._awaited.add(step, call)
 
     def step(self, until_s: float) -> bool:

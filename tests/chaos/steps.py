@@ -1,4 +1,6 @@
-"""The steps of a running job to another size, as they are seen from outside: faults and actions may wait for one."""
+"""What faults and actions may wait for, as it is seen from outside: steps of a running job to another size, and what
+administrators ask for.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +8,17 @@ from collections.abc import Callable
 
 from tests.chaos.observations import Observation, Received, Sent, TaskGrew, TaskShrank
 
-STEPS = "grow", "grow-answered", "tasks-came", "shrink", "shrink-answered", "tasks-left"
+RESIZES = "grow", "grow-answered", "tasks-came", "shrink", "shrink-answered", "tasks-left"
+ORDERS = "drain", "move", "stop"
 _TOPICS = {"job-manager.sched-grow": "grow", "job-manager.sched-shrink": "shrink"}
+_ORDERS = {"resource.drain": "drain", "resource.assign": "move", "job-manager.queue-start": "stop"}
 
 
 def step_of(one: Observation) -> str | None:
     """The step that this is, if it is one."""
     match one:
         case Sent():
-            return _TOPICS.get(one.topic)
+            return _TOPICS.get(one.topic) or _ORDERS.get(one.topic)
         case Received(errnum=int()) if one.topic in _TOPICS:
             return f"{_TOPICS[one.topic]}-answered"
         case TaskGrew():
@@ -32,7 +36,7 @@ class Awaited:
 
     def add(self, step: str, call: Callable[[], object]) -> None:
         """Have `call` run at the next such step."""
-        assert step in STEPS, step
+        assert step in RESIZES + ORDERS, step
         self._calls.append((step, call))
 
     def see(self, one: Observation) -> None:
