@@ -11,6 +11,7 @@ could never run there is known only where there are some.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 
 import msgspec
@@ -102,9 +103,16 @@ class OfferedTargets:
 
     def returned(self, jobid: int, count: int, pause_s: float) -> None:
         """A job of so many targets was not begun there: none of as many is granted for a while."""
-        self._returned.append(_Returned(jobid, count, self._turns.wall_s + pause_s))
+        one = _Returned(jobid, count, self._turns.wall_s + pause_s)
+        self._returned.append(one)
         self._show()
-        self._turns.after(pause_s, self._show)
+        self._turns.after(pause_s, partial(self._forget, one))
+
+    def _forget(self, one: _Returned) -> None:
+        """Its time is over, whatever the wall clock says, which may have been set back."""
+        if one in self._returned:
+            self._returned.remove(one)
+            self._show()
 
     @property
     def note(self) -> str:
@@ -121,7 +129,6 @@ class OfferedTargets:
     @property
     def not_begun(self) -> _Returned | None:
         """The smallest of the jobs that were returned lately."""
-        self._returned = [one for one in self._returned if one.until_s > self._turns.wall_s]
         return min(self._returned, key=lambda one: one.wanted, default=None)
 
     def silent(self) -> None:
