@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable
+from functools import cache
 from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import Annotated, Denied, Granted
@@ -43,20 +45,7 @@ class Shared:
         found = []
         for _ in range(jobs):
             self.jobid += 1
-            system: dict[str, Any] = {"duration": limit}
-            if bank is not None:
-                system["bank"] = bank
-            if after is not None:
-                system["preemptible-after"] = after
-            spec = {
-                "version": 1,
-                "resources": [
-                    {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]}
-                ],
-                "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-                "attributes": {"system": system},
-            }
-            who = ord(user) - 96
+            spec, who = _spec(cores, bank, after, limit), ord(user) - 96
             effects = self.scheduler.alloc(self.jobid, priority, who, float(self.jobid), spec, self.now_s)
             assert not any(isinstance(effect, Denied) for effect in effects), effects
             self.users[self.jobid] = user
@@ -96,6 +85,21 @@ class Shared:
         book = self.scheduler.accounts
         assert book is not None
         return {account.name: account.all_jobs.usage for account in book.tree.root.walk() if not account.children}
+
+
+@cache
+def _spec(cores: int, bank: str | None, after: float | None, limit: float) -> Jobspec:
+    system: dict[str, Any] = {"duration": limit}
+    if bank is not None:
+        system["bank"] = bank
+    if after is not None:
+        system["preemptible-after"] = after
+    return Jobspec.parse({
+        "version": 1,
+        "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]}],
+        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
+        "attributes": {"system": system},
+    })  # fmt: skip
 
 
 @pytest.fixture(scope="session")
