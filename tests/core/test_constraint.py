@@ -16,6 +16,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.query import NESTING_MAX, TEXT_CHARS_MAX, parse_query
 from fluxsched.errors import InvalidValue, LimitExceeded
+from tests.generated.share import examples
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc31_constraint.json").read_text(encoding="utf-8"))
 RANKS = Idset.parse(VECTORS["resources"]["ranks"])
@@ -99,7 +100,7 @@ def test_json_round_trip_and_hash(obj: dict[str, Any]) -> None:
     assert str(constraint)
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(objects, st.sets(st.integers(0, 5)))
 def test_algebra_agrees_with_the_judge_of_single_ranks(obj: dict[str, Any], ranks: set[int]) -> None:
     assert set(_match(Constraint.parse(obj), Idset.of(ranks))) == {rank for rank in ranks if _judge(obj, rank)}
@@ -160,7 +161,7 @@ def test_length_of_queries_is_limited() -> None:
         parse_query("a" * (TEXT_CHARS_MAX + 1))
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text("ab :|&!()-'\",[0", max_size=12) | st.lists(st.sampled_from(QUERY_WORDS)).map(" ".join))
 def test_any_query_is_parsed_or_politely_refused(text: str) -> None:
     try:

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from fluxsched.core import idset
 from fluxsched.core.idset import CACHED_TEXTS_MAX, EMPTY, ID_MAX, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
+from tests.generated.share import examples
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc22_idset.json").read_text(encoding="utf-8"))
 
@@ -159,7 +160,7 @@ def test_first_nth_and_index_agree_with_the_sorted_list(wanted: set[int], n: int
         assert (value.min(), value.max()) == (ordered[0], ordered[-1])
 
 
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 @given(st.text("0123456789,-[] x", max_size=12))
 def test_any_text_is_parsed_or_politely_refused(text: str) -> None:
     try:

@@ -18,6 +18,7 @@ from fluxsched.core.children import KINDS_MAX
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.resources import EMPTY_R, SCAN_MAX, Children, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
+from tests.generated.share import examples
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc20_r.json").read_text())["cases"]
 ids = Idset.parse
@@ -63,7 +64,7 @@ def test_the_empty_r() -> None:
     assert EMPTY_R.rerank() == EMPTY_R
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(sets(), st.sampled_from([None, 1, 7]), st.sampled_from([(0.0, 0.0), (5.0, 9.25)]))
 def test_parse_print(r: ResourceSet, nslots: int | None, times: tuple[float, float]) -> None:
     r = ResourceSet(r.entries, r.nodelist, r.properties, *times, nslots, {"writer": "x"}, {"a": {}})
@@ -202,7 +203,7 @@ def test_a_long_nodelist_is_not_expanded_to_its_end() -> None:
 # ---- the laws of sets
 
 
-@settings(max_examples=120)
+@settings(max_examples=examples(120))
 @given(sets(), sets())
 def test_algebra_is_that_of_sets(a: ResourceSet, b: ResourceSet) -> None:
     before = (a.to_json(), b.to_json())
@@ -219,7 +220,7 @@ def test_algebra_is_that_of_sets(a: ResourceSet, b: ResourceSet) -> None:
         assert len({e.children for e in result.entries}) == len(result.entries)
 
 
-@settings(max_examples=60)
+@settings(max_examples=examples(60))
 @given(sets(), st.integers(0, 1 << 13))
 def test_restrict_and_without(a: ResourceSet, mask: int) -> None:
     ranks = Idset(mask)

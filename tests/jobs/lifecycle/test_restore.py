@@ -19,6 +19,7 @@ from fluxsched.jobs.lifecycle.restore import read
 from fluxsched.jobs.query import listing
 from fluxsched.jobs.query.job_query import EVERY_JOB
 from fluxsched.jobs.queue.queues import MISSING_REASON, QueueConfig
+from tests.generated.share import examples
 
 ids = Idset.parse
 REPRODUCED = (
@@ -106,7 +107,7 @@ class Story:
         self.world.submit(self.last_id, spec, urgency=number)
 
 
-@settings(max_examples=60, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=examples(60), suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(steps=Steps)
 def test_any_history_is_reproduced_by_its_eventlog(
     new_world: Callable[..., Any], spec: Callable[..., Any], r_of: Callable[..., Any], steps: Any

@@ -21,6 +21,7 @@ from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, WORST_FIT, Fits,
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shape
+from tests.generated.share import examples
 
 
 def leaves_of(*sizes: int) -> list[Switch]:
@@ -245,7 +246,7 @@ def least_spread(topology: Topology, units: dict[int, int], n: int) -> float:
     return min([spread(topology, ball) for ball in large], default=float("inf"))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(machines(), st.data())
 def test_the_largest_hops_are_the_least_of_all(machine: tuple[list[Switch], int], data: st.DataObject) -> None:
     switches, targets = machine

@@ -12,6 +12,7 @@ from fluxsched.errors import InvalidValue
 from fluxsched.sim import Ask, Machine, Trace, TraceJob, run
 from fluxsched.sim.traces.json_lines import print_lines, read_lines
 from fluxsched.sim.traces.trace import TIME_MAX_S
+from tests.generated.share import examples
 
 JOB = {"submit": 5, "run": 10.5}
 
@@ -117,7 +118,7 @@ rows = st.builds(
 worked = rows.map(lambda job: job._replace(run_s=0.0, work=600.0))
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(st.lists(rows | worked, max_size=4), st.none() | st.builds(Machine, *[st.integers(1, 99)] * 3))
 def test_what_is_printed_reads_back(jobs: list[TraceJob], machine: Machine | None) -> None:
     trace = Trace.of(jobs, machine=machine)

@@ -14,6 +14,7 @@ from fluxsched.sim import Ask, Machine, Trace, TraceJob, read_trace, write_trace
 from fluxsched.sim.traces import trace as limits
 from fluxsched.sim.traces.swf import COLUMNS, parse_line, print_swf, read_swf
 from fluxsched.sim.traces.trace import with_banks
+from tests.generated.share import examples
 
 HEAD = ["; Version: 2.2", ";  MaxProcs: 16", "; Note: first", "; Note: second", ";", "; no key here"]
 WHOLE = "7 10 5 60 4 -1 -1 8 120 -1 1 3 2 -1 1 -1 -1 -1"
@@ -184,7 +185,7 @@ jobs = st.lists(
 )  # fmt: skip
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(jobs)
 def test_what_is_printed_reads_back(rows: list[TraceJob]) -> None:
     trace = Trace.of(rows)

@@ -29,6 +29,7 @@ from fluxsched.adapters.si.machine.gangs import (
     PlaceholderTimedOut,
     WaitsAsAny,
 )
+from tests.generated.share import examples
 
 TIMEOUT = "ResourceReservationTimeout"
 FOUR = (("vcore", 4),)
@@ -391,4 +392,4 @@ class Gangs(RuleBasedStateMachine):
 
 
 TestGangs = Gangs.TestCase
-TestGangs.settings = settings(max_examples=40, stateful_step_count=30, deadline=None)
+TestGangs.settings = settings(max_examples=examples(40), stateful_step_count=30, deadline=None)

@@ -10,6 +10,8 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from tests.generated.share import examples
+
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
@@ -191,7 +193,7 @@ class GangsInTheMachine(RuleBasedStateMachine):
 
 
 TestGangsInTheMachine = GangsInTheMachine.TestCase
-TestGangsInTheMachine.settings = settings(max_examples=30, stateful_step_count=25, deadline=None)
+TestGangsInTheMachine.settings = settings(max_examples=examples(30), stateful_step_count=25, deadline=None)
 
 
 def test_placeholders_replaced_by_real_tasks_in_a_whole_life() -> None:

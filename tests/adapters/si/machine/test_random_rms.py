@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from tests.generated.share import examples
+
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
@@ -257,7 +259,7 @@ def _sum(parts: list[Amounts]) -> dict[str, int]:
 
 
 @given(st.lists(st.tuples(st.integers(0, 1), STEPS), min_size=15, max_size=30))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 def test_what_is_used_is_what_is_allocated(steps: list[tuple[int, tuple[Any, ...]]]) -> None:
     world = World()
     managers = [Manager(world, name) for name in ("one", "two")]

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 from fluxsched.core.amounts import Amounts
 from fluxsched.sched.quotas.queue import STAGES, Application, AskOptions
 from fluxsched.sched.quotas.settings import SORTS, Limit, QueueSettings
+from tests.generated.share import examples
 
 from .plain_tree import PlainApplication, PlainNode, PlainTree
 from .site import TreeSite
@@ -155,7 +156,7 @@ class Compared:
             assert self.real(plain).began == plain.began
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(trees(), st.data())
 def test_asks_start_in_the_order_of_a_tree_that_is_sorted_anew(root: QueueSettings, data: st.DataObject) -> None:
     """Also: used = sum of allocations (`check` in each run), and what starts is within each maximum then."""

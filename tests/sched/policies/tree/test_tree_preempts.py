@@ -9,6 +9,7 @@ from fluxsched.sched.effects import Effect, Raise
 from fluxsched.sched.engine.assembly import QUOTA_RATE
 from fluxsched.sched.policies.tree import policy, preemption
 from fluxsched.sched.quotas.queue import AskOptions
+from tests.generated.share import examples
 from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
 
 MAY = AskOptions(may_preempt=True)
@@ -153,7 +154,7 @@ AWAITED = [("root.p.x", 1, 1, False), ("root.p.x", 2, 1, False), ("root.p.x", 3,
 """An ask that others go for is not yet what its queue has: it may leave before they are gone."""
 
 
-@settings(max_examples=50)
+@settings(max_examples=examples(50))
 @given(steps())
 @example(AWAITED)
 def test_no_queue_falls_below_its_guarantee_and_each_ask_gets_its_node(
