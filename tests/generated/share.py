@@ -1,7 +1,7 @@
 """How many generated cases a run tries: seeds, days, and what hypothesis makes up.
 
 Law: only this depends on the build. The plain one, `make test`, tries a quarter, always the same
-first ones; the compiled one, `make test-compiled`, is several times as fast and tries all. So does any build with
+first ones; the compiled one, `make test-compiled`, is faster and tries all. So does any build with
 `FLUXSCHED_CASES=all`. A test that shows a deliberate defect has the case that shows it, in both.
 """
 

@@ -18,10 +18,12 @@ from tests.sched.faulty_site import FaultySite
 DAY_S = 86_400.0
 
 SITES: list[tuple[str, int, dict[str, Any]]] = [
-    ("fair:backfill=easy", 3, {"seed": 6}),
+    ("fair:backfill=easy", 2, {"seed": 2, "rate": 3}),
+    ("fair:backfill=easy", 1, {"seed": 2, "load": 1.5, "timeout_s": 300.0}),  # some jobs are shorter
     ("fair:backfill=easy", 2, {"seed": 2, "load": 1.5, "overdue": 0.4, "whole": True}),  # it is planned by counting
-    ("fair:backfill=fifo", 4, {}),
     ("fair:backfill=conservative", 1, {"overdue": 0.4, "whole": True}),
+    ("fair:backfill=fifo", 4, {}),
+    ("fair:backfill=easy", 3, {"seed": 6}),
     ("fair:backfill=easy", 3, {}),
     ("fair:backfill=easy", 2, {"rate": 4}),
     ("fair:backfill=easy", 3, {"seed": 3, "load": 1.5}),  # several go at once, and places are exchanged
@@ -34,6 +36,7 @@ SITES: list[tuple[str, int, dict[str, Any]]] = [
 ]
 
 
+# found by any when preemption was sabotaged at nine places is found by the first four as well
 @pytest.mark.parametrize(("policy", "days", "settings"), first(SITES))
 def test_no_preemption_breaks_a_law(policy: str, days: int, settings: dict[str, Any]) -> None:
     site = FaultySite(load(policy)[0], **{"seed": 1, **settings})
