@@ -1,8 +1,9 @@
 """`resource.watch`: the state of every target and how many of its cores and GPUs are held, whole, then what is new.
 
-Law: without a stream nothing is gathered. With streams, all that happens within WATCH_EVERY_S is one look at the
-targets that changed, however many jobs changed them; what it found is worded once for all readers who know the same. A
-slow reader's changes merge, so what is kept for one is bounded by the machine.
+Law: without a stream nothing is gathered. With streams, all that jobs change within WATCH_EVERY_S is one look at the
+targets that changed, however many jobs changed them; what it found is worded once for all readers who know the same.
+What is done to targets themselves is shown sooner, as far as looking takes little of the time. A slow reader's changes
+merge, so what is kept for one is bounded by the machine.
 """
 
 from __future__ import annotations
@@ -27,7 +28,13 @@ from fluxsched.runtime.services.resource import ResourceService, drain_lines, gr
 from fluxsched.runtime.services.slow_readers import SlowReaders
 
 WATCH_EVERY_S = 0.1
-"""The least time between two looks: people see no more, and first answers of that time share their cost."""
+"""The least time between two looks at what jobs changed: people see no more, and first answers of that time share them.
+"""
+
+CHANGE_EVERY_S, SHARE = 0.02, 0.1
+"""The same after a target was drained, went down or moved, which its administrator waits to see; but no more than this
+share of the time is spent on looks.
+"""
 
 _KINDS = {"busy": "core", "busy_gpus": "gpu"}
 
@@ -76,8 +83,9 @@ class ResourceWatch:
         self._counts: dict[str, dict[int, int]] = {}
         """By kind and target how many jobs held at the last look; none where it was none."""
         self._last: Look | None = None
-        self._next_s = 0.0
+        self._next_s = self._soon_s = 0.0
         self._timer: Timer | None = None
+        self._timer_s = 0.0
         service.changed.append(self._note_change)
         service.watch_streams = lambda: len(self._readers)
         router.serve({"resource.watch": self._open})
@@ -113,16 +121,21 @@ class ResourceWatch:
         """End-of-turn hook."""
         if not self._readers or not (self._touched or self._is_stale or self._behind):
             return
+        due_s = self._soon_s if self._is_stale else self._next_s
         if self._timer is not None and self._timer.call is not None:
+            if self._timer_s <= due_s:
+                return
+            self._timer.cancel()
+        clock = self._turns.clock
+        now_s = clock.monotonic_s()
+        if now_s < due_s:
+            self._timer, self._timer_s = self._turns.after(due_s - now_s, self._turns.wake), due_s
             return
-        now_s = self._turns.clock.monotonic_s()
-        if now_s < self._next_s:
-            self._timer = self._turns.after(self._next_s - now_s, self._turns.wake)
-            return
-        self._next_s = now_s + WATCH_EVERY_S
         if self._touched or self._is_stale:
             self._look()
         self._tell()
+        took_s = clock.monotonic_s() - now_s
+        self._next_s, self._soon_s = now_s + WATCH_EVERY_S, now_s + max(CHANGE_EVERY_S, took_s / SHARE)
 
     def _look(self) -> None:
         touched = self._take_touched()

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fluxsched.core.idset import Idset
+from fluxsched.runtime.services import resource_watch
 from fluxsched.runtime.services.metrics import target_states
 
 HOSTS = """
@@ -148,6 +149,18 @@ async def test_two_readers_that_come_at_different_times_end_up_with_the_same(wor
 
 
 @pytest.mark.plain_only("replaces a method of a Router")
+async def test_a_drain_does_not_wait_for_the_time_between_looks_at_jobs(world, monkeypatch):
+    monkeypatch.setattr(resource_watch, "WATCH_EVERY_S", 1e6)
+    site = await world.instance(**SITE)
+    peer = world.second(site)
+    tag, picture = peer.open("resource.watch"), Picture()
+    await follow(peer, tag, picture, lambda known: known.states)
+    await peer.ok("job-manager.submit", {"jobspec": spec(1)})
+    for rank in (3, 4):
+        await peer.ok("resource.drain", {"targets": str(rank)})
+        await follow(peer, tag, picture, lambda known, rank=rank: known.states[rank] == "drained")
+
+
 async def test_the_changes_of_a_slow_reader_merge(world, monkeypatch):
     site = await world.bare(**SITE)
     peer, slow = world.second(site), world.second(site)
