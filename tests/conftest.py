@@ -10,7 +10,7 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from hypothesis import settings
 
 from fluxsched.core import idset
 from fluxsched.core.build import BUILD, COMPILED, PLAIN
+from tests.prepared.caller import prepared
 
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # a shell's background job: programs under test would ignore it
     signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -143,8 +144,28 @@ class Done(NamedTuple):
 def environment(runtime: Path) -> dict[str, str]:
     """Ours without traces of an enclosing instance; `fluxsched` and `python` are those that run the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLUX", "COV_"))}
-    path = f"{Path(sys.executable).parent}{os.pathsep}{kept.get('PATH', os.defpath)}"
+    path = os.pathsep.join([prepared().programs, str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
     return {**kept, "PATH": path, "XDG_RUNTIME_DIR": str(runtime), "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}
+
+
+def forked(words: Sequence[str], environ: dict[str, str], timeout_s: float) -> tuple[int, Done]:
+    """The session of `fluxsched WORDS`, and how it ended."""
+    found = prepared().run(words[1:], str(ROOT), environ, timeout_s, is_alone=True)
+    return found.pid, Done(found.status, found.out)
+
+
+def executed(words: Sequence[str], environ: dict[str, str], timeout_s: float) -> tuple[int, Done]:
+    """The same of any program."""
+    with subprocess.Popen(
+        words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
+        env=environ, start_new_session=True,
+    ) as process:  # fmt: skip
+        try:
+            text, _ = process.communicate(timeout=timeout_s)
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            raise
+    return process.pid, Done(process.returncode, text)
 
 
 @pytest.fixture
@@ -153,21 +174,15 @@ def program() -> Iterator[Callable[..., Done]]:
     runtime = Path(tempfile.mkdtemp(prefix="fx-"))  # short: a socket's path has 107 bytes
 
     def run(*words: str, timeout_s: float = TIMEOUT_S) -> Done:
-        process = subprocess.Popen(
-            words, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, cwd=ROOT,
-            env=environment(runtime), start_new_session=True,
-        )  # fmt: skip
         try:
-            text, _ = process.communicate(timeout=timeout_s)
-        except subprocess.TimeoutExpired:
-            os.killpg(process.pid, signal.SIGKILL)
-            text, _ = process.communicate()
-            pytest.fail(f"{words} was still running after {timeout_s} s; it had printed:\n{text}")
+            pid, done = (forked if words[0] == "fluxsched" else executed)(words, environment(runtime), timeout_s)
+        except subprocess.TimeoutExpired as exc:
+            pytest.fail(f"{words} was still running after {timeout_s} s; it had printed:\n{exc.stdout}")
         left = sorted(path.name for path in runtime.iterdir())
-        assert not left, f"{words} left {left} behind, and printed:\n{text}"
+        assert not left, f"{words} left {left} behind, and printed:\n{done.text}"
         with pytest.raises(ProcessLookupError):
-            os.killpg(process.pid, 0)
-        return Done(process.returncode, text)
+            os.killpg(pid, 0)
+        return done
 
     yield run
     shutil.rmtree(runtime)

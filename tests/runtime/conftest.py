@@ -36,7 +36,7 @@ from fluxsched.runtime.instance.launch import StartOptions, settings_of
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.transport.zeromq import ZmqServer
-from tests.prepared import PROGRAM, with_forked_schedulers
+from tests.prepared.caller import PROGRAM, prepared, with_forked_children
 
 WAIT_S = 15.0
 GRACE_S = 0.1
@@ -47,7 +47,7 @@ MAGIC, VERSION = 0x8E, 1
 REQUEST, RESPONSE = 1, 2
 TOPIC, PAYLOAD, NORESPONSE, ROUTE, STREAMING = 0x01, 0x02, 0x04, 0x08, 0x40
 ANY = 0xFFFFFFFF
-schedulers_are_forked = pytest.fixture(autouse=True, scope="package")(with_forked_schedulers)
+children_are_forked = pytest.fixture(autouse=True, scope="package")(with_forked_children)
 
 
 class Answer(NamedTuple):
@@ -240,9 +240,10 @@ class World:
         path.write_text(text)
         return path
 
-    def spawn(self, *arguments: str) -> subprocess.Popen[str]:
-        """A `fluxsched` command as a process; killed at the end of the test if it still runs."""
-        process = subprocess.Popen([PROGRAM, *arguments], stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    def spawn(self, *arguments: str, is_real: bool = False) -> subprocess.Popen[str]:
+        """A `fluxsched` command as a process, forked unless it `is_real`; killed at the end of the test if it runs."""
+        words = [PROGRAM if is_real else f"{prepared().programs}/fluxsched", *arguments]
+        process = subprocess.Popen(words, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
         self._stack.callback(end_process, process)
         return process
 

@@ -3,8 +3,8 @@ are stopped when the test is over. In-process instances assert law 5 (`Instance.
 
 A command of a hundred milliseconds is mostly the start of Python. So `user.process(...)` runs the console script, for
 what only a process shows (exit statuses, signals, terminals), and `user(...)` runs the same command line against the
-same instance inside this process. A start is forked from a process that is prepared for it (`tests/prepared.py`),
-unless it is given a terminal, a pipe or the like.
+same instance inside this process. Processes, and all that they start, are forked from one that is prepared for it
+(`tests/prepared`), except at a terminal and with the fixture `real`.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import signal
 import subprocess
 import time
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AsyncExitStack, ExitStack, chdir
+from contextlib import AsyncExitStack, ExitStack, chdir, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -33,7 +33,9 @@ from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance.instance import Instance
 from fluxsched.runtime.instance.launch import StartOptions, settings_of
 from fluxsched.runtime.system.clock import interrupted
-from tests.prepared import PROGRAM, prepared, with_forked_schedulers
+from tests.prepared.caller import PROGRAM, prepared, with_forked_children
+from tests.prepared.children import Refused
+from tests.prepared.request import REAL
 
 WAIT_S = 60.0
 """Far above what any step takes, so that a slow machine does not fail; a hang does."""
@@ -49,7 +51,7 @@ def _a_hangup_ends_commands() -> None:
         signal.signal(signal.SIGHUP, lambda signum, frame: None)  # ignored here, and not inherited by what we execute
 
 
-schedulers_are_forked = pytest.fixture(autouse=True, scope="package")(with_forked_schedulers)
+children_are_forked = pytest.fixture(autouse=True, scope="package")(with_forked_children)
 
 
 class Ending(subprocess.Popen[str]):
@@ -95,13 +97,13 @@ class User:
     def environment(self) -> dict[str, str]:
         kept = {name: value for name, value in os.environ.items() if not name.startswith(OURS)}
         kept |= {"XDG_STATE_HOME": str(self.directory / ".state")}
-        kept |= {"XDG_RUNTIME_DIR": str(self.directory), "PATH": f"{Path(PROGRAM).parent}:{kept['PATH']}"}
-        kept |= {"LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8"}
+        kept["PATH"] = os.pathsep.join([prepared().programs, str(Path(PROGRAM).parent), kept["PATH"]])
+        kept |= {"XDG_RUNTIME_DIR": str(self.directory), "LANG": "C.UTF-8", "PYTHONIOENCODING": "utf-8"}
         return kept | ({} if self.uri is None else {"FLUXSCHED_URI": self.uri}) | self.environ
 
     def popen(self, *words: object, **more: Any) -> subprocess.Popen[str]:
         return Ending(
-            [PROGRAM, *map(str, words)], cwd=self.directory, env=self.environment,
+            [f"{prepared().programs}/fluxsched", *map(str, words)], cwd=self.directory, env=self.environment,
             **{"text": True, "stdin": subprocess.DEVNULL, "stdout": subprocess.PIPE, "stderr": subprocess.PIPE, **more},
         )  # fmt: skip
 
@@ -117,12 +119,13 @@ class User:
         return done
 
     def process(self, *words: object, status: int | None = 0, **more: Any) -> Done:
-        """The same as a process; one that starts an instance is forked from one that is prepared for that."""
-        if words[:1] == ("start",) and not more:
-            found = prepared().run([str(word) for word in words], str(self.directory), self.environment, WAIT_S)
-            done = Done(*found)
-            assert status is None or done.status == status, f"{words}: {done}"
-            return done
+        """The same as a process."""
+        if not more:
+            with suppress(Refused):
+                found = prepared().run([str(word) for word in words], str(self.directory), self.environment, WAIT_S)
+                done = Done(found.status, found.out, found.err)
+                assert status is None or done.status == status, f"{words}: {done}"
+                return done
         with self.popen(*words, **more) as process:
             try:
                 out, err = process.communicate(timeout=WAIT_S)
@@ -139,6 +142,10 @@ class User:
 
     def at(self, uri: str) -> User:
         return User(self.directory, uri, self.environ)
+
+    def real(self) -> User:
+        """What this one starts are the programs themselves, as installed."""
+        return User(self.directory, self.uri, self.environ | {REAL: "1"})
 
     def connect(self) -> Handle:
         return Handle(self.uri)
@@ -168,6 +175,12 @@ def make_user(directory: Path) -> User:
 @pytest.fixture
 def user(tmp_path: Path) -> User:
     return make_user(tmp_path)
+
+
+@pytest.fixture
+def real(user: User) -> None:
+    """What the user of this test starts are the programs themselves, as installed."""
+    user.environ[REAL] = "1"
 
 
 class Daemons:
@@ -256,7 +269,8 @@ def keeper_of() -> Callable[[int], int | None]:
 
     def look(instance: int) -> int | None:
         for child in Path(f"/proc/{instance}/task/{instance}/children").read_text().split():
-            if b"keeper_main.py" in Path(f"/proc/{child}/cmdline").read_bytes():
+            process = Path(f"/proc/{child}")
+            if b"keeper_main.py" in process.joinpath("cmdline").read_bytes() + process.joinpath("comm").read_bytes():
                 return int(child)
         return None
 

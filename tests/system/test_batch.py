@@ -10,6 +10,8 @@ import signal
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from fluxsched.core.jobspec import Jobspec
 
 EXAMPLE = Path(__file__).parents[2] / "examples/batch.sh"
@@ -87,6 +89,7 @@ fluxsched run sh -c 'fluxsched uri; echo $FLUXSCHED_URI; echo $FLUXSCHED_LEVEL; 
     assert lines[10:12] == ["2", "local"]
 
 
+@pytest.mark.usefixtures("real")
 def test_modules_of_the_directory_are_not_ours(user: Any) -> None:
     """A scheduler imported json.py of the directory that its instance was started in, which may be that of a job."""
     (user.directory / "json.py").write_text("raise SystemExit('not the json that was meant')\n")
@@ -105,8 +108,10 @@ def test_a_script_is_stored_when_it_is_submitted(site: Any) -> None:
     assert site("job", "output", jobid).out == "as submitted\n"
 
 
-def test_everything_inside_ends_with_the_job(site: Any, until: Any, alive: Any) -> None:
+@pytest.mark.usefixtures("real")
+def test_everything_inside_ends_with_the_job(daemon: Any, until: Any, alive: Any) -> None:
     """Nested in nested; one leaves its process group. Canceled here; a time limit and a failure end the same way."""
+    site = daemon("--fake", "1x4")
     text = """fluxsched batch -n1 --output=none --wrap 'echo $$ >b; exec sleep 600'
 setsid sh -c 'echo $$ >c; exec sleep 600' &
 fluxsched submit sh -c 'echo $$ >a; exec sleep 600'

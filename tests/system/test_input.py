@@ -94,7 +94,7 @@ def test_two_attached_clients_send_until_one_of_them_ends(site: Any) -> None:
 
 
 def test_a_killed_client_takes_nothing_along(site: Any, until: Any) -> None:
-    with site.popen("run", "--job-name", "left", "cat", stdin=PIPE, bufsize=1) as process:
+    with site.real().popen("run", "--job-name", "left", "cat", stdin=PIPE, bufsize=1) as process:
         process.stdin.write("before\n")
         process.stdin.flush()
         assert process.stdout.readline() == "before\n"

@@ -21,6 +21,7 @@ def left_behind(user: Any) -> list[str]:
     return [path.name for path in user.directory.iterdir() if path.name.startswith("fluxsched-")]
 
 
+@pytest.mark.usefixtures("real")
 def test_kill_9_of_the_instance_ends_all_that_its_jobs_run(
     user: Any, daemon: Any, alive: Any, until: Any, kill_hard: Any, keeper_of: Any
 ) -> None:

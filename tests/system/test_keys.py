@@ -218,10 +218,11 @@ def test_keygen(keys: Keys) -> None:
     assert "user = 0\n" in (user.directory / "made" / "bob.pub").read_text()
 
 
-def test_an_owner_elsewhere_stops_the_instance(keys: Keys) -> None:
+def test_an_owner_elsewhere_stops_the_instance(keys: Keys, until: Any) -> None:
     """Last in this file, since the others need it. Process ids of another machine say nothing here."""
     (key,) = keys.authorized("boss", role="owner")
     pid = keys.site.pid()
     with patch("fluxsched.runtime.instance.launch._alive", lambda pid: True):
         assert keys.holder(key)("stop").word == f"stopped {keys.uri}"
+    until(lambda: keys.site("uri", status=None).status == 1)
     assert "nothing listens" in keys.site("uri", status=1).err or not Path(f"/proc/{pid}").exists()

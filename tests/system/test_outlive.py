@@ -75,7 +75,7 @@ def test_jobs_that_ended_while_there_was_no_instance_are_accounted(
 
 def test_input_signals_and_streams_go_on(site: Any, again: Any, until: Any) -> None:
     reads = site.running("sh", "-c", "read a; echo got $a; read b; echo got $b")
-    with site.popen("job", "attach", reads, stdin=subprocess.PIPE) as process:
+    with site.real().popen("job", "attach", reads, stdin=subprocess.PIPE) as process:
         process.stdin.write("one\n")
         process.stdin.flush()
         assert process.stdout.readline() == "got one\n"

@@ -145,7 +145,7 @@ def test_how_long_commands_take_to_start(site: Any, record_property: Any) -> Non
     taken_ms: dict[str, float] = {}
     for command in commands:
         begin_s = time.perf_counter()
-        site.process(*command.split())
+        site.real().process(*command.split())
         taken_ms[command] = 1e3 * (time.perf_counter() - begin_s)
     record_property("start_ms", taken_ms)
     assert max(taken_ms.values()) < 3000

@@ -118,6 +118,7 @@ def test_without_a_command_there_is_a_shell_on_the_terminal(user: Any) -> None:
     assert left_behind(user) == []
 
 
+@pytest.mark.usefixtures("real")
 def test_a_daemon_prints_its_uri_is_found_without_it_and_ends_by_stop(user: Any, alive: Any) -> None:
     uri = user.process("start", "--daemon", "--fake", "2x2").word
     assert re.fullmatch(r"ipc:///\S+/instance\.sock", uri)

@@ -63,7 +63,7 @@ async def test_a_process_stands_for_a_host_falls_silent_and_comes_back(world, ac
     site = await world.bare(config=HOSTS)
     peer, stream, first = await acquired(site)
     assert first["offline"] == "0-3"
-    agent = world.spawn("agent", "--uri", site.uri, "--host", "host2", "--heartbeat", "40ms")
+    agent = world.spawn("agent", "--uri", site.uri, "--host", "host2", "--heartbeat", "40ms", is_real=True)
     assert (await peer.next(stream)).payload == {"type": "online", "targets": "2"}
     await asyncio.sleep(0.3)  # longer than torpid-after: it does beat
     assert peer.waiting(stream) == []

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import subprocess
-import sys
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
@@ -20,6 +19,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.client.blocking import Handle
+from tests.prepared.caller import prepared
 
 from .chromium import NEEDED, headless, is_installed
 
@@ -61,7 +61,7 @@ class WebSite:
     def _words(self, *words: object) -> list[str]:
         command, *more = map(str, words)
         where = [f"--uri={self.uri}"] if self.uri else []
-        return [sys.executable, "-m", "fluxsched", *command.split(), *where, *more]
+        return [f"{prepared().programs}/fluxsched", *command.split(), *where, *more]
 
     def __call__(self, *words: object) -> str:
         """What a command prints."""
