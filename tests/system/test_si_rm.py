@@ -20,7 +20,7 @@ def begin(user: Any) -> Iterator[Begin]:
     with ExitStack() as stack:
 
         def start(who: Any, *words: str) -> Popen[str]:
-            process = stack.enter_context(who.popen("si", *words))
+            process = stack.enter_context(who.real().popen("si", *words))
             stack.callback(process.kill)
             return process
 
