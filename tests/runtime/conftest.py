@@ -15,7 +15,7 @@ import subprocess
 import tempfile
 from collections import defaultdict, deque
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -271,10 +271,8 @@ def end_process(process: subprocess.Popen[str]) -> None:
 
 def kill_quietly(pid: int) -> None:
     """Kill a process if it is still there."""
-    try:
+    with suppress(ProcessLookupError):
         os.kill(pid, signal.SIGKILL)
-    except ProcessLookupError:
-        return
 
 
 @pytest.fixture
