@@ -9,9 +9,14 @@ from collections.abc import Callable
 from tests.chaos.observations import Observation, Received, Sent, TaskGrew, TaskShrank
 
 RESIZES = "grow", "grow-answered", "tasks-came", "shrink", "shrink-answered", "tasks-left"
-ORDERS = "drain", "move", "stop"
+ORDERS = "drain", "move", "stop", "ask"
 _TOPICS = {"job-manager.sched-grow": "grow", "job-manager.sched-shrink": "shrink"}
-_ORDERS = {"resource.drain": "drain", "resource.assign": "move", "job-manager.queue-start": "stop"}
+_ORDERS = {
+    "resource.drain": "drain",
+    "resource.assign": "move",
+    "job-manager.queue-start": "stop",
+    "module.stats": "ask",
+}
 
 
 def step_of(one: Observation) -> str | None:

@@ -1,5 +1,5 @@
 """Made by hand: an elastic job grows and shrinks, and a process dies at one of its effects after one of the steps; or
-administrators drain, move and stop, and one dies then.
+administrators drain, move, stop and ask, and one dies then.
 
 In the last ones the job is canceled while it grows, so that the growth fails.
 """
@@ -62,11 +62,12 @@ def _resized() -> list[Action]:
 
 
 def _ordered() -> list[Action]:
-    """One of its targets is drained, one is to leave its group, and the queue is stopped in which one waits for all."""
+    """One of its targets is drained, one is to leave its group, and the queue is stopped in which one waits."""
     return [
         *_grows(120.0),
         Action(60.0, ADMINISTRATOR, "resource.drain", {"targets": "0", "reason": "tests"}),
         Action(70.0, ADMINISTRATOR, "resource.assign", {"targets": "1", "group": "spare"}),
         Action(80.0, BOB, "submit", SHORT | {"nodes": NODES - 2}),
         Action(85.0, ADMINISTRATOR, "job-manager.queue-start", {"name": "batch", "start": False, "reason": "tests"}),
+        Action(95.0, ADMINISTRATOR, "module.stats", {"name": "sched-main"}),
     ]
