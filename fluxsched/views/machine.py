@@ -178,7 +178,8 @@ def _by_property(resources: ResourceSet) -> Iterator[MapSection]:
             for names, piece in (((*had, name), whole & ranks), (had, whole - ranks))
             if piece
         ]
-    for names, ranks in sorted(parts, key=lambda part: part[1].min()):
+    known = [part for part in parts if part[1]]  # there is none before the instance has answered
+    for names, ranks in sorted(known, key=lambda part: part[1].min()):
         yield MapSection(", ".join(names) or "no property", ranks)
 
 

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
 from fluxsched.views.changes import joined
-from fluxsched.views.machine import SECTIONS_MAX, LiveMachine, MapSection, bounded
+from fluxsched.views.machine import ARRANGEMENTS, SECTIONS_MAX, LiveMachine, MapSection, bounded
 from fluxsched.views.states import STATES, state_named, states_table
 
 TARGETS = 24
@@ -139,3 +139,7 @@ def test_each_state_has_a_word_a_sign_and_colours_of_its_own() -> None:
         assert len(set(values)) == len(STATES)
     assert state_named("newer").sign == "?"
     assert [row["word"] for row in states_table()] == WORDS
+
+
+def test_before_anything_is_known_every_arrangement_is_empty() -> None:
+    assert [LiveMachine().arranged(by) for by in ARRANGEMENTS] == [[], [], [], []]
