@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -158,6 +159,10 @@ def wait_event(
     raise Refused(f"{show.jobid_text(jobid)} has ended without {event!r}")
 
 
+_PLACE = re.compile(r"(?:^|; )(?=(?:group|cluster) [\w.-]+(?::| is silent))")
+"""Where it begins what holds in one of a job's groups: a line of its own."""
+
+
 @job.command("why")
 @jobid_argument
 @json_option
@@ -168,7 +173,10 @@ def why(handle: InstanceHandle, jobid: int, as_json: bool) -> None:
     if as_json:
         show.print_json(answer)
         return
-    show.line(f"{answer['state']}: {answer['reason']}")
+    reason, *places = _PLACE.split(answer["reason"])
+    show.line(f"{answer['state']}: {reason}".rstrip())
+    for place in places:
+        show.line(f"  {place}")
     if answer.get("attempt"):
         show.line(answer["attempt"])
     if answer.get("rule"):

@@ -117,6 +117,13 @@ def test_why(cli) -> None:
     never = {**told, "earliest": None, "when": "not while it is held"}
     done = cli("job", "why", "5", answers={"job-manager.why": never})
     assert done.out.endswith("earliest start: not while it is held\n")
+    told = "group big: none is free, 4 nodes are busy; group small: it has 2; cluster east is silent since noon: gone"
+    assert cli("job", "why", "5", answers={"job-manager.why": {**answer, "reason": told}}).out.splitlines()[:4] == [
+        "SCHED:",
+        "  group big: none is free, 4 nodes are busy",
+        "  group small: it has 2",
+        "  cluster east is silent since noon: gone",
+    ]
     assert json.loads(cli("job", "why", "--json", "5", answers={"job-manager.why": answer}).out) == answer
     done = cli("job", "why", "5", answers={"job-manager.why": RPCError("no such job: ƒ6", 2)})
     assert (done.code, done.err) == (1, "fluxsched: job why: no such job: ƒ6\n")

@@ -63,6 +63,14 @@ async def test_who_keeps_none_says_so(world: Any) -> None:
     assert (await asker.refused("sched.accounts", {"start": -1}))[0] == errno.EPROTO
 
 
+async def test_the_only_scheduler_answers_where_none_serves_the_default_group(world: Any) -> None:
+    groups = '[resource.groups]\nlab = "0-3"\n[queues.lab]\ngroup = "lab"\n'
+    site = f'{groups}[[scheduler]]\npolicy = "fair"\ngroups = ["lab"]\n'
+    asker = world.second(await world.instance(config=site, fake="4x4"))
+    assert (await asker.ok("sched.accounts", {}))["capacity"] == 16.0
+    assert (await asker.refused("sched.accounts", {"group": "other"}))[0] == errno.ENOSYS
+
+
 async def test_an_answer_has_a_limit(world: Any) -> None:
     banks = "".join(f"b{at} = 1\n" for at in range(ROWS_MAX + 1))
     asker = world.second(await world.instance(config=f"[fair.banks]\n{banks}", schedulers=("fair",), fake="1x1"))

@@ -226,7 +226,10 @@ class SchedulingService:
 
     def _sched_accounts(self, request: RpcRequest) -> None:
         wanted = request.payload(AccountsRequest)
-        self._forward(request, wanted.group, codec.pack(wanted))  # of what came, only what was understood
+        group = wanted.group
+        if group == DEFAULT_GROUP and self.scheduler_of(group) is None and len(self._groups) == 1:
+            group = next(iter(self._groups.values()))[0]  # there are no other accounts to ask for
+        self._forward(request, group, codec.pack(wanted))  # of what came, only what was understood
 
     def _sched_plan(self, request: RpcRequest) -> None:
         wanted = request.payload(PlanRequest)
