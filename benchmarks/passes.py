@@ -6,8 +6,8 @@
 Each pass is a whole one, after something was freed, so that every waiting job is looked at; nobody can start, so all
 passes are alike. `counted` machines have one core a target, `pool` machines have targets of 64 cores and 4 GPUs that
 jobs share, where reservations are tried on the real pool; on `wide` ones, all but some of 131,072 targets are held, and
-one job waits for 129,000. Under `fair` jobs are of 1,000 accounts, which all have some waiting; time passes, a minute
-from one pass to the next.
+one or three jobs wait for 129,000. Under `fair` jobs are of 1,000 accounts, which all have some waiting; time passes, a
+minute from one pass to the next.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ CASES: tuple[tuple[str, str, str, int, float | None], ...] = (
     ("easy on the pool", "easy", "pool", 10_000, None),
     ("hybrid 8 on the pool", "hybrid:depth=8", "pool", 10_000, None),
     ("easy, 129,000 targets", "easy", "wide", 1, 150.0),
+    ("hybrid 8, 129,000 targets", "hybrid:depth=8", "wide", 3, None),
     ("fair easy", "fair:backfill=easy", "counted", 10_000, 5.0),
     ("fair easy flow", "fair:backfill=easy,signal=flow", "counted", 10_000, 5.0),
     ("fair easy cap", "fair:backfill=easy,cap=1.2,budget=600", "counted", 10_000, None),

@@ -59,14 +59,16 @@ class _ShapeGains:
 
     __slots__ = ("_free", "_is_cores", "_layout", "_need", "_units", "each", "gains", "request", "stale")
 
-    def __init__(self, request: Request, ranks: Iterable[int]) -> None:
-        self.request = request
+    def __init__(self, pool: Pool, shape: Shape, ranks: Iterable[int]) -> None:
+        request = self.request = shape.request
         self.gains: list[Gain] = []
         self.stale = set(ranks)
         self._layout: IdLayout | None = None
         self._free = self._units = 0
         self._need = need_of(request, request.slots.min)
         self.each = request.cores if request.nodes is None else self._need.cores
+        if request.exclusive and request.nodes is not None:
+            self.each = min([each.targets.cores for each in pool.choice_of(shape)], default=self.each)
         self._is_cores = request.nodes is None and request.cores == 1 and not request.gpus
 
     def units(self, pool: Pool, rank: int, cores: int, gpus: int) -> int:
@@ -132,7 +134,9 @@ class BusyTargets:
         self._catch_up()
         return Timeline(layout, now_s, self.stamp, self._project)
 
-    def _project(self, layout: IdLayout, ranks: Iterable[int], soon_s: float) -> tuple[int, dict[float, int]]:
+    def _project(
+        self, ranks: Iterable[int], soon_s: float
+    ) -> tuple[list[TargetIds], dict[float, list[TargetIds]]]:
         """What of these targets is free now, and what their jobs free when; of those that are down nothing."""
         pool, now = self._pool, list[TargetIds]()
         ends: dict[float, list[TargetIds]] = {}
@@ -145,7 +149,7 @@ class BusyTargets:
                 if end_s < inf:
                     when_s = end_s if end_s > soon_s else soon_s
                     ends.setdefault(when_s, []).append((rank, cores & all_cores, gpus & all_gpus))
-        return layout.ids_of(now), {when_s: layout.ids_of(parts) for when_s, parts in ends.items()}
+        return now, ends
 
     def earliest(
         self,
@@ -212,7 +216,7 @@ class BusyTargets:
         if known is None:
             if len(self._by_shape) >= GAINS_MAX:
                 self._by_shape.clear()
-            known = self._by_shape[shape.number] = _ShapeGains(shape.request, self._on)
+            known = self._by_shape[shape.number] = _ShapeGains(self._pool, shape, self._on)
         return known
 
     def _gains_beside(self, known: _ShapeGains, timeline: Timeline, good: Mapping[int, int]) -> Iterator[Gain]:

@@ -1,16 +1,17 @@
 """What will be free on the reserved targets, step by step from now on: all their ids as one number.
 
 Law: in that number each target has a field of bits, its cores below its GPUs, so what is asked of a step of time costs
-one operation for all targets at once. A step lasts until the next one begins; what is free for some time is what its
-steps have in common. Jobs end by their limits, and nothing is taken twice: the pool is not changed.
+one operation for all targets at once. A step lasts until the next one begins; what is free for some time is what jobs
+have given by its begin, less what is reserved at some time of it. Numbers are not kept step by step, which on 131,072
+targets were a MiB each. Jobs end by their limits, and nothing is taken twice: the pool is not changed.
 """
 
 from __future__ import annotations
 
-from bisect import bisect_left, bisect_right
+from bisect import bisect_left, bisect_right, insort
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import inf, nextafter
-from typing import Final, TypeAlias
+from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, ids_of
 from fluxsched.sched.pool.placement import Block, Blocks, on_targets
@@ -165,24 +166,47 @@ def _in_a_row(numbers: list[tuple[int, int]]) -> int:
     return numbers[0][0] if numbers else 0
 
 
-Projection: TypeAlias = Callable[[IdLayout, Iterable[int], float], tuple[int, Mapping[float, int]]]
+Projection: TypeAlias = Callable[[Iterable[int], float], tuple[list[TargetIds], dict[float, list[TargetIds]]]]
 """Of targets, what is free now, and what is freed when; what is overdue, at the time named."""
+
+KEPT_BYTES = 1 << 25
+"""Of numbers of what was given by some time, beside two at least: all times of 10,000 jobs on 400 targets."""
+
+
+class Reserved(NamedTuple):
+    """What is reserved from one instant to another, and how many cores of it are free when that begins."""
+
+    start_s: float
+    end_s: float
+    ids: int
+    cores: int
 
 
 class Timeline:
-    """Steps from `now_s` on: `times` is when each begins, `_free` is what is free then, and `_given` what jobs that run
-    have freed by then. `now` is what is free now, `ranks` are the targets that are looked at, and `stamp` says as
-    of which change all that is.
+    """Steps from `now_s` on: `times` is when each begins. `now` is what is free now, `ranks` are the targets that are
+    looked at, and `stamp` says as of which change all that is.
+
+    What jobs give is kept target by target, and put together when it is asked for; some of that is kept. `_most` is
+    how many cores are free in a step at most.
     """
 
-    __slots__ = ("_free", "_given", "_less_at", "_project", "_seen", "layout", "now", "ranks", "stamp", "times")
+    __slots__ = (
+        "_ends", "_ends_s", "_given", "_given_by_s", "_most", "_of_others", "_others", "_project", "_reserved", "_seen",
+        "_starts_s", "layout", "now", "ranks", "stamp", "times",
+    )  # fmt: skip
 
     def __init__(self, layout: IdLayout, now_s: float, stamp: object, project: Projection) -> None:
         self.layout = layout
         self._project = project
-        self._free = [0]
+        self._ends: dict[float, list[TargetIds]] = {}
+        self._given_by_s = [-inf]  # the times for which it is known what is given by then
         self._given = [0]
-        self._less_at: list[float] = []  # the only times at which less may be free than before
+        self._most = [0]
+        self._reserved: list[Reserved] = []  # by start
+        self._starts_s: list[float] = []  # of these
+        self._ends_s: list[float] = []
+        self._others = -1  # all but what was reserved between the last two instants that were asked for
+        self._of_others: tuple[int, int] | None = None  # which of them those were
         self._seen = 0  # the fields of the targets that are looked at
         self.times = [now_s]
         self.now = 0
@@ -197,68 +221,100 @@ class Timeline:
         self._seen |= self.layout.whole(ids)
         ranks = [rank for rank, *_ in self.layout.parts(ids)]
         self.ranks.update(ranks)
-        now, ends = self._project(self.layout, ranks, nextafter(self.times[0], inf))
-        self.now |= now
+        now, ends = self._project(ranks, nextafter(self.times[0], inf))
+        self.now |= self.layout.ids_of(now)
         for end_s in ends:
             self._step_at(end_s)
-        given = 0
+        most = _cores_of(now)
         for step, time_s in enumerate(self.times):
-            given |= ends.get(time_s, 0)
-            self._given[step] |= given
-            self._free[step] |= given | now
+            if time_s in ends:
+                most += _cores_of(ends[time_s])
+            self._most[step] += most
+        self._give_besides(ends)
+        for end_s, parts in ends.items():
+            self._ends[end_s] = self._ends.get(end_s, []) + parts
 
     def take(self, start_s: float, end_s: float, ids: int) -> None:
         """Reserves these ids from one instant to another."""
+        if not ids:
+            return
         self.look_at(ids)
-        free, first = self._free, self._step_at(start_s)
-        for step in range(first, self._step_at(end_s)):
-            free[step] &= ~ids
-        self._note_less(start_s)
+        cores = (ids & self.layout.cores & (self.now | self.given_by(start_s))).bit_count()
+        self._change_most(start_s, end_s, -cores)
+        insort(self._reserved, Reserved(start_s, end_s, ids, cores))
+        insort(self._starts_s, start_s)
+        insort(self._ends_s, end_s)
+        self._of_others = None
 
     def give(self, start_s: float, end_s: float, ids: int) -> None:
         """Frees what was taken so."""
-        free, first = self._free, self._step_at(start_s)
-        for step in range(first, self._step_at(end_s)):
-            free[step] |= ids
-        self._note_less(end_s)  # in case that jobs which are late held some of it
+        if not ids:
+            return
+        at = next(at for at, each in enumerate(self._reserved) if each[:3] == (start_s, end_s, ids))
+        self._change_most(start_s, end_s, self._reserved.pop(at).cores)
+        del self._starts_s[at], self._ends_s[bisect_left(self._ends_s, end_s)]
+        self._of_others = None
 
     def between(self, start_s: float, end_s: float) -> int:
         """What is free all the time from one instant to before another."""
-        first = bisect_right(self.times, start_s) - 1
-        free = self._free[first]
-        for step in self._less_from(first, end_s):
-            free &= self._free[step]
-        return free
+        begun, over = bisect_left(self._starts_s, end_s), bisect_right(self._ends_s, start_s)
+        if (begun, over) != self._of_others:  # mostly the same ones as a step before
+            taken = 0
+            for _, last_s, ids, _ in self._reserved[:begun]:
+                if last_s > start_s:
+                    taken |= ids
+            self._others, self._of_others = ~taken, (begun, over)
+        return (self.now | self.given_by(start_s)) & self._others
 
     def free_for(self, first: int, end_s: float, cores: int) -> int:
         """What is free all the time from the begin of a step to before an instant; 0 if not so many cores are."""
-        free, mask = self._free[first], self.layout.cores
-        if (free & mask).bit_count() < cores:
+        if self._most[first] < cores:
             return 0
-        for step in self._less_from(first, end_s):
-            free &= self._free[step]
-        return free if (free & mask).bit_count() >= cores else 0
+        free = self.between(self.times[first], end_s)
+        return free if (free & self.layout.cores).bit_count() >= cores else 0
 
     def given_by(self, when_s: float) -> int:
         """What jobs have freed by then."""
-        return self._given[bisect_right(self.times, when_s) - 1]
+        known_s, times = self._given_by_s, self.times
+        first, last = bisect_right(known_s, when_s) - 1, bisect_right(times, when_s)
+        given, begin = self._given[first], bisect_right(times, known_s[first])
+        if begin == last:
+            return given
+        ends = self._ends
+        parts = [part for time_s in times[begin:last] for part in ends.get(time_s, ())]
+        if not parts:
+            return given
+        given |= self.layout.ids_of(parts)
+        known_s.insert(first + 1, times[last - 1])
+        self._given.insert(first + 1, given)
+        if len(known_s) > 2 and len(known_s) * (given.bit_length() >> 3) > KEPT_BYTES:
+            del known_s[1::2], self._given[1::2]
+        return given
 
-    def _less_from(self, first: int, end_s: float) -> Iterator[int]:
-        """The steps after this one and before an instant at which less may be free than before: jobs only free more."""
-        times, less_at = self.times, self._less_at
-        for at in range(bisect_right(less_at, times[first]), bisect_left(less_at, end_s)):
-            yield bisect_left(times, less_at[at])
+    def _give_besides(self, ends: Mapping[float, list[TargetIds]]) -> None:
+        """Adds to what is known to be given by some time."""
+        given, times = 0, sorted(ends)
+        done = 0
+        for at, known_s in enumerate(self._given_by_s):
+            until = bisect_right(times, known_s)
+            if until > done:
+                given |= self.layout.ids_of([part for time_s in times[done:until] for part in ends[time_s]])
+                done = until
+            self._given[at] |= given
 
-    def _note_less(self, time_s: float) -> None:
-        at = bisect_left(self._less_at, time_s)
-        if time_s < inf and (at == len(self._less_at) or self._less_at[at] != time_s):
-            self._less_at.insert(at, time_s)
+    def _change_most(self, start_s: float, end_s: float, more: int) -> None:
+        most, first = self._most, self._step_at(start_s)
+        last = self._step_at(end_s)
+        most[first:last] = [cores + more for cores in most[first:last]]
 
     def _step_at(self, time_s: float) -> int:
         """The step that begins at this time, which is made if there is none."""
         step = bisect_left(self.times, time_s)
         if time_s < inf and (step == len(self.times) or self.times[step] != time_s):
             self.times.insert(step, time_s)
-            self._free.insert(step, self._free[step - 1])
-            self._given.insert(step, self._given[step - 1])
+            self._most.insert(step, self._most[step - 1])
         return step
+
+
+def _cores_of(parts: Iterable[TargetIds]) -> int:
+    return sum([cores.bit_count() for _, cores, _ in parts])

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from math import inf
+from random import Random
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.plan import timeline
 from fluxsched.sched.plan.earliest_start import BusyTargets
-from fluxsched.sched.plan.timeline import IdLayout
+from fluxsched.sched.plan.timeline import IdLayout, TargetIds, Timeline
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
 from fluxsched.sched.pool.placement import Blocks, Part, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
@@ -65,3 +69,46 @@ def test_what_is_given_is_the_same_job_by_job_and_target_by_target(
     busy.timeline(busy.layout(), 0.0)
     for until_s in (0.0, 5.0, 9.0):
         assert set(parts_in(busy._given_by_jobs(range(8), until_s))) == set(parts_in(busy._given(range(8), until_s)))
+
+
+@settings(max_examples=20)
+@given(st.randoms(use_true_random=False), st.sampled_from([0, timeline.KEPT_BYTES]))
+def test_what_is_free_is_what_was_given_by_then_and_is_not_reserved(chance: Random, kept_bytes: int) -> None:
+    jobs = [
+        (rank, 1 << core, chance.choice([inf, *map(float, range(1, 20))]))
+        for rank in range(8)
+        for core in range(CORES)
+        if chance.random() < 0.6
+    ]
+
+    def project(ranks: Iterable[int], soon_s: float) -> tuple[list[TargetIds], dict[float, list[TargetIds]]]:
+        busy = {rank: sum(core for at, core, _ in jobs if at == rank) for rank in ranks}
+        ends: dict[float, list[TargetIds]] = {}
+        for rank, core, end_s in jobs:
+            if rank in busy and end_s < inf:
+                ends.setdefault(max(end_s, soon_s), []).append((rank, core, 0))
+        return [(rank, ((1 << CORES) - 1) & ~cores, 0) for rank, cores in busy.items()], ends
+
+    layout = IdLayout(CORES, GPUS)
+    reserved: list[tuple[float, float, int]] = []
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(timeline, "KEPT_BYTES", kept_bytes)
+        view = Timeline(layout, 0.0, None, project)
+        for _ in range(chance.randint(1, 25)):
+            start_s = float(chance.randint(0, 20))
+            end_s = start_s + chance.choice([1.0, 4.5, inf])
+            ids = layout.ids(blocks_with({rank: (chance.randrange(1 << CORES), 0) for rank in range(8)}))
+            view.look_at(ids)
+            now, ends = project(sorted(view.ranks), 0.0)
+            free = layout.ids_of(now + [part for when_s, parts in ends.items() if when_s <= start_s for part in parts])
+            for first_s, last_s, taken in reserved:
+                free &= ~taken if first_s < end_s and last_s > start_s else -1
+            assert view.between(start_s, end_s) == free
+            if reserved and chance.random() < 0.3:
+                view.give(*reserved.pop(chance.randrange(len(reserved))))
+            elif free & ids:
+                view.take(start_s, end_s, free & ids)
+                reserved.append((start_s, end_s, free & ids))
+                step, cores = view.times.index(start_s), chance.randint(1, 20)
+                rest = view.between(start_s, end_s)
+                assert view.free_for(step, end_s, cores) == (rest if rest.bit_count() >= cores else 0)
