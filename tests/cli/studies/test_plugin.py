@@ -24,8 +24,9 @@ def test_a_new_plugin_works_and_keeps_the_laws(cli, tmp_path: Path, monkeypatch)
     place = tmp_path / "user-cores"
     assert 'user-cores = "fluxsched_user_cores:UserCores"' in (place / "pyproject.toml").read_text()
     tested = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist", "-k", "gets"], cwd=place,
-        env={**os.environ, "PYTHONPATH": str(place)}, capture_output=True, text=True, timeout=100, check=False,
+        [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-k", "gets"], cwd=place,
+        env={**os.environ, "PYTHONPATH": str(place), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
+        capture_output=True, text=True, timeout=100, check=False,
     )  # fmt: skip
     assert tested.returncode == 0, tested.stdout
     done = cli("plugin", "check", "./user-cores/fluxsched_user_cores.py:cores=3", "--policy", "fifo", "--json")

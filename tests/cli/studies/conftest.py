@@ -1,0 +1,20 @@
+"""Policies and plugins under test are looked at in processes that are forked from what has imported most of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+
+from fluxsched.cli.studies import plugin_check, policy_check
+from fluxsched.runtime.config import policy_list
+from fluxsched.runtime.system import isolated_process
+from tests.prepared.caller import prepared
+from tests.prepared.children import forking
+
+
+@pytest.fixture(autouse=True, scope="package")
+def children_are_forked() -> Iterator[None]:
+    starts = [module.__name__ for module in (plugin_check, policy_check, policy_list)]
+    with forking(prepared().child, isolated_process, starts=starts):
+        yield
