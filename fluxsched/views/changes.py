@@ -4,7 +4,7 @@ A change has the keys that are new, with their values. The value replaces the ol
 - `states`, `busy`, `busy_gpus`: values to idsets, each target in one. The change lists the targets that changed: they
   leave the idset they were in;
 - `jobs`, `bars`: those that are new or differ, by their `jobid` (of bars the first entry); those in `gone` are gone.
-  Where there is an `order` of ids, the list is in it;
+  Where there is an `order` of ids, the list is in it. The `jobs` of figures are counts, and replaced;
 - `events`, `output`, `messages`: what is to be appended; KEPT_MAX of it are kept, of output OUTPUT_CHARS_MAX.
 A reader that follows these rules has, after any changes, what it would get if it asked for the whole anew.
 """
@@ -28,9 +28,10 @@ OUTPUT_CHARS_MAX = 64 * 1024
 def joined(older: Body, newer: Body) -> dict[str, Any]:
     """A whole with a change, or two changes as one; in a whole `gone` means nothing (see `after`)."""
     found = dict(older)
+    keyed = [key for key in KEYED if not isinstance(older.get(key, newer.get(key, {})), Mapping)]
     for key, value in newer.items():
         before = found.get(key)
-        if key in KEYED or key == "gone":
+        if key in keyed or key == "gone":
             continue
         if before is None:
             found[key] = value
@@ -42,10 +43,9 @@ def joined(older: Body, newer: Body) -> dict[str, Any]:
             found[key] = tail([*before, *value])
         else:
             found[key] = value
-    for key in KEYED:
-        if key in older or key in newer:
-            _join_keyed(found, older, newer, key)
-    if "gone" in newer and not any(key in found for key in KEYED):
+    for key in keyed:
+        _join_keyed(found, older, newer, key)
+    if "gone" in newer and not keyed:
         found["gone"] = [*dict.fromkeys([*older.get("gone", ()), *newer["gone"]])]
     return found
 

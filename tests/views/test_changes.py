@@ -42,6 +42,13 @@ def test_lists_of_jobs(history: list[Any], is_read: list[bool]) -> None:
     assert kept(wholes, row_differences, is_read) == wholes[-1]
 
 
+def test_figures_for_a_viewer_that_reads_slowly() -> None:
+    """Their `jobs` are counts: merging them as rows ended the viewer's stream."""
+    wholes: list[dict[str, Any]] = [{"jobs": {"submitted": number}, "peers": 1} for number in range(4)]
+    for is_read in ([True] * 3, [False] * 3, [True, False, False]):
+        assert kept(wholes, lambda before, now: {"jobs": now["jobs"]}, is_read) == wholes[-1]
+
+
 @settings(max_examples=50)
 @given(st.lists(lists, min_size=1, max_size=8), merges)
 def test_bars_of_a_timeline(history: list[Any], is_read: list[bool]) -> None:
