@@ -38,6 +38,11 @@ class Source:
             if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         )
 
+    @cached_property
+    def imported(self) -> tuple[tuple[int, str], ...]:
+        """See `imports`: several rules are about them."""
+        return tuple(_imports(self))
+
     @property
     def package(self) -> str | None:
         """The package of fluxsched that it belongs to ("" for the top), None outside."""
@@ -63,6 +68,10 @@ def _source(file: Path) -> Source:
 
 def imports(source: Source) -> Iterator[tuple[int, str]]:
     """(line, dotted name) of every import, also inside functions; `from a import b` names both a and a.b."""
+    return iter(source.imported)
+
+
+def _imports(source: Source) -> Iterator[tuple[int, str]]:
     for node in source.nodes:
         if isinstance(node, ast.Import):
             yield from ((node.lineno, alias.name) for alias in node.names)

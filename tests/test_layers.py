@@ -203,12 +203,12 @@ def _handlers(source: Source) -> Iterator[tuple[ast.ExceptHandler, str]]:
     """Every except clause of fluxsched, with the innermost function around it."""
     if source.package is None:
         return
+    handlers = [node for node in source.nodes if isinstance(node, ast.ExceptHandler)]
     around: dict[ast.AST, str] = {}
-    for _, function in source.functions:  # outer ones come first, inner ones overwrite
+    for _, function in source.functions if handlers else ():  # outer ones come first, inner ones overwrite
         around |= dict.fromkeys(ast.walk(function), function.name)
-    for node in source.nodes:
-        if isinstance(node, ast.ExceptHandler):
-            yield node, around.get(node, "the module")
+    for node in handlers:
+        yield node, around.get(node, "the module")
 
 
 def no_todo(source: Source) -> Iterator[str]:
