@@ -336,7 +336,7 @@ class ZmqClient:
 
 
 class BlockingClient:
-    """A client that waits, for commands. Every call raises Disconnected once the server is gone."""
+    """A client that waits, for commands. Every call raises Disconnected once the server is gone, or it was closed."""
 
     def __init__(
         self, endpoint: str, *, message_limit_bytes: int = MESSAGE_BYTES_MAX, keys: KeyPair | None = None
@@ -350,13 +350,15 @@ class BlockingClient:
     def send(self, frames: Sequence[bytes]) -> None:
         """Send; LimitExceeded with RECEIVE_MESSAGES_MAX messages unsent."""
         check_outgoing(frames, self._message_limit_bytes)
-        if self._has_ended():
+        if self._pump.closed or self._has_ended():
             raise self._gone()
         if self._pump.write(None, frames):
             raise LimitExceeded(f"{RECEIVE_MESSAGES_MAX} messages unsent: receive answers before sending more")
 
     def receive(self, timeout_s: float | None = None, beside: int | None = None) -> list[bytes] | None:
         """The next message; None after `timeout_s` (None: no limit), or when the file `beside` can be read."""
+        if self._pump.closed:
+            raise self._gone()
         message = self._pump.read_plain()
         if message is None and not self._ended:
             if not self._pump.wait(None if timeout_s is None else max(0, round(timeout_s * 1e3)), beside):
@@ -376,6 +378,8 @@ class BlockingClient:
         return self._ended
 
     def _gone(self) -> Disconnected:
+        if self._pump.closed:
+            return Disconnected(f"the connection to {self.endpoint} was closed here")
         return Disconnected(f"the server at {self.endpoint} closed the connection{self._supposed}")
 
     def close(self) -> None:

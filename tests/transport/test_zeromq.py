@@ -315,6 +315,10 @@ def test_the_blocking_client_asks_waits_and_notices_the_end(tmp_path: Path) -> N
         with pytest.raises(Disconnected):
             client.send([b"too late"])
         client.close()
+        with pytest.raises(Disconnected, match="was closed here"):
+            client.send([b"after close"])
+        with pytest.raises(Disconnected, match="was closed here"):
+            client.receive()
 
 
 def test_a_signal_that_interrupts_no_poll_is_looked_at(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
