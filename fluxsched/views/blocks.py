@@ -61,8 +61,12 @@ class _MapBlock(NamedTuple):
 class MapDrawing:
     """A drawn map, and which targets are where."""
 
-    def __init__(self, lines: list[list[MapRun]], blocks: Sequence[_MapBlock], scale: _MapScale, width: int) -> None:
+    def __init__(
+        self, lines: list[list[MapRun]], blocks: Sequence[_MapBlock], scale: _MapScale, width: int, unnamed: int = 0
+    ) -> None:
         self.lines = lines
+        self.unnamed = unnamed
+        """How many parts of the machine have no room for their names; they are drawn as one."""
         self.together = scale.together
         """How many targets are in one place."""
         self._blocks = blocks
@@ -135,10 +139,11 @@ def draw_map(
     machine: LiveMachine, by: str, width: int, lines_max: int, *, is_colourful: bool, is_unicode: bool = True
 ) -> MapDrawing:
     """The map in at most `lines_max` lines of `width` columns; signs instead of blocks where there is no colour."""
-    sections = machine.arranged(by)
+    sections, unnamed = machine.arranged(by), 0
     has_blocks = is_colourful and is_unicode
     scale, has_titles = _scale(sections, max(1, width), max(1, lines_max), has_blocks)
     if not has_titles:
+        unnamed = len(sections) if len(sections) > 1 else 0
         everything = EMPTY
         for section in sections:
             everything |= section.ranks
@@ -153,7 +158,7 @@ def draw_map(
         drawn = [_line(rows[at : at + scale.stacked], scale, has_blocks) for at in range(0, len(rows), scale.stacked)]
         blocks.append(_MapBlock(len(lines), len(drawn), section.ranks))
         lines += drawn
-    return MapDrawing(lines[:lines_max], blocks, scale, width)
+    return MapDrawing(lines[:lines_max], blocks, scale, width, unnamed)
 
 
 def _heading(section: MapSection, width: int) -> str:

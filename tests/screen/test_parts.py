@@ -179,6 +179,16 @@ async def test_no_more_tagged_targets_are_marked_than_the_limit(monkeypatch: pyt
     assert len(marked) == 2
 
 
+async def test_names_that_have_no_room_are_said_to_need_some() -> None:
+    machine = LiveMachine()
+    machine.apply({**machine_body(8), "groups": [{"name": f"g{at}", "targets": str(at)} for at in range(8)]})
+    pane = MachinePane(LOOK, id="machine")
+    pane.show(machine, is_rebuilt=True)
+    async with App[None]().run_test():
+        titles = [pane.make_lines(80, lines)[0].text for lines in (10, 17)]
+    assert ["by group: 8 names need a higher terminal" in title for title in titles] == [True, False]
+
+
 async def test_what_is_costly_to_draw_is_drawn_less_often(monkeypatch: pytest.MonkeyPatch) -> None:
     spent_s = 0.0
     drawn = 0

@@ -62,6 +62,13 @@ def test_groups_have_titles_and_half_blocks_two_targets() -> None:
     assert {run.above for run in drawn.lines[3]} == {"allocated"}
 
 
+def test_names_without_room_are_counted() -> None:
+    groups = [(f"leaf{at}", str(at)) for at in range(4)]
+    drawn = {lines: draw_map(machine_of(["free"] * 4, groups=groups), "group", 40, lines, is_colourful=False)
+             for lines in (7, 8)}  # fmt: skip
+    assert [(len(drawn[lines].lines), drawn[lines].unnamed) for lines in (7, 8)] == [(1, 4), (8, 0)]
+
+
 def test_one_in_trouble_among_eight_is_shown_but_not_one_among_a_hundred() -> None:
     states = ["free"] * 800
     states[3] = states[700] = "lost"

@@ -172,9 +172,10 @@ class MachinePane(Pane):
         drawing = self._drawing
         if self.rank is None and self.machine.resources.ranks:
             self.rank = self.machine.resources.ranks.min()
-        together = f", {drawing.together} targets a place" if drawing.together > 1 else ""
+        how = f" by {self.by}" + (f", {drawing.together} targets a place" if drawing.together > 1 else "")
+        how += f": {drawing.unnamed} names need a higher terminal" if drawing.unnamed else ""
         tagged = f"  {len(self.tagged):,} tagged" if self.tagged else ""
-        runs = [(" Machine ", "title-focused" if self.has_focus else "title"), (f" by {self.by}{together}", "dim"),
+        runs = [(" Machine ", "title-focused" if self.has_focus else "title"), (how, "dim"),
                 (tagged, "tagged"), (f"  {self.note}", "dim")]  # fmt: skip
         lines = [self.look.strip(runs, width), *self._strips]
         if self.has_focus or self.tagged:
