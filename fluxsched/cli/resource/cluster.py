@@ -61,6 +61,8 @@ def list_clusters(handle: InstanceHandle, output: Output) -> None:
     """
     answer: dict[str, Any] = handle.rpc("cluster.list")
     output.show(answer, lambda shown: answer["clusters"])
+    if not answer["clusters"] and not output.as_json:
+        click.echo("no clusters: describe each in a [[cluster]] table of the configuration (rfc/config.md)", err=True)
 
 
 @cluster.command("forget")
