@@ -11,8 +11,8 @@ import { Palette } from "./charts/palette.js";
 import { machineAt } from "./gantt/cells.js";
 import { waitCurves, waitRows } from "./charts/waits.js";
 
-/** A field of a bar that only a study has: how long the job waited. */
-const WAIT = 9, RESIZED = 10;
+/** Fields of a bar that only a study has, after those of `bars.js`: how long the job waited, whether its size changed. */
+const WAIT = 10, RESIZED = 11;
 
 const WAITS = [
   [1, "no wait"], [60, "under 1 min"], [600, "under 10 min"], [3600, "under 1 h"], [21600, "under 6 h"],
