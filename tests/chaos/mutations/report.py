@@ -9,13 +9,13 @@ from typing import NamedTuple
 from tests.chaos.mutations.sabotage import Sabotage, sabotaged
 from tests.chaos.mutations.table import SABOTAGES
 from tests.chaos.runs import crash_points
-from tests.chaos.runs.plan import CRASH_POINTS, SMALL_SEEDS, has_resizes, make_plan
+from tests.chaos.runs.plan import CRASH_POINTS, SMALL_SEEDS, make_plan
 from tests.chaos.runs.run import run
 
 SEEDS = (
     *range(80),
     *range(CRASH_POINTS, CRASH_POINTS + crash_points.COUNT),
-    *(seed for seed in range(SMALL_SEEDS, SMALL_SEEDS + 120) if not has_resizes(seed)),
+    *range(SMALL_SEEDS, SMALL_SEEDS + 120),
 )
 """These are tried, small ones first."""
 
