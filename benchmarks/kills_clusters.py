@@ -49,7 +49,7 @@ STARTING_S = (0.0, 0.8)
 KINDS = {"here": 0.35, "there": 0.35, "both": 0.1, "here starting": 0.1, "there starting": 0.1}
 """What is killed, and how often."""
 ACTIVE_MAX, OTHERS_MAX = 60, 12
-"""Jobs under way; clients pause above it. Others leave now and then a target idle, else none is granted here."""
+"""Jobs under way, ours and those of others there; clients pause above it. Fewer others leave targets idle for ours."""
 SETTLE_S = 180.0
 
 

@@ -3,7 +3,7 @@
     python benchmarks/passes.py            # all
     python benchmarks/passes.py easy       # those whose name begins so
 
-Each pass is a whole one, after something was freed, so that every waiting job is looked at; nobody can start, so all
+Each pass is a whole one, after something was freed, so that every waiting job is looked at; no job can start, so all
 passes are alike. `counted` machines have one core a target, `pool` machines have targets of 64 cores and 4 GPUs that
 jobs share, where reservations are tried on the real pool; on `wide` ones, all but some of 131,072 targets are held, and
 one or three jobs wait for 129,000. Under `fair` jobs are of 1,000 accounts, which all have some waiting; time passes, a

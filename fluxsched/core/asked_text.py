@@ -1,6 +1,6 @@
 """What a job asked for whose size is not fixed, in words: `1-4 nodes, elastic`, `lead:1 work:4-10 nodes, elastic`.
 
-Law: of what is fixed there is nothing to say that its size does not say.
+Law: a request of fixed size without a bound has no text, for its size says it all.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from fluxsched.core.request import Request
 
 
 def asked_text(request: Request) -> str:
-    """In one line; empty where the size is fixed and has no bound of hops."""
+    """One line; empty if the size is fixed and hops are not bounded."""
     if request.is_fixed and request.max_hops is None:
         return ""
     words = [_counts(request)]

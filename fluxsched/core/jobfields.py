@@ -193,7 +193,7 @@ def parse_dependencies(obj: object) -> tuple[Mapping[str, Any], ...]:
 
 
 def check_ours(system: Mapping[str, Any]) -> None:
-    """Raises InvalidValue for keys of `fluxsched` that mean nothing: one that is misspelled would be without effect."""
+    """Raises InvalidValue for unknown keys of `fluxsched`: a misspelled one would have no effect."""
     if unknown := [key for key in inner(system, "fluxsched") if key not in _OURS]:
         raise InvalidValue(f"attributes.system.fluxsched.{shown(unknown[0])[1:-1]}: unknown; known: {', '.join(_OURS)}")
 

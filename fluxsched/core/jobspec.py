@@ -196,8 +196,8 @@ class Jobspec:
         return tasks_on(count, self.request, nslots)
 
     def ntasks_on(self, nnodes: int, ncores: int, nslots: object, by_part: Mapping[str, str] | None) -> int:
-        """How many tasks run on what was given. `nslots` is what R says, as it came: it is not believed if it cannot
-        be; `by_part` has the ranks of each of several parts.
+        """How many tasks run on what was granted. `nslots` is as R has it, and ignored if it is not a number from 1 to
+        `ncores`; `by_part` has the ranks of each of several parts.
         """
         if self._several:
             ranks = [Idset.parse((by_part or {}).get(part.label, "")) for part in self._several]

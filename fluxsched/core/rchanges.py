@@ -1,7 +1,7 @@
 """The R of a job that grows and shrinks while it runs (rfc/allocation.md).
 
-Law: times are those of the R that the job had; what was given and taken back again leaves nothing behind, its switches
-neither. `nslots` is left out where it is not known which targets had how many.
+Law: times are those of the R that the job had; what was given and taken back again leaves nothing behind, nor do its
+switches. `nslots` is left out where it is not known which targets had how many.
 """
 
 from __future__ import annotations

@@ -43,7 +43,7 @@ class Switch:
         """From texts: hostlists of hosts and switches, one of them empty. Raises InvalidParts with the wrong keys."""
         faults: list[tuple[tuple[str, ...], str]] = []
         if not _is_host(name):
-            remedy = "describe each switch for itself"
+            remedy = "describe each switch by itself"
             faults.append((("name",), f"{shown(name)} must be one word without commas and brackets: {remedy}"))
         found = []
         for key, text in (("hosts", hosts), ("switches", switches)):

@@ -28,7 +28,7 @@ class SeenJob(NamedTuple):
     usage: dict[str, Any] | None = None
     """What its tasks used, if that was measured."""
     nodelist: str = ""
-    """On which hosts it runs, if that is told: here it has as many targets, perhaps others."""
+    """The hosts there on which it runs, empty if unknown: as many as its targets here, perhaps others."""
 
 
 @dataclass(slots=True)
@@ -48,7 +48,7 @@ class Lease:
     id_there: int = 0
     """Its id in the other instance, 0 while that is unknown."""
     nodelist: str = ""
-    """Its hosts there, as far as they are known."""
+    """Its hosts there; empty if unknown."""
     is_asked: bool = False
     """Whether a submit is under way on this connection."""
     signals: list[int] = field(default_factory=list)

@@ -51,7 +51,7 @@ class LeaseEvent(Enum):
     REFUSED = "refused"
     """It does not take the job, or ended it before it was begun."""
     CLOSED = "closed"
-    """It has no job of this name, and takes none at present."""
+    """It has no job of this name, and accepts none at present."""
     LATE = "late"
     """It was not begun within `return-after`."""
     KILLED = "killed"

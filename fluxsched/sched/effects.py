@@ -186,7 +186,7 @@ class PluginFailed:
 
 @dataclass(frozen=True, slots=True)
 class DecisionRefused:
-    """A policy has decided what cannot be: for the log, so that its author learns what was wrong."""
+    """A decision of a policy was refused: what was wrong with it, for the log."""
 
     note: str
 

@@ -36,7 +36,7 @@ OF_NO_MATTER = {("PYTHONIOENCODING", "utf-8"), ("PYTHONUTF8", "1")}
 
 
 class Forked(NamedTuple):
-    """One that somebody waits for."""
+    """A forked process, and the connection of the caller that waits for it."""
 
     caller: socket.socket
     pid: int
@@ -48,7 +48,7 @@ class Forked(NamedTuple):
 
 
 class Server:
-    """Forks for each request, tells how it ended, and kills what nobody waits for any more."""
+    """Forks for each request, reports how it ended, and kills what has lost its caller."""
 
     def __init__(self, listener: socket.socket, life: socket.socket) -> None:
         self._listener, self._life = listener, life
@@ -98,7 +98,7 @@ class Server:
         return None
 
     def _ended(self, forked: Forked, *, is_over: bool) -> None:
-        """It, or else the one who waits for it."""
+        """The process is over, or its caller is gone."""
         if not is_over:
             os.kill(forked.pid, signal.SIGKILL)
         status = os.waitstatus_to_exitcode(os.waitpid(forked.pid, 0)[1])

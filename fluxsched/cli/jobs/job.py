@@ -116,8 +116,8 @@ def _value_text(key: str, value: object) -> str:
     if key == "parts" and isinstance(value, dict):
         return parts_text(value)
     if key == "sizes" and isinstance(value, list):
-        told = [f"{ranks or 'not told'} until {show.time_text(until_s)}" for ranks, until_s, _ in value]
-        return f"ranks {', '.join(told)}"
+        former = [f"{ranks or 'not listed'} until {show.time_text(until_s)}" for ranks, until_s, _ in value]
+        return f"ranks {', '.join(former)}"
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -160,7 +160,7 @@ def wait_event(
 
 
 _PLACE = re.compile(r"(?:^|; )(?=(?:group|cluster) [\w.-]+(?::| is silent))")
-"""Where it begins what holds in one of a job's groups: a line of its own."""
+"""Where the reason for one of the job's groups or clusters begins; each gets a line."""
 
 
 @job.command("why")

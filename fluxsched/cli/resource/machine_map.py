@@ -26,7 +26,7 @@ WIDTH = 80
 LINES = 24
 """Lines of the map where there is no terminal, or a lower one."""
 LINES_EACH = 3
-"""Lines that there are at least for each part of the machine: what is printed once may be higher than the terminal."""
+"""Lines for each part of the machine, at least: what is printed once may be higher than the terminal."""
 _USUAL = "\x1b[0m"
 
 

@@ -94,9 +94,9 @@ class Job(msgspec.Struct, eq=False, gc=False):
     grown: Idset = EMPTY
     """Those of its targets that it has grown by."""
     t_shrunk: float = 0.0
-    """When it was last told to leave targets; 0 if never."""
+    """When it was last shrunk; 0 if never."""
     sizes: list[tuple[float, int, int, Idset]] | None = None
-    """Those that it had before, where it has grown or shrunk: until when so many cores and GPUs."""
+    """Its former sizes: until when, cores, GPUs and targets. None if it never grew or shrank."""
     ncores: int = 0
     ngpus: int = 0
     properties: str = ""

@@ -13,9 +13,8 @@ from fluxsched.jobs.job.job import Job
 SIZE_CHANGES_MAX = 10_000
 """Changes of one job: after so many it grows no more. They are kept in memory and in its log, 0.2 and 1 KiB each."""
 
-
-SIZES_TOLD_MAX = 100
-"""Of those that a job had before, so many are told to who asks for jobs: a long list of jobs stays short."""
+SIZES_LISTED_MAX = 100
+"""Former sizes of a job in an answer, the latest ones: else a job of SIZE_CHANGES_MAX would fill a list of jobs."""
 
 
 class Used(NamedTuple):
@@ -46,9 +45,12 @@ def used(job: Job, since_s: float, until_s: float) -> Used:
     return Used(core_s + job.ncores * left_s, gpu_s + job.ngpus * left_s)
 
 
-def told_sizes(job: Job) -> list[tuple[str, float, int]]:
-    """The sizes that it had before: targets, until when, and cores; without targets where there were more."""
+def listed_sizes(job: Job) -> list[tuple[str, float, int]]:
+    """Its former sizes, each as targets, until when (wall time, seconds), and cores.
+
+    Beyond SIZES_LISTED_MAX the earliest ones are one entry, without targets, that ends when the listed ones begin.
+    """
     sizes = job.sizes or ()
-    left_out = len(sizes) - SIZES_TOLD_MAX
-    told = [(str(ranks), ended_s, ncores) for ended_s, ncores, _, ranks in sizes[max(left_out, 0) :]]
-    return [("", sizes[left_out - 1][0], 0), *told] if left_out > 0 else told
+    left_out = len(sizes) - SIZES_LISTED_MAX
+    listed = [(str(ranks), ended_s, ncores) for ended_s, ncores, _, ranks in sizes[max(left_out, 0) :]]
+    return [("", sizes[left_out - 1][0], 0), *listed] if left_out > 0 else listed

@@ -16,7 +16,7 @@ from fluxsched.core.waitstatus import ended_text, return_code
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import result_name, shell_status
-from fluxsched.jobs.job.sizes import told_sizes
+from fluxsched.jobs.job.sizes import listed_sizes
 from fluxsched.jobs.job.states import INACTIVE
 
 RESULT_BITS: Final[Mapping[str, int]] = {"COMPLETED": 1, "FAILED": 2, "CANCELED": 4, "TIMEOUT": 8}
@@ -109,7 +109,7 @@ _GETTERS: Final[Mapping[str, Get]] = {
     "ncores": _placed(attrgetter("ncores")),
     "ranks": _placed(lambda job: str(job.ranks)),
     "nodelist": _placed(attrgetter("nodelist")),
-    "sizes": lambda job: told_sizes(job) if job.sizes else None,
+    "sizes": lambda job: listed_sizes(job) if job.sizes else None,
     "parts": _placed(lambda job: None if job.by_part is None else dict(job.by_part)),
     "switch": _placed(lambda job: job.switch or None),
     "expiration": _placed(attrgetter("expiration_s")),

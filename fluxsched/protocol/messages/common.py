@@ -104,5 +104,6 @@ class InstanceInfo(Payload, frozen=True, kw_only=True):
     """Which role the asking connection has, and as which user it is known."""
     userid: Unsigned32 | None = None
 
+
 PastSizeEntry = tuple[IdsetText, WallTime, Size]
-"""The targets that a job held before it grew or shrank (empty: not told), until when, and its cores."""
+"""The targets that a job held before it grew or shrank (empty: not listed), until when, and its cores."""

@@ -29,7 +29,7 @@ from fluxsched.runtime.clusters.loop import ClusterLoop, OpenClient
 from fluxsched.runtime.clusters.offered import STORED_KIND, OfferedTargets
 from fluxsched.runtime.clusters.output import OutputCopy
 from fluxsched.runtime.clusters.own import OwnLink
-from fluxsched.runtime.clusters.words import hindrance, standing_of
+from fluxsched.runtime.clusters.why import lease_status, why_unavailable
 from fluxsched.runtime.config.tables.clusters import ClusterSettings
 from fluxsched.runtime.exec.base import Reports
 from fluxsched.runtime.loop.store import Store
@@ -245,10 +245,10 @@ class Clusters:
     def _explained(self, job: Job, why: Why) -> Why:
         if job.state & PENDING:
             loops = [loop for name in job.queue.config.groups if (loop := self._loops.get(name))]
-            return why._replace(reason="; ".join([why.reason, *filter(None, map(hindrance, loops))]))
+            return why._replace(reason="; ".join([why.reason, *filter(None, map(why_unavailable, loops))]))
         loop = self._loop_of(job.id) if job.state is RUN else None
         lease = None if loop is None else loop.table.of_job(job.id)
-        return why if loop is None or lease is None else standing_of(loop, lease) or why
+        return why if loop is None or lease is None else lease_status(loop, lease) or why
 
     def _over(self, jobid: int) -> None:
         self._clusters.pop(jobid, None)

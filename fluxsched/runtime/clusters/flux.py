@@ -21,7 +21,7 @@ from fluxsched.leases.lease import Lease, SeenJob, holder_of
 from fluxsched.leases.states import LeaseEvent
 from fluxsched.protocol.framing import signed
 from fluxsched.runtime.clusters.connection import ClusterConnection
-from fluxsched.runtime.clusters.link import LinkEvents, TakeOutput
+from fluxsched.runtime.clusters.link import LinkEvents, TakeOutput, why_closed
 
 POLL_S = 0.2
 """How often jobs are looked at while there are leases (seconds)."""
@@ -63,13 +63,6 @@ class FluxQueue(msgspec.Struct, frozen=True):
     start: bool = True
     disable_reason: str | None = None
     stop_reason: str | None = None
-
-    @property
-    def why_closed(self) -> str:
-        """Why jobs that come to it are not taken, or not started; empty if they are."""
-        if not self.enable:
-            return f"its queue accepts none: {self.disable_reason or 'it is disabled'}"
-        return "" if self.start else f"its queue is stopped: {self.stop_reason or 'no reason is given'}"
 
 
 class FluxLink:
@@ -143,8 +136,12 @@ class FluxLink:
         self._connection.later(TARGETS_S, self._look_at_targets)
 
     def _queue_status(self, payload: bytes | None, error: RPCError | None) -> None:
-        """Without a default queue there it is not known to which one a job comes."""
-        self._events.closed("" if error is not None else _read(payload, FluxQueue).why_closed)
+        """An error says that there is no default queue: then it is unknown which one will get a job."""
+        why = ""
+        if error is None:
+            queue = _read(payload, FluxQueue)
+            why = why_closed("its queue", queue.enable, queue.disable_reason, queue.start, queue.stop_reason)
+        self._events.closed(why)
 
     # -- what is asked
 

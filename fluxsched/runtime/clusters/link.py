@@ -27,7 +27,7 @@ class LinkEvents(Protocol):
         ...
 
     def closed(self, why: str) -> None:
-        """Why it takes or starts no jobs of ours at present; empty: it does."""
+        """Why it accepts or starts no jobs of ours at present; empty if it does."""
         ...
 
     def displaced(self) -> None:
@@ -35,7 +35,7 @@ class LinkEvents(Protocol):
         ...
 
     def turned_away(self, name: str, note: str) -> None:
-        """A job is not taken, since none is at present."""
+        """A job is refused since none is accepted at present."""
         ...
 
     def absent(self, name: str) -> None:
@@ -90,3 +90,12 @@ class ClusterLink(Protocol):
     def output(self, jobid: int, take: TakeOutput, ended: Callable[[str | None], None]) -> None:
         """Follow what the tasks of a job print; `ended` is called once all was taken, or with why there is no more."""
         ...
+
+
+def why_closed(
+    title: str, is_enabled: bool, why_disabled: str | None, is_started: bool, why_stopped: str | None
+) -> str:
+    """Why a queue accepts no jobs, or starts none; empty if it does both."""
+    if not is_enabled:
+        return f"{title} accepts none: {why_disabled or 'it is disabled'}"
+    return "" if is_started else f"{title} is stopped: {why_stopped or 'no reason is given'}"

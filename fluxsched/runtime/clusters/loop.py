@@ -38,10 +38,11 @@ RESUBMIT_S = 1.0
 FIRST_ANSWER_S = 5.0
 """For how long this instance is not ready for want of a first answer (seconds)."""
 LISTEN_S = 5.0
-"""How often it is looked whether the other instance is still heard, which is asked something every two (seconds). Whose
-network is gone is noticed sooner; this is for one that is stopped or hangs."""
+"""How often it is checked that anything has come from the other instance, which is asked something every two seconds
+(seconds). A network that is gone is noticed sooner; this is for an instance that is stopped or hangs."""
 
 DISPLACED = "another instance with a copy of this state has its leases there: stop one, and restart the other"
+"""What a cluster is silent for that another instance uses under the same name of holder."""
 
 OpenClient = Callable[[str, str | None], Client]
 """Connects to a URI with the key in a file, which may take seconds. Raises FluxschedError."""
@@ -75,7 +76,7 @@ class ClusterLoop:
         self.note = "it has not answered yet" if settings is not None else "it is not configured any more"
         self.since_s: float | None = None
         self.note_place: Callable[[int, str, int, str], None] = lambda jobid, cluster, there, nodelist: None
-        """Told the id that a job has there, and on which hosts it runs, as far as that is known."""
+        """Called with the id that a job has there, and its hosts there (empty if unknown)."""
         self.on_over: Callable[[int], None] = lambda jobid: None
         """Told that a job has no lease any more."""
         self._connect = connect
@@ -256,7 +257,7 @@ class ClusterLoop:
         self.offered.close(why)
 
     def displaced(self) -> None:
-        """See `LinkEvents`. Both would cancel jobs of the other, again and again: so this one keeps away."""
+        """See `LinkEvents`. Each would keep canceling the jobs of the other, so this one does not connect again."""
         self._is_closed = True
         if self._connection is not None:
             self._connection.lose(DISPLACED)

@@ -14,12 +14,12 @@ from fluxsched.protocol.messages import jobs, queues
 from fluxsched.protocol.messages.common import Empty
 from fluxsched.protocol.messages.live.machine import MachineChange
 from fluxsched.runtime.clusters.connection import ClusterConnection, read
-from fluxsched.runtime.clusters.link import LinkEvents, TakeOutput
+from fluxsched.runtime.clusters.link import LinkEvents, TakeOutput, why_closed
 
 QUEUE_S = 2.0
 """How often it is looked whether the queue there takes and starts jobs (seconds)."""
 CLOSED_S = 0.2
-"""How often where it does not, as while the other instance starts: jobs wait for that."""
+"""The same while it does not, as while the other instance starts: jobs wait for it (seconds)."""
 
 PASSING = frozenset((errno.EAGAIN, errno.ESHUTDOWN, errno.ENOSPC, errno.EIO, errno.EBUSY, errno.ETIMEDOUT))
 """Errors of a submit that pass: it is tried again."""
@@ -51,7 +51,7 @@ class OwnLink:
         self._connection.ask("lease.watch", watch, self._leases, streaming=True)
 
     def _ask_queue(self, take: Callable[[queues.QueueStatus | None], None]) -> None:
-        """`take` is given nothing where our jobs come to whichever queue is the default, which has no answer then."""
+        """Call `take` with the status of the queue that gets our jobs; None if there is no default queue there."""
 
         def answered(payload: bytes | None, error: RPCError | None) -> None:
             if error is not None and self._queue is not None:
@@ -70,7 +70,7 @@ class OwnLink:
         self._ask_queue(self._look_at)
 
     def _look_at(self, status: queues.QueueStatus | None) -> None:
-        why = "" if status is None else why_closed(status)
+        why = "" if status is None else _why_closed(status)
         self._events.closed(why)
         self._connection.later(CLOSED_S if why else QUEUE_S, self._look)
 
@@ -116,9 +116,9 @@ class OwnLink:
         self._connection.ask("lease.submit", request, answered)
 
     def _refused(self, name: str, note: str, status: queues.QueueStatus | None) -> None:
-        """What a queue that takes no jobs refuses says nothing of the job."""
+        """A refusal of a queue that accepts no jobs at all is not about this one."""
         if status is not None and not status.enable:
-            self._events.closed(why_closed(status))
+            self._events.closed(_why_closed(status))
             self._events.turned_away(name, note)
         else:
             self._events.refused(name, note, passes=False)
@@ -167,12 +167,9 @@ class OwnLink:
         self._connection.ask("job-manager.output", jobs.OutputRequest(jobid, True), answered, streaming=True)
 
 
-def why_closed(status: queues.QueueStatus) -> str:
-    """Why jobs that come to the queue are not taken, or not started; empty if they are."""
+def _why_closed(status: queues.QueueStatus) -> str:
     title = "its queue" if status.name is None else f"its queue {status.name}"
-    if not status.enable:
-        return f"{title} accepts none: {status.enable_reason or 'it is disabled'}"
-    return "" if status.start else f"{title} is stopped: {status.start_reason or 'no reason is given'}"
+    return why_closed(title, status.enable, status.enable_reason, status.start, status.start_reason)
 
 
 def _seen(one: msg.LeaseInfo) -> SeenJob:

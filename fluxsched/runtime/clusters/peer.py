@@ -16,7 +16,7 @@ from fluxsched.transport.stream import connect_local
 from fluxsched.transport.zeromq import ZmqClient
 
 LOST_AFTER_MS = 3_000
-"""Where a network drops what is sent, libzmq's own threads miss the heartbeats of the others' within this time."""
+"""How long nothing may come, heartbeats included, before a connection over tcp counts as lost (milliseconds)."""
 
 
 class PeerConnector:

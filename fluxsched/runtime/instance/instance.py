@@ -45,7 +45,7 @@ from fluxsched.runtime.instance.shutdown import end_jobs, end_modules, until
 from fluxsched.runtime.instance.stored_state import StoredState, read_store
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.loop.writer import ThreadedWriter, UnboundWriter
+from fluxsched.runtime.loop.writer import ThreadedWriter, ThreadPerCallWriter
 from fluxsched.runtime.messaging.disk_guard import shortage
 from fluxsched.runtime.messaging.listening import listen, local_uri, open_to_all, wants_keys
 from fluxsched.runtime.services.modules.starter import ModuleProcesses
@@ -136,7 +136,7 @@ class Instance:
             started_s=started_s,
             ended=self.ended,
             background=background,
-            connecting=UnboundWriter(self.turns, "fluxsched-connect"),
+            connecting=ThreadPerCallWriter(self.turns, "fluxsched-connect"),
             access=access,
             read_keys=read_keys,
             state_notice=notice,

@@ -1,4 +1,4 @@
-"""What runs the store's transactions and other calls that wait for the disk: a thread, so that no turn waits."""
+"""Threads for calls that wait, so that no turn does: for the disk, such as the store's transactions, or the network."""
 
 from __future__ import annotations
 
@@ -45,9 +45,9 @@ class ThreadedWriter:
             self._turns.post_threadsafe(done)
 
 
-class UnboundWriter:
-    """A `Writer` for calls that wait for the network, perhaps for seconds: each has a thread, so none waits for another
-    and no close for any.
+class ThreadPerCallWriter:
+    """A `Writer` for calls that may wait seconds for the network: each has a thread of its own and delays no other one,
+    nor a close.
     """
 
     def __init__(self, turns: Turns, name: str) -> None:
@@ -64,7 +64,7 @@ class UnboundWriter:
         threading.Thread(target=serve, name=self._name, daemon=True).start()
 
     def close(self) -> None:
-        """See `Writer.close`, but for what is under way."""
+        """Does not wait for calls under way, unlike `Writer.close`."""
 
 
 class ImmediateWriter:

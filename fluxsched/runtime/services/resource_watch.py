@@ -2,7 +2,7 @@
 
 Law: without a stream nothing is gathered. With streams, all that jobs change within WATCH_EVERY_S is one look at the
 targets that changed, however many jobs changed them; what it found is worded once for all readers who know the same.
-What is done to targets themselves is shown sooner, as far as looking takes little of the time. A slow reader's changes
+What is done to targets themselves is shown sooner, as long as looks take little of the time. A slow reader's changes
 merge, so what is kept for one is bounded by the machine.
 """
 
@@ -32,8 +32,8 @@ WATCH_EVERY_S = 0.1
 """
 
 CHANGE_EVERY_S, SHARE = 0.02, 0.1
-"""The same after a target was drained, went down or moved, which its administrator waits to see; but no more than this
-share of the time is spent on looks.
+"""The least time after a target was drained, went down or moved, which its administrator waits to see; and the share of
+time that such looks may take.
 """
 
 _KINDS = {"busy": "core", "busy_gpus": "gpu"}

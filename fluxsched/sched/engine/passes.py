@@ -31,8 +31,8 @@ SOON_S: Final = 1.0
 REFUSALS_MAX = 1000
 """Decisions refused in one pass: a policy that keeps making invalid decisions would never end its pass."""
 
-REFUSALS_TOLD_MAX = 10
-"""Of those of one pass, so many are told the policy's author at most, if there is something to say of them."""
+REFUSALS_LOGGED_MAX = 10
+"""Refused decisions of one pass that are logged for the author of the policy, at most."""
 
 
 class Passes:
@@ -47,7 +47,7 @@ class Passes:
             (group, [(queue, *_passes_of(group, queue, counts, shapes)) for queue in group.queues.values()])
             for group in groups
         ]
-        self._told = ""
+        self._last_refusal = ""
         self._elastic = groups[0].ledger.elastic.by_id if groups else {}
         self._growing = {group.name: Growing(group, shapes) for group in groups}
 
@@ -130,7 +130,7 @@ class Passes:
         yield from self._of_group
         for _ in range(ROUNDS_MAX - 1):
             if not self._to_pass_again():
-                self._take_up()
+                self._resume_put_off()
             again = self._to_pass_again()
             if not again:
                 return
@@ -142,7 +142,7 @@ class Passes:
     def _to_pass_again(self) -> list[tuple[Group, list[_Passes]]]:
         return [each for each in self._of_group if each[0].changed and any(at.jobs.by_id for at, *_ in each[1])]
 
-    def _take_up(self) -> None:
+    def _resume_put_off(self) -> None:
         """The groups do what they have put off, and put off nothing more."""
         for group, _ in self._of_group:
             group.puts_off = False
@@ -163,7 +163,9 @@ class Passes:
     def _refused(
         self, group: Group, queue: PolicyQueue, decision: object, refused: int, now_s: float
     ) -> Sequence[DecisionRefused]:
-        """A decision was refused, the so manieth of this pass; what is to be said of it."""
+        """Counts a refused decision, the `refused`th of this pass; what to log of it. Raises LocalProtocolError beyond
+        REFUSALS_MAX.
+        """
         self._counts["refused"] += 1
         why = why_refused(group, queue.jobs.by_id, decision, now_s)
         if refused > REFUSALS_MAX:
@@ -173,9 +175,9 @@ class Passes:
                 "or deny jobs that left the queue, nor use a fit for another request or of an earlier state, nor "
                 f"preempt jobs that are going or have not allowed it yet{last}"
             )
-        if not why or why == self._told or refused > REFUSALS_TOLD_MAX:
+        if not why or why == self._last_refusal or refused > REFUSALS_LOGGED_MAX:
             return ()
-        self._told = why
+        self._last_refusal = why
         return (DecisionRefused(f"policy {queue.policy.name!r}: {why}"),)
 
 

@@ -133,5 +133,5 @@ def _covers(search: Within, timeline: Timeline, when_s: float, limit_s: float, m
 
 
 def _others(pool: Pool, timeline: Timeline) -> int | None:
-    """The targets without a reservation; None if that are all."""
+    """The targets without a reservation; None for all."""
     return (pool.ranks - Idset.of(timeline.ranks)).mask if timeline.ranks else None

@@ -41,8 +41,8 @@ class MayGo(Protocol):
         """Whether so much of the account may go, too, after all that was taken before; then it is."""
         ...
 
-    def anew(self) -> MayGo:
-        """The same as long as nothing was taken."""
+    def fresh(self) -> MayGo:
+        """The same rule, as if nothing had been taken yet."""
         ...
 
 
@@ -55,7 +55,7 @@ class AllMayGo:
     def takes(self, account: Account | None, usage: float) -> bool:
         return True
 
-    def anew(self) -> AllMayGo:
+    def fresh(self) -> AllMayGo:
         return self
 
 
@@ -138,7 +138,7 @@ class ExtrasSearch:
         """The same search as if the job could be on these targets alone; None if there is nothing."""
         other = ExtrasSearch(self._shape, self._preemptions, self._now_s)
         other._able = {at: word & self._able.get(at, 0) for at, word in words_of(ranks)}
-        may_go = self._may_go.anew()
+        may_go = self._may_go.fresh()
         there = [each for each in self._found if each[1].ranks.mask & ranks]
         other._rest = other._in_bundles([each for each in there if may_go.allows(each[0])])
         other._begin(may_go)

@@ -30,7 +30,7 @@ from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shape
 
 SWITCHES_TRIED: Final = 64
-"""Under which it is seen what would have to go: each takes some milliseconds on a large machine."""
+"""Switches under which a search for extras is tried, at most: each takes some milliseconds on a large machine."""
 
 
 class Opening(NamedTuple):
@@ -142,9 +142,9 @@ class IfGone:
         return request.nodes.min - count_nodes(self._pool.choice_of(shape), need_of(request, request.slots.min))
 
     def lacking_switches(self, shape: Shape, ranks: int) -> list[int]:
-        """The targets under each switch where the shape fits within its bound once enough of these are free.
+        """The targets under each switch where the shape may fit within its bound once `ranks` are free, as counted.
 
-        That is, perhaps: they are counted. Those come first that lack least; so many at most.
+        Those that lack least come first; SWITCHES_TRIED at most.
         """
         request, network = shape.request, self._pool.rooms.network
         if request.max_hops is None or request.parts:

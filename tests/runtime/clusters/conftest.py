@@ -24,6 +24,12 @@ uri = "{uri}"
 {more}
 """
 
+BOTH = """
+[queues.both]
+groups = ["east", "default"]
+"""
+"""More configuration: a queue whose jobs run here or there."""
+
 
 def job(*command, **options):
     """A jobspec for the queue `far`."""
@@ -56,6 +62,11 @@ class Pair:
     async def jobs(self, peer):
         return (await peer.ok("job-manager.list", {}))["jobs"]
 
+    async def info(self, jobid):
+        """A job as it is listed here."""
+        (found,) = [one for one in await self.jobs(self.near) if one["id"] == jobid]
+        return found
+
     async def until(self, condition):
         async with asyncio.timeout(15):
             while not (found := await condition()):
@@ -73,7 +84,7 @@ class Pair:
         """Wait until the job has its targets here, whether it has begun there or not."""
 
         async def has_targets():
-            return [one for one in await self.jobs(self.near) if one["id"] == jobid and one["state"] == "RUN"]
+            return (await self.info(jobid))["state"] == "RUN"
 
         await self.until(has_targets)
 

@@ -46,7 +46,7 @@ async def test_jobs_run_in_a_real_flux_and_others_do_not_get_in_their_way(pair, 
         printed += piece.payload["data"]
     assert printed == b"hello\n"
     running = await pair.submit(job("sleep", "100", nodes=1, exclusive=True))
-    (here,) = [one for one in await pair.jobs(pair.near) if one["id"] == running]
+    here = await pair.info(running)
 
     async def has_begun():
         return (await pair.cluster())["leases"]["running"] == 1

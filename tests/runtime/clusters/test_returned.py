@@ -6,12 +6,7 @@ import pytest
 
 from fluxsched.runtime.clusters import loop, own
 
-from .conftest import job
-
-BOTH = """
-[queues.both]
-groups = ["east", "default"]
-"""
+from .conftest import BOTH, job
 
 
 @pytest.fixture
@@ -21,16 +16,11 @@ def blind(monkeypatch):
     monkeypatch.setattr(loop, "LISTEN_S", 3600.0)
 
 
-async def info(pair, jobid):
-    (found,) = [one for one in await pair.jobs(pair.near) if one["id"] == jobid]
-    return found
-
-
 async def returned(pair, jobid):
     """The job that continues this one."""
 
     async def following():
-        return (await info(pair, jobid)).get("requeued_as")
+        return (await pair.info(jobid)).get("requeued_as")
 
     return await pair.until(following)
 
@@ -47,7 +37,7 @@ async def test_a_job_that_is_not_begun_in_time_is_returned_at_no_cost(pair, blin
     await pair.begin(more='return-after = "100ms"')
     await stop(pair)
     jobid = await pair.submit(job("true"))
-    found = await info(pair, await returned(pair, jobid))
+    found = await pair.info(await returned(pair, jobid))
     assert (found["requeue_of"], found.get("attempt", 0)) == (jobid, 0)
     await stop(pair, start=True)
     assert (await pair.wait(jobid))["success"]
@@ -66,9 +56,9 @@ async def test_what_one_cluster_does_not_begin_runs_elsewhere_and_waits_for_it_m
     assert "submitted again here, at no cost of attempts" in why["rule"]
     following = await returned(pair, jobid)
     assert (await pair.wait(jobid))["success"]
-    assert (await info(pair, following))["nodelist"] == "fake0", "not in the cluster that has just returned it"
+    assert (await pair.info(following))["nodelist"] == "fake0", "not in the cluster that has just returned it"
     assert await begun(pair) == []
-    assert not (await info(pair, following)).get("requeued_as")
+    assert not (await pair.info(following)).get("requeued_as")
 
 
 async def test_for_a_while_no_job_is_sent_that_wants_as_many_targets_as_one_that_was_returned(pair, blind):
@@ -111,6 +101,6 @@ async def test_a_job_that_a_disabled_queue_refuses_waits_for_it(pair, blind):
     await pair.far.ok("job-manager.queue-enable", {"enable": False, "reason": "closed today", "all": True})
     jobid = await pair.submit(job())
     following = await returned(pair, jobid)
-    assert "closed today" in (await info(pair, jobid))["exception"]["note"]
-    assert (await info(pair, following))["state"] == "SCHED"
+    assert "closed today" in (await pair.info(jobid))["exception"]["note"]
+    assert (await pair.info(following))["state"] == "SCHED"
     assert (await pair.cluster())["online"] == 0

@@ -13,12 +13,8 @@ import pytest
 from fluxsched.runtime.clusters import loop as cluster_loop
 from fluxsched.runtime.instance import shutdown
 
-from .conftest import job
+from .conftest import BOTH, job
 
-BOTH = """
-[queues.both]
-groups = ["east", "default"]
-"""
 EXPECTED = "waits for the targets of group 'east', which are not known yet: its cluster has not answered"
 
 
@@ -43,16 +39,14 @@ async def silent(pair, monkeypatch, tmp_path):
 
 
 async def state(pair, jobid):
-    (found,) = [one for one in await pair.jobs(pair.near) if one["id"] == jobid]
-    return found["state"]
+    return (await pair.info(jobid))["state"]
 
 
 async def told(pair, jobid):
     """What the job's owner sees in `jobs`."""
 
     async def found():
-        (one,) = [one for one in await pair.jobs(pair.near) if one["id"] == jobid]
-        return one["annotations"].get("sched", {}).get("reason_pending")
+        return (await pair.info(jobid))["annotations"].get("sched", {}).get("reason_pending")
 
     return await pair.until(found)
 

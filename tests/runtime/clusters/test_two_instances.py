@@ -105,7 +105,7 @@ async def test_an_elastic_job_of_parts_has_there_what_was_granted_here(pair):
     await pair.wait(before)
     await pair.near.settle()
     (there,) = await pair.running(pair.far)
-    here = next(one for one in await pair.jobs(pair.near) if one["id"] == jobid)
+    here = await pair.info(jobid)
     assert (here["nnodes"], there["nnodes"]) == (3, 3)
 
 
@@ -186,6 +186,6 @@ async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):
     assert "nothing listens at" in listed or "connection closed" in listed
     assert await command(pair, "forget", "east") == "submitted again: 1 job; ended with an exception: 1 job\n"
     assert "how it ended is unknown" in (await pair.wait(running))["errstr"]
-    (first,) = [one for one in await pair.jobs(pair.near) if one["id"] == waiting]
+    first = await pair.info(waiting)
     answer = await pair.near.ok("job-manager.why", {"id": first["requeued_as"]})
     assert "exception return: not begun in cluster east, which was forgotten" in answer["attempt"]

@@ -6,14 +6,14 @@ import asyncio
 import threading
 
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.loop.writer import UnboundWriter
+from fluxsched.runtime.loop.writer import ThreadPerCallWriter
 from fluxsched.runtime.system.clock import SystemClock
 
 
 async def test_a_call_that_waits_for_the_network_holds_up_nothing(eventually):
     turns, answer, done = Turns(SystemClock()), threading.Event(), []
     turns.start(asyncio.get_running_loop())
-    writer = UnboundWriter(turns, "connect")
+    writer = ThreadPerCallWriter(turns, "connect")
     writer.run(answer.wait, lambda: done.append("silent"))
     writer.run(lambda: None, lambda: done.append("other"))
     turns.post(lambda: done.append("turn"))

@@ -12,7 +12,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.effects import Granted, Grown, Raise, Shrunk
-from fluxsched.sched.engine.passes import REFUSALS_MAX, REFUSALS_TOLD_MAX
+from fluxsched.sched.engine.passes import REFUSALS_LOGGED_MAX, REFUSALS_MAX
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.holdings.elastic import SHRINK_PAUSE_S
 from fluxsched.sched.policies.easy import Easy
@@ -253,9 +253,9 @@ def test_a_policy_that_is_refused_again_and_again_learns_what_was_wrong_last(
 
 def test_what_is_told_of_one_pass_is_limited(scripted: tuple[ElasticSite, Scripted]) -> None:
     site, policy = scripted
-    policy.wanted = [Shrink(1, ids(str(rank)), "") for rank in range(8, 8 + REFUSALS_TOLD_MAX + 5)]
+    policy.wanted = [Shrink(1, ids(str(rank)), "") for rank in range(8, 8 + REFUSALS_LOGGED_MAX + 5)]
     site.look()
-    assert len(site.refused) == REFUSALS_TOLD_MAX
+    assert len(site.refused) == REFUSALS_LOGGED_MAX
 
 
 def test_a_grow_that_a_policy_wants_is_made(scripted: tuple[ElasticSite, Scripted]) -> None:

@@ -59,6 +59,6 @@ class Surroundings:
     connect: OpenClient = field(default_factory=lambda: PeerConnector().connect)
     """Connects to another instance."""
     connecting: Writer = field(default_factory=ImmediateWriter)
-    """Where that is done, since it may take seconds."""
+    """Runs `connect`, which may take seconds, outside of turns."""
     restart: Callable[[], None] | None = None
     """Has the instance end and start again in place; None where that cannot be."""

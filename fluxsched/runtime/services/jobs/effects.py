@@ -66,7 +66,7 @@ class JobEffects:
         self.is_leased: Callable[[int], bool] = lambda jobid: False
         """Whether a job runs in another instance."""
         self.with_clusters: Callable[[Job, Why], Why] = lambda job, why: why
-        """Why a job does not run, with what is to be said of clusters where it may run, or was to begin."""
+        """The reason why a job does not run, extended by those of clusters where it may run or is to begin."""
         self.preempt_timeout_s: float | None = None
         """From SIGTERM to SIGKILL for a preempted job (seconds); None: as for all others."""
         self.environment: dict[str, str] = {}

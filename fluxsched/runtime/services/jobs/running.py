@@ -8,7 +8,7 @@ import msgspec
 
 from fluxsched.core.idset import Idset
 from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.sizes import told_sizes
+from fluxsched.jobs.job.sizes import listed_sizes
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query.listing import PIECE_JOBS
 from fluxsched.jobs.query.running import RUNNING_JOBS_MAX, Largest, RunningQuery, largest
@@ -55,5 +55,5 @@ def _answer(request: RpcRequest, found: Largest) -> Work:
 
 
 def _entry(job: Job) -> RunningEntry:
-    queue = job.queue.name or ""
-    return job.id, str(job.held), job.t_run, job.expiration_s, job.ncores, job.userid, queue, job.name, told_sizes(job)
+    queue, sizes = job.queue.name or "", listed_sizes(job)
+    return job.id, str(job.held), job.t_run, job.expiration_s, job.ncores, job.userid, queue, job.name, sizes

@@ -27,8 +27,8 @@ from fluxsched.sched.shape import Shape, Shapes
 class GrowingStep:
     """Steps of a group's jobs in one pass at `now_s` (wall time, seconds).
 
-    `plan_for` has the plan that keeps what is reserved and can place this shape, None if nothing is reserved. A step
-    that finds no place without it is not tried again.
+    `plan_for` returns the plan with all reservations that can place this shape, None if there are none. A step that
+    finds no place even without a plan is not tried again.
     """
 
     def __init__(

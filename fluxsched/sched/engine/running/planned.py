@@ -1,5 +1,5 @@
-"""Beside waiting jobs: the reservations that a plan is to keep, and that keep jobs from starting; and what a job gets
-beyond its minima at its start.
+"""Reservations of the last pass: kept in a new plan, and named as what a job that fits waits for; and what an elastic
+job gets beyond its minima at its start.
 
 Law: nothing is changed here but the plan.
 """

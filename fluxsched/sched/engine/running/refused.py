@@ -1,6 +1,6 @@
-"""What was wrong with a decision to change the size of a running job that was refused: for the policy's author.
+"""Why a decision to change the size of a running job was refused: for the author of the policy.
 
-Law: nothing is changed, and nothing is refused here: it was, and all is as it was then.
+Law: this only explains, on the state in which the decision was refused; nothing is changed.
 """
 
 from __future__ import annotations
@@ -16,8 +16,9 @@ from fluxsched.sched.holdings.resizing import NOT_ELASTIC, refuses_grow, refuses
 
 NOT_RUNNING: Final = "it does not run"
 
+
 def why_refused(group: Group, waiting: Container[int], decision: object, now_s: float) -> str:
-    """The job, and why it cannot be; empty for other decisions. `waiting` are the jobs of the policy's queue."""
+    """The job and what was wrong; empty for other decisions. `waiting` are the jobs of the policy's queue."""
     match decision:
         case Grow(jobid):
             return f"job {format_f58(jobid)} cannot grow: {_no_grow(group, decision, now_s)}"

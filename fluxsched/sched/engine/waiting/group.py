@@ -105,8 +105,7 @@ class Group:
             queue.arrivals = None
 
     def is_put_off(self, jobid: int) -> bool:
-        """Whether others are to go for the job in a later turn: another group of its line may still start it as it is.
-        """
+        """Whether preempting for the job is for a later turn: another of its groups may still start it as it is."""
         if not self.puts_off or jobid not in self.joint:
             return False
         self.has_put_off = True

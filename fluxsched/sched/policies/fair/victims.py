@@ -312,7 +312,7 @@ class OverShare:
             self._lost[at] = self._lost.get(at, 0.0) + usage
         return True
 
-    def anew(self) -> OverShare:
+    def fresh(self) -> OverShare:
         return OverShare(self._job, self._banks, self._levels)
 
     def _is_over(self, path: tuple[Account, ...]) -> bool:

@@ -49,8 +49,7 @@ class NearEver:
         return False
 
     def _under_switches(self, mask: int, need: int) -> Iterator[int]:
-        """What is under each switch with room for so many of these targets; of switches below each other the highest.
-        """
+        """The targets under each switch with room for `need` of the mask, without switches below such a one."""
         room = Room(self._network)
         room.refresh({0: (1, dict(words_of(mask)))})
         seen: list[int] = []

@@ -1,6 +1,6 @@
-"""What owners of jobs are told of a cluster: why nothing begins there, and how a job of theirs stands.
+"""What a cluster contributes to `job why`: why nothing begins there, and the state of a lease.
 
-Law: a silent cluster is called silent, with since when and what can be done about it; its targets are not called down.
+Law: of a silent cluster it says so, since when, and what can be done about it, not that its targets are down.
 """
 
 from __future__ import annotations
@@ -12,8 +12,8 @@ from fluxsched.runtime.clusters.loop import ClusterLoop
 from fluxsched.runtime.system.clock import local_text
 
 
-def hindrance(loop: ClusterLoop) -> str:
-    """Why no job, or none of some size, begins in the cluster at present; empty if all do."""
+def why_unavailable(loop: ClusterLoop) -> str:
+    """Why no job, or none of some size, begins in the cluster at present; empty if any may."""
     if loop.settings is None:
         return ""
     if not loop.table.is_known and not loop.offered.targets:
@@ -24,8 +24,8 @@ def hindrance(loop: ClusterLoop) -> str:
     return f"cluster {loop.name}: {note}" if note else ""
 
 
-def standing_of(loop: ClusterLoop, lease: Lease) -> Why | None:
-    """How a job stands that has its targets here; None where it runs in a cluster that answers."""
+def lease_status(loop: ClusterLoop, lease: Lease) -> Why | None:
+    """What a job with targets of the cluster waits for; None if it runs and the cluster answers."""
     has_begun, silent = lease.state is LeaseState.RUNNING, not loop.table.is_known
     if has_begun and not silent:
         return None
