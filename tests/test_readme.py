@@ -25,7 +25,7 @@ MARK = "-- end of block --"
 MASKS = (
     (r"ƒ\w+", "JOBID"),
     (r"\b[A-Z][a-z]{2}\d\d \d\d:\d\d\b", "DATE"),
-    (r"\b\d+(\.\d+)?(e-\d+)?(s|m|h)\b", "TIME"),
+    (r"\b\d+(\.\d+)?(e-\d+)?(ms|s|m|h)\b", "TIME"),
     (r"\b\d{2,}\b", "NUMBER"),  # process ids may be short in a container
     (rf"\b(root|{re.escape(getpass.getuser())})\b", "USER"),
     (rf"\b{re.escape(socket.gethostname())}\b", "HOST"),
