@@ -2,8 +2,8 @@
 
 Law: in that number each target has a field of bits, its cores below its GPUs, so what is asked of a step of time costs
 one operation for all targets at once. A step lasts until the next one begins; what is free for some time is what jobs
-have given by its begin, less what is reserved at some time of it. Numbers are not kept step by step, which on 131,072
-targets were a MiB each. Jobs end by their limits, and nothing is taken twice: the pool is not changed.
+have given by its begin, less what is reserved at some time of it. No number is kept for each step, since one of 131,072
+targets takes a MiB. Jobs end by their limits, and nothing is taken twice: the pool is not changed.
 """
 
 from __future__ import annotations
@@ -169,8 +169,8 @@ def _in_a_row(numbers: list[tuple[int, int]]) -> int:
 Projection: TypeAlias = Callable[[Iterable[int], float], tuple[list[TargetIds], dict[float, list[TargetIds]]]]
 """Of targets, what is free now, and what is freed when; what is overdue, at the time named."""
 
-KEPT_BYTES = 1 << 25
-"""Of numbers of what was given by some time, beside two at least: all times of 10,000 jobs on 400 targets."""
+KEPT_BYTES_MAX = 1 << 25
+"""Memory for known results of `given_by`, of which two are kept in any case: all of 10,000 jobs on 400 targets fit."""
 
 
 class Reserved(NamedTuple):
@@ -186,8 +186,8 @@ class Timeline:
     """Steps from `now_s` on: `times` is when each begins. `now` is what is free now, `ranks` are the targets that are
     looked at, and `stamp` says as of which change all that is.
 
-    What jobs give is kept target by target, and put together when it is asked for; some of that is kept. `_most` is
-    how many cores are free in a step at most.
+    What jobs free is kept by time and target, and joined into a number when `given_by` is asked for it. `_most` is an
+    upper bound of the free cores of each step, so that most steps need no number.
     """
 
     __slots__ = (
@@ -199,14 +199,14 @@ class Timeline:
         self.layout = layout
         self._project = project
         self._ends: dict[float, list[TargetIds]] = {}
-        self._given_by_s = [-inf]  # the times for which it is known what is given by then
+        self._given_by_s = [-inf]  # the times of the known results
         self._given = [0]
         self._most = [0]
         self._reserved: list[Reserved] = []  # by start
         self._starts_s: list[float] = []  # of these
         self._ends_s: list[float] = []
-        self._others = -1  # all but what was reserved between the last two instants that were asked for
-        self._of_others: tuple[int, int] | None = None  # which of them those were
+        self._others = -1  # all ids but those that `between` found reserved last
+        self._of_others: tuple[int, int] | None = None  # how many reservations had begun, and were over, then
         self._seen = 0  # the fields of the targets that are looked at
         self.times = [now_s]
         self.now = 0
@@ -287,12 +287,12 @@ class Timeline:
         given |= self.layout.ids_of(parts)
         known_s.insert(first + 1, times[last - 1])
         self._given.insert(first + 1, given)
-        if len(known_s) > 2 and len(known_s) * (given.bit_length() >> 3) > KEPT_BYTES:
+        if len(known_s) > 2 and len(known_s) * (given.bit_length() >> 3) > KEPT_BYTES_MAX:
             del known_s[1::2], self._given[1::2]
         return given
 
     def _give_besides(self, ends: Mapping[float, list[TargetIds]]) -> None:
-        """Adds to what is known to be given by some time."""
+        """Adds what further targets give to the known results."""
         given, times = 0, sorted(ends)
         done = 0
         for at, known_s in enumerate(self._given_by_s):

@@ -72,7 +72,7 @@ def test_what_is_given_is_the_same_job_by_job_and_target_by_target(
 
 
 @settings(max_examples=20)
-@given(st.randoms(use_true_random=False), st.sampled_from([0, timeline.KEPT_BYTES]))
+@given(st.randoms(use_true_random=False), st.sampled_from([0, timeline.KEPT_BYTES_MAX]))
 def test_what_is_free_is_what_was_given_by_then_and_is_not_reserved(chance: Random, kept_bytes: int) -> None:
     jobs = [
         (rank, 1 << core, chance.choice([inf, *map(float, range(1, 20))]))
@@ -92,7 +92,7 @@ def test_what_is_free_is_what_was_given_by_then_and_is_not_reserved(chance: Rand
     layout = IdLayout(CORES, GPUS)
     reserved: list[tuple[float, float, int]] = []
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timeline, "KEPT_BYTES", kept_bytes)
+        patch.setattr(timeline, "KEPT_BYTES_MAX", kept_bytes)
         view = Timeline(layout, 0.0, None, project)
         for _ in range(chance.randint(1, 25)):
             start_s = float(chance.randint(0, 20))
