@@ -1,8 +1,13 @@
-"""Why a job does not run."""
+"""Why a job does not run; and one text of what holds in each of its groups and clusters, joined and taken apart."""
 
 from __future__ import annotations
 
-from typing import NamedTuple
+import re
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+_BETWEEN: Final = "; "
+_PLACE: Final = re.compile(rf"(?:^|{_BETWEEN})(?=(?:group|cluster) [\w.-]+(?::| is silent))")
 
 
 class Why(NamedTuple):
@@ -16,3 +21,19 @@ class Why(NamedTuple):
     rule: str = ""
     when: str = ""
     earliest_s: float | None = None
+
+
+def in_groups(texts: Iterable[tuple[str, str]]) -> str:
+    """`group a: needs 4 nodes; group b: ...`: what holds in each group."""
+    return _BETWEEN.join([f"group {name}: {text}" for name, text in texts])
+
+
+def and_in_clusters(reason: str, texts: Iterable[str]) -> str:
+    """A reason, and what holds in clusters: texts that begin with `cluster NAME:` or `cluster NAME is silent`."""
+    return _BETWEEN.join([reason, *filter(None, texts)])
+
+
+def apart(text: str) -> tuple[str, list[str]]:
+    """What was joined so: the reason that holds everywhere, which may be empty, and a text for each place."""
+    reason, *places = _PLACE.split(text)
+    return reason, places

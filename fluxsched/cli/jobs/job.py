@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, BinaryIO
 
@@ -33,6 +32,7 @@ from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.jsontext import TEXT_CHARS_MAX
 from fluxsched.core.waitstatus import ended_text
+from fluxsched.core.why import apart
 from fluxsched.errors import Refused
 from fluxsched.views.job_row import parts_text
 
@@ -159,10 +159,6 @@ def wait_event(
     raise Refused(f"{show.jobid_text(jobid)} has ended without {event!r}")
 
 
-_PLACE = re.compile(r"(?:^|; )(?=(?:group|cluster) [\w.-]+(?::| is silent))")
-"""Where the reason for one of the job's groups or clusters begins; each gets a line."""
-
-
 @job.command("why")
 @jobid_argument
 @json_option
@@ -173,7 +169,7 @@ def why(handle: InstanceHandle, jobid: int, as_json: bool) -> None:
     if as_json:
         show.print_json(answer)
         return
-    reason, *places = _PLACE.split(answer["reason"])
+    reason, places = apart(answer["reason"])
     show.line(f"{answer['state']}: {reason}".rstrip())
     for place in places:
         show.line(f"  {place}")

@@ -14,7 +14,7 @@ import msgspec
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.why import Why
+from fluxsched.core.why import Why, and_in_clusters
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.states import PENDING, RUN
@@ -245,7 +245,7 @@ class Clusters:
     def _explained(self, job: Job, why: Why) -> Why:
         if job.state & PENDING:
             loops = [loop for name in job.queue.config.groups if (loop := self._loops.get(name))]
-            return why._replace(reason="; ".join([why.reason, *filter(None, map(why_unavailable, loops))]))
+            return why._replace(reason=and_in_clusters(why.reason, map(why_unavailable, loops)))
         loop = self._loop_of(job.id) if job.state is RUN else None
         lease = None if loop is None else loop.table.of_job(job.id)
         return why if loop is None or lease is None else lease_status(loop, lease) or why

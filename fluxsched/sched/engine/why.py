@@ -10,13 +10,13 @@ import errno
 from collections.abc import Callable, Iterable, Sequence
 from math import inf
 
-from fluxsched.core.why import Why
+from fluxsched.core.why import Why, in_groups
 from fluxsched.errors import Refused
 from fluxsched.sched.engine.forecast import Forecast, order_of
 from fluxsched.sched.engine.lacking import lacking
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.joint import is_planned
-from fluxsched.sched.engine.waiting.judging import in_groups, why_set_aside
+from fluxsched.sched.engine.waiting.judging import why_set_aside
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.engine.waiting.set_aside import RULE, WHEN
 from fluxsched.sched.ledger import Ledger

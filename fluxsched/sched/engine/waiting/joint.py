@@ -10,11 +10,12 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from math import inf
 from typing import TypeAlias
 
+from fluxsched.core.why import in_groups
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.decisions import Reason, Reservation
 from fluxsched.sched.effects import Annotated, Effect
 from fluxsched.sched.engine.waiting.group import Group
-from fluxsched.sched.engine.waiting.judging import add_infeasible, in_groups
+from fluxsched.sched.engine.waiting.judging import add_infeasible
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.plan.base import Plan
 from fluxsched.sched.pool.placement import Fits

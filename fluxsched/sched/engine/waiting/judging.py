@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from fluxsched.core.why import in_groups
 from fluxsched.errors import LimitExceeded
 from fluxsched.sched.effects import Annotated, Denied
 from fluxsched.sched.engine.waiting.group import Group
@@ -68,11 +69,6 @@ def set_aside_in(groups: Iterable[Group]) -> dict[int, str]:
             if why is not None:
                 found[jobid] = why
     return found
-
-
-def in_groups(texts: Sequence[tuple[str, str]]) -> str:
-    """`group a: needs 4 nodes; group b: ...`: what holds in each group."""
-    return "; ".join([f"group {name}: {text}" for name, text in texts])
 
 
 def _in_each(group: Group, jobid: int, why: str) -> str:
