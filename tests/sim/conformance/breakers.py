@@ -133,10 +133,10 @@ class Promising(FirstFit):
 
 
 class Dicing(FirstFit):
-    """deterministic: now and then it has no wish to start somebody now."""
+    """deterministic: now and then it does not start a job that fits; beside elastic ones, which would grow, it does."""
 
     def find(self, view: View, job: Any) -> Any:
-        busy = any(True for _ in view.running)
+        busy = any(True for _ in view.running) and not view.preemptions.elastic
         return None if busy and random.random() < 0.5 else view.find(job)
 
 
