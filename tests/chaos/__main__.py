@@ -35,7 +35,7 @@ def main() -> int:
     parser.add_argument("--replay", help="SEED[:ACTIONS:FAULTS], as printed with a violation")
     parser.add_argument("--trace", action="store_true", help="with --replay: print what outsiders see")
     parser.add_argument("--mutations", action="store_true", help="sabotage the code; each must be noticed")
-    parser.add_argument("--clusters", type=int, help="so many runs of two instances, and one for each effect of leases")
+    parser.add_argument("--clusters", type=int, help="runs of two instances; besides, one for each effect of leases")
     arguments = parser.parse_args()
     if arguments.replay:
         return _replay(Replay.parse(arguments.replay), arguments.trace)

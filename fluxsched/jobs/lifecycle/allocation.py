@@ -232,7 +232,8 @@ class Allocation:
 
 
 def _check_group(job: Job, link: Link, verb: str, ranks: Idset, foreign: Foreign) -> None:
-    """Raises RemoteProtocolError for targets that the scheduler does not serve, or where a job would be in two groups.
+    """Raises RemoteProtocolError for targets that the scheduler does not serve, or with which a job would be in two
+    groups.
     """
     if others := foreign(link.groups, ranks):
         raise RemoteProtocolError(f"job {job.id} {verb} targets {others}, which are not its scheduler's")

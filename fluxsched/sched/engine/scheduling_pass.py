@@ -70,7 +70,7 @@ class SchedulingPass:
         self.now_s = 0.0
         self.planned: Mapping[int, Reservation] = queue.planned
         self._group, self._queue, self._jobs = group, queue, queue.jobs
-        self._joint, self._elastic = group.joint, group.ledger.elastic.by_id  # mostly empty, and then of no concern
+        self._joint, self._elastic = group.joint, group.ledger.elastic.by_id  # mostly empty
         self._alone = len(group.queues) == 1
         self._counts = counts
         self._shapes = shapes

@@ -178,7 +178,7 @@ class Elastic:
             if of is None:
                 return f"the fit has rank {rank} in no part"
             if not _is_node_of(of.request, pool, rank, (cores, gpus), amounts):
-                return f"the fit has not what {of} has of each target on rank {rank}"
+                return f"on rank {rank} the fit has other cores, GPUs or amounts than {of} has of each target"
         if of_rank or any(block.at == NO_TARGET for block in fit.blocks):
             return "the parts of the fit name other targets than its blocks"
         return ""

@@ -22,19 +22,19 @@ TURNS = 8
 """Passes within which those in line have what others had beyond their minima: each takes some, one after the other."""
 
 TARGETS = 8
-"""Of the machine that elastic jobs have to themselves."""
+"""Targets of the machine in `extras`, all of which elastic jobs have at first."""
 
 USERS = 3
-"""Whose jobs come there then, at most."""
+"""Users whose jobs come then, at most."""
 
 
 def elastic_spec(limit_s: float, least: int, most: int) -> Jobspec:
-    """So many whole targets, while it runs."""
+    """A job that may have from `least` to `most` whole targets while it runs."""
     return spec_of(limit_s, nodes=f"{least}-{most}", exclusive=True, elastic=True)
 
 
 def parts_spec(limit_s: float, least: int, most: int) -> Jobspec:
-    """A target of its own, and so many others."""
+    """The same of a second part, beside one target of the first."""
     nodes = []
     for label, count in (("lead", 1), ("work", {"min": least, "max": most, "operator": "+", "operand": 1})):
         slot = {"type": "slot", "count": 1, "label": label, "with": [{"type": "core", "count": 1}]}
@@ -69,11 +69,11 @@ def elastic(make: MakeHarness, chance: Chance) -> bool:
 def extras(make: MakeHarness, chance: Chance) -> bool:
     """Elastic jobs have the machine, when others come that all fit beside the minima, each within its user's share.
 
-    Just then some targets may come free: they are no more for growing than those that others are to leave.
+    Targets that come free at that moment are not for growing either.
     """
     harness = make(f"{TARGETS}x4")
     users = chance.randint(1, USERS)
-    asked = [chance.randint(1, TARGETS // (users + 1)) for _ in range(users)]  # all have a share, and who is there
+    asked = [chance.randint(1, TARGETS // (users + 1)) for _ in range(users)]  # within equal shares of all users
     ends = harness.submit(_whole(chance.randint(1, sum(asked))), FAR_S) if chance.random() < 0.5 else None
     elastic = [harness.submit(spec, FAR_S) for spec in _elastic_specs(chance, TARGETS - sum(asked))]
     for _ in range(FULL):
@@ -105,7 +105,7 @@ def extras(make: MakeHarness, chance: Chance) -> bool:
 
 
 def _elastic_specs(chance: Chance, spare: int) -> Iterator[Jobspec]:
-    """One or two elastic jobs whose minima are not more than this together."""
+    """One or two elastic jobs whose minima are `spare` together at most."""
     least = chance.randint(1, spare)
     several = least > 1 and chance.random() < 0.5
     yield parts_spec(FAR_S, least - 1, TARGETS) if several else elastic_spec(FAR_S, least, TARGETS)

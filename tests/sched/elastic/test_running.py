@@ -180,7 +180,7 @@ def fit_on(site: ElasticSite, ranks: str, cores: int = 4, part: int = 1) -> Fits
         (Shrink(1, ids("0"), ""), "part p0 would have 0 nodes, and asks for 1"),
         (Shrink(1, EMPTY, ""), "no ranks are named"),
         (Shrink(1, ids("9"), ""), "ranks 9 are not in group default"),
-        (Shrink(1, ids("3-4"), "", 77), "job ƒ2L, for which it was to, does not wait"),
+        (Shrink(1, ids("3-4"), "", 77), "job ƒ2L, for which it was to shrink, does not wait"),
     ],
 )
 def test_shrinks_that_are_refused(scripted: tuple[ElasticSite, Scripted], decision: Shrink, why: str) -> None:
@@ -210,7 +210,7 @@ def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(
         ("5", 4, 1, "part p1 would have 5 nodes, and asks for 2-6:2"),
         ("4-5", 4, 1, "it holds ranks 4 already"),
         ("6-7", 4, 1, "not all of the fit is free"),
-        ("5-6", 2, 1, "the fit has not what part p1 has of each target on rank 5"),
+        ("5-6", 2, 1, "on rank 5 the fit has other cores, GPUs or amounts than part p1 has of each target"),
         ("5", 4, 0, "part p0 would have 2 nodes, and asks for 1"),
     ],
 )

@@ -125,7 +125,7 @@ def adopted_elastic(
     leave_by_s: float,
     shrunk_s: float | None,
 ) -> Elastic | None:
-    """The sizes of a job that is found running; None if it is not elastic here, or has not what its jobspec asks for.
+    """The sizes of a job that is found running; None if it is not elastic here, or does not hold what it asks for.
 
     It is to leave what is `going` by then (wall time, seconds), and has got what is `grown` after its start;
     `shrunk_s` is when it was last shrunk.

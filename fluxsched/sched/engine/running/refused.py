@@ -43,7 +43,7 @@ def _no_shrink(group: Group, waiting: Container[int], decision: Shrink) -> str:
     jobid, ranks, _, for_jobid = decision
     holding = group.ledger.get(jobid)
     if for_jobid and for_jobid not in waiting:
-        return f"job {format_f58(for_jobid)}, for which it was to, does not wait"
+        return f"job {format_f58(for_jobid)}, for which it was to shrink, does not wait"
     if holding is None:
         return NOT_RUNNING
     if foreign := ranks - group.pool.ranks:
