@@ -130,9 +130,7 @@ class Prepared:
     def _ask(
         self, kind: str, how: str, words: Sequence[str], fds: dict[int, int], *, cwd: str, environ: dict[str, str]
     ) -> Caller:
-        mask = os.umask(0)
-        os.umask(mask)
-        length, data = packed(kind, how, cwd, mask, " ".join(map(str, fds)), [*words], environ)
+        length, data = packed(kind, how, cwd, " ".join(map(str, fds)), [*words], environ)
         caller = Caller(socket.AF_UNIX, socket.SOCK_STREAM)
         try:
             caller.connect(self.address)

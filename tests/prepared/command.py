@@ -33,11 +33,9 @@ def is_plain() -> bool:
 
 def forked(address: str, words: list[str]) -> bytes:
     """How it ended; nothing, if that is not known; or that it was refused."""
-    mask = posix.umask(0)
-    posix.umask(mask)
     environ = {name.decode(errors="surrogateescape"): value.decode(errors="surrogateescape")
                for name, value in posix.environ.items()}  # fmt: skip
-    length, data = packed(COMMAND, "", posix.getcwd(), mask, "0 1 2", words, environ)
+    length, data = packed(COMMAND, "", posix.getcwd(), "0 1 2", words, environ)
     caller = _socket.socket(_socket.AF_UNIX, _socket.SOCK_STREAM)
     caller.connect("\0" + address)
     caller.sendmsg([length], [(_socket.SOL_SOCKET, _socket.SCM_RIGHTS, SCM_RIGHTS_FDS)])

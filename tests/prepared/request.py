@@ -1,8 +1,11 @@
-"""What is asked of the prepared process, as bytes; it imports nothing, for the command that asks is to start quickly.
+"""What is asked of the prepared process, as bytes; it imports only what is built in, for the command that asks is to
+start quickly.
 
 LENGTH and as many bytes follow: the fields in the order below, a number of words, the words, and the environment, each
 ended by a NUL. With LENGTH come the descriptors that become `targets`.
 """
+
+import posix
 
 LENGTH_BYTES = 8
 COMMAND, MODULE, KEEPER = "command", "module", "keeper"
@@ -15,9 +18,11 @@ REAL = "REAL_PROGRAMS"
 
 
 def packed(
-    kind: str, how: str, cwd: str, umask: int, targets: str, words: list[str], environ: dict[str, str]
+    kind: str, how: str, cwd: str, targets: str, words: list[str], environ: dict[str, str]
 ) -> tuple[bytes, bytes]:
-    """LENGTH, and what follows it."""
+    """LENGTH, and what follows it; with this process's umask."""
+    umask = posix.umask(0)
+    posix.umask(umask)
     pairs = [f"{name}={value}" for name, value in environ.items()]
     fields = [kind, how, cwd, str(umask), targets, str(len(words)), *words, *pairs, ""]
     data = "\0".join(fields).encode(errors="surrogateescape")

@@ -35,10 +35,8 @@ class Spare:
     def become(self, kind: str, words: Sequence[str], fds: dict[int, int], *, has_session: bool) -> int:
         """Its process id."""
         targets = " ".join(map(str, fds))
-        mask = os.umask(0)
-        os.umask(mask)
         how = SESSION if has_session else ""
-        length, data = packed(kind, how, os.getcwd(), mask, targets, [*words], dict(os.environ))
+        length, data = packed(kind, how, os.getcwd(), targets, [*words], dict(os.environ))
         with self._connection:
             socket.send_fds(self._connection, [length], [*fds.values()])
             self._connection.sendall(data)
