@@ -21,7 +21,7 @@ PREEMPTED, RETURNED = "PREEMPTED", "RETURNED"
 """What the status of a job says that failed because it was preempted, as Slurm has it, or because its cluster did not
 begin it."""
 _TAKEN = {"preempt": (PREEMPTED, "PR"), "return": (RETURNED, "RT")}
-"""Both for short, by the type of the exception."""
+"""Status and letters by the type of the exception."""
 
 ABBREVIATIONS = {"NEW": "N", "DEPEND": "D", "PRIORITY": "P", "SCHED": "S", "RUN": "R", "CLEANUP": "C", "INACTIVE": "I"}
 
@@ -65,7 +65,7 @@ class JobRow(NamedTuple):
 
     @property
     def _taken(self) -> tuple[str, str]:
-        """The status, and its letters, of what failed since it was preempted or returned; empty for all others."""
+        """The status and its letters if it failed because it was preempted or returned; else empty texts."""
         if self.info.get("result") != "FAILED":
             return "", ""
         return _TAKEN.get((self.info.get("exception") or {}).get("type", ""), ("", ""))
@@ -109,7 +109,7 @@ class JobRow(NamedTuple):
         return self._holding_back() or str(sched.get("reason_pending") or self.blocked)
 
     def _place(self) -> str:
-        """Where it runs, or ran: in a cluster that may be on others than those that were granted here."""
+        """Where it runs or ran: in a cluster on hosts of its choice, perhaps not on those that were granted here."""
         lease = (self.info.get("annotations") or {}).get("lease") or {}
         if lease.get("nodelist"):
             return f"{lease['cluster']}:{lease['nodelist']}"

@@ -2,8 +2,8 @@
 
 Law: pure, and bounded: never more than BARS_MAX bars, ROWS_MAX rows of STEPS_MAX steps. A bar is `[jobid, targets,
 start, end, kind, cores, user, queue, name]`: end null has no limit, targets "" are not chosen yet. All are wall times.
-One that has grown or shrunk has, besides, what it had before, from its start on: `[[targets, until, cores]...]`,
-without targets where that is not known.
+That of a job that has grown or shrunk ends with its former sizes, from its start on: `[[targets, until, cores]...]`,
+without targets where these are not listed.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ RUNNING, ENDED, RESERVED, FORECAST = "running", "ended", "reserved", "forecast"
 
 
 class BarSize(NamedTuple):
-    """What a job had before it grew or shrank; no targets: that is not known."""
+    """What a job had before it grew or shrank; without targets if these are not listed."""
 
     ranks: Idset
     end_s: float
@@ -64,7 +64,7 @@ class JobBar(NamedTuple):
 
     @property
     def each_size(self) -> Iterator[tuple[Idset, float, float | None, int]]:
-        """What it had or has from when to when, and how many cores of it, where that is known."""
+        """Its sizes with known targets: targets, from when to when, and cores."""
         start_s = self.start_s
         for ranks, end_s, ncores in self.before:
             if ranks:
