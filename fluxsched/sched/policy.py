@@ -18,7 +18,7 @@ answers on what is left. It never sees the ledger.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from typing import ClassVar, Final, NamedTuple, Protocol
+from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.decisions import (
@@ -49,6 +49,7 @@ from fluxsched.sched.pool.placement import (
     BINPACKING,
     FAIR,
     LEAST_LOST,
+    PLACEMENTS,
     WORST_FIT,
     Fits,
     Infeasible,
@@ -138,6 +139,7 @@ __all__ = [
     "enough",
     "merged",
     "needs_accounts",
+    "placement_of",
     "rank_of",
     "reads_fair",
     "safe_of",
@@ -301,6 +303,8 @@ class Policy(Protocol):
       not offered.
     - `GROWS = True`: it decides how running elastic jobs grow: the engine gives them nothing more by itself, and asks
       the policy also while no job waits.
+    - `placement`: the one of PLACEMENTS by which it places, WORST_FIT if it does not say; the engine has its elastic
+      jobs grow by the same.
     - `ACCOUNTS = True`: it needs accounts, which are kept as the site settles them in `[fair]`; `fair_overrides` are
       names of FairSettings and values that it was given instead.
     - `explain(lines, job, now_s)`: with accounts, why a job waits (`core.why.Why`; an empty reason: for the usual one).
@@ -323,7 +327,13 @@ def needs_accounts(policy: Policy) -> bool:
 
 def reads_fair(policy: Policy) -> bool:
     """Whether `[fair]` matters to the policy: it needs accounts, or the weights of what targets have left."""
-    return needs_accounts(policy) or getattr(policy, "placement", None) == LEAST_LOST
+    return needs_accounts(policy) or placement_of(policy) == LEAST_LOST
+
+
+def placement_of(policy: Policy) -> str:
+    """The one of PLACEMENTS by which the policy places jobs (its attribute `placement`)."""
+    found: Any = getattr(policy, "placement", None)
+    return found if found in PLACEMENTS else WORST_FIT
 
 
 def decide(job: Waiting, outcome: Outcome) -> Decision:

@@ -72,7 +72,7 @@ class HeldJobs:
         if holding is not None:
             self._preemptions.found(holding, preempted_s, now_s)
             if elastic is not None:
-                self.resized.found(holding)
+                self.resized.found(holding, "" if jobspec is None else jobspec.queue or "")
             self.resized.has_changed(holding)
 
     def adopt(

@@ -29,7 +29,7 @@ from fluxsched.sched.decisions import (
 from fluxsched.sched.effects import PAUSED, Denied, Effect, Granted
 from fluxsched.sched.engine.held_jobs import end_of, running_job
 from fluxsched.sched.engine.hooked.held_back import HeldBack
-from fluxsched.sched.engine.running.decided import grow, preempt, shrink
+from fluxsched.sched.engine.running.decided import grow, note_begun, preempt, shrink
 from fluxsched.sched.engine.running.growing_step import GrowingStep
 from fluxsched.sched.engine.running.planned import in_the_way, keep_planned, plan_of_all, with_extras
 from fluxsched.sched.engine.waiting.group import Group
@@ -360,7 +360,7 @@ class SchedulingPass:
             raise TypeError(f"it started job {start.jobid} with {type(start.fit).__name__}: only a Fits can start")
         group, now_s = self._group, self.now_s
         if job.shape.request.elastic and len(self._jobs) == 1:
-            start = with_extras(group, job, start)
+            start = with_extras(group, job, start, self._queue.placement)
         end_s = end_of(job.duration_s, group.expiration_s, now_s)
         holding = group.ledger.commit(start, self._jobs, group.pool, end_s, now_s)
         if holding is None:
@@ -376,7 +376,7 @@ class SchedulingPass:
             group.reserved.left(jobid)
         group.running.placed(holding)
         if holding.preemptible_after_s is not None or holding.elastic is not None:
-            group.preemptions.began(holding)
+            note_begun(group, holding, queue.placement)
         if self._joint and jobid in self._joint:
             leave_others(group, self._joint[jobid], jobid)
         if self._plan is not None:

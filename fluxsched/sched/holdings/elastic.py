@@ -17,7 +17,7 @@ from fluxsched.core.count import Count
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.request import Request
 from fluxsched.sched.pool.choice import need_of
-from fluxsched.sched.pool.placement import NO_TARGET, Fits, parts_in, ranks_in
+from fluxsched.sched.pool.placement import NO_TARGET, WORST_FIT, Fits, parts_in, ranks_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.shape import Shape
 
@@ -92,14 +92,14 @@ class Elastic:
     """What an elastic job has, part by part. Times are wall time in seconds.
 
     `first` is the target of its first task; `unstored` are targets that the job manager has not stored yet, `asked` the
-    same grow by grow. It does not grow before `paused_until_s`, and is not shrunk before `kept_until_s`, since that was
-    refused; what it is to leave it has left by `leave_by_s`. `is_settled`: neither happens any more, since it frees
-    what it has, or has a size of its own where it runs.
+    same grow by grow. It grows by `placement` (one of PLACEMENTS), as it was started, but not before `paused_until_s`;
+    it is not shrunk before `kept_until_s`, since that was refused; what it is to leave it has left by `leave_by_s`.
+    `is_settled`: neither happens any more, since it frees what it has, or has a size of its own where it runs.
     """
 
     __slots__ = (
         "asked", "first", "grown", "is_settled", "kept_until_s", "leave_by_s", "leaving", "parts", "paused_until_s",
-        "shape", "unstored",
+        "placement", "shape", "unstored",
     )  # fmt: skip
 
     def __init__(self, shape: Shape, by_part: Sequence[Idset], first: int) -> None:
@@ -108,6 +108,7 @@ class Elastic:
             ElasticPart(request, ranks) for request, ranks in zip(shape.request.each_part, by_part, strict=True)
         ]
         self.first = first
+        self.placement: str = WORST_FIT
         self.leaving = EMPTY
         self.unstored = EMPTY
         self.asked: deque[Idset] = deque()

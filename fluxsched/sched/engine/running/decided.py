@@ -1,4 +1,5 @@
-"""What becomes of decisions about running jobs, to preempt, shrink or grow one: they are made real, or refused.
+"""What becomes of decisions about running jobs, to preempt, shrink or grow one: they are made real, or refused. Jobs
+that begin are noted as such to which that may happen.
 
 Law: nothing is done that the ledger refuses; then the plans and the preemptions are told.
 """
@@ -14,6 +15,13 @@ from fluxsched.sched.engine.waiting.notices import REASON_CHARS_MAX
 from fluxsched.sched.holdings.elastic import SHRINK_PAUSE_S
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.pool.placement import Fits, ranks_in
+
+
+def note_begun(group: Group, holding: Holding, placement: str) -> None:
+    """A job has begun that may be preempted, or is elastic: then it grows in the order in which it was placed."""
+    if holding.elastic is not None:
+        holding.elastic.placement = placement
+    group.preemptions.began(holding)
 
 
 def preempt(group: Group, decision: Preempt, now_s: float) -> Raise | None:

@@ -104,10 +104,20 @@ class ResizedJobs:
                 found[jobid] = Shrunk(jobid, ranks, f"targets {mine} left the group")
         return found
 
-    def found(self, holding: Holding) -> None:
-        """A job that was found running may change its size."""
+    def found(self, holding: Holding, queue: str) -> None:
+        """A job of this queue was found running and may change its size: it grows as that places its jobs now."""
+        if holding.elastic is not None:
+            holding.elastic.placement = self._placement_in(queue)
         if holding.leaving:
             self._preemptions.shrink(holding, holding.leaving, UNKNOWN)
+
+    def _placement_in(self, queue: str) -> str:
+        """That of the queue's own policy, else that of the policy of all others, which groups have in common."""
+        queues = [group.queues for group in self._groups.values()]
+        for at in queues:
+            if queue in at:
+                return at[queue].placement
+        return queues[0][""].placement
 
     def has_changed(self, holding: Holding) -> None:
         """What a running job has, or when it is to end, is known or another: plans are made anew."""

@@ -1,7 +1,7 @@
 """Finds where a running elastic job can have more: the next step of its range, for a plan that is to be kept.
 
-Law: nothing is changed. A step is within the range and the hops of a part, near to what the part has, free now, and for
-as long as the job may run still nothing that the plan needs.
+Law: nothing is changed. A step is within the range and the hops of a part, near to what the part has, placed as the job
+was at its start, free now, and for as long as the job may run still nothing that the plan needs.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.pool.choice import Narrowed, restricted
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, Fits, ranks_in
+from fluxsched.sched.pool.placement import Fits, ranks_in
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shape, Shapes
 
@@ -79,12 +79,13 @@ class GrowingStep:
     # ---- within
 
     def _find(self, holding: Holding, part: ElasticPart, step: int) -> Fits | None:
-        group, shape = self._group, self._shape(holding, part, step)
+        assert holding.elastic is not None
+        group, shape, placement = self._group, self._shape(holding, part, step), holding.elastic.placement
         if shape.number in self._unfit:
             return None
         if shape.scope is not None:
             group.renew(shape)
-        fit = find_fit(group.pool, shape, BEST_FIT)
+        fit = find_fit(group.pool, shape, placement)
         if fit is None:
             self._unfit.add(shape.number)
             return None
@@ -92,13 +93,15 @@ class GrowingStep:
         plan = self._plan_for(shape)  # before targets are left out: others ask alike
         for among in self._nearest_first(holding, part):
             if among is None:
-                return fit if plan is None else plan.place(job, BEST_FIT)
-            found = self._place_among(job, among, plan)
+                return fit if plan is None else plan.place(job, placement)
+            found = self._place_among(job, among, plan, placement)
             if found is not None:
                 return found
         return None
 
-    def _place_among(self, job: Waiting, among: Idset, plan: CountedPlan | PoolPlan | None) -> Fits | None:
+    def _place_among(
+        self, job: Waiting, among: Idset, plan: CountedPlan | PoolPlan | None, placement: str
+    ) -> Fits | None:
         pool, shape = self._group.pool, job.shape
         before = pool.narrowed.get(shape.number)
         left = among.mask if before is None else among.mask & before.ranks
@@ -107,8 +110,8 @@ class GrowingStep:
             return None
         pool.narrow(shape, Narrowed(choice, choice, left, "", "", left))
         try:
-            fit = find_fit(pool, shape, BEST_FIT)
-            return fit if fit is None or plan is None else plan.place(job, BEST_FIT)
+            fit = find_fit(pool, shape, placement)
+            return fit if fit is None or plan is None else plan.place(job, placement)
         finally:
             pool.narrow(shape, before)
 

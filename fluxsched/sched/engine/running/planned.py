@@ -17,7 +17,6 @@ from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT
 from fluxsched.sched.queue.pending import Waiting
 
 
@@ -42,11 +41,11 @@ def plan_of_all(group: Group, now_s: float) -> PoolPlan:
     return plan
 
 
-def with_extras(group: Group, job: Waiting, start: Start) -> Start:
+def with_extras(group: Group, job: Waiting, start: Start, placement: str) -> Start:
     """The start of an elastic job: with as much as fits, if no other job of the group may start."""
     if sum([queue.jobs.offered for queue in group.queues.values()]) > 1:
         return start
-    fit = find_fit(group.pool, job.shape, BEST_FIT, extras=True)
+    fit = find_fit(group.pool, job.shape, placement, extras=True)
     return start if fit is None else start._replace(fit=fit)
 
 

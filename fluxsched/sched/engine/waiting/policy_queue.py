@@ -12,7 +12,7 @@ from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.policy import ANYTHING, ITS_START, NOTHING, PAUSE_EVERY, Policy
+from fluxsched.sched.policy import ANYTHING, ITS_START, NOTHING, PAUSE_EVERY, Policy, placement_of
 from fluxsched.sched.queue.orders import key_of
 from fluxsched.sched.queue.pending import PendingJobs, Skips, Waiting
 from fluxsched.sched.queue.sorted_jobs import QueueKey
@@ -28,12 +28,13 @@ class PolicyQueue:
     makes them anew, `planned_before` are those that it found. `arrivals` are
     the jobs that came since, if nothing else has happened, none is ahead of the first waiting job or of one with a
     reservation, and the policy need only examine them (`changed_by_arrivals`); else None.
-    `order` is the one of ORDERS in which the policy last asked for jobs, None if in none.
+    `order` is the one of ORDERS in which the policy last asked for jobs, None if in none; `placement` the one of
+    PLACEMENTS by which it places them.
     """
 
     __slots__ = (
         "_counted", "_rear", "_uncountable", "arrivals", "changed_by_arrivals", "grows", "jobs", "name", "order",
-        "plan", "planned", "planned_before", "policy", "replans",
+        "placement", "plan", "planned", "planned_before", "policy", "replans",
     )  # fmt: skip
 
     def __init__(self, name: str, policy: Policy) -> None:
@@ -47,6 +48,7 @@ class PolicyQueue:
         self.changed_by_arrivals: str = getattr(policy, "ARRIVALS", ANYTHING)
         self.replans: bool = getattr(policy, "REPLANS", False)
         self.grows: bool = getattr(policy, "GROWS", False)
+        self.placement = placement_of(policy)
         self.order: str | None = None
         self._rear: QueueKey | None = None  # a job behind it is behind all that were examined
         self._uncountable = 0  # jobs whose need cannot be counted, as of generation `_counted`

@@ -20,7 +20,19 @@ from fluxsched.sched.policies.fair.preemption import PreemptingPass
 from fluxsched.sched.policies.fair.view import FairView
 from fluxsched.sched.policies.fair.why import explain
 from fluxsched.sched.policies.giving_way import seat_awaiting
-from fluxsched.sched.policy import AccountLines, Decision, Option, Pending, Policy, Reserve, Stages, View, Waiting, Wake
+from fluxsched.sched.policy import (
+    AccountLines,
+    Decision,
+    Option,
+    Pending,
+    Policy,
+    Reserve,
+    Stages,
+    View,
+    Waiting,
+    Wake,
+    placement_of,
+)
 
 
 def parse_amount(text: str) -> float:
@@ -70,6 +82,7 @@ class Fair:
     def __init__(self, backfill: Policy, **settings: Any) -> None:
         self.BACKFILLS = bool(getattr(backfill, "BACKFILLS", False))
         self.GROWS = bool(getattr(backfill, "GROWS", False))
+        self.placement = placement_of(backfill)
         self.fair_overrides: Mapping[str, object] = {
             FIELDS[name][0]: FIELDS[name][1](value) for name, value in settings.items() if value is not None
         }
