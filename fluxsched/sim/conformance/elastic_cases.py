@@ -79,8 +79,9 @@ def extras(make: MakeHarness, chance: Chance) -> bool:
     for _ in range(FULL):
         harness.decide()
         harness.advance(harness.now_s + STEP_S)
-    if sum([len(held.ranks) for held in harness.running.values()]) < TARGETS:
-        return False
+    held = sum([len(held.ranks) for held in harness.running.values()])
+    if held < TARGETS or not harness.running.keys() >= set(elastic):
+        return False  # whether those start that wait is for other rules
     if ends is not None:
         harness.end(ends)
     others = {harness.submit(_whole(count), FAR_S, userid=2 + at) for at, count in enumerate(asked)}

@@ -116,7 +116,7 @@ def test_both_clients_send_the_same_and_read_the_same() -> None:
 
 ANSWERS: dict[str, dict[str, Any]] = {
     "submit": {"id": 7}, "wait": {"id": 7, "success": False, "status": 256, "errstr": "exit 1"}, "cancel": {},
-    "drain": {}, "undrain": {}, "running": {"jobs": [[7, "0", 1.0, 0.0, 4, 1000, "", "true"]], "left_out": 0},
+    "drain": {}, "undrain": {}, "running": {"jobs": [[7, "0", 1.0, 0.0, 4, 1000, "", "true", []]], "left_out": 0},
     "reasons": {"jobs": [[7, "no", None, False]]}, "plan": {"jobs": [[7, 1.0, 0.0, None, 1, 4, True]], "left_out": 0},
 }  # fmt: skip
 
