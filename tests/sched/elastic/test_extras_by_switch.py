@@ -5,8 +5,6 @@ from __future__ import annotations
 from random import Random
 
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from fluxsched.core.count import Count
 from fluxsched.core.topology import Topology
@@ -61,33 +59,39 @@ def test_none_goes_where_no_switch_can_have_enough() -> None:
     assert site.run() == []  # it is not the first that waits
 
 
-@given(st.randoms(use_true_random=False))
-@settings(max_examples=20)
-def test_they_go_just_if_some_choice_of_them_would_do(chance: Random) -> None:
-    sizes = [chance.randint(1, 4) for _ in range(chance.randint(2, 3))]
+@pytest.mark.parametrize("seed", range(40))
+def test_they_go_just_if_some_choice_of_them_would_do(seed: int) -> None:
+    """Of machines that are tight: about as many may go as are wanted, and these fill a switch.
+
+    Without the search by switch 6, 13, 29 and 39 fail.
+    """
+    chance = Random(seed)
+    sizes = [chance.randint(2, 4) for _ in range(chance.randint(2, 3))]
     ends = [sum(sizes[: at + 1]) for at in range(len(sizes))]
     leaves = [range(end - size, end) for size, end in zip(sizes, ends, strict=True)]
     switches = [{"name": f"l{at}", "hosts": f"n[{leaf[0]}-{leaf[-1]}]"} for at, leaf in enumerate(leaves)]
-    switches.append({"name": "top", "switches": "l[0-1]"})  # a third leaf is on its own
+    if len(leaves) == 3:
+        switches.append({"name": "top", "switches": "l[0-1]"})  # the third leaf is on its own
+    bound = chance.choice([2, 2, 4])
+    domains = leaves if bound == 2 or len(leaves) == 2 else [[*leaves[0], *leaves[1]], *leaves[2:]]
+    wanted = max(map(len, domains)) - chance.choice([0, 0, 1])
     site = ElasticSite(Easy(), f"0-{ends[-1] - 1}", topology=Topology.parse(switches))
     elastic: dict[int, Count] = {}
-    last = chance.randint(2, 3)
-    for jobid in range(1, last + 1):
-        if jobid < last and chance.random() < 0.6:
-            site.submit(jobid, jobspec(chance.randint(1, 2), elastic=False))
-        else:  # the last one fills the machine
-            few, many = ["1-3", "1-9:2:+", "2-8:3:+", "1-8:2:*"], [f"{n}-12" for n in range(1, 6)]
-            text = chance.choice(many if jobid == last else few)
-            elastic[jobid] = Count.parse(text)
-            site.submit(jobid, jobspec(text))
+
+    def start(jobid: int, nodes: int | str) -> None:
+        if isinstance(nodes, str):
+            elastic[jobid] = Count.parse(nodes)
+        site.submit(jobid, jobspec(nodes, elastic=isinstance(nodes, str)))
         site.now_s += chance.choice([0, 7])
         site.run()
+
+    for jobid in range(1, chance.randint(1, 3)):
+        start(jobid, chance.choice([1, 1, 2, "1-2", "2-3"]))
+    left = ends[-1] - sum(site.sizes(*site.held))
+    may_go = min(left - 1, max(1, wanted + chance.randint(-1, 1)))
+    start(9, chance.choice([f"{max(1, left - may_go)}-12"] * 3 + ["1-9:2:+", "2-8:3:+"]))  # it fills the machine
     if any(jobid not in site.held for jobid in site.specs):
         return  # another one waits
-    bound, wanted = chance.choice([2, 4]), chance.randint(1, 5)
-    domains = leaves if bound == 2 else [[*leaves[0], *leaves[1]], *leaves[2:]]
-    if all(len(domain) < wanted for domain in domains):
-        return  # it is denied
     taken = {rank for held in site.held.values() for rank in held.ranks}
     could_go: dict[int, tuple[set[int], int]] = {}
     for jobid, count in elastic.items():
@@ -98,7 +102,7 @@ def test_they_go_just_if_some_choice_of_them_would_do(chance: Random) -> None:
     free = [len(set(domain) - taken) for domain in domains]
     more = [sum(min(n, len(ranks & set(domain))) for ranks, n in could_go.values()) for domain in domains]
     there_is_room = any(a >= wanted for a in free)
-    can_be = any(a + b >= wanted for a, b in zip(free, more, strict=True)) or (wanted == 1 and any(more))
+    can_be = any(a + b >= wanted for a, b in zip(free, more, strict=True))
     site.submit(77, jobspec(wanted, elastic=False, max_hops=bound))
     effects = site.run()
     assert any(isinstance(one, Granted) and one.jobid == 77 for one in effects) == there_is_room
