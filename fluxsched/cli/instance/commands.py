@@ -43,7 +43,8 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--statedir", metavar="D", type=STATE_DIRECTORY,
               help="Directory for the state. [default: a temporary directory, removed at exit]")  # fmt: skip
 @click.option("--salvage", is_flag=True, help="Start on what can be read of a damaged state, though some is lost.")
-@click.option("--bind", metavar="URI", multiple=True, help="Additional endpoint (local:///PATH, tcp://HOST:PORT).")
+@click.option("--bind", metavar="URI", multiple=True,
+              help="Additional endpoint (ipc:///PATH, local:///PATH, tcp://HOST:PORT).")  # fmt: skip
 @click.option("--insecure-tcp", is_flag=True,
               help="Allow tcp:// without keys, on loopback: any local account can run commands as you.")  # fmt: skip
 @click.option(

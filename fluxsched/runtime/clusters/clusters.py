@@ -170,12 +170,12 @@ class Clusters:
         return OwnLink(connection, loop, self._holder, session, loop.settings.queue)
 
     def open(self) -> None:
-        """Connect; leases whose jobs have ended are given up."""
+        """Connect, once the number of this start is on disk; leases whose jobs have ended are given up."""
         for jobid in self._restored.keys() - self._effects.manager.jobs.active.keys():
             del self._restored[jobid]
             self._store.remove("lease", (jobid,))
         for loop in self._loops.values():
-            loop.open()
+            self._store.after_commit(loop.open)
 
     def close(self) -> None:
         """End all connections."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+from functools import partial
+from math import inf
 
 import pytest
 
@@ -87,6 +89,21 @@ class Pair:
             return (await self.info(jobid))["state"] == "RUN"
 
         await self.until(has_targets)
+
+    def make_late(self):
+        """Have what was not begun there be returned, as after `return-after`."""
+        loop = self._loop
+        self.here.turns.post(lambda: loop.perform(loop.table.late(inf)))
+
+    def forget_returned(self):
+        """The same for the pause after that."""
+        offered = self._loop.offered
+        for one in list(offered._returned):
+            self.here.turns.post(partial(offered._forget, one))
+
+    @property
+    def _loop(self):
+        return self.here._parts.clusters._loops["east"]
 
     async def cluster(self):
         (found,) = (await self.near.ok("cluster.list"))["clusters"]

@@ -119,3 +119,15 @@ async def test_of_two_instances_with_the_same_leases_the_earlier_keeps_away(benc
     await asyncio.sleep(0.05)
     assert len(made.others) == 2, "it does not connect again"
     assert made.reported == []
+
+
+async def test_a_start_with_an_earlier_number_than_another_says_what_to_do_and_tries_again(bench, eventually):
+    first, second = Other(is_silent=True), Other(is_silent=True)
+    made = bench(first, second)
+    await eventually(lambda: bool(first.said("lease.watch")))
+    (watch,) = [message for message in first.messages if message.topic == "lease.watch"]
+    first.put(make_error(watch, errno.ESTALE, "session 1 of me is over: session 2 has begun"))
+    await eventually(lambda: bool(second.said("lease.watch")))
+    assert made.loop.info().state == "silent"
+    assert "the clock here was behind at this start" in made.loop.info().note
+    assert made.reported == []

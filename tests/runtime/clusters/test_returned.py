@@ -34,7 +34,7 @@ async def begun(pair):
 
 
 async def test_a_job_that_is_not_begun_in_time_is_returned_at_no_cost(pair, blind):
-    await pair.begin(more='return-after = "100ms"')
+    await pair.begin(more='return-after = "50ms"')
     await stop(pair)
     jobid = await pair.submit(job("true"))
     found = await pair.info(await returned(pair, jobid))
@@ -45,7 +45,7 @@ async def test_a_job_that_is_not_begun_in_time_is_returned_at_no_cost(pair, blin
 
 
 async def test_what_one_cluster_does_not_begin_runs_elsewhere_and_waits_for_it_meanwhile(pair, blind):
-    await pair.begin(more=f'return-after = "300ms"{BOTH}')
+    await pair.begin(more=f'return-after = "1h"{BOTH}')
     await stop(pair)
     await pair.near.ok("resource.drain", {"targets": "0-1"})
     jobid = await pair.submit(job(queue="both"))
@@ -54,6 +54,7 @@ async def test_what_one_cluster_does_not_begin_runs_elsewhere_and_waits_for_it_m
     why = await pair.near.ok("job-manager.why", {"id": jobid})
     assert (why["state"], why["reason"]) == ("RUN", "it was given targets of cluster east and waits to be begun there")
     assert "submitted again here, at no cost of attempts" in why["rule"]
+    pair.make_late()
     following = await returned(pair, jobid)
     assert (await pair.wait(jobid))["success"]
     assert (await pair.info(following))["nodelist"] == "fake0", "not in the cluster that has just returned it"
@@ -62,9 +63,11 @@ async def test_what_one_cluster_does_not_begin_runs_elsewhere_and_waits_for_it_m
 
 
 async def test_for_a_while_no_job_is_sent_that_wants_as_many_targets_as_one_that_was_returned(pair, blind):
-    await pair.begin(more='return-after = "1s"')
+    await pair.begin(more='return-after = "1h"')
     await stop(pair)
     wide = await pair.submit(job(nodes=3, exclusive=True))
+    await pair.granted(wide)
+    pair.make_late()
     following = await returned(pair, wide)
     found = await pair.cluster()
     assert (found["online"], found["leases"]["sent"]) == (2, 0)
@@ -74,6 +77,8 @@ async def test_for_a_while_no_job_is_sent_that_wants_as_many_targets_as_one_that
     assert "was not begun there in time" in why["reason"]
     await stop(pair, start=True)
     assert (await pair.wait(await pair.submit(job(nodes=2, exclusive=True))))["success"]
+    assert (await pair.info(following))["state"] == "SCHED"
+    pair.forget_returned()
     assert (await pair.wait(wide))["success"]
 
 

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 from fluxsched.core.parts import PartAsked
+from fluxsched.runtime.clusters import offered
 
 from .conftest import job
 
@@ -57,7 +58,8 @@ async def settled(pair):
     return pair.there.store.read("SELECT * FROM leased") == []
 
 
-async def test_the_group_follows_the_targets_of_the_other_instance(pair):
+async def test_the_group_follows_the_targets_of_the_other_instance(pair, monkeypatch):
+    monkeypatch.setattr(offered, "OCCUPIED_S", 0.02)
     await pair.begin()
     status = await pair.near.ok("resource.status")
     assert status["R"]["execution"]["nodelist"] == ["fake[0-1],east:fake[0-3]"]
