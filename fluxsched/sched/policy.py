@@ -59,6 +59,7 @@ from fluxsched.sched.pool.placement import (
 )
 from fluxsched.sched.preemption.extras import AllMayGo, ExtrasSearch, MayGo
 from fluxsched.sched.preemption.if_gone import IfGone, Leaving, Openings, enough, merged
+from fluxsched.sched.preemption.lacking_parts import LackingParts
 from fluxsched.sched.preemption.preemptions import UNKNOWN, Preemptions
 from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs, rank_of
 from fluxsched.sched.queue.account_lines import AccountLines
@@ -109,6 +110,7 @@ __all__ = [
     "IfGone",
     "Infeasible",
     "Insufficient",
+    "LackingParts",
     "Leaving",
     "MayGo",
     "Openings",

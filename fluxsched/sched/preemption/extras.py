@@ -2,20 +2,22 @@
 
 Law: of targets that could hold a node (or slot) of the job those go first where least work is lost (usage by the time
 for which the job has them), the lower rank at a tie, until the job fits. A part goes down to values of its range only,
-so that several targets may go together. What is not needed is spared, the first chosen first. If that does not suffice
-for a job with a bound on hops, the same is tried under each switch alone, where it may: what would go elsewhere stays.
+so that several targets may go together. What is not needed is spared, the first chosen first. Several parts of a job
+are looked at one after the other (`lacking_parts`). If that does not suffice for a job with a bound on hops, the same
+is tried under each switch alone, where it may: what would go elsewhere stays.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from itertools import islice
+from collections.abc import Iterator, Sequence
+from itertools import groupby, islice
+from math import inf, nextafter
 from operator import itemgetter
 from typing import Final, Protocol
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.accounts.tree import Account
-from fluxsched.sched.holdings.elastic import Extras
+from fluxsched.sched.holdings.elastic import ElasticPart, Extras
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, words_of
 from fluxsched.sched.pool.placement import Block, Fits, HeldBlocks
@@ -67,7 +69,7 @@ class ExtrasSearch:
     """
 
     __slots__ = (
-        "_able", "_found", "_may_go", "_now_s", "_preemptions", "_rest", "_shape", "_taken", "chosen", "fit",
+        "_able", "_found", "_left", "_may_go", "_now_s", "_preemptions", "_rest", "_shape", "_taken", "chosen", "fit",
         "looked_at",
     )  # fmt: skip
 
@@ -75,17 +77,18 @@ class ExtrasSearch:
         self._shape = shape
         self._preemptions = preemptions
         self._now_s = now_s
-        self._able: dict[int, int] = {}
+        self._able: Sequence[dict[int, int]] = ()
         self._found: list[tuple[Holding, Extras]] = []  # all that is looked at
         self._rest: list[Leaving] = []  # in order, the first at the end
-        self._taken: list[Leaving] = []  # of these, from the first on
+        self._taken: list[Leaving] = []  # of these, in the order in which they go
+        self._left: dict[ElasticPart, int] = {}  # how many each may still leave, where there is choice
         self._may_go: MayGo = AllMayGo()
         self.chosen: list[Leaving] = []
         self.fit: Fits | None = None
         self.looked_at = 0
 
-    def look(self, able: dict[int, int], may_go: MayGo, least: int = 0) -> Iterator[None]:
-        """Takes in what there is on targets that are `able` to hold a node, with pauses.
+    def look(self, able: Sequence[dict[int, int]], may_go: MayGo, least: int = 0) -> Iterator[None]:
+        """Takes in what there is on targets that are `able` to hold a node (of each part), with pauses.
 
         If `least` targets at least will have to go these are worked out, too.
         """
@@ -101,7 +104,8 @@ class ExtrasSearch:
             yield
         self._begin(may_go)
         yield
-        self._take(least)
+        if not self._shape.request.parts:
+            self._take(least)
         yield
 
     def choose(self, what_if: IfGone) -> bool:
@@ -137,7 +141,7 @@ class ExtrasSearch:
     def _among(self, ranks: int) -> ExtrasSearch | None:
         """The same search as if the job could be on these targets alone; None if there is nothing."""
         other = ExtrasSearch(self._shape, self._preemptions, self._now_s)
-        other._able = {at: word & self._able.get(at, 0) for at, word in words_of(ranks)}
+        other._able = [{at: word & able.get(at, 0) for at, word in words_of(ranks)} for able in self._able]
         may_go = self._may_go.fresh()
         there = [each for each in self._found if each[1].ranks.mask & ranks]
         other._rest = other._in_bundles([each for each in there if may_go.allows(each[0])])
@@ -145,7 +149,7 @@ class ExtrasSearch:
         return other if other._rest else None
 
     def _in_bundles(self, found: list[tuple[Holding, Extras]]) -> list[Leaving]:
-        return [each for holding, extras in found for each in self._bundles(holding, extras, self._able)]
+        return [each for holding, extras in found for each in self._bundles(holding, extras)]
 
     def _begin(self, may_go: MayGo) -> None:
         """All is known from which to take."""
@@ -157,8 +161,14 @@ class ExtrasSearch:
         self.fit = what_if.find(shape)
         if self.fit is not None or not (self._rest or self._taken):
             return self.fit is not None
-        missing = max(1, what_if.missing(shape))
-        count = least = self._of_targets(missing)
+        if shape.request.parts:
+            if not self._take_by_part(what_if):
+                self.chosen = self._taken
+                return False
+            least = max(1, len(self._taken))
+        else:
+            least = self._of_targets(max(1, what_if.missing(shape)))
+        count = least
         too_few = least - 1  # so many do not suffice
         mark = what_if.mark()
         while not self._suffices(what_if, count):
@@ -200,9 +210,9 @@ class ExtrasSearch:
                 self.chosen.remove(each)
 
     def _is_needed(self, each: Leaving) -> bool:
-        """Whether others of the job go only after these."""
+        """Whether others of the part go only after these."""
         later = self.chosen[self.chosen.index(each) + 1 :]
-        return any(other.needs_former and other.jobid == each.jobid for other in later)
+        return any(other.needs_former and other.part is each.part for other in later)
 
     def _of_targets(self, count: int) -> int:
         """How many, from the first on, are so many targets at least; all that may go if there are fewer."""
@@ -214,13 +224,47 @@ class ExtrasSearch:
                 return number
         return max(1, len(self._taken))
 
+    def _take_by_part(self, what_if: IfGone) -> bool:
+        """Takes what helps: to have the part for which there is least, then to have one more with it, and so on.
+
+        Whether there is enough then for all of them.
+        """
+        openings, mark = what_if.openings(self._shape), what_if.mark()
+        lacking = openings.lacking_parts()
+        while lacking.next_part():
+            passed_over: list[Leaving] = []
+            kept: set[ElasticPart] = set()  # which may leave no more before what is passed over
+            while lacking.lacks and self._rest:
+                each = self._rest.pop()
+                if each.part in kept or not lacking.helps(each.ranks):
+                    passed_over.append(each)
+                    if each.needs_former:
+                        kept.add(each.part)
+                elif self._takes(each):
+                    self._taken.append(each)
+                    what_if.leave_all([each])
+                    lacking.came_free(openings.opened(each.ranks))
+            self._rest += reversed(passed_over)
+        what_if.back(mark)
+        return not lacking.lacks
+
     def _take(self, count: int) -> None:
         """Takes from the rest until there are so many of those that may go."""
         taken, rest = self._taken, self._rest
         while len(taken) < count and rest:
             each = rest.pop()
-            if self._may_go.takes(each.account, each.usage):
+            if self._takes(each):
                 taken.append(each)
+
+    def _takes(self, each: Leaving) -> bool:
+        """Whether it may go after all that was taken before; then it does."""
+        if len(self._able) == 1:  # there is no more than may go
+            return self._may_go.takes(each.account, each.usage)
+        left = self._left.get(each.part, each.part.beyond_minimum) - len(each.ranks)
+        if left < 0 or not self._may_go.takes(each.account, each.usage):
+            return False
+        self._left[each.part] = left
+        return True
 
     def _suffices(self, what_if: IfGone, count: int) -> bool:
         """Whether it is enough if so many go, or all that may; then they have left in the what-if."""
@@ -241,12 +285,13 @@ class ExtrasSearch:
         what_if.leave_all(self._taken[:count])
         return count
 
-    def _bundles(self, holding: Holding, extras: Extras, able: dict[int, int]) -> Iterator[Leaving]:
+    def _bundles(self, holding: Holding, extras: Extras) -> Iterator[Leaving]:
         """What goes together of a part, the target where least work is lost first."""
         elastic = holding.elastic
         assert elastic is not None
         usage_of = self._preemptions.running.usage
-        targets: list[tuple[bool, float, int, float]] = []  # cannot hold a node, work, rank, usage
+        targets: list[tuple[int, float, int, float]] = []  # which part first, if any, work, rank, usage
+        useless = len(self._able)
         left = extras.ranks
         for since_s, some in elastic.ages(holding.started_s):
             mine = left if some is None else left & some
@@ -254,24 +299,26 @@ class ExtrasSearch:
             age_s = max(0.0, self._now_s - since_s)
             for block in holding.on_ranks(mine):
                 usage = usage_of(HeldBlocks((Block(block.at, block.word & -block.word, *block[2:]),)))
-                good = able.get(block.at, 0)
-                base = block.at << WORD_SHIFT
-                targets += [(not good >> bit & 1, usage * age_s, base + bit, usage) for bit in ids_of(block.word)]
+                base, word = block.at << WORD_SHIFT, block.word
+                for number, able in enumerate(self._able):
+                    good = word & able.get(block.at, 0)
+                    targets += [(number, usage * age_s, base + bit, usage) for bit in ids_of(good)]
+                    word ^= good
+                targets += [(useless, usage * age_s, base + bit, usage) for bit in ids_of(word)]
         targets.sort()
-        part, gone, last = extras.part, 0, 0.0
+        part, gone, last = extras.part, 0, -inf
         jobid, account = holding.jobid, holding.account
         if part.nodes.operator == "+" and part.nodes.operand == 1 and part.nodes.listed is None:
-            for is_useless, work, rank, usage in targets[: extras.spare]:
-                if is_useless:
-                    return
-                yield Leaving(work, (rank,), jobid, usage, account)
+            for number, same in groupby(targets, itemgetter(0)):
+                for _, work, rank, usage in islice(same, extras.spare if number < useless else 0):
+                    yield Leaving(work, (rank,), jobid, usage, account, part)
             return
-        while gone < len(targets) and not targets[gone][0]:
+        while gone < len(targets) and targets[gone][0] < useless:
             count = part.rounded(gone + 1)
             if count is None or count > len(targets):
                 return
             some_of_them = targets[gone:count]
-            last = max(last, sum([work for _, work, *_ in some_of_them]))
+            last = max(nextafter(last, inf), sum([work for _, work, *_ in some_of_them]))  # after those before
             usage = sum([usage for *_, usage in some_of_them])
-            yield Leaving(last, tuple([rank for *_, rank, _ in some_of_them]), jobid, usage, account, True)
+            yield Leaving(last, tuple([rank for *_, rank, _ in some_of_them]), jobid, usage, account, part, True)
             gone = count

@@ -14,10 +14,11 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.accounts.tree import Account
+from fluxsched.sched.holdings.elastic import ElasticPart
 from fluxsched.sched.holdings.holding import Holding, without_ranks
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.amounts.asked import AskedAmounts
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
+from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, words_of
 from fluxsched.sched.pool.choice import Need, PartChoice, need_of, slots_of_idle, slots_on
 from fluxsched.sched.pool.hops.network import Place
 from fluxsched.sched.pool.parts.suited import choices_of
@@ -27,6 +28,7 @@ from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.select import count_nodes
 from fluxsched.sched.pool.target_class import TargetClass
 from fluxsched.sched.pool.what_if import WhatIf
+from fluxsched.sched.preemption.lacking_parts import LackingParts, scarcest_first
 from fluxsched.sched.shape import Shape
 
 SWITCHES_TRIED: Final = 64
@@ -52,9 +54,9 @@ class Opening(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """Targets that a job leaves together, what that loses, in units of weight x seconds, and what they use.
+    """Targets that a job leaves of a part together, what that loses, in units of weight x seconds, and what they use.
 
-    The job may leave others without these, or (`needs_former`) only after those that come before them in its part.
+    The job may leave others without these, or (`needs_former`) only after those that come before them in the part.
     """
 
     work: float
@@ -62,6 +64,7 @@ class Leaving(NamedTuple):
     jobid: int
     usage: float
     account: Account | None
+    part: ElasticPart
     needs_former: bool = False
 
 
@@ -215,12 +218,12 @@ class Openings:
     It takes `need` cores of a target at least, and leaves others `left` at most.
     """
 
-    __slots__ = ("_able", "_pool", "_request", "left", "need")
+    __slots__ = ("_able", "_choices", "_pool", "_request", "left", "need")
 
     def __init__(self, pool: Pool, shape: Shape) -> None:
         request = self._request = shape.request
         self._pool = pool
-        choices = choices_of(pool, request, pool.narrowed.get(shape.number))
+        choices = self._choices = choices_of(pool, request, pool.narrowed.get(shape.number))
         if not choices:
             need = need_of(request, request.slots.min if request.nodes is not None else 1)
             choices = (PartChoice(need, pool.choice_of(shape)),)
@@ -247,14 +250,24 @@ class Openings:
         opening = Opening(cores, gpus, amounts, need_cores, need_gpus, need.amounts_on(targets))
         return None if opening.fits else opening
 
-    def able(self) -> dict[int, int]:
-        """The usable targets that could hold a node, word by word."""
+    def able(self) -> list[dict[int, int]]:
+        """The usable targets that could hold a node, word by word; of several parts, of each, the scarcest first."""
+        if self._choices:
+            return [dict(words_of(mask)) for _, mask in scarcest_first(self._pool, self._choices)]
         found: dict[int, int] = {}
         for candidates, _ in self._able:
             targets, _, only, _ = candidates
             for at, word in targets.members.words.items():
                 found[at] = found.get(at, 0) | (word if only is None else word & only.at(at))
-        return {at: word & ~self._pool.down_words.get(at, 0) for at, word in found.items()}
+        return [{at: word & ~self._pool.down_words.get(at, 0) for at, word in found.items()}]
+
+    def lacking_parts(self) -> LackingParts:
+        """What is lacking of several parts; nothing if there is one."""
+        return LackingParts(self._pool, self._choices, [part.least_nodes for part in self._request.parts])
+
+    def opened(self, ranks: Iterable[int]) -> list[int]:
+        """Those of them where it is of no use if more came free."""
+        return [rank for rank in ranks if self.at(rank) is None]
 
     def _suiting(self, at: int, bit: int) -> tuple[TargetClass, Need] | None:
         """The class of a target, and what a part needs there; None if it suits none."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
@@ -14,24 +14,37 @@ from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policy import Decision, Policy, View
 
 
-def resources(ranks: str, cores: int = 4, **properties: str) -> ResourceSet:
-    """Equal targets."""
-    children = {"core": f"0-{cores - 1}" if cores > 1 else "0"}
+def resources(ranks: str, cores: int = 4, gpus: Sequence[int] = (), **properties: str) -> ResourceSet:
+    """Equal targets; or, of each, how many GPUs it has."""
+    core = {"core": str(Idset.span(0, cores - 1))}
+    each = [
+        {"rank": str(at), "children": {**core, **({"gpu": str(Idset.span(0, n - 1))} if n else {})}}
+        for at, n in enumerate(gpus)
+    ]
     execution: dict[str, Any] = {
-        "R_lite": [{"rank": ranks, "children": children}], "starttime": 0.0, "expiration": 0.0,
+        "R_lite": each or [{"rank": ranks, "children": core}], "starttime": 0.0, "expiration": 0.0,
         "nodelist": [f"n[{ranks}]"], "properties": properties,
     }  # fmt: skip
     return ResourceSet.parse({"version": 1, "execution": execution})
 
 
-def jobspec(*nodes: int | str, elastic: bool = True, cores: int = 1, exclusive: bool = True, **system: Any) -> Any:
-    """A job of whole nodes, so many of each part; counts may be ranges."""
+def jobspec(
+    *nodes: int | str,
+    elastic: bool = True,
+    cores: int = 1,
+    gpus: Sequence[int] = (),
+    exclusive: bool = True,
+    **system: Any,
+) -> Any:
+    """A job of whole nodes, so many of each part, of so many GPUs; counts may be ranges."""
     labels = ["task"] if len(nodes) == 1 else [f"p{at}" for at in range(len(nodes))]
     vertices = [
         {"type": "node", "count": count, "exclusive": exclusive, "with": [
-            {"type": "slot", "count": 1, "label": label, "with": [{"type": "core", "count": cores}]}
+            {"type": "slot", "count": 1, "label": label, "with": [
+                {"type": "core", "count": cores}, *[{"type": "gpu", "count": n} for n in gpus[at : at + 1] if n]
+            ]}
         ]}
-        for label, count in zip(labels, nodes, strict=True)
+        for at, (label, count) in enumerate(zip(labels, nodes, strict=True))
     ]  # fmt: skip
     tasks = [{"command": ["true"], "slot": label, "count": {"per_slot": 1}} for label in labels]
     ours = {"elastic": True} if elastic else {}
@@ -62,7 +75,13 @@ class ElasticSite:
     """`held` is what the job manager knows that jobs hold, `leaving` what of it they are to leave."""
 
     def __init__(
-        self, policy: Policy, ranks: str, cores: int = 4, topology: Topology | None = None, **options: Any
+        self,
+        policy: Policy,
+        ranks: str,
+        cores: int = 4,
+        topology: Topology | None = None,
+        gpus: Sequence[int] = (),
+        **options: Any,
     ) -> None:
         self.scheduler = Scheduler(policy, **options)
         self.specs: dict[int, Any] = {}
@@ -73,7 +92,7 @@ class ElasticSite:
         self.refused: list[str] = []
         self.now_s = 1000.0
         self.answers = True
-        whole = resources(ranks, cores).with_topology(topology or Topology())
+        whole = resources(ranks, cores, gpus).with_topology(topology or Topology())
         self.did(self.scheduler.grown("default", whole, whole.ranks, EMPTY, self.now_s))
 
     def submit(self, jobid: int, spec: Any, userid: int = 1000) -> None:

@@ -3,8 +3,9 @@
 Law: on each target that could hold a node (or one more slot) of the job, those go that must until it fits there: each
 time of the account that is furthest over its share, and over it on every level below the bank that it shares with the
 job's account, the job that began last. Targets are taken in the order of the work that each loses if it is the first,
-the lower rank at a tie, until the job fits; each then loses what must go by then. What is not needed is spared, the
-first chosen first. If they do not suffice, none goes.
+the lower rank at a tie, until the job fits; each then loses what must go by then. Several parts of the job are looked
+at one after the other (`lacking_parts`). What is not needed is spared, the first chosen first. If they do not suffice,
+none goes.
 
 Targets are worked out in the order of what is lost there at least, so most of them never are.
 """
@@ -24,6 +25,7 @@ from fluxsched.sched.policy import (
     Fits,
     Holding,
     IfGone,
+    LackingParts,
     Leaving,
     Openings,
     PartHeld,
@@ -56,7 +58,7 @@ class VictimSearch:
 
     __slots__ = (
         "_entries", "_estimated", "_extras", "_job", "_left", "_left_usage", "_levels", "_looked", "_lost", "_now_s",
-        "_paths", "_priced", "_running", "early_s", "fit", "victims",
+        "_parts", "_passed_over", "_paths", "_priced", "_running", "early_s", "fit", "victims",
     )  # fmt: skip
 
     def __init__(
@@ -74,6 +76,8 @@ class VictimSearch:
         self._now_s = now_s
         self._paths = _paths(job, banks, levels, running)
         self._entries: list[tuple[float, int, bool]] | None = None
+        self._parts = 0  # of the job, that are looked at so far
+        self._passed_over: list[tuple[float, int, bool]] = []  # which help none of these
         self._priced: set[int] = set()
         self._lost: dict[Account, float] = {}  # of the usage, by the victims so far
         self._looked = self._estimated = 0
@@ -110,8 +114,10 @@ class VictimSearch:
             self._estimated = len(self._entries)
             heapify(self._entries)
         what_if.give(self.victims)
-        entries = self._entries
-        while entries:
+        lacking = openings.lacking_parts()
+        for _ in range(self._parts):
+            lacking.next_part()
+        while entries := self._helpful(lacking):
             if self._looked >= VICTIMS_MAX:
                 break
             if self._looked >= pause_at:
@@ -125,6 +131,9 @@ class VictimSearch:
                 continue
             self._choose(chosen, openings)
             what_if.give([part.jobid for part in chosen])
+            if shape.request.parts:
+                freed = [at for part in chosen for at in self._running.ranks_of(part.jobid)]
+                lacking.came_free(openings.opened(freed))
             if what_if.fits(shape):
                 self._settle(what_if, openings)
                 return True
@@ -132,6 +141,21 @@ class VictimSearch:
                 self._offer(rank, self._on_target(rank, openings, self._lost))  # another slot may come free there
         self.victims.clear()
         return True
+
+    def _helpful(self, lacking: LackingParts) -> list[tuple[float, int, bool]]:
+        """The entries from the first that helps on, for one part more once all is there for those so far."""
+        entries = self._entries
+        assert entries is not None
+        while not lacking.lacks:
+            for entry in self._passed_over:
+                heappush(entries, entry)
+            self._passed_over.clear()
+            if not lacking.next_part():
+                return entries
+            self._parts += 1
+        while entries and not lacking.helps([entries[0][1]]):
+            self._passed_over.append(heappop(entries))
+        return entries
 
     def _price(self, rank: int, openings: Openings) -> None:
         """Works out what is lost on a target if it is the first that is taken."""
