@@ -27,6 +27,7 @@ from fluxsched.sched.policy import (
     Shrink,
     Start,
     View,
+    placement_of,
 )
 from fluxsched.sched.pool.placement import parts_in
 from fluxsched.sim.conformance.preemption import Preemptible, PreemptionJudge, line_of
@@ -80,8 +81,8 @@ class Checker:
         self.first = first
         self.preemptions = PreemptionJudge(rate, truth.running, truth.users)
         self.sizes = SizeJudge()
-        self.GROWS = getattr(policy, "GROWS", False)
-        if hasattr(policy, "ACCOUNTS"):  # the engine asks the policy that it was given
+        self.GROWS, self.placement = getattr(policy, "GROWS", False), placement_of(policy)  # which the engine asks for
+        if hasattr(policy, "ACCOUNTS"):
             self.ACCOUNTS = policy.ACCOUNTS
             self.fair_overrides = getattr(policy, "fair_overrides", {})
 

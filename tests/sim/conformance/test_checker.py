@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fluxsched.runtime.system.clock import interrupted
-from fluxsched.sched.policy import Pending, Start
+from fluxsched.sched.policy import LEAST_LOST, Pending, Start, placement_of
 from fluxsched.sched.registry import make
 from fluxsched.sim.conformance import harness as module
 from fluxsched.sim.conformance import suite as conformance
@@ -29,6 +29,13 @@ def test_rounding_excuses_who_waits_as_it_excuses_who_starts() -> None:
     harness.checker.promised[2] = harness.now_s - LATE_S * 2
     with pytest.raises(RuleBroken, match=r"job ƒ3, the first in line, should have started 2e-06 s ago and still waits"):
         harness.decide()
+
+
+def test_what_the_engine_asks_of_a_policy_it_learns_of_the_one_that_is_checked() -> None:
+    policy = make("easy", {"placement": LEAST_LOST})
+    policy.GROWS = True  # type: ignore[attr-defined]
+    checker = Harness(policy, "1x1").checker
+    assert (checker.GROWS, placement_of(checker)) == (True, LEAST_LOST)
 
 
 class Talkative:
