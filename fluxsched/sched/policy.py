@@ -305,8 +305,8 @@ class Policy(Protocol):
       not offered.
     - `GROWS = True`: it decides how running elastic jobs grow: the engine gives them nothing more by itself, and asks
       the policy also while no job waits.
-    - `placement`: the one of PLACEMENTS by which it places, WORST_FIT if it does not say; the engine has its elastic
-      jobs grow by the same.
+    - `placement`: the one of PLACEMENTS by which it places, WORST_FIT if it has no such attribute; the engine grows
+      elastic jobs by it.
     - `ACCOUNTS = True`: it needs accounts, which are kept as the site settles them in `[fair]`; `fair_overrides` are
       names of FairSettings and values that it was given instead.
     - `explain(lines, job, now_s)`: with accounts, why a job waits (`core.why.Why`; an empty reason: for the usual one).

@@ -1,7 +1,7 @@
 """What becomes of decisions about running jobs, to preempt, shrink or grow one: they are made real, or refused. Jobs
-that begin are noted as such to which that may happen.
+to which that may happen are noted when they begin.
 
-Law: nothing is done that the ledger refuses; then the plans and the preemptions are told.
+Law: nothing is done that the ledger refuses; what it accepts reaches the plans and the preemptions.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from fluxsched.sched.pool.placement import Fits, ranks_in
 
 
 def note_begun(group: Group, holding: Holding, placement: str) -> None:
-    """A job has begun that may be preempted, or is elastic: then it grows in the order in which it was placed."""
+    """A job has begun that may be preempted or is elastic; an elastic one grows by the `placement` of its start."""
     if holding.elastic is not None:
         holding.elastic.placement = placement
     group.preemptions.began(holding)

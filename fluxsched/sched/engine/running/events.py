@@ -105,14 +105,14 @@ class ResizedJobs:
         return found
 
     def found(self, holding: Holding, queue: str) -> None:
-        """A job of this queue was found running and may change its size: it grows as that places its jobs now."""
+        """An elastic job of this queue was found running: it grows by the placement of the queue's present policy."""
         if holding.elastic is not None:
             holding.elastic.placement = self._placement_in(queue)
         if holding.leaving:
             self._preemptions.shrink(holding, holding.leaving, UNKNOWN)
 
     def _placement_in(self, queue: str) -> str:
-        """That of the queue's own policy, else that of the policy of all others, which groups have in common."""
+        """The placement of the queue's own policy, else of the policy for all other queues, which groups share."""
         queues = [group.queues for group in self._groups.values()]
         for at in queues:
             if queue in at:
