@@ -22,7 +22,9 @@ def test_a_mark_may_be_gone_back_to_twice() -> None:
     """What was left after the first time back is left no more after the second: all of the job can be given."""
     site, job = waiting_for(4)
     group = site.scheduler.group("default")
-    some = Leaving(0.0, (1, 2), 1, 2.0, None)
+    elastic = group.ledger.holdings[1].elastic
+    assert elastic is not None
+    some = Leaving(0.0, (1, 2), 1, 2.0, None, elastic.parts[0])
     with group.preemptions.if_gone(group.pool) as what_if:
         mark = what_if.mark()
         for _ in range(2):
