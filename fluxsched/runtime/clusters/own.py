@@ -27,7 +27,7 @@ PASSING = frozenset((errno.EAGAIN, errno.ESHUTDOWN, errno.ENOSPC, errno.EIO, err
 REFUSED = {
     errno.ENOSYS: "it takes no leases: its fluxsched is too old",
     errno.EPERM: "only its owner has leases there: connect as its user, or by tcp with a key of the role owner",
-    errno.ESTALE: "it has heard from a later start of this state: stop the other instance that has a copy of it; where "
+    errno.ESTALE: "a later start of this state has used it: stop the other instance that has a copy of it; where "
     "there is none, the clock here was behind at this start: set it right and restart, or restart the cluster",
 }
 """What refusals of `lease.watch` mean."""
