@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from fluxsched.core.build import BUILD
 from tests.chaos.observations import Observation, ProcessEnded, Received, TaskBegan, TaskEnded
 from tests.chaos.runs.plan import make_plan
 from tests.chaos.runs.run import run as run_plan
@@ -64,7 +65,8 @@ def accepted(seen: list[Observation]) -> set[int]:
 
 
 def digest(seen: list[Observation]) -> str:
-    return hashlib.sha256("\n".join(map(repr, seen)).encode()).hexdigest()
+    said = "\n".join(map(repr, seen)).replace(f"'build': {BUILD!r}", "'build': any")  # both builds decide alike
+    return hashlib.sha256(said.encode()).hexdigest()
 
 
 def test_jobs_run_and_end_on_virtual_time() -> None:

@@ -161,6 +161,7 @@ async def test_a_drain_does_not_wait_for_the_time_between_looks_at_jobs(world, m
         await follow(peer, tag, picture, lambda known, rank=rank: known.states[rank] == "drained")
 
 
+@pytest.mark.plain_only("replaces a method of a Router")
 async def test_the_changes_of_a_slow_reader_merge(world, monkeypatch):
     site = await world.bare(**SITE)
     peer, slow = world.second(site), world.second(site)
