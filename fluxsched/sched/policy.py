@@ -246,10 +246,11 @@ class View(Protocol):
         """Whether a plugin holds back this very job in this pass, and not its equals: then nothing is found for it."""
         ...
 
-    def is_put_off(self, job: Waiting) -> bool:
+    def is_put_off(self, job: Waiting, whole: bool = False) -> bool:
         """Whether no others are to go for this job in this pass: another group of its queue may start it as it is.
 
-        Then a pass of the same instant follows, unless it has started.
+        If `whole` jobs are to go: or once just extras are gone. Then a pass of the same instant follows, unless it has
+        started.
         """
         ...
 

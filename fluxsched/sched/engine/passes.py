@@ -17,7 +17,7 @@ from fluxsched.sched.engine.hooked.hooked_pass import HookedPass
 from fluxsched.sched.engine.running.growing import Growing
 from fluxsched.sched.engine.running.refused import why_refused
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
-from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.waiting.group import NONE_GO, WHOLE_JOBS_GO, Group
 from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
 from fluxsched.sched.fault_lines import raise_at
 from fluxsched.sched.shape import Shapes
@@ -123,14 +123,15 @@ class Passes:
     def _in_turn(self, now_s: float) -> Iterator[tuple[Group, list[_Passes]]]:
         """The groups, where some have a line in common; again, as long as what one has done changes another.
 
-        Others go for a job of several groups only when none of these has started it as it is.
+        Others go for a job of several groups only when none of these has started it as it is, and whole jobs only when
+        none has extras enough.
         """
         for group, _ in self._of_group:
-            group.puts_off = True
+            group.turn = NONE_GO
         yield from self._of_group
         for _ in range(ROUNDS_MAX - 1):
             if not self._to_pass_again():
-                self._resume_put_off()
+                self._next_turn()
             again = self._to_pass_again()
             if not again:
                 return
@@ -142,10 +143,10 @@ class Passes:
     def _to_pass_again(self) -> list[tuple[Group, list[_Passes]]]:
         return [each for each in self._of_group if each[0].changed and any(at.jobs.by_id for at, *_ in each[1])]
 
-    def _resume_put_off(self) -> None:
-        """The groups do what they have put off, and put off nothing more."""
+    def _next_turn(self) -> None:
+        """More may go, and the groups look again where they have put something off."""
         for group, _ in self._of_group:
-            group.puts_off = False
+            group.turn = min(group.turn + 1, WHOLE_JOBS_GO)
             if group.has_put_off:
                 group.has_put_off, group.changed = False, True
 

@@ -185,8 +185,8 @@ class SchedulingPass:
     def is_held_back(self, job: Waiting) -> bool:
         return self.held_back is not None and job.jobid in self.held_back.of_job
 
-    def is_put_off(self, job: Waiting) -> bool:
-        return self._group.is_put_off(job.jobid)
+    def is_put_off(self, job: Waiting, whole: bool = False) -> bool:
+        return self._group.is_put_off(job.jobid, whole)
 
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         return find_on(self._group.pool, job.shape, rank)

@@ -312,6 +312,26 @@ def test_nothing_goes_in_one_group_for_a_job_that_another_one_starts(policy: Any
     assert site.sizes(1, 2, 3, 4) == [2, 1, 2, 2]
 
 
+def test_no_whole_job_goes_in_one_group_where_another_has_extras_enough() -> None:
+    """A has four jobs in one group, and an elastic one in the other; B wants a target of either, C of the first."""
+    queues: dict[str, Any] = {"wide": ("default", "other"), "here": "default", "there": "other"}
+    site = ElasticSite(Fair(Easy()), "0-3", groups=("default", "other"), queues=queues, fair=FairSettings())
+    more = resources("4-7")
+    site.did(site.scheduler.grown("other", more, more.ranks, EMPTY, site.now_s))
+    for jobid in range(1, 5):
+        site.submit(jobid, jobspec(1, elastic=False, queue="here", **{"preemptible-after": 0.0}), A)
+    site.submit(5, jobspec("1-4", queue="there"), A)
+    site.run()
+    site.submit(6, jobspec(1, elastic=False, queue="wide"), B)
+    (shrunk,) = site.run()
+    assert isinstance(shrunk, Shrunk)
+    assert (shrunk.jobid, shrunk.for_jobid) == (5, 6)
+    site.gone()
+    assert site.sizes(1, 2, 3, 4, 5, 6) == [1, 1, 1, 1, 3, 1]
+    site.submit(7, jobspec(1, elastic=False, queue="here"), C)
+    assert [type(effect) for effect in site.run()] == [Raise]
+
+
 def test_a_job_that_was_shrunk_does_not_grow_at_once_under_the_next_scheduler() -> None:
     for shrunk_s, grows in ((None, True), (941.0, False), (939.0, True)):
         site = ElasticSite(Easy(), "0-3")

@@ -40,6 +40,9 @@ from fluxsched.sched.usage.book import UsageBook
 
 ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
+NONE_GO, EXTRAS_GO, WHOLE_JOBS_GO = range(3)
+"""What may go, in each turn of a pass over several groups, for a job that has several."""
+
 VERDICTS_MAX = 4096
 """Shapes whose verdicts are remembered; some hundred bytes each."""
 
@@ -53,8 +56,8 @@ class Group:
     `queues` are those that have a policy of their own, by name, in the order in which they are served, then the one for
     all others, by the empty name. `set_aside` are jobs of all of them, by id; `short_since_s` is when the group last
     lost something, or was acquired (wall time, seconds). A pass comes at `wake_s` (the same) though nothing happens.
-    `joint` are the groups, by id, of all waiting jobs that have several; all groups have this table in common. While it
-    `puts_off` what is to go for these, `has_put_off` says whether there was such a job.
+    `joint` are the groups, by id, of all waiting jobs that have several; all groups have this table in common. In each
+    `turn` more may go for these; `has_put_off` says whether something was left for the next one.
     """
 
     def __init__(
@@ -92,7 +95,8 @@ class Group:
         self.time_text = time_text
         self._verdicts: dict[int, FitVerdict] = {}  # by number of the shape
         self.joint: dict[int, tuple[Group, ...]] = {}
-        self.puts_off = self.has_put_off = False
+        self.turn = WHOLE_JOBS_GO
+        self.has_put_off = False
         self.hooks: GroupHooks | None = None
 
     def invalidate_pass(self) -> None:
@@ -104,9 +108,10 @@ class Group:
         for queue in self.queues.values():
             queue.arrivals = None
 
-    def is_put_off(self, jobid: int) -> bool:
-        """Whether preempting for the job is for a later turn: another of its groups may still start it as it is."""
-        if not self.puts_off or jobid not in self.joint:
+    def is_put_off(self, jobid: int, whole: bool) -> bool:
+        """Whether preempting (`whole` jobs) for the job is for a later turn: another of its groups may have it at less.
+        """
+        if self.turn >= (WHOLE_JOBS_GO if whole else EXTRAS_GO) or jobid not in self.joint:
             return False
         self.has_put_off = True
         return True

@@ -98,6 +98,8 @@ class PreemptingPass:
             if extras.fit is None and search.is_hopeless and not preemptions.any_going and not extras.chosen:
                 return False
             may_preempt = bool(preemptions.running.jobs) and bool(preemptions.rate)
+            if extras.fit is None and may_preempt and self._view.is_put_off(job, whole=True):
+                return False
             if extras.fit is None and may_preempt:
                 again_s = max(again_s, preemptions.next_s(1, now_s))
             if again_s <= now_s:

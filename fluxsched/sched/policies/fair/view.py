@@ -133,8 +133,8 @@ class FairView:
     def is_held_back(self, job: Waiting) -> bool:
         return self._view.is_held_back(job)
 
-    def is_put_off(self, job: Waiting) -> bool:
-        return self._view.is_put_off(job)
+    def is_put_off(self, job: Waiting, whole: bool = False) -> bool:
+        return self._view.is_put_off(job, whole)
 
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         return self._view.find_on(job, rank)
