@@ -113,6 +113,8 @@ class JobRow(NamedTuple):
         lease = (self.info.get("annotations") or {}).get("lease") or {}
         if lease.get("nodelist"):
             return f"{lease['cluster']}:{lease['nodelist']}"
+        if lease and self.info["state"] == "RUN":
+            return f"waits to be begun in cluster {lease['cluster']}"
         return str(self.info.get("nodelist") or "")
 
     def _holding_back(self) -> str:

@@ -111,8 +111,9 @@ def _value_text(key: str, value: object) -> str:
     if key in ("duration", "preemptible_after") and isinstance(value, float):
         return show.duration_text(value)
     if key == "lease" and isinstance(value, dict):
+        there = f", as {show.jobid_text(value['id'])} there" if value.get("id") else ""
         where = f" on {value['nodelist']}" if value.get("nodelist") else ""
-        return f"cluster {value['cluster']}, as {show.jobid_text(value['id'])} there{where}"
+        return f"cluster {value['cluster']}{there}{where}"
     if key == "parts" and isinstance(value, dict):
         return parts_text(value)
     if key == "sizes" and isinstance(value, list):

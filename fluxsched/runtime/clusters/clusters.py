@@ -9,6 +9,7 @@ import errno
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -16,8 +17,9 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why, and_in_clusters
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.jobs.job.annotations import merge
 from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.states import PENDING, RUN
+from fluxsched.jobs.job.states import PENDING, RUN, SCHED
 from fluxsched.leases.jobspec import jobspec_for
 from fluxsched.leases.lease import Lease, lease_name
 from fluxsched.protocol.messages import clusters as msg
@@ -250,13 +252,31 @@ class Clusters:
         lease = None if loop is None else loop.table.of_job(job.id)
         return why if loop is None or lease is None else lease_status(loop, lease) or why
 
+    def _unavailable(self, job: Job) -> list[str]:
+        loops = [loop for name in job.queue.config.groups if (loop := self._loops.get(name))]
+        return list(filter(None, map(why_unavailable, loops)))
+
+    def extend_listed(self, jobs: list[dict[str, Any]]) -> None:
+        """Jobs that wait are listed with what `job why` adds of clusters; one without a reason, which waits its turn,
+        where none of its groups begins any.
+        """
+        for one in jobs if self._loops else ():
+            job = self._effects.manager.jobs.active.get(one["id"])
+            if job is None or job.state is not SCHED or not (clusters := self._unavailable(job)):
+                continue
+            reason = one["annotations"].get("sched", {}).get("reason_pending")
+            if reason or len(clusters) == len(job.queue.config.groups):
+                text = "; ".join(filter(None, [reason, *clusters]))
+                one["annotations"] = merge(one["annotations"], {"sched": {"reason_pending": text}})
+
     def _over(self, jobid: int) -> None:
         self._clusters.pop(jobid, None)
 
     def _note_place(self, jobid: int, cluster: str, there: int, nodelist: str) -> None:
         job = self._effects.manager.jobs.active.get(jobid)
         if job is not None:
-            where = {"cluster": cluster, "id": there} | ({"nodelist": nodelist} if nodelist else {})
+            known = {"id": there, "nodelist": nodelist}
+            where = {"cluster": cluster} | {key: value for key, value in known.items() if value}
             job.annotations = {**(job.annotations or {}), "lease": where}
 
     def _is_spooled(self, jobid: int) -> bool:

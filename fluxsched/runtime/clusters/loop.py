@@ -76,7 +76,7 @@ class ClusterLoop:
         self.note = "it has not answered yet" if settings is not None else "it is not configured any more"
         self.since_s: float | None = None
         self.note_place: Callable[[int, str, int, str], None] = lambda jobid, cluster, there, nodelist: None
-        """Called with the id that a job has there, and its hosts there (empty if unknown)."""
+        """Called with the id that a job has there, and its hosts there (0, empty: none so far)."""
         self.on_over: Callable[[int], None] = lambda jobid: None
         """Told that a job has no lease any more."""
         self._connect = connect
@@ -173,6 +173,8 @@ class ClusterLoop:
 
     def want(self, lease: Lease) -> None:
         """A lease that is in the store."""
+        if lease.state is not LeaseState.RUNNING:
+            self.note_place(lease.jobid, self.name, 0, "")
         self.perform(self.table.want(lease))
         self._await_late()
 

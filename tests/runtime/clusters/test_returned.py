@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxsched.runtime.clusters import loop, own
+from fluxsched.views.job_row import JobRow
 
 from .conftest import BOTH, job
 
@@ -54,6 +55,7 @@ async def test_what_one_cluster_does_not_begin_runs_elsewhere_and_waits_for_it_m
     why = await pair.near.ok("job-manager.why", {"id": jobid})
     assert (why["state"], why["reason"]) == ("RUN", "it was given targets of cluster east and waits to be begun there")
     assert "submitted again here, at no cost of attempts" in why["rule"]
+    assert JobRow(await pair.info(jobid), 0.0).contextual_info() == "waits to be begun in cluster east"
     pair.make_late()
     following = await returned(pair, jobid)
     assert (await pair.wait(jobid))["success"]
@@ -94,6 +96,8 @@ async def test_nothing_is_sent_to_a_queue_that_is_stopped_and_its_reason_is_told
     jobid = await pair.submit(job())
     why = await pair.near.ok("job-manager.why", {"id": jobid})
     assert why["reason"].endswith("; cluster east: its queue is stopped: maintenance")
+    behind = await pair.info(await pair.submit(job()))
+    assert JobRow(behind, 0.0).contextual_info() == "cluster east: its queue is stopped: maintenance"
     assert (await pair.wait(await pair.submit(job(queue="both"))))["success"]
     assert await pair.jobs(pair.far) == []
     await stop(pair, start=True)

@@ -88,6 +88,7 @@ async def test_its_targets_are_known_from_the_store_when_this_instance_starts_ag
     waiting = await silent.submit(wide(3))
     why = await silent.near.ok("job-manager.why", {"id": waiting})
     assert "; cluster east is silent since " in why["reason"], "its nodes are not said to be down for nothing"
+    assert "; cluster east is silent since " in await told(silent, waiting), "`jobs` has the same words"
     await silent.world.stop(silent.here)
     await silent.begin_here()
     found = await silent.cluster()

@@ -173,7 +173,7 @@ class Assembly:
             self.store,
             outside.spool,
         )
-        self.clusters.on_change = self._check_ready
+        self.clusters.on_change, self.jobs.extend_listed = self._check_ready, self.clusters.extend_listed
 
     def _each_minute(self, now_s: float) -> None:
         self.effects.accounting.write()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 from collections.abc import Callable
 from functools import partial
+from typing import Any
 
 import msgspec
 
@@ -62,6 +63,8 @@ class JobService:
         self.accepting = True
         self.give_back: Callable[[int, Idset], None] = lambda jobid, ranks: None
         """A job that is an instance says that nothing of it is left on these targets."""
+        self.extend_listed: Callable[[list[dict[str, Any]]], None] = lambda jobs: None
+        """Extends the reasons in a list of jobs as `with_clusters` does that of one."""
         self.policy_of: Callable[[str | None, str], str | None] = lambda queue, group: None
         router.serve(self._handlers())
 
@@ -176,6 +179,7 @@ class JobService:
         """Answer with the jobs that are meant, found and packed in pieces."""
         found: list[msgspec.Raw] = []
         for some in listing.list_jobs(self._manager.jobs, query):
+            self.extend_listed(some)
             found += [msgspec.Raw(codec.pack(one)) for one in some]
             yield
         request.respond({"jobs": found})
