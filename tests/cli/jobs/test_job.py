@@ -13,6 +13,7 @@ import pytest
 from fluxsched.cli.jobs import forward
 from fluxsched.cli.jobs.attach import OutputWriter
 from fluxsched.cli.jobs.forward import Forwarder
+from fluxsched.cli.jobs.job import _value_text
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RPCError
 
@@ -100,6 +101,18 @@ def test_wait_event_gives_up_in_time(cli) -> None:
 
     done = cli("job", "wait-event", "-t", "5ms", "5", "never", answers={"job-manager.eventlog": endless})
     assert (done.code, done.err) == (1, "fluxsched: job wait-event: no such event within 5ms\n")
+
+
+@pytest.mark.parametrize(
+    ("lease", "text"),
+    [
+        ({}, "cluster east"),
+        ({"id": 8}, "cluster east, as ƒ9 there"),
+        ({"id": 8, "nodelist": "node7"}, "cluster east, as ƒ9 there on node7"),
+    ],
+)
+def test_the_lease_of_a_job_is_told_as_far_as_it_is_known(lease, text) -> None:
+    assert _value_text("lease", {"cluster": "east", **lease}) == text
 
 
 def test_why(cli) -> None:

@@ -83,12 +83,12 @@ class Pair:
         return await self.until(are_running)
 
     async def granted(self, jobid):
-        """Wait until the job has its targets here, whether it has begun there or not."""
+        """Wait until the job has its targets here, and its lease is on disk, whether it has begun there or not."""
 
-        async def has_targets():
-            return (await self.info(jobid))["state"] == "RUN"
+        async def has_lease():
+            return self._loop.table.of_job(jobid) is not None
 
-        await self.until(has_targets)
+        await self.until(has_lease)
 
     def make_late(self):
         """Have what was not begun there be returned, as after `return-after`."""
