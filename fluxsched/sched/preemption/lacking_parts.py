@@ -26,7 +26,7 @@ def scarcest_first(pool: Pool, choices: Sequence[PartChoice]) -> list[tuple[int,
 class LackingParts:
     """What is lacking as targets come free; `needs` are the minima of the parts. No part counts before `next_part`."""
 
-    __slots__ = ("_able", "_free", "_hall", "_lacking", "_needs", "_order")
+    __slots__ = ("_able", "_came", "_free", "_hall", "_lacking", "_needs", "_order", "_sure")
 
     def __init__(self, pool: Pool, choices: Sequence[PartChoice], needs: Sequence[int]) -> None:
         free = by_suited(suited_now([offers(choice, FIRST_FIT) for choice in choices]))
@@ -38,6 +38,8 @@ class LackingParts:
         self._able = scarcest_first(pool, choices)
         self._order = [part for part, _ in reversed(self._able)]
         self._lacking: tuple[int, ...] = ()
+        self._came: dict[int, int] = {}  # free, and not counted yet: how many suit which parts
+        self._sure = 0  # so many may come free before other parts could be those that lack most
 
     @property
     def lacks(self) -> bool:
@@ -64,9 +66,16 @@ class LackingParts:
             if self._free >> rank & 1:
                 continue
             self._free |= 1 << rank
-            self._hall.take(sum([1 << part for part, mask in self._able if mask >> rank & 1]), -1)
-        self._look()
+            suited = sum([1 << part for part, mask in self._able if mask >> rank & 1])
+            self._came[suited] = self._came.get(suited, 0) + 1
+            self._sure -= 1
+        if self._sure <= 0:
+            self._look()
 
     def _look(self) -> None:
+        for suited, count in self._came.items():
+            self._hall.take(suited, -count)
+        self._came.clear()
         short = self._hall.shortfall()
         self._lacking = () if short is None else short.parts
+        self._sure = 0 if short is None else self._hall.lead(short)

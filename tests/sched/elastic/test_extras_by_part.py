@@ -136,6 +136,39 @@ def test_the_fewest_go_that_would_do_and_none_if_none_would(chance: Random, fair
     assert site.sizes(5) == [sum(counts) if sizes else 0]
 
 
+@given(st.randoms(use_true_random=False))
+@settings(max_examples=20)
+def test_the_fewest_whole_jobs_go_that_would_do_and_none_if_none_would(chance: Random) -> None:
+    gpus = [chance.choice([0, 0, 1, 2]) for _ in range(8)]
+    site = site_of(Fair(Easy()), gpus)
+    for jobid in range(1, chance.randint(6, 9)):
+        firm = {} if chance.random() < 0.7 else {"preemptible-after": 1e9}
+        site.submit(jobid, jobspec(1, elastic=False, **{"preemptible-after": 0.0, **firm}), 1000)
+    site.run()
+    site.now_s += 70
+    wanted = [(1, chance.choice([0, 1])), (1, chance.choice([1, 2])), (chance.randint(1, 2), 0)]
+    counts, needs = zip(*chance.sample(wanted, chance.randint(2, 3)), strict=True)
+    may_go = [
+        rank
+        for jobid, held in site.held.items()
+        for rank in held.ranks
+        if site.specs[jobid]["attributes"]["system"]["preemptible-after"] == 0.0
+    ]
+    free = set(range(8)).difference(*[held.ranks for held in site.held.values()])
+    most = max(0, 4 - len(free))  # of its 8 at most; then the account is at its share
+    sizes = [
+        size
+        for size in range(min(most, len(may_go)) + 1)
+        for some in combinations(may_go, size)
+        if fits(free.union(some), gpus, list(zip(counts, needs, strict=True)))
+    ]
+    site.submit(10, jobspec(*counts, elastic=False, gpus=needs), 1001)
+    site.run()
+    assert len(site.raised) == (sizes[0] if sizes else 0)
+    site.gone()
+    assert site.sizes(10) == [sum(counts) if sizes else 0]
+
+
 def fits(free: set[int], gpus: Sequence[int], parts: list[tuple[int, int]]) -> bool:
     """Whether each part has as many targets with as many GPUs."""
     if not parts:

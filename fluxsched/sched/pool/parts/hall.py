@@ -71,6 +71,12 @@ class Hall:
         some = min(short, key=lambda some: (self._there[some] - needed[some], some.bit_count(), self._parts(some)))
         return Shortfall(self._parts(some), needed[some], self._there[some])
 
+    def lead(self, short: Shortfall) -> int:
+        """How many more these parts lack, together, than any set without one of them."""
+        needed, there, mine = self._needed(), self._there, sum([1 << part for part in short.parts])
+        others = [needed[some] - there[some] for some in range(self._all + 1) if some & mine != mine]
+        return short.needed - short.there - max(others)
+
     def most(self, part: int) -> int:
         """How many one part could have, with what the others need left to them."""
         needed, bit = self._needed(), 1 << part
