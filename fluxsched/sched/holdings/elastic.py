@@ -146,7 +146,7 @@ class Elastic:
         if self.is_settled or now_s < self.kept_until_s:
             return
         for part in self.parts:
-            spare = part.beyond_minimum
+            spare = part.beyond_minimum - len(part.ranks & self.unstored)  # a grow that is not stored may be refused
             if spare > 0:
                 ranks = part.ranks - self.unstored - Idset(1 << self.first)
                 if ranks:

@@ -260,7 +260,7 @@ class ExtrasSearch:
         """Whether it may go after all that was taken before; then it does."""
         if len(self._able) == 1:  # there is no more than may go
             return self._may_go.takes(each.account, each.usage)
-        left = self._left.get(each.part, each.part.beyond_minimum) - len(each.ranks)
+        left = self._left[each.part] - len(each.ranks)
         if left < 0 or not self._may_go.takes(each.account, each.usage):
             return False
         self._left[each.part] = left
@@ -307,6 +307,7 @@ class ExtrasSearch:
                 targets += [(useless, usage * age_s, base + bit, usage) for bit in ids_of(word)]
         targets.sort()
         part, gone, last = extras.part, 0, -inf
+        self._left[part] = extras.spare
         jobid, account = holding.jobid, holding.account
         if part.nodes.operator == "+" and part.nodes.operand == 1 and part.nodes.listed is None:
             for number, same in groupby(targets, itemgetter(0)):
@@ -315,7 +316,7 @@ class ExtrasSearch:
             return
         while gone < len(targets) and targets[gone][0] < useless:
             count = part.rounded(gone + 1)
-            if count is None or count > len(targets):
+            if count is None or count > min(len(targets), extras.spare):
                 return
             some_of_them = targets[gone:count]
             last = max(nextafter(last, inf), sum([work for _, work, *_ in some_of_them]))  # after those before

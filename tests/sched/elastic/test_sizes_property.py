@@ -4,7 +4,7 @@ where the first who waits could start; judged by a count of its own.
 
 from __future__ import annotations
 
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import EMPTY
@@ -63,7 +63,12 @@ class Judge:
         assert TARGETS - held + extras < self.least[waiting[0]], "an extra is where the first who waits could start"
 
 
+NOT_STORED = [("submit", (size, 1, 0.0)) for size in (5, "1-3", "2-8")] + [("end", 1), ("submit", ("1-3", 1, 0.0))]
+"""The grow of job 3 is not stored yet when job 4 waits."""
+
+
 @settings(max_examples=30, deadline=None)
+@example(Fifo, NOT_STORED)
 @given(st.sampled_from([Fifo, Easy, lambda: Fair(Easy())]), st.lists(EVENT, max_size=25))
 def test_sizes_hold_through_all_that_happens(policy: object, events: list[tuple[str, object]]) -> None:
     made = policy()  # type: ignore[operator]
