@@ -50,6 +50,7 @@ class Peer:
         "key_name",
         "limits",
         "name",
+        "on_lost",
         "outbox",
         "rolemask",
         "server",
@@ -76,6 +77,8 @@ class Peer:
         self.bundles = False
         self.dropped: str | None = None
         self.gone = False
+        self.on_lost: list[Callable[[], None]] | None = []
+        """What waits until all that the peer had is free; None when it is."""
         self.in_flight = 0
         self.limits = PeerLimits(is_guest=not rolemask & (ROLE_OWNER | ROLE_ADMIN), refusal=refusal)
         self.streams: dict[int, RpcRequest] = {}

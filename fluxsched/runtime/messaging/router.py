@@ -365,6 +365,13 @@ class Router:
         peer.server.drop(peer.identity, reason)
         self.turns.wake()
 
+    def when_lost(self, peer: Peer, call: Callable[[], None]) -> None:
+        """Call it when the loss of the peer has been handled: now, if that was before."""
+        if peer.on_lost is None:
+            call()
+        else:
+            peer.on_lost.append(call)
+
     def _lost(self, peer: Peer, lost: Lost) -> None:
         log.log(DEBUG if peer.dropped == GOODBYE else INFO, "peer %s is gone: %s", peer.name, lost.reason)
         self._dirty.pop(peer, None)
@@ -379,6 +386,9 @@ class Router:
             run_isolated(partial(answered, None), "a call of a lost peer")
         for call in self._on_lost:
             run_isolated(partial(call, peer), "a lost peer")
+        waiting, peer.on_lost = peer.on_lost or [], None
+        for then in waiting:
+            run_isolated(then, "what waited for a lost peer")
 
 
 def forget(table: MutableMapping[Any, Any], key: object) -> None:

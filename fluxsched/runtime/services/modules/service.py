@@ -27,7 +27,7 @@ from fluxsched.runtime.config.schedulers import check_fallback, recovery_of
 from fluxsched.runtime.config.values import Recovery
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import RpcRequest
-from fluxsched.runtime.messaging.router import Router, forget
+from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.messaging.services import Handler
 from fluxsched.runtime.services.jobs.scheduling import SchedulingService
 from fluxsched.runtime.services.modules.process import (
@@ -146,7 +146,7 @@ class ModuleService:
         expected = module.status == STATUS_FINALIZING
         why = module.ended()
         if module.peer is not None and not module.peer.gone:
-            self._router.drop(module.peer, why)  # its services and its groups are free for its successor
+            self._router.drop(module.peer, why)
         if not expected:
             module.error = why
             if module.has_served:
@@ -155,7 +155,17 @@ class ModuleService:
                 never = "it never served its groups; load another with `fluxsched module load`"
                 log.error("module %s ended: %s; %s", module.name, why, never)
         module.tell_ready(module.error or "removed before it was ready")
-        module.tell_exit()
+        self._when_free(module, module.tell_exit)
+
+    def _when_free(self, module: Module, call: Callable[[], None]) -> None:
+        """Call it when the services and groups of a module that has ended are free for its successor.
+
+        The loss of its connection may be known a little later than its end.
+        """
+        if module.peer is None:
+            call()
+        else:
+            self._router.when_lost(module.peer, call)
 
     def load_request(self, request: RpcRequest) -> None:
         """`load` what a client asks for, and answer once it serves its groups."""
@@ -181,16 +191,20 @@ class ModuleService:
     # -- removal ------------------------------------------------------------------------------------------------
 
     def remove(self, name: str, gone: Callable[[], None]) -> None:
-        """End a module; `gone` is called when its process has ended."""
+        """End a module; `gone` is called when its process has ended, and all that it had is free."""
         module = self._module(name)
         self._supervision.forget(module)
         if module.status == STATUS_EXITED:
             del self.modules[name]
-            gone()
+            self._when_free(module, gone)
             return
         assert module.process is not None
-        module.on_exit += [lambda: forget(self.modules, name), gone]
+        module.on_exit += [lambda: self._forget(module), gone]
         self._terminate(module)
+
+    def _forget(self, module: Module) -> None:
+        if self.modules.get(module.name) is module:
+            del self.modules[module.name]
 
     def _terminate(self, module: Module) -> None:
         if module.status != STATUS_FINALIZING:
