@@ -135,7 +135,8 @@ class ResourceWatch:
             self._look()
         self._tell()
         took_s = clock.monotonic_s() - now_s
-        self._next_s, self._soon_s = now_s + WATCH_EVERY_S, now_s + max(CHANGE_EVERY_S, took_s / SHARE)
+        self._next_s = now_s + WATCH_EVERY_S
+        self._soon_s = min(self._next_s, now_s + max(CHANGE_EVERY_S, took_s / SHARE))
 
     def _look(self) -> None:
         touched = self._take_touched()

@@ -148,9 +148,9 @@ async def test_two_readers_that_come_at_different_times_end_up_with_the_same(wor
     assert last
 
 
-@pytest.mark.plain_only("replaces a method of a Router")
-async def test_a_drain_does_not_wait_for_the_time_between_looks_at_jobs(world, monkeypatch):
-    monkeypatch.setattr(resource_watch, "WATCH_EVERY_S", 1e6)
+@pytest.mark.parametrize(("name", "value"), [("WATCH_EVERY_S", 1e6), ("SHARE", 1e-9)])
+async def test_a_drain_waits_neither_as_long_as_changes_by_jobs_nor_longer(world, monkeypatch, name, value):
+    monkeypatch.setattr(resource_watch, name, value)
     site = await world.instance(**SITE)
     peer = world.second(site)
     tag, picture = peer.open("resource.watch"), Picture()
