@@ -90,6 +90,24 @@ class Pair:
 
         await self.until(has_lease)
 
+    async def begun(self):
+        """Wait until the job of one lease is known to run there."""
+
+        async def has_begun():
+            return (await self.cluster())["leases"]["running"] == 1
+
+        await self.until(has_begun)
+
+    async def fall_silent(self):
+        """Close the other instance's sockets, and wait until that is known here."""
+        for server in self.there.servers:
+            server.close()
+
+        async def is_silent():
+            return (await self.cluster())["state"] == "silent"
+
+        await self.until(is_silent)
+
     def make_late(self):
         """Have what was not begun there be returned, as after `return-after`."""
         loop = self._loop

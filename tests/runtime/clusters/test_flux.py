@@ -47,11 +47,7 @@ async def test_jobs_run_in_a_real_flux_and_others_do_not_get_in_their_way(pair, 
     assert printed == b"hello\n"
     running = await pair.submit(job("sleep", "100", nodes=1, exclusive=True))
     here = await pair.info(running)
-
-    async def has_begun():
-        return (await pair.cluster())["leases"]["running"] == 1
-
-    await pair.until(has_begun)
+    await pair.begun()
     assert here["name"] == "sleep"
     await pair.near.ok("job-manager.cancel", {"id": running})
     assert (await pair.wait(running))["errstr"] == "exception cancel"

@@ -127,18 +127,8 @@ async def test_a_stop_does_not_wait_for_jobs_in_a_silent_cluster(pair, tmp_path,
     monkeypatch.setattr(shutdown, "END_JOBS_S", 3600.0)
     await pair.begin(statedir=tmp_path)
     there, here = [await pair.submit(job("sleep", "60", queue=queue)) for queue in ("far", "near")]
-
-    async def has_begun():
-        return (await pair.cluster())["leases"]["running"] == 1
-
-    await pair.until(has_begun)
-    for server in pair.there.servers:
-        server.close()
-
-    async def is_silent():
-        return (await pair.cluster())["state"] == "silent"
-
-    await pair.until(is_silent)
+    await pair.begun()
+    await pair.fall_silent()
     async with asyncio.timeout(10):
         await pair.world.stop(pair.here)
     await pair.open("ipc:///nowhere/at/all", statedir=tmp_path)

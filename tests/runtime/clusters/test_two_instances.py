@@ -150,11 +150,7 @@ async def test_signals_limits_and_refusals_are_passed_on(pair):
 async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):
     await pair.begin(more='return-after = "50ms"')
     running = await pair.submit(job("sleep", "60"))
-
-    async def has_begun():
-        return (await pair.cluster())["leases"]["running"] == 1
-
-    await pair.until(has_begun)
+    await pair.begun()
     found = await pair.cluster()
     assert (found["name"], found["kind"], found["state"]) == ("east", "fluxsched", "connected")
     assert (found["targets"], found["online"]) == (4, 4)
@@ -171,13 +167,7 @@ async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):
         return len(await pair.jobs(pair.far)) == 2
 
     await pair.until(is_there)
-    for server in pair.there.servers:
-        server.close()
-
-    async def is_silent():
-        return (await pair.cluster())["state"] == "silent"
-
-    await pair.until(is_silent)
+    await pair.fall_silent()
     await asyncio.sleep(0.1)
     states = {one["id"]: one["state"] for one in await pair.jobs(pair.near)}
     assert states[running] == "RUN"
