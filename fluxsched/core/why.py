@@ -29,8 +29,10 @@ def in_groups(texts: Iterable[tuple[str, str]]) -> str:
 
 
 def and_in_clusters(reason: str, texts: Iterable[str]) -> str:
-    """A reason, and what holds in clusters: texts that begin with `cluster NAME:` or `cluster NAME is silent`."""
-    return _BETWEEN.join([reason, *filter(None, texts)])
+    """A reason, if there is one, and what holds in clusters: texts that begin with `cluster NAME:` or `cluster NAME is
+    silent`.
+    """
+    return _BETWEEN.join(filter(None, [reason, *texts]))
 
 
 def apart(text: str) -> tuple[str, list[str]]:

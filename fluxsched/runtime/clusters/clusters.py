@@ -246,8 +246,7 @@ class Clusters:
 
     def _explained(self, job: Job, why: Why) -> Why:
         if job.state & PENDING:
-            loops = [loop for name in job.queue.config.groups if (loop := self._loops.get(name))]
-            return why._replace(reason=and_in_clusters(why.reason, map(why_unavailable, loops)))
+            return why._replace(reason=and_in_clusters(why.reason, self._unavailable(job)))
         loop = self._loop_of(job.id) if job.state is RUN else None
         lease = None if loop is None else loop.table.of_job(job.id)
         return why if loop is None or lease is None else lease_status(loop, lease) or why
@@ -266,7 +265,7 @@ class Clusters:
                 continue
             reason = one["annotations"].get("sched", {}).get("reason_pending")
             if reason or len(clusters) == len(job.queue.config.groups):
-                text = "; ".join(filter(None, [reason, *clusters]))
+                text = and_in_clusters(reason or "", clusters)
                 one["annotations"] = merge(one["annotations"], {"sched": {"reason_pending": text}})
 
     def _over(self, jobid: int) -> None:
