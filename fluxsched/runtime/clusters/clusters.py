@@ -246,25 +246,30 @@ class Clusters:
 
     def _explained(self, job: Job, why: Why) -> Why:
         if job.state & PENDING:
-            return why._replace(reason=and_in_clusters(why.reason, self._unavailable(job)))
+            return why._replace(reason=and_in_clusters(why.reason, self._unavailable(job.queue.config.groups)))
         loop = self._loop_of(job.id) if job.state is RUN else None
         lease = None if loop is None else loop.table.of_job(job.id)
         return why if loop is None or lease is None else lease_status(loop, lease) or why
 
-    def _unavailable(self, job: Job) -> list[str]:
-        loops = [loop for name in job.queue.config.groups if (loop := self._loops.get(name))]
+    def _unavailable(self, groups: Iterable[str]) -> list[str]:
+        loops = [loop for name in groups if (loop := self._loops.get(name))]
         return list(filter(None, map(why_unavailable, loops)))
 
     def extend_listed(self, jobs: list[dict[str, Any]]) -> None:
         """Jobs that wait are listed with what `job why` adds of clusters; one without a reason, which waits its turn,
         where none of its groups begins any.
         """
+        found: dict[tuple[str, ...], list[str]] = {}
         for one in jobs if self._loops else ():
             job = self._effects.manager.jobs.active.get(one["id"])
-            if job is None or job.state is not SCHED or not (clusters := self._unavailable(job)):
+            if job is None or job.state is not SCHED:
                 continue
+            groups = job.queue.config.groups
+            if groups not in found:
+                found[groups] = self._unavailable(groups)
+            clusters = found[groups]
             reason = one["annotations"].get("sched", {}).get("reason_pending")
-            if reason or len(clusters) == len(job.queue.config.groups):
+            if clusters and (reason or len(clusters) == len(groups)):
                 text = and_in_clusters(reason or "", clusters)
                 one["annotations"] = merge(one["annotations"], {"sched": {"reason_pending": text}})
 
