@@ -64,7 +64,7 @@ class LeaseService:
         self._sessions: dict[str, int] = {}
         self._watchers: dict[str, RpcRequest] = {}
         self._changed: dict[int, None] = {}
-        """Jobs with news on disk, and whether that is their end."""
+        """Jobs with news on disk that their holders do not have yet, in order."""
         router.serve(
             {
                 "lease.submit": self._submit,

@@ -33,7 +33,7 @@ WATCH_EVERY_S = 0.1
 
 CHANGE_EVERY_S, SHARE = 0.02, 0.1
 """The least time after a target was drained, went down or moved, which its administrator waits to see; and the share of
-time that such looks may take.
+time that such looks may take, where they are not as rare as those at jobs by then.
 """
 
 _KINDS = {"busy": "core", "busy_gpus": "gpu"}
