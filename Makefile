@@ -18,6 +18,9 @@ SOURCES  := $(shell find fluxsched -type f -not -name '*.pyc') pyproject.toml ha
 COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim runtime chaos fuzz system adapters/si) \
   tests/cli/test_program.py
 
+# Where this is set, each of the many processes of the tour and of the tests would compile all sources again
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: run test lint bench fuzz clean compiled test-compiled wheel
 
 run: $(READY)
@@ -26,6 +29,7 @@ run: $(READY)
 # mypy runs beside the tests; if it finds something, that comes after their summary
 test: $(READY)
 	$(BIN)/ruff check .
+	@echo "Running all tests, and mypy beside them: this takes three to four minutes on two cores ..."
 	@mkdir -p .mypy_cache; $(BIN)/mypy >.mypy_cache/said 2>&1 & types=$$!; \
 	  $(BIN)/python $(PYTEST); tests=$$?; \
 	  wait $$types || { cat .mypy_cache/said; exit 1; }; exit $$tests
@@ -56,15 +60,17 @@ wheel: $(READY)
 	FLUXSCHED_COMPILE=1 $(BIN)/pip wheel --quiet --disable-pip-version-check --no-deps --wheel-dir dist .
 
 clean:
-	rm -rf $(VENV) $(COMPILED) .fuzz build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
+	rm -rf $(VENV) $(VENV)-* .fuzz build dist .mypy_cache .pytest_cache .ruff_cache .hypothesis
 
 $(READY): pyproject.toml
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11) and "fluxsched needs Python >= 3.11, $(PYTHON) is " + sys.version.split()[0] + "; say make PYTHON=...")'
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
+	@echo "Building the environment $(VENV), once: this takes half a minute ..."
+	@$(PYTHON) -m venv $(VENV)
+	@$(BIN)/pip install --quiet --disable-pip-version-check --no-compile -e '.[dev]'
 	@touch $@
 
 $(COMPILED)/.ready: $(SOURCES)
-	$(PYTHON) -m venv $(COMPILED)
-	FLUXSCHED_COMPILE=1 $(COMPILED)/bin/pip install --quiet --disable-pip-version-check '.[dev]'
+	@echo "Building the environment $(COMPILED) and compiling with mypyc: this takes some minutes ..."
+	@$(PYTHON) -m venv $(COMPILED)
+	@FLUXSCHED_COMPILE=1 $(COMPILED)/bin/pip install --quiet --disable-pip-version-check '.[dev]'
 	@touch $@

@@ -58,8 +58,8 @@ def start(fake: str, way: str) -> tuple[str, str]:
 def measure(options: argparse.Namespace, ports: dict[str, str]) -> None:
     """Run by run, each way in turn; then medians, and what each way is of plain tcp."""
     specs = Jobspecs(False, RUN_S)
-    rates: dict[str, list[float]] = {way: [] for way in ports}
-    used_us: dict[str, list[float]] = {way: [] for way in ports}
+    rates: dict[str, list[float]] = {name: [] for name in ports}
+    used_us: dict[str, list[float]] = {name: [] for name in ports}
     for port in ports.values():
         asyncio.run(burst(port, 500, options.window, specs))
     for _ in range(options.runs):

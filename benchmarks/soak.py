@@ -26,7 +26,7 @@ from unittest.mock import patch
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from outside.jobspecs import asking
 
-from fluxsched.transport.base import Disconnected
+from fluxsched.errors import Disconnected
 from tests.chaos.wire import messages, request
 from tests.chaos.world.network import SimClient
 from tests.chaos.world.world import INSTANCE, World

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from fluxsched.core.jobid import format_f58, parse_jobid
     from fluxsched.core.jobspec import Jobspec
     from fluxsched.core.resources import ResourceSet
-    from fluxsched.errors import FluxschedError, RPCError
+    from fluxsched.errors import Disconnected, FluxschedError, RPCError
     from fluxsched.runtime.client.asyncio_client import connect
     from fluxsched.runtime.client.blocking import connect_sync
     from fluxsched.runtime.instance.instance import Instance
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _HOME = {
+    "Disconnected": "fluxsched.errors",
     "FluxschedError": "fluxsched.errors",
     "Hostlist": "fluxsched.core.hostlist",
     "Idset": "fluxsched.core.idset",
@@ -39,6 +40,7 @@ _HOME = {
 }
 
 __all__ = [
+    "Disconnected",
     "FluxschedError",
     "Hostlist",
     "Idset",

@@ -59,4 +59,13 @@ class InvalidTransition(LocalProtocolError):
 
 
 class RPCError(FluxschedError):
-    """An error response that a client received; `errnum` and text are the peer's."""
+    """A call of a client that failed; `errnum` and text are those of the peer's error response.
+
+    ETIMEDOUT: no answer in time. `Disconnected`: no answer, since the connection is lost.
+    """
+
+
+class Disconnected(RPCError):
+    """Nothing listens at the endpoint, or it went away (ECONNREFUSED, ECONNRESET): what was under way may be done."""
+
+    errnum = errno.ECONNRESET

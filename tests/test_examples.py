@@ -30,6 +30,8 @@ CLIENT = EXIT_CODES + r"ƒ\w+ exception cancel: enough slept\ndrained: \[\('1', 
 # What each prints, as a pattern of all of it.
 PRINTS = {
     "policy_smallest.py": r"[\w.-]+\n",
+    "policy_power.py": r"([\w.-]+\n){2}",
+    "policy_predicted.py": r"[\w.-]+\n",
     "plugin_night.py": r"[\w.-]+\n",
     "plugin_costart.py": r"(ƒ\w+\n){3}",
     "site.toml": (
@@ -43,9 +45,9 @@ PRINTS = {
     "si_two_rms.py": (
         r"(?s)== Two groups .*\n\{'blue': \['fake0/0', 'fake1/1'\], 'green': \['fake2/2', 'fake3/3'\]\}\n"
         r".*\none core\n.*\ntwo nodes\ntwo nodes\n"
-        r".*SCHED: the scheduler service was asked\nrule: waits alone under si: .*"
+        r".*SCHED: the scheduler service was asked\nrule: waits alone in the order of policy si: .*"
         r"\n\{'blue': \['fake0/0', 'fake1/1', 'fake2/2'\], 'green': \['fake3/3'\]\}\n"
-        r".*exception exec: targets 2 left the group.*ended with status 143\n"
+        r".*exception exec: target 2 left the group.*ended with status 143\n"
         r"\{'blue': \['fake0/0', 'fake1/1'\], 'green': \['fake2/2', 'fake3/3'\]\}\n"
         r".*sleep RUN fake\d\nsleep RUN fake\d\n.*"
     ),
@@ -88,12 +90,13 @@ TOUR = (
     "job-manager.raise",
     'resource.release         {"group":"default","targets":"0"}',
     "sched-firstfit-debug response resource.acquire         {\"type\":\"grow\"",
-    "exception exec: targets 0 left the group",
+    "exception exec: target 0 left the group",
     "\nhome again\n",
     "The instance has left with status 0",
 )
 LINES_MAX = {
-    "policy_smallest.py": 25, "plugin_night.py": 25, "plugin_costart.py": 25, "acquire_client.py": 45,
+    "policy_smallest.py": 25, "policy_power.py": 40, "policy_predicted.py": 50,
+    "plugin_night.py": 25, "plugin_costart.py": 25, "acquire_client.py": 45,
     "operator_job.py": 30, "worker_pool.py": 100,
     "si_client.py": 80,
 }  # fmt: skip

@@ -1,12 +1,12 @@
-"""Rules over whole packages: rooms import one way, files in no circle, folders are seen at a glance, no name of a class
-means two things, and every limit is reached by a test.
+"""Rules over whole packages: rooms import one way, files in no circle, no name of a class means two things,
+and every limit is reached by a test.
 """
 
 from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -14,8 +14,6 @@ from pathlib import Path
 import pytest
 
 from .source import ROOT, Source, imports, sources_below
-
-FOLDER_FILES_MAX = 12  # more are not seen at a glance, unless they are all of one kind
 
 # Who may import whom among the rooms of a package; a room may import itself. A module at the top is a room, too.
 ROOMS = {
@@ -201,13 +199,6 @@ ROOMS = {
     },
 }  # fmt: skip
 
-FULL_FOLDERS = {
-    "fluxsched/core": "values: one parser and one printer each",
-    "fluxsched/protocol/messages": "messages, one service a file",
-    "tests/core": "values, one a file",
-    "tests/system": "whole instances, one concern of users a file",
-}  # folder -> what all its files are
-
 LIMIT = re.compile(r"_(MAX|LIMIT)(_S)?$")
 
 DOUBLES = {
@@ -257,15 +248,6 @@ def test_rooms_import_one_way(package: str, sources: list[Source]) -> None:
 )
 def test_an_import_that_runs_back_up_is_seen(package: str, path: str, text: str) -> None:
     assert len(list(violations(Source(path, text), package))) == 1
-
-
-def test_a_folder_is_seen_at_a_glance(sources: list[Source]) -> None:
-    paths = [Path(source.path) for source in sources] + [
-        path.relative_to(ROOT) for path in (ROOT / "tests").rglob("*.py")
-    ]
-    files = Counter(str(path.parent) for path in paths if path.stem != "__init__")
-    full = {folder for folder, count in files.items() if count > FOLDER_FILES_MAX}
-    assert full == FULL_FOLDERS.keys(), "sort into rooms what is above the limit; delete what is no longer needed"
 
 
 def room_or_file(source: Source) -> str:

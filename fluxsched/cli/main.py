@@ -67,7 +67,8 @@ SECTIONS = {
 }
 
 EPILOG = """\b
-TARGETS are ranks (0-3,7), hosts (node[0-3]) or both (0,node7) everywhere.
+TARGETS are everywhere ranks (0-3,7), hosts (node[0-3]), sets (all, property:X,
+group:X, queue:X) or a list of these (0,node7,property:gpu).
 The instance is the one named by --uri or FLUXSCHED_URI, else your newest;
 with several, commands that change something want one named.
 Exit status: 0, 1 refused or failed, 2 wrong usage, or the job's own.

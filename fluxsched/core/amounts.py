@@ -23,6 +23,9 @@ AMOUNT_MAX = 1 << 60
 AMOUNT_KINDS_MAX = 16
 """Kinds that one target, one instance or one request may have: each is looked at whenever a job is placed."""
 
+MEMORY: Final = "memory"
+"""The kind in bytes: it is discovered, shown in binary units, and limits the jobs that ask for it."""
+
 RESERVED: Final = frozenset(("node", "slot", "core", "gpu"))
 """Types of RFC 25 that are no amounts: two group others, two have ids."""
 
@@ -103,7 +106,7 @@ def amounts_setting(amounts: Amounts) -> str:
 def _largest_unit(kind: str, amount: int) -> tuple[int, str]:
     """Memory in the largest binary unit that divides it, other kinds as they are."""
     unit = ""
-    for name in _BINARY if kind == "memory" and amount else ():
+    for name in _BINARY if kind == MEMORY and amount else ():
         if amount % 1024:
             break
         amount, unit = amount // 1024, name

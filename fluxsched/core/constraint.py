@@ -76,7 +76,7 @@ class Constraint:
                 found = ranks - found
             case "properties":
                 for name in map(str, self.values):
-                    having = _having(name.removeprefix("^"), properties)
+                    having = targets_with(name.removeprefix("^"), properties)
                     found = found - having if name[0] == "^" else found & having
             case _:
                 found = ranks & _named(self.values, hosts)
@@ -97,7 +97,8 @@ def _constraint(value: Value) -> Constraint:
     return value
 
 
-def _having(name: str, properties: Mapping[str, Idset]) -> Idset:
+def targets_with(name: str, properties: Mapping[str, Idset]) -> Idset:
+    """Return the ranks that have a property, or one `name@suffix` (RFC 20)."""
     found, prefix = properties.get(name, EMPTY), name + "@"
     for other, ranks in properties.items():
         if other.startswith(prefix):

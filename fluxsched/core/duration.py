@@ -19,6 +19,7 @@ _UNITS_S = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86400}
 _DECIMAL: Final = r"(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?"
 _HEXADECIMAL: Final = r"0[xX](?:[0-9a-fA-F]+\.?[0-9a-fA-F]*|\.[0-9a-fA-F]+)(?:[pP][+-]?[0-9]+)?"
 _FSD: Final = re.compile(rf"\+?(?:({_HEXADECIMAL})|({_DECIMAL}))(ms|[smhd])?", re.ASCII)
+_CLOCK: Final = re.compile(r"(?:([0-9]{1,6})-)?([0-9]{1,6})(?::([0-9]{1,2})(?::([0-9]{1,2}))?)?", re.ASCII)
 _INFINITY: Final = re.compile(r"\+?inf(?:inity)?", re.ASCII | re.IGNORECASE)
 
 
@@ -38,6 +39,20 @@ def parse_duration(value: object) -> float:
     if math.isnan(seconds) or seconds < 0:
         raise InvalidValue(f"duration {seconds} is not in 0..infinity seconds")
     return seconds
+
+
+def parse_clock(text: str) -> float:
+    """Seconds of a time limit as Slurm has it: `MM:SS`, `HH:MM:SS`, `D-HH`, `D-HH:MM` or `D-HH:MM:SS`.
+
+    Raises InvalidValue.
+    """
+    match = _CLOCK.fullmatch(text)
+    if match is None:
+        raise InvalidValue(f"time {text[:40]!r} is not MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS")
+    days, first, second, third = [int(found) if found else 0 for found in match.groups()]
+    if match[1] is not None or match[4] is not None:
+        return float(((days * 24 + first) * 60 + second) * 60 + third)
+    return float(first * 60 + second)
 
 
 def format_duration(duration_s: float) -> str:

@@ -123,7 +123,7 @@ def _expand(text: str) -> list[str]:
     while at < len(text):
         match = _EXPRESSION.match(text, at)
         if match is None:
-            raise InvalidValue(f"hostlist: {_shown(text[at:])} needs one matching pair of brackets an expression")
+            raise InvalidValue(f"hostlist: {_shown(text[at:])} may have one pair of brackets, such as node[0-3]")
         prefix, idlist, suffix = match.groups()
         if idlist is None:
             _check_size(len(hosts) + 1, len(prefix))

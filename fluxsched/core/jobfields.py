@@ -6,7 +6,7 @@ Law: a function takes JSON and gives the checked value, or raises InvalidValue t
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from fluxsched.core.amounts import parse_amount
 from fluxsched.core.count import COUNT_MAX, Count
@@ -65,6 +65,24 @@ def system_of(attributes: object) -> dict[str, Any]:
             raise InvalidValue(f"attributes.{key} must be an object, not {kind_of(value)}")
     system: dict[str, Any] = attributes.get("system", {})
     return system
+
+
+def system_given(attributes: object) -> Mapping[str, Any]:
+    """Return `attributes.system`, whatever is beside it; empty if there is none."""
+    system = attributes.get("system") if isinstance(attributes, dict) else None
+    if system is None:
+        return _NOTHING
+    if not isinstance(system, dict):
+        raise InvalidValue(f"attributes.system must be an object, not {kind_of(system)}")
+    return system
+
+
+def name_given(system: Mapping[str, Any], *keys: str) -> str | None:
+    """Return what stands under these keys if it is a string that is not empty, else None."""
+    found: object = system
+    for key in keys:
+        found = found.get(key) if isinstance(found, Mapping) else None
+    return found if isinstance(found, str) and found else None
 
 
 def parse_tasks(obj: object, label: str, gpus: int) -> tuple[tuple[str, ...], TaskCount]:
@@ -187,8 +205,8 @@ def parse_dependencies(obj: object) -> tuple[Mapping[str, Any], ...]:
         if not isinstance(dependency, dict):
             raise InvalidValue(f"{path}[{at}] must be an object with scheme and value (RFC 26)")
         for key in ("scheme", "value"):
-            if type(dependency.get(key)) is not str or not dependency[key]:
-                raise InvalidValue(f"{path}[{at}].{key} must be a string that is not empty (RFC 26)")
+            if type(dependency.get(key)) is not str:
+                raise InvalidValue(f"{path}[{at}].{key} must be a string (RFC 26)")
     return tuple(obj)
 
 
@@ -264,6 +282,37 @@ def pmi_of(system: Mapping[str, Any]) -> bool | None:
     if type(wanted) is not str or wanted not in _PMI:
         raise InvalidValue(f"attributes.system.shell.options.pmi: {shown(wanted)} is not simple, off or none")
     return _PMI[wanted]
+
+
+class Pty(NamedTuple):
+    """A pseudo-terminal for the only task of a job, by the size of its window."""
+
+    rows: int = 24
+    columns: int = 80
+
+
+def pty_of(system: Mapping[str, Any]) -> Pty | None:
+    """The pseudo-terminal that the task is to have (shell option `pty`); None if it is to have none."""
+    wanted = inner(system, "shell", "options").get("pty")
+    if wanted is None:
+        return None
+    where = "attributes.system.shell.options.pty"
+    if wanted != 1 and not isinstance(wanted, dict):
+        raise InvalidValue(f"{where}: {shown(wanted)} is neither 1 nor an object such as {{'interactive': 1}}")
+    streams = ("input", "stdin"), ("output", "stdout"), ("output", "stderr")
+    if any(file_of(system, *stream) is not None for stream in streams):
+        raise InvalidValue(f"{where}: the terminal is the task's input and output: give no files for these")
+    size = dict(Pty()._asdict())
+    for name in size:
+        number = wanted.get(name, size[name]) if isinstance(wanted, dict) else size[name]
+        if type(number) is not int or not 1 <= number <= WINDOW_MAX:
+            raise InvalidValue(f"{where}.{name}: {shown(number)} is not a number from 1 to {WINDOW_MAX}")
+        size[name] = number
+    return Pty(size["rows"], size["columns"])
+
+
+WINDOW_MAX: Final = 65_535
+"""Rows or columns of a terminal's window: what the kernel can say."""
 
 
 def templates_of(system: Mapping[str, Any]) -> Mapping[str, str]:

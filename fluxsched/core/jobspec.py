@@ -20,7 +20,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jsontext import check_shape, load_object, named
 from fluxsched.core.parts import JobPart, PartAsked, parse_parts, parse_tasks, tasks_on, with_parts
 from fluxsched.core.request import Request, parse_resources
-from fluxsched.core.sharing import Sharing, parse_sharing
+from fluxsched.core.sharing import Sharing, parse_sharing, sharing_given
 from fluxsched.errors import InvalidValue
 
 __all__ = ["Count", "JobPart", "Jobspec", "Request"]
@@ -53,6 +53,7 @@ class Attributes:
     array: int | None
     files: Any
     pmi: bool | None
+    pty: jobfields.Pty | None
     templates: Mapping[str, str]
     sharing: Sharing
     max_hops: int | None
@@ -78,6 +79,7 @@ def read_attributes(obj: object) -> Attributes:
         jobfields.array_of(system),
         _files(system),
         jobfields.pmi_of(system),
+        jobfields.pty_of(system),
         jobfields.templates_of(system),
         parse_sharing(system),
         jobfields.max_hops_of(system),
@@ -120,6 +122,7 @@ class Jobspec:
     array: int | None
     files: Any
     pmi: bool | None
+    pty: jobfields.Pty | None
     templates: Mapping[str, str]
     sharing: Sharing
     _several: tuple[JobPart, ...] = ()
@@ -152,7 +155,7 @@ class Jobspec:
         else:
             command, (per_slot, total, per_resource) = jobfields.parse_tasks(raw["tasks"], label, request.gpus)
         bare = attributes.bare
-        return cls(
+        made = cls(
             raw,
             raw if bare is raw["attributes"] else {**raw, "attributes": bare},
             request,
@@ -173,9 +176,63 @@ class Jobspec:
             attributes.array,
             attributes.files,
             attributes.pmi,
+            attributes.pty,
             attributes.templates,
             attributes.sharing,
             several,
+        )
+        if attributes.pty is not None:
+            made.check_pty(made.ntasks(request.least_slots) if total is None else total)
+        return made
+
+    def check_pty(self, ntasks: int) -> None:
+        """Raises InvalidValue for a pseudo-terminal if this number of tasks, or what it may become, is not one."""
+        if self.pty is not None and (ntasks != 1 or self.request.elastic):
+            what = "can get more" if ntasks == 1 else f"has {ntasks}"
+            raise InvalidValue(f"a pseudo-terminal is for one task, and the job {what}: use -n1, or no terminal")
+
+    @classmethod
+    def for_scheduler(cls, obj: Mapping[str, Any] | str | bytes) -> Jobspec:
+        """Read only what a scheduler decides by, of a jobspec that the job manager of another system has accepted.
+
+        Tasks, files, dependencies and the like are left in `raw`, unread: that system has other rules for them. What
+        is neither a name of a queue, bank, job or job set nor a time to be preempted after counts as not given.
+        Raises InvalidValue or LimitExceeded for resources, constraint, duration and attributes of ours.
+        """
+        raw = load_object(obj, "jobspec")
+        check_shape(raw, "jobspec", depth_limit=DEPTH_MAX, items_limit=MEMBERS_MAX)
+        jobfields.check_top(raw)
+        system = jobfields.system_given(raw["attributes"])
+        parse = parse_parts if raw["version"] == jobfields.PARTS_VERSION else _parse_one
+        request, _ = parse(raw["resources"])
+        constraint, max_hops, elastic = _constraint(system), jobfields.max_hops_of(system), jobfields.elastic_of(system)
+        if constraint is not EVERYTHING or elastic or max_hops is not None:
+            request = request.bound(constraint, max_hops, elastic)
+        bare = _bare(raw["attributes"])
+        return cls(
+            raw,
+            raw if bare is raw["attributes"] else {**raw, "attributes": bare},
+            request,
+            command=(),
+            ntasks_per_slot=None,
+            ntasks_total=None,
+            ntasks_per_resource=None,
+            duration_s=jobfields.seconds(system.get("duration"), "duration"),
+            queue=jobfields.name_given(system, "queue"),
+            cwd=None,
+            environment={},
+            dependencies=(),
+            test_run_duration_s=None,
+            input=None,
+            output=None,
+            error=None,
+            job_name=jobfields.name_given(system, "job", "name"),
+            array=None,
+            files=None,
+            pmi=None,
+            pty=None,
+            templates={},
+            sharing=sharing_given(system),
         )
 
     @property
@@ -266,6 +323,10 @@ class Jobspec:
         tasks = [{"command": list(command), "slot": jobfields.TASK_SLOT, "count": count}]
         raw = {"version": 1, "resources": resources, "tasks": tasks, "attributes": {"system": _given(system) or {}}}
         return cls.parse(with_parts(raw, parts) if parts else raw)
+
+
+def _parse_one(obj: object) -> tuple[Request, str]:
+    return parse_resources(obj, EVERYTHING)
 
 
 def _constraint(system: Mapping[str, Any]) -> Constraint:

@@ -34,6 +34,9 @@ PROPERTY_ILLEGAL: Final = frozenset("!&'\"^`|()")
 LOCAL_PREFIX: Final = "+"
 """Marks a property of the instance, not of the hardware; no job's R has it."""
 
+ONE_PART: Final = LOCAL_PREFIX + ":one-part"
+"""Marks targets on which no job of several parts can run, such as those of a real Flux, whose jobspecs have one."""
+
 
 def check_property(name: object) -> str:
     """A property name as RFC 20 allows it."""

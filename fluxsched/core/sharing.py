@@ -52,6 +52,24 @@ def parse_sharing(system: Mapping[str, Any]) -> Sharing:
     return Sharing(bank, after_s, requeue, job_set)
 
 
+def sharing_given(system: Mapping[str, Any]) -> Sharing:
+    """Return what is said of sharing as it should be; `requeue` counts where jobs are submitted again, not here."""
+    bank, job_set = (_name_or_none(jobfields.name_given(system, *keys)) for keys in (("bank",), ("job", "set")))
+    try:
+        after = system.get("preemptible-after")
+        after_s = None if after is None else jobfields.seconds(after, "preemptible-after")
+    except InvalidValue:
+        after_s = None
+    return USUAL if bank is None and after_s is None and job_set is None else Sharing(bank, after_s, 0, job_set)
+
+
+def _name_or_none(name: str | None) -> str | None:
+    try:
+        return check_name(name)
+    except InvalidValue:
+        return None
+
+
 def check_name(name: str | None, path: str = "") -> str | None:
     """The name of a bank, user or job set, which people see in tables. Raises InvalidValue or LimitExceeded."""
     if name is None:

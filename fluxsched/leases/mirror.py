@@ -14,15 +14,17 @@ from typing import Any
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.rfields import ONE_PART
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Switch, Topology
 from fluxsched.leases.jobspec import is_mirrored, mirrored_host
 
 
 class Mirror:
-    """The other instance's targets, in its own ranks."""
+    """The other instance's targets, in its own ranks; `has_parts`: it knows jobs of several parts."""
 
-    def __init__(self, cluster: str) -> None:
+    def __init__(self, cluster: str, *, has_parts: bool) -> None:
         self._cluster = cluster
+        self._has_parts = has_parts
         self._whole = EMPTY_R
         self._states: dict[str, Idset] = {}
         self._groups: dict[str, Idset] = {}
@@ -68,7 +70,8 @@ class Mirror:
         found, cluster = whole.restrict(ranks - foreign).job_view(), self._cluster
         hosts = Hostlist.of([mirrored_host(cluster, host) for host in found.nodelist])
         topology = mirrored_topology(cluster, found.topology)
-        return ResourceSet(found.entries, hosts, found.properties, topology=topology)
+        properties = found.properties if self._has_parts else {**found.properties, ONE_PART: found.ranks}
+        return ResourceSet(found.entries, hosts, properties, topology=topology)
 
     @property
     def usable(self) -> Idset:

@@ -35,7 +35,7 @@ _GUESTS = _all(
     """
     attr.get attr.list broker.ping config.get groups.get state-machine.get state-machine.wait
     instance.info instance.ready instance.goodbye module.list
-    resource.status resource.sched-status resource.groups resource.stats-get sched.resource-status
+    resource.status resource.sched-status resource.groups resource.targets resource.stats-get sched.resource-status
     resource.watch resource.watch-cancel job-manager.running
     job-manager.list job-manager.select job-manager.select-cancel job-manager.queue-list job-manager.queue-status
     job-list.list job-list.list-attrs

@@ -5,6 +5,7 @@ Law: no I/O here; `rfc/generate.py` writes what these functions return, and a te
 
 from __future__ import annotations
 
+import inspect
 import json
 from types import ModuleType
 from typing import Any, get_args
@@ -77,6 +78,9 @@ def _name(module: ModuleType) -> str:
 
 def _schema(module: ModuleType) -> dict[str, Any]:
     _, defs = msgspec.json.schema_components(classes(module))
+    for schema in defs.values():
+        if "description" in schema:  # a docstring, whose indentation Python 3.13 removes and earlier versions keep
+            schema["description"] = inspect.cleandoc(schema["description"])
     title = (module.__doc__ or "").partition("\n")[0]
     return {"$schema": DIALECT, "title": title, "$defs": defs}
 

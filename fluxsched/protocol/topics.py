@@ -83,6 +83,7 @@ _RESOURCE = _service(
     assign=(resource.AssignRequest, resource.MoveResponse, "move targets to a group"),
     include=(resource.IncludeRequest, resource.MoveResponse, "move targets to their configured group"),
     groups=(Empty, resource.GroupsResponse, "all groups and their acquirers"),
+    targets=(resource.TargetsRequest, resource.TargetsResponse, "ranks that a list of ranks, hosts and sets names"),
     status=(Empty, resource.StatusResponse, "state of all targets"),
     sched_status=(Empty, resource.SchedStatusResponse, "all, down and allocated resources"),
     property_add=(resource.PropertyRequest, Empty, "add properties to targets"),

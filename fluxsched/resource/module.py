@@ -302,6 +302,16 @@ class ResourceModule:
         """What jobs hold."""
         return self._holdings.held
 
+    @property
+    def drained(self) -> Idset:
+        """Drained targets, without lost ones."""
+        return self._drains.drained & self.targets.present
+
+    @property
+    def drainable(self) -> Idset:
+        """Targets that a drain can be asked for: all but the lost and the excluded."""
+        return self.targets.present - self._groups.members[EXCLUDE]
+
     def usable(self, group: str) -> Idset:
         """The targets of a group that are online, lively and not drained. Raises Refused (ENOENT)."""
         return self._groups.targets_of(group) & self._moves.usable
@@ -333,6 +343,10 @@ class ResourceModule:
         """How far the move of these targets is."""
         leaving, draining = targets & self._groups.all_leaving, targets & self._groups.waiting
         return MoveState(targets - leaving - draining, leaving, draining)
+
+    def ending(self, targets: Idset) -> list[int]:
+        """Return the jobs on those of these targets that their scheduler has been told to give back."""
+        return self._holdings.jobs_on(targets & self._sessions.unreleased)
 
     def groups(self) -> list[GroupView]:
         """All groups, for people."""

@@ -16,7 +16,7 @@ from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.resource.effects import ToAcquirer
 from fluxsched.resource.journal import Outbox
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, Groups
-from fluxsched.resource.state.inventory import Targets
+from fluxsched.resource.state.inventory import Targets, are
 
 
 class Session:
@@ -64,6 +64,14 @@ class Sessions:
         """The acquisition of a group."""
         return self._of.get(group)
 
+    @property
+    def unreleased(self) -> Idset:
+        """Targets that acquirers have yet to release."""
+        owed = EMPTY
+        for session in self:
+            owed |= session.unreleased
+        return owed
+
     def __iter__(self) -> Iterator[Session]:
         return iter(self._of.values())
 
@@ -109,8 +117,8 @@ class Sessions:
         if not session.typed:
             raise RemoteProtocolError(f"{what}: a plain acquire has no release; acquire with a group for it")
         if wrong := targets - session.unreleased:
-            described = self._targets.describe(wrong)
-            raise RemoteProtocolError(f"{what}: {described} not leaving it; release only what a shrink named, once")
+            fault = f"{self._targets.describe(wrong)} {are(wrong)} not leaving it"
+            raise RemoteProtocolError(f"{what}: {fault}; release only what a shrink named, once")
         session.unreleased -= targets
 
     def leave(self, group: str, targets: Idset) -> None:

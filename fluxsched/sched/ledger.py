@@ -113,6 +113,7 @@ class Ledger:
             if application is not None and quotas is not None:
                 holding.application, holding.options, holding.priority = application, job.options, job.priority
                 quotas.book(application, jobid, shape.request.amounts)
+            holding.userid, holding.queue, holding.name = job.userid, job.queue, job.name
             after_s = job.preemptible_after_s
             if after_s is not None:
                 holding.preemptible_after_s = after_s

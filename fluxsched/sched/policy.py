@@ -17,7 +17,7 @@ answers on what is left. It never sees the ledger.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
 from fluxsched.sched.accounts.tree import Account
@@ -176,7 +176,7 @@ ANYTHING, ITSELF, ITS_START, NOTHING = "anything", "itself", "its start", "nothi
 class Running(NamedTuple):
     """One job that holds resources; masks are of cores and of GPUs. `expiration_s` is wall time, 0.0 for none.
 
-    `started_s` is wall time, too; `account` and `preemptible_after_s` are as in `Waiting`.
+    `started_s` is wall time, too; `account`, `preemptible_after_s`, `queue` and `name` are as in `Waiting`.
     """
 
     jobid: int
@@ -185,6 +185,9 @@ class Running(NamedTuple):
     account: Account | None = None
     preemptible_after_s: float | None = None
     started_s: float = 0.0
+    userid: int = 0
+    queue: str = ""
+    name: str = ""
 
 
 class View(Protocol):
@@ -198,6 +201,11 @@ class View(Protocol):
     @property
     def first(self) -> Waiting | None:
         """The first of them; once it has been started, the next."""
+        ...
+
+    def first_beside(self, queues: Collection[str]) -> Waiting | None:
+        """The first of them whose queue is none of these; None where all are of one queue, or in an order of accounts.
+        """
         ...
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
@@ -306,10 +314,13 @@ class Policy(Protocol):
       not offered.
     - `GROWS = True`: it decides how running elastic jobs grow: the engine gives them nothing more by itself, and asks
       the policy also while no job waits.
+    - `HOLDS = True`: it leaves jobs waiting on purpose though there is room, such as under a cap on power; the rule
+      `progress` does not count that.
     - `placement`: the one of PLACEMENTS by which it places, WORST_FIT if it has no such attribute; the engine grows
       elastic jobs by it.
     - `ACCOUNTS = True`: it needs accounts, which are kept as the site settles them in `[fair]`; `fair_overrides` are
       names of FairSettings and values that it was given instead.
+    - `ended(job, now_s)`: is called when a job (`Running`) gives back the last of what it has held.
     - `explain(lines, job, now_s)`: with accounts, why a job waits (`core.why.Why`; an empty reason: for the usual one).
     - `INNER`: which of its OPTIONS names another policy, which is given to it ready; options that it does not have are
       that policy's.

@@ -138,7 +138,7 @@ def _find(app: ScreenParts, *, go_on: bool) -> None:
         if go_on and app.machine.next_found():
             return
         resources = app.machine.machine.resources
-        app.machine.seek(parse_targets(app.searched, resources.ranks_on, resources.ranks))
+        app.machine.seek(parse_targets(app.searched, resources))
     elif not pane.find(app.searched, go_on=go_on):  # type: ignore[attr-defined]
         raise InvalidValue(f"{printable(app.searched)} is nowhere in {app.pane}")
 

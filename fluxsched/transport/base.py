@@ -6,11 +6,10 @@ receive never waits, and a peer that ends is reported once, after everything tha
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
-from fluxsched.errors import FluxschedError, LimitExceeded, LocalProtocolError
+from fluxsched.errors import LimitExceeded, LocalProtocolError
 
 if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
     import asyncio
@@ -25,12 +24,6 @@ UNSENT_BYTES_MAX = 64 << 20
 """Most bytes kept for a peer that does not read; beyond it the peer is cut off so that others live on."""
 
 NO_PARTS = "a message without parts cannot be sent: it has at least its header"
-
-
-class Disconnected(FluxschedError):
-    """Nothing listens at the endpoint, or it went away (ECONNREFUSED, ECONNRESET)."""
-
-    errnum = errno.ECONNRESET
 
 
 class Arrived(NamedTuple):

@@ -13,11 +13,12 @@ import ipaddress
 import os
 import re
 import socket
+import stat
+import struct
 from pathlib import Path
 from typing import NamedTuple
 
-from fluxsched.errors import InvalidValue, Refused
-from fluxsched.transport.base import Disconnected
+from fluxsched.errors import Disconnected, InvalidValue, Refused
 from fluxsched.transport.curve import parse_key
 
 SOCKET_PATH_BYTES_MAX = 107
@@ -31,6 +32,7 @@ FOR_FLUX = (
     "owner's alone, or tcp:// with a key (`fluxsched uri`, `fluxsched keygen`)"
 )
 
+_RUN_DIRECTORY = re.compile(r"fluxsched-([0-9]{1,10})-.+")
 _HOST = re.compile(r"[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?")
 
 PROBE_TIMEOUT_S = 2.0
@@ -142,13 +144,16 @@ class PathClaim:
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             while True:
-                self._lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+                self._lock_fd = os.open(lock_path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o600)
                 self._lock()
                 if _is_at(self._lock_fd, lock_path):
                     break
                 os.close(self._lock_fd)  # it was removed by who had it, between our two calls
         except OSError as error:
-            raise Refused(f"cannot claim socket path {path}: {error.strerror}", error.errno) from error
+            why = str(error.strerror)
+            if error.errno == errno.ELOOP:
+                why = f"{lock_path} is a symbolic link, perhaps of another user: remove it, or choose another path"
+            raise Refused(f"cannot claim socket path {path}: {why}", error.errno) from error
 
     def _lock(self) -> None:
         try:
@@ -157,6 +162,19 @@ class PathClaim:
             os.close(self._lock_fd)
             text = f"socket path {self.path} is in use by another server: choose another one"
             raise Refused(text, errno.EADDRINUSE) from error
+
+    def set_mode(self, mode: int) -> None:
+        """Set the permissions of the socket that was bound here; Refused if it was replaced by anything else.
+
+        By a descriptor: chmod would follow a link that the owner of the directory puts there after the bind.
+        """
+        fd = os.open(self.path, os.O_PATH | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            if not stat.S_ISSOCK(os.fstat(fd).st_mode):
+                raise Refused(f"socket path {self.path} was replaced by another user: choose another one", errno.EPERM)
+            os.chmod(f"/proc/self/fd/{fd}", mode)
+        finally:
+            os.close(fd)
 
     def unlink(self) -> None:
         """Remove the path, so that no client finds a dead socket. Only while the claim is held."""
@@ -172,9 +190,21 @@ class PathClaim:
 def _is_at(fd: int, path: str) -> bool:
     """Whether the open file is the one that `path` names now."""
     try:
-        return os.path.samestat(os.fstat(fd), os.stat(path))
+        return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:
         return False
+
+
+def check_server(path: Path, connection: socket.socket) -> None:
+    """Disconnected (EACCES) if another user listens in a run directory, which has the number of its user in its name.
+
+    Where all users may make directories, such as /tmp, somebody could take the name of an instance that is down.
+    """
+    owner = _RUN_DIRECTORY.fullmatch(path.parent.name)
+    _, userid, _ = struct.unpack("3i", connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, 12))
+    if owner is not None and userid != int(owner[1]):
+        text = f"{path} is a socket of user {userid}, and no instance of user {owner[1]}, whose number is in its name"
+        raise Disconnected(text, errno.EACCES)
 
 
 def check_listening(endpoint: str) -> None:
@@ -193,6 +223,8 @@ def check_listening(endpoint: str) -> None:
         probe.settimeout(PROBE_TIMEOUT_S)
         try:
             probe.connect(target)
+            if path is not None:
+                check_server(path, probe)
         except PermissionError as error:
             text = f"you may not connect to {endpoint} ({error.strerror}): it is for another user"
             raise Disconnected(text, errno.EACCES) from error

@@ -125,7 +125,7 @@ class LocalServer:
         claim.unlink()  # of a predecessor that was killed: the claim is ours
         self._listener.setblocking(False)
         self._listener.bind(str(claim.path))
-        claim.path.chmod(mode)
+        claim.set_mode(mode)
         self._listener.listen(BACKLOG)
 
     # -- coming and going ---------------------------------------------------------------------------------------

@@ -6,14 +6,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fluxsched.errors import LocalProtocolError
+from fluxsched.errors import Disconnected, LocalProtocolError
 from fluxsched.transport.base import (
     MESSAGE_BYTES_MAX,
     NO_PARTS,
     PARTS_MAX,
     UNSENT_BYTES_MAX,
     Arrived,
-    Disconnected,
     Lost,
     Waker,
     check_outgoing,

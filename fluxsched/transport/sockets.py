@@ -153,10 +153,10 @@ class Pump:
         self.closed = False
         self._owned = context is None
         self._context: Context = context if context is not None else zmq.Context()
-        self._socket = self._context.socket(kind)
+        self._socket = _opened(self._context, kind)
         address = f"inproc://monitor-{id(self._socket)}"
         self._socket.monitor(address, events)
-        self._monitor = self._context.socket(zmq.PAIR)
+        self._monitor = _opened(self._context, zmq.PAIR)
         self._monitor.setsockopt(zmq.RCVHWM, 0)  # or a burst of connections would stop the I/O thread
         self._monitor.connect(address)
         self._loop: asyncio.AbstractEventLoop | None = None
@@ -345,3 +345,13 @@ class Pump:
         self._socket.close(CLOSE_LINGER_MS)
         if self._owned:
             self._context.term()
+
+
+def _opened(context: Context, kind: int) -> zmq.Socket[bytes]:
+    try:
+        return context.socket(kind)
+    except zmq.ZMQError as fault:
+        if fault.errno != errno.EMFILE:
+            raise
+        text = "too many files are open for one more connection: allow more (`ulimit -n`)"
+        raise Refused(text, errno.EMFILE) from None

@@ -14,15 +14,15 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
+from fluxsched.errors import Disconnected
 from fluxsched.transport.base import (
     MESSAGE_BYTES_MAX,
     UNSENT_BYTES_MAX,
-    Disconnected,
     Waker,
     check_outgoing,
     slow_reader,
 )
-from fluxsched.transport.endpoints import local_path
+from fluxsched.transport.endpoints import check_server, local_path
 from fluxsched.transport.framing import Malformed, Unpacker, pack_frame
 
 if TYPE_CHECKING:
@@ -50,6 +50,10 @@ def connect_local(endpoint: str) -> StreamClient:
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.connect(str(local_path(endpoint)))
+        check_server(local_path(endpoint), connection)
+    except Disconnected:
+        connection.close()
+        raise
     except OSError as exc:
         connection.close()
         raise Disconnected(f"nothing listens at {endpoint} ({exc.strerror}): is the instance running?") from exc

@@ -14,14 +14,13 @@ from collections import deque
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.errors import Disconnected, InvalidValue, LimitExceeded, Refused
 from fluxsched.transport.authentication import KEYED_MESSAGE_BYTES_MAX, Context, Frame, key_of
 from fluxsched.transport.base import (
     MESSAGE_BYTES_MAX,
     PARTS_MAX,
     UNSENT_BYTES_MAX,
     Arrived,
-    Disconnected,
     Lost,
     check_outgoing,
     size_bytes,
@@ -92,8 +91,8 @@ class ZmqServer:
         self._full: set[ConnectedPeer] = set()
         try:
             self.endpoint = self._pump.bind(endpoint)
-            if path is not None:
-                path.chmod(0o600)
+            if self._claim is not None:
+                self._claim.set_mode(0o600)
             elif keys is not None:
                 self.endpoint = reachable(self.endpoint).with_key(keys.own.public)
         except BaseException:
@@ -372,6 +371,11 @@ class BlockingClient:
         if message is not None:
             self._supposed = ""
         return message
+
+    @property
+    def has_ended(self) -> bool:
+        """Whether the connection has ended; messages may be there still."""
+        return self._pump.closed or self._has_ended()
 
     def _has_ended(self) -> bool:
         self._ended = bool(self._pump.events()) or self._ended

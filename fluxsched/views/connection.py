@@ -1,7 +1,7 @@
 """The one connection to an instance: kept while it is needed, and looked for anew when the instance is lost.
 
-Law: an instance that is gone is a state, not an error. It is looked for after RETRY_S, then after twice as long each
-time, up to RETRY_MAX_S; its address is found anew each time, since one that was started again may be elsewhere.
+Law: an instance that is gone is a state, not an error. It is looked for at its address until the viewer ends, with the
+pauses that all clients have (`runtime.client.reconnecting`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from contextlib import AbstractAsyncContextManager
 from typing import Any, Protocol
 
 from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.runtime.client.reconnecting import delays
 
-RETRY_S, RETRY_MAX_S = 0.25, 5.0
-"""How long after a loss the instance is looked for, and how long at most between two looks (seconds)."""
 ANSWERED_WITHIN_S = 20.0
 """An instance that answers nothing for so long is as good as gone."""
 
@@ -65,12 +64,12 @@ class KeptConnection:
         return self.handle
 
     async def _keep(self) -> None:
-        delay_s = RETRY_S
+        pauses = delays()
         while True:
             try:
                 async with self._connect() as handle:
                     info = await handle.rpc("instance.info", timeout_s=ANSWERED_WITHIN_S)
-                    delay_s, self.handle, self.why = RETRY_S, handle, ""
+                    pauses, self.handle, self.why = delays(), handle, ""
                     self._settled.set()
                     self._listener.connected(handle, info)
                     try:
@@ -80,6 +79,6 @@ class KeptConnection:
             except (FluxschedError, OSError) as fault:
                 self.why = str(fault)
             self._settled.set()
+            delay_s = next(pauses)
             await self._listener.lost(self.why, delay_s)
             await asyncio.sleep(delay_s)
-            delay_s = min(2 * delay_s, RETRY_MAX_S)

@@ -45,7 +45,6 @@ from typing import Any
 from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 from fluxsched.runtime.client.asyncio_client import AsyncHandle
-from fluxsched.runtime.client.coming_back import place_now, written_at
 from fluxsched.views.changes import Body
 from fluxsched.views.connection import Connect, KeptConnection
 from fluxsched.views.feeds.feed import Feed
@@ -124,7 +123,7 @@ class Follower:
         key: str | os.PathLike[str] | None = None,
         connect: Connect | None = None,
     ) -> None:
-        self._connection = KeptConnection(connect or _Whereabouts(uri, key).handle, self)
+        self._connection = KeptConnection(connect or (lambda: AsyncHandle(uri, key=key)), self)
         self._figures = Figures()
         self._channels: dict[str, Channel] = {}
         self._ending: set[asyncio.Task[None]] = set()
@@ -137,7 +136,7 @@ class Follower:
             raise InvalidValue(f"there is no view {topic!r}; there are {some_of(list(TOPICS))}")
         if self._is_closed:
             raise InvalidValue(f"view {topic}: this follower is closed")
-        given = {name: value for name, value in (params or {}).items() if value is not None}
+        given = {param: value for param, value in (params or {}).items() if value is not None}
         name = json.dumps([topic, given], sort_keys=True, default=str)
         channel = self._channels.get(name) or self._new_channel(topic, given)
         viewer = Subscription(lambda viewer: self._leave(name, viewer))
@@ -245,19 +244,3 @@ class Follower:
         if task is not None:
             self._ending.add(task)
             task.add_done_callback(self._ending.discard)
-
-
-class _Whereabouts:
-    """Makes handles to where the instance is: one that crashed may have been started anew elsewhere, on its state."""
-
-    def __init__(self, uri: str | None, key: str | os.PathLike[str] | None) -> None:
-        self._uri, self._key = uri, key
-        self._info: dict[str, Any] | None = None
-        """What it wrote while it was there; the next start removes that."""
-
-    def handle(self) -> AsyncHandle:
-        """To be entered. Raises FluxschedError if there is no instance."""
-        handle = AsyncHandle(self._uri, key=self._key)
-        self._info = written_at(handle.uri) or self._info
-        place = place_now(handle.uri, self._info) or handle.uri
-        return handle if place == handle.uri else AsyncHandle(place, key=self._key)

@@ -43,12 +43,13 @@ def named(names: Iterable[str]) -> JobConstraint:
 
 
 def on_targets(text: str) -> JobConstraint:
-    """Jobs that have resources on one of these hosts or ranks."""
+    """Jobs that have resources on one of these hosts or ranks, or in one of these sets, which the instance knows."""
     from fluxsched.core.targets import split_targets
 
-    ranks, hosts = split_targets(text)
-    terms = [{"ranks": [str(ranks)]}] if ranks or not hosts else []
+    ranks, hosts, sets = split_targets(text)
+    terms = [{"ranks": [str(ranks)]}] if ranks or not (hosts or sets) else []
     terms += [{"hostlist": [str(hosts)]}] if hosts else []
+    terms += [{"targets": [",".join(map(str, sets))]}] if sets else []
     return terms[0] if len(terms) == 1 else {"or": terms}
 
 

@@ -105,23 +105,44 @@ class JobRow(NamedTuple):
         if self.info["state"] == "CLEANUP" and self.info.get("exception"):
             return self.exception()
         if self.info["state"] not in PENDING:
-            return self._place() or self.exception()
+            return self._failure() or self._place() or self.exception()
         return self._holding_back() or str(sched.get("reason_pending") or self.blocked)
 
     def _place(self) -> str:
-        """Where it runs or ran: in a cluster on hosts of its choice, perhaps not on those that were granted here."""
-        lease = (self.info.get("annotations") or {}).get("lease") or {}
+        lease = self._lease()
+        if lease and not lease.get("nodelist") and self.info["state"] == "RUN":
+            return f"waits to be begun in cluster {lease['cluster']}"
+        return self.nodelist()
+
+    def nodelist(self) -> str:
+        """Return where it runs or ran: in a cluster on hosts of its choice, perhaps not on those granted here."""
+        lease = self._lease()
         if lease.get("nodelist"):
             return f"{lease['cluster']}:{lease['nodelist']}"
-        if lease and self.info["state"] == "RUN":
-            return f"waits to be begun in cluster {lease['cluster']}"
         return str(self.info.get("nodelist") or "")
+
+    def _lease(self) -> Mapping[str, Any]:
+        lease: Mapping[str, Any] = (self.info.get("annotations") or {}).get("lease") or {}
+        return lease
 
     def _holding_back(self) -> str:
         """What keeps a job from waiting for resources."""
         if self.info.get("dependencies") and self.info["state"] == "DEPEND":
             return f"depends:{','.join(map(_readable, self.info['dependencies']))}"
         return "held" if self.info.get("priority") == 0 or self.info["urgency"] == 0 else ""
+
+    def _failure(self) -> str:
+        """Why it failed, or was canceled if that was said."""
+        result = self.info.get("result")
+        is_told = result == "CANCELED" and (self.info.get("exception") or {}).get("note")
+        return self.end_reason() if is_told or result in ("FAILED", "TIMEOUT") else ""
+
+    def end_reason(self) -> str:
+        """Why an inactive job is no longer active: its fatal exception, else how its tasks ended. Else nothing."""
+        if self.info["state"] != "INACTIVE":
+            return ""
+        exception, ended = self.info.get("exception") or {}, str(self.info.get("ended") or "")
+        return ended if exception.get("severity") and ended else self.exception() or ended
 
     def exception(self) -> str:
         """Type and note of the exception that ended it."""

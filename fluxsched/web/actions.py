@@ -18,7 +18,7 @@ from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.targets import split_targets
 from fluxsched.core.text import some_of
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
-from fluxsched.web.access.forms import fields_of
+from fluxsched.web.access.forms import TooSlow, fields_of
 from fluxsched.web.access.guard import NOT_DONE, refusal, wants_json
 from fluxsched.web.access.secrets import Secrets
 from fluxsched.web.pages import Pages
@@ -57,7 +57,7 @@ def _of_targets(name: str, done: str) -> Callable[[Fields], Deed]:
 
     def prepare(fields: Fields) -> Deed:
         targets = _targets(fields)
-        given = {name: fields[name] for name in ("reason", "mode") if fields.get(name)}
+        given = {field: fields[field] for field in ("reason", "mode") if fields.get(field)}
 
         async def do(wire: Wire) -> str:
             await wire.ask(ACTION_TOPICS[name], {"targets": targets, **given})
@@ -115,7 +115,7 @@ class Actions:
         try:
             given = await fields_of(request)
         except InvalidValue as fault:
-            status = 413 if isinstance(fault, LimitExceeded) else 400
+            status = 408 if isinstance(fault, TooSlow) else 413 if isinstance(fault, LimitExceeded) else 400
             return self._pages.error(headers, "Not done", str(fault), status)
         if not self._secrets.is_csrf(given.get("csrf") or headers.get("x-csrf", "")):
             words = "The form has no valid anti-forgery token, so nothing was done. Go back and reload the page."

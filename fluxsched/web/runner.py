@@ -9,7 +9,9 @@ import asyncio
 import contextlib
 import resource
 import signal
+import socket
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,15 +22,15 @@ from fluxsched.runtime.system.clock import secret_token
 from fluxsched.runtime.system.http_address import parse_page_bind
 from fluxsched.runtime.system.own_process import die_with
 from fluxsched.views.follower import Follower
-from fluxsched.web.access.address import PageAddress, bound, read_address, write_address
-from fluxsched.web.access.connections import PageConnection
+from fluxsched.web.access.address import BACKLOG, PageAddress, bound, read_address, write_address
+from fluxsched.web.access.connections import ACCEPTED_MAX, STRANGERS_MAX, PageConnection, Strangers
 from fluxsched.web.access.guard import HEAD_BYTES_MAX
 from fluxsched.web.access.secrets import Secrets
 from fluxsched.web.app import PageSite
 from fluxsched.web.events import VIEWERS_MAX
 
-CONNECTIONS_MAX = VIEWERS_MAX + 500
-"""Viewers, and what they ask for besides; more are answered 503."""
+CONNECTIONS_MAX = VIEWERS_MAX + 500 + STRANGERS_MAX
+"""Viewers, what they ask for besides, and those who have not shown the cookie yet; more are answered 503."""
 DESCRIPTORS = CONNECTIONS_MAX + 100
 """Open files of the process."""
 IDLE_S = 20
@@ -69,6 +71,12 @@ class PageServer(uvicorn.Server):
         finally:
             for signum in (signal.SIGINT, signal.SIGTERM):
                 loop.remove_signal_handler(signum)
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        """See uvicorn: its `backlog` is how many asyncio accepts at a time; more may wait for that."""
+        await super().startup(sockets)
+        for each in sockets or ():
+            each.listen(BACKLOG)
 
     def end(self) -> None:
         """Take no more requests, and end the event streams."""
@@ -111,7 +119,8 @@ def config_of(site: PageSite) -> uvicorn.Config:
     """How uvicorn serves it."""
     return uvicorn.Config(
         site.app,
-        http=PageConnection,
+        http=partial(PageConnection, strangers=Strangers()),  # type: ignore[arg-type]
+        backlog=ACCEPTED_MAX,
         loop="asyncio",
         lifespan="off",
         ws="none",

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import errno
 import json
+from pathlib import Path
 
 import pytest
 
 from fluxsched.adapters.flux import commits, running_jobs
 from fluxsched.adapters.flux.bridge import SLICE_S
-from fluxsched.adapters.flux.handle import BrokerReply
+from fluxsched.adapters.flux.handle import LOG_ERR, BrokerReply
 
 R = {
     "version": 1,
@@ -347,3 +348,89 @@ def test_stats_count_passes_and_transactions(hand):
     assert stats["commits"] == {"in_flight": 1, "waiting": 0, "done": 0}
     assert stats["pending_jobs"] == 1
     assert stats["sched_passes"] == 2
+
+
+UNUSED = {
+    "singleton": {"dependencies": [{"scheme": "singleton", "value": ""}]},
+    "thousands of dependencies": {"dependencies": [{"scheme": "afterany", "value": "f1"}] * 2000},
+    "dependencies that are none": {"dependencies": 7},
+    "empty bank": {"bank": ""},
+    "bank that is a number": {"bank": 7},
+    "job name that is a number": {"job": {"name": 7, "set": 8}},
+    "job that is none": {"job": "x"},
+    "files that are a text": {"files": "x"},
+    "time to be preempted after": {"preemptible-after": "soon"},
+    "directory and environment": {"cwd": 7, "environment": ["A"]},
+    "shell options": {"shell": {"options": {"pmi": 7, "output": {"stdout": 3}}}},
+    "pretended run": {"exec": {"test": {"run_duration": "x"}}},
+    "array": {"array": "x"},
+    "queue": {"queue": 7},
+}
+
+
+@pytest.mark.parametrize("system", UNUSED.values(), ids=UNUSED)
+def test_what_flux_accepted_and_no_scheduler_needs_is_not_judged(hand, system):
+    hand.begin("policy=easy")
+    hand.alloc(1, **system)
+    hand.turn()
+    assert len(hand.commits) == 1
+    resources = [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}]
+    spec = {"version": 1, "resources": resources, "tasks": "x", "attributes": {"system": system, "more": 1}}
+    hand.ask("feasibility.check", {"userid": 1, "jobspec": spec}, token="check")
+    assert hand.take("respond") == [("check", None)]
+
+
+@pytest.mark.parametrize(
+    ("system", "why"),
+    [
+        ({"duration": "x"}, "attributes.system.duration must be a number of seconds"),
+        ({"constraints": {"or": 7}}, "attributes.system.constraints"),
+        ({"fluxsched": {"max-hops": 3}}, "attributes.system.fluxsched.max-hops: 3 is not an even number"),
+        ({"fluxsched": []}, "attributes.system.fluxsched must be an object"),
+    ],
+)
+def test_what_a_scheduler_decides_by_is_judged(hand, system, why):
+    hand.begin("policy=easy")
+    hand.alloc(1, **system)
+    ((_, answer),) = hand.take("respond")
+    assert answer["type"] == 2
+    assert answer["note"].startswith(f"cannot parse jobspec: {why}")
+
+
+QUOTA = """
+partitions:
+  - name: default
+    queues: [{name: root, queues: [{name: default}, {name: a, resources: {max: {core: 2}}}]}]
+"""
+
+
+def test_plugins_see_the_labels_of_jobs_that_ran_before(hand, tmp_path):
+    pytest.importorskip("yaml")
+    config = tmp_path / "quota.yaml"
+    config.write_text(QUOTA)
+    hand.acquire("policy=easy", f"plugins=quota:config={config}")
+    held = {"version": 1, "execution": {**R["execution"], "R_lite": [{"rank": "0", "children": {"core": "0-1"}}]}}
+    hand.answer("job-manager.sched-hello", JOB)
+    hand.answer("job-manager.sched-hello", errnum=errno.ENODATA)
+    hand.answer("job.0000.0000.0000.0007.R", held | {"execution": held["execution"] | {"nodelist": ["n0"]}})
+    resources = [{"type": "slot", "count": 2, "label": "task", "with": [{"type": "core", "count": 1}]}]
+    task = {"command": ["true"], "slot": "task", "count": {"per_slot": 1}}
+    attributes = {"system": {"duration": 0, "bank": "a"}}
+    spec = {"version": 1, "resources": resources, "tasks": [task], "attributes": attributes}
+    hand.answer("job.0000.0000.0000.0007.jobspec", spec)
+    hand.answer("job.0000.0000.0000.0007.eventlog", {"timestamp": 1.0, "name": "submit"})
+    hand.answer("job-manager.sched-ready", {"count": 0})
+    hand.alloc(8, bank="a")
+    hand.alloc(9)
+    hand.turn()
+    assert [[*values] for values, _ in hand.commits] == [["job.0000.0000.0000.0009.R"]]
+    assert [line for line in hand.take("log") if line[0] <= LOG_ERR] == []
+
+
+def test_plugins_are_told_the_time(hand):
+    hand.now_s = 12 * 3600.0
+    hand.begin("policy=easy", f"plugins={Path(__file__).parents[2] / 'examples' / 'plugin_night.py'}")
+    hand.alloc(1, bank="night")
+    hand.alloc(2)
+    hand.turn()
+    assert [[*values] for values, _ in hand.commits] == [["job.0000.0000.0000.0002.R"]]

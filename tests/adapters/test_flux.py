@@ -123,6 +123,15 @@ def test_a_constraint_that_nothing_matches_is_denied_and_the_instance_goes_on(fl
     assert second.startswith("FAILED:unsatisfiable request: ")
 
 
+def test_jobs_that_flux_accepts_are_not_denied_for_what_no_scheduler_needs(flux):
+    said = flux(
+        f"{SUBMIT.format(0.01)} --cc=1-3 --job-name=a --dependency=singleton true;"
+        f"{SUBMIT.format(0.01)} --setattr=bank=7 --setattr=job.name=7 --setattr=job.set=7 --setattr=files=x true;"
+        "flux queue drain; flux jobs -ano {result}:{exception.note} | sort | uniq -c"
+    )
+    assert said.split() == ["4", "COMPLETED:"]
+
+
 def test_our_pool_under_fluxs_own_scheduler(flux, installed, monkeypatch):
     home = module_path().parents[4]
     monkeypatch.setenv("PYTHONPATH", ":".join([str(home), *installed.python_path]))

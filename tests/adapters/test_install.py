@@ -79,6 +79,16 @@ def test_module_path_says_what_stands_in_the_way(flux):
     assert told.startswith("fluxsched: flux module-path: Flux's Python cannot import us")
 
 
+def test_install_writes_through_no_link(flux, tmp_path):
+    flux()
+    path, precious = install().path, tmp_path / "precious"
+    precious.write_text("x")
+    path.with_name(f".{path.name}.new").symlink_to(precious)
+    install(["policy=fifo"])
+    assert precious.read_text() == "x"
+    assert "policy=fifo" in path.read_text()
+
+
 def test_install_writes_a_table_that_wins(flux):
     confdir = flux()
     done = install(["policy=fifo", "placement=best-fit"])
@@ -110,6 +120,28 @@ def test_nothing_is_written_when_something_is_wrong(flux, given, words, error, w
     with pytest.raises(error, match=why.replace(" flux python", ".*flux python")):
         install(words)
     assert not confdir.exists()
+
+
+def test_files_are_absolute_wherever_the_broker_starts(flux, tmp_path, monkeypatch):
+    pytest.importorskip("yaml")
+    flux()
+    (tmp_path / "mine.py").write_text(
+        "class Mine:\n    name = 'mine'\n\n    def schedule(self, view, now_s):\n        yield from ()\n"
+    )
+    hook = "class Gate:\n    name = 'gate'\n\n    def pre_enqueue(self, job):\n        pass\n"
+    (tmp_path / "gate.py").write_text(hook)
+    (tmp_path / "q.yaml").write_text("partitions: [{name: default, queues: [{name: root}]}]")
+    monkeypatch.chdir(tmp_path)
+    done = install(["policy=./mine.py", "plugins=gate.py|quota:config=q.yaml", "trace=t.json", "queue-depth=4"])
+    words = tomllib.loads(done.path.read_text())["modules"][0]["args"][1:]
+    assert words == [
+        f"policy={tmp_path}/mine.py",
+        f"plugins={tmp_path}/gate.py|quota:config={tmp_path}/q.yaml",
+        f"trace={tmp_path}/t.json",
+        "queue-depth=4",
+    ]
+    again = install(["policy=fair", "backfill=./mine.py"]).path.read_text()
+    assert f"backfill={tmp_path}/mine.py" in again
 
 
 def test_without_flux_it_says_so(tmp_path, monkeypatch):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import pytest
 
 from fluxsched.adapters.flux.options import QUEUE_DEPTH_MAX, parse_options
@@ -68,3 +70,28 @@ def test_what_is_wrong_is_named(word, named):
 def test_nothing_is_said_twice(words):
     with pytest.raises(InvalidValue):
         parse_options(words, "x")
+
+
+NIGHT = Path(__file__).parents[2] / "examples" / "plugin_night.py"
+
+
+@pytest.mark.parametrize(
+    ("words", "decides"),
+    [
+        (["policy=easy"], "policy=easy"),
+        (["policy=easy:placement=best-fit", "order=sjf"], "policy=easy:placement=best-fit,order=sjf"),
+        (["policy=easy;debug=fifo", "order=sjf"], "policy=easy:order=sjf;debug=fifo"),
+        (["placement=best-fit", f"plugins={NIGHT}"], f"policy=easy:placement=best-fit plugins={NIGHT}"),
+    ],
+)  # fmt: skip
+def test_the_ready_line_names_all_that_decides(hand, words, decides):
+    hand.begin(*words)
+    assert hand.take("log")[-1][1].startswith(f"ready: queue-depth=unlimited log-level=info {decides} Rv1 ")
+
+
+def test_a_queue_may_have_a_policy_of_its_own():
+    options = parse_options(["policy=easy;debug=firstfit:placement=best-fit", "placement=best-fit"], "x")
+    assert options.policy.name == "easy"
+    assert {queue: policy.name for queue, policy in options.policies.items()} == {"debug": "firstfit"}
+    with pytest.raises(InvalidValue, match="'debug' is not QUEUE=POLICY"):
+        parse_options(["policy=easy;debug"], "x")

@@ -1,14 +1,18 @@
 """Disasters: `python -m tests.chaos --seeds 1000`, `--hours 2`, `--replay SEED[:ACTIONS:FAULTS]`, `--mutations`,
-`--clusters 200`.
+`--clusters 200`, `--exhaustive`.
 
 Every third seed from 200 on has jobs that grow and shrink; those from 1000000 on are each one crash point of a resize
 (runs/crash_points.py). A violation is printed with its seed, the fewest actions and faults that still bring it about,
 and the command that replays them.
+
+`--exhaustive` is no matter of chance: it tries every history of a small world (exhaustive/), for `--minutes`, or until
+`--levels` are complete; with `--mutations` it looks for a sabotage of each law of RFC 28's draft instead.
 """
 
 from __future__ import annotations
 
 import argparse
+import signal
 import sys
 import time
 from collections.abc import Iterator, Sequence
@@ -16,13 +20,17 @@ from concurrent.futures import ProcessPoolExecutor
 from itertools import count
 from os import cpu_count
 
-from tests.chaos.mutations.report import report_mutations
+from tests.chaos.exhaustive.search import explore
+from tests.chaos.mutations.report import notice_law, report_mutations
+from tests.chaos.mutations.rfc28 import LAWS
 from tests.chaos.runs.replay import Replay, reduced
 from tests.chaos.runs.run import Verdict, run
 from tests.chaos.runs.two_worlds import Crash, crashes, judged
 
 PROGRESS_S = 10.0
 RUNS_OF_SHRINKER = 300
+LEVELS_MAX = 100
+"""More than there is ever time for."""
 
 
 def main() -> int:
@@ -36,7 +44,12 @@ def main() -> int:
     parser.add_argument("--trace", action="store_true", help="with --replay: print what outsiders see")
     parser.add_argument("--mutations", action="store_true", help="sabotage the code; each must be noticed")
     parser.add_argument("--clusters", type=int, help="runs of two instances; besides, one for each effect of leases")
+    parser.add_argument("--exhaustive", action="store_true", help="every history of a small world, in both dialects")
+    parser.add_argument("--levels", type=int, default=LEVELS_MAX, help="with --exhaustive: things that others do")
+    parser.add_argument("--minutes", type=float, default=10.0, help="with --exhaustive: how long")
     arguments = parser.parse_args()
+    if arguments.exhaustive:
+        return _exhaustive(arguments)
     if arguments.replay:
         return _replay(Replay.parse(arguments.replay), arguments.trace)
     if arguments.mutations:
@@ -70,6 +83,29 @@ def _clusters(seeds: Sequence[int], jobs: int) -> int:
     return int(broken > 0)
 
 
+def _exhaustive(arguments: argparse.Namespace) -> int:
+    """Both dialects at once, each with a core of its own."""
+    if arguments.mutations:
+        with ProcessPoolExecutor(arguments.jobs) as pool:
+            noticed = list(pool.map(notice_law, LAWS))
+        for law, why in zip(LAWS, noticed, strict=True):
+            _say(f"{law.name}: {why or 'NOT NOTICED'}")
+        _say(f"{len(LAWS)} laws, {noticed.count('')} not noticed")
+        return int("" in noticed)
+    seconds = 60 * arguments.minutes
+    with ProcessPoolExecutor(2) as pool:
+        searches = [pool.submit(explore, typed, arguments.levels, seconds, spoken=True) for typed in (True, False)]
+        both = [search.result() for search in searches]
+    for dialect, found in zip(("typed", "plain"), both, strict=True):
+        _say(
+            f"{dialect}: {found.states} states, {found.steps} steps, every history of {found.levels} levels; the "
+            f"longest has {found.longest} events; {found.violation or 'no violation'}"
+        )
+        for event in found.history:
+            _say(f"    {' '.join(map(str, event))}")
+    return int(any(found.violation for found in both))
+
+
 def _why_not(seed: int, crash: Crash | None) -> str:
     try:
         judged(seed, crash)
@@ -97,23 +133,34 @@ def _many(arguments: argparse.Namespace) -> int:
     began_s = said_s = time.monotonic()
     done = observations = broken = 0
     simulated_s = 0.0
-    with ProcessPoolExecutor(arguments.jobs) as pool:
-        for verdict in _spread(pool, _seeds(arguments), arguments.jobs):
-            done += 1
-            observations += verdict.observations
-            simulated_s += verdict.simulated_s
-            if verdict.violation is not None:
-                broken += 1
-                _report(verdict)
-            if time.monotonic() - said_s > PROGRESS_S:
-                said_s = time.monotonic()
-                _say(f"{done} seeds, {broken} violations, {observations / (said_s - began_s):.0f} events/s")
+    with ProcessPoolExecutor(arguments.jobs, initializer=_ignore_interrupts) as pool:
+        try:
+            for verdict in _spread(pool, _seeds(arguments), arguments.jobs):
+                done += 1
+                observations += verdict.observations
+                simulated_s += verdict.simulated_s
+                if verdict.violation is not None:
+                    broken += 1
+                    _report(verdict)
+                if time.monotonic() - said_s > PROGRESS_S:
+                    said_s = time.monotonic()
+                    _say(f"{done} seeds, {broken} violations, {observations / (said_s - began_s):.0f} events/s")
+        except KeyboardInterrupt:
+            _ignore_interrupts()  # what is under way takes a second
+            pool.shutdown(cancel_futures=True)
+            rest = f" --seeds {arguments.seeds - done}" if arguments.hours is None else ""
+            _say(f"the rest: python -m tests.chaos --seed {arguments.seed + done}{rest}")
     lasted_s = time.monotonic() - began_s
     _say(
         f"{done} seeds in {lasted_s:.1f} s: {broken} violations; {observations} events, {observations / lasted_s:.0f} "
         f"a second; {simulated_s / 3600:.1f} simulated hours"
     )
     return int(broken > 0)
+
+
+def _ignore_interrupts() -> None:
+    """Of processes that run seeds, since Ctrl-C is for their parent, which says where to go on."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
 
 
 def _spread(pool: ProcessPoolExecutor, seeds: Iterator[int], jobs: int) -> Iterator[Verdict]:

@@ -6,7 +6,7 @@ import pytest
 
 from tests.chaos.mutations.report import notice
 from tests.chaos.mutations.sabotage import Sabotage, function_of, sabotaged
-from tests.chaos.mutations.table import SABOTAGES
+from tests.chaos.mutations.table import SABOTAGES, STORE
 
 WANTED = 30
 QUICKLY_NOTICED = (
@@ -35,3 +35,10 @@ def test_a_sabotage_is_noticed(name: str) -> None:
     """Some of them, each by one of the first disasters; `python -m tests.chaos --mutations` tries all."""
     (one,) = [one for one in SABOTAGES if one.name == name]
     assert notice(one, range(12)).seed is not None
+
+
+@pytest.mark.plain_only("exchanges the code of functions")
+@pytest.mark.parametrize("one", STORE, ids=lambda one: one.name)
+def test_damage_that_no_start_notices_is_noticed(one: Sabotage) -> None:
+    """By what is lost of a copy of the state, in the first disasters that damage one so."""
+    assert notice(one, (13, 15, 27, 28)).checker == "damage"

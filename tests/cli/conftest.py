@@ -11,7 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fluxsched.cli.main import main
-from fluxsched.errors import FluxschedError
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.targets import parse_targets
+from fluxsched.errors import FluxschedError, RPCError
 
 
 class FakeHandle:
@@ -151,6 +153,22 @@ def _r(lite: list[dict[str, Any]], nodelist: str, **properties: str) -> dict[str
 
 
 WHOLE = _r([{"rank": "0-3", "children": {"core": "0-3", "gpu": "0"}}], "node[0-3]", ssd="0-1")
+
+
+@pytest.fixture
+def targets() -> Callable[..., Callable[[dict[str, Any]], dict[str, Any]]]:
+    """Makes what answers `resource.targets` for this R: ranks, hosts and properties."""
+
+    def of(R: dict[str, Any] = WHOLE) -> Callable[[dict[str, Any]], dict[str, Any]]:  # noqa: N803
+        def answer(payload: dict[str, Any]) -> dict[str, Any]:
+            try:
+                return {"targets": str(parse_targets(payload["targets"], ResourceSet.parse(R)))}
+            except FluxschedError as error:
+                raise RPCError(str(error), error.errnum) from None
+
+        return answer
+
+    return of
 
 
 @pytest.fixture

@@ -10,7 +10,7 @@ from click.shell_completion import ShellComplete
 from fluxsched.cli.common import base, complete
 from fluxsched.cli.common.options import SENT_ID_MAX, UNKNOWN_NAMED_MAX, parse_jobid
 from fluxsched.cli.instance.commands import PAD_BYTES_MAX
-from fluxsched.cli.instance.config import VALUE_CHARS_MAX
+from fluxsched.cli.instance.config import LONG_VALUE_CHARS_MAX, VALUE_CHARS_MAX
 from fluxsched.cli.main import main
 from fluxsched.cli.resource import admin
 from fluxsched.cli.resource.admin import JOBS_SHOWN_MAX
@@ -43,15 +43,18 @@ def test_the_largest_padding(cli: Any) -> None:
     assert cli("ping", "--pad", str(PAD_BYTES_MAX + 1)).code == 2
 
 
-def test_a_long_value_of_the_configuration_is_not_printed(cli: Any) -> None:
+def test_long_values_of_the_configuration_have_lines_of_their_own_up_to_a_limit(cli: Any) -> None:
     def reload(text: str) -> str:
-        change = {"key": "resource.path", "new": text}
+        change = {"key": "resource.path", "old": "/etc/R", "new": text}
         answer = {"changed": [change], "restart": [], "modules": []}
         out: str = cli("config", "reload", answers={"config.reload": answer}).out
         return out
 
-    assert "has changed" not in reload("x" * (VALUE_CHARS_MAX - 2))
-    assert reload("x" * (VALUE_CHARS_MAX - 1)) == "resource.path has changed\n"
+    short = "x" * (VALUE_CHARS_MAX - len('"/etc/R" -> ""'))
+    assert reload(short) == f'resource.path: "/etc/R" -> "{short}"\n'
+    assert reload(f"{short}x") == f'resource.path: "/etc/R"\n  -> "{short}x"\n'
+    shown = reload("x" * LONG_VALUE_CHARS_MAX).splitlines()[-1]
+    assert shown == f'  -> "{"x" * (LONG_VALUE_CHARS_MAX - 1)}... (--json has all)'
 
 
 def test_jobs_that_would_end_are_named_up_to_a_limit(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -59,11 +62,12 @@ def test_jobs_that_would_end_are_named_up_to_a_limit(fake: Any, monkeypatch: pyt
     execution = {"R_lite": [entry], "starttime": 0.0, "expiration": 0.0, "nodelist": ["a"]}
     handle = fake({
         "resource.status": {"R": {"version": 1, "execution": execution}, "exclude": "0"},
+        "resource.targets": {"targets": "0"},
         "job-manager.list": {"jobs": [{"id": n + 1, "name": f"n{n}", "ranks": "0"} for n in range(JOBS_SHOWN_MAX + 2)]},
     })  # fmt: skip
     said: list[str] = []
     monkeypatch.setattr(admin.stdio, "say", said.append)
-    monkeypatch.setattr(admin.click, "confirm", lambda text, err: True)
+    monkeypatch.setattr(admin, "confirm", lambda question, refused: None)
     admin._confirm(handle, "0")
     assert (len(said), said[-1]) == (JOBS_SHOWN_MAX + 2, "  and 2 more")
 

@@ -16,6 +16,8 @@ from fluxsched.core import jobfields
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.count import COUNT_MAX
 from fluxsched.core.jobspec import DEPTH_MAX, MEMBERS_MAX, Count, Jobspec, Request
+from fluxsched.core.parts import PartAsked, with_parts
+from fluxsched.core.sharing import USUAL
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc25_jobspec.json").read_text())["cases"]
@@ -378,3 +380,32 @@ def test_a_duration_is_seconds() -> None:
     assert Jobspec.parse(changed(path, jobfields.SECONDS_MAX)).duration_s == jobfields.SECONDS_MAX
     with pytest.raises(InvalidValue, match="duration must be a number of seconds within"):
         Jobspec.parse(changed(path, jobfields.SECONDS_MAX * 1.01))
+
+
+def test_a_scheduler_reads_what_it_decides_by() -> None:
+    spec = Jobspec.from_command(
+        ["true"], nodes="2-4", exclusive=True, duration_s=60.0, queue="q", name="n", bank="b", job_set="s",
+        preemptible_after_s=5.0, constraint={"properties": ["p"]}, elastic=True, max_hops=2, environment={"A": "1"},
+    )  # fmt: skip
+    read = Jobspec.for_scheduler(spec.to_json())
+    for name in ("raw", "bare", "request", "duration_s", "queue", "job_name", "sharing"):
+        assert getattr(read, name) == getattr(spec, name), name
+    assert (read.command, read.dependencies) == ((), ())
+    several = with_parts(Jobspec.from_command(["true"], nodes=1, exclusive=True).to_json(), PARTS)
+    assert Jobspec.for_scheduler(several).request == Jobspec.parse(several).request
+
+
+PARTS = [PartAsked("a", 1, ["x"]), PartAsked("b", "2-3", ["y"])]
+
+
+@pytest.mark.parametrize("bank", ["", 7, "x" * 300, "a\nb", None, ["b"]])
+def test_a_bank_that_is_none_counts_as_not_given(bank: object) -> None:
+    raw = changed("attributes/system/bank", bank)
+    raw["attributes"]["system"]["preemptible-after"] = "soon"
+    assert Jobspec.for_scheduler(raw).sharing is USUAL
+
+
+@pytest.mark.parametrize("path", ["version", "resources", "attributes/system"])
+def test_a_scheduler_refuses_what_it_cannot_read(path: str) -> None:
+    with pytest.raises(InvalidValue, match=path.replace("/", ".")):
+        Jobspec.for_scheduler(changed(path, "x"))

@@ -2,24 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
 import pytest
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import parse_targets
-from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 
-HOSTS = {"n0": Idset.parse("0"), "n1": Idset.parse("1-2"), "n10": Idset.parse("3")}
-RANKS = Idset.parse("0-3")
+SITE = ResourceSet.parse(
+    {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": "0-3", "children": {"core": "0"}}],
+            "nodelist": ["n0,n1,n1,n10"],
+            "properties": {"gpu": "1,3", "fast@2024": "2"},
+            "starttime": 0,
+            "expiration": 0,
+        },
+    }
+)
 
 
-def ranks_on(hosts: Iterable[str]) -> tuple[Idset, list[str]]:
-    found, unknown = Idset(), list[str]()
-    for host in hosts:
-        found |= HOSTS.get(host, Idset())
-        unknown += [] if host in HOSTS else [host]
-    return found, unknown
+def look_up(kind: str, name: str) -> Idset:
+    if (kind, name) == ("group", "debug"):
+        return Idset.parse("0-1")
+    raise Refused(f"there is no {kind} {name!r}")
 
 
 @pytest.mark.parametrize(
@@ -28,7 +35,49 @@ def ranks_on(hosts: Iterable[str]) -> tuple[Idset, list[str]]:
      ("0,n1", "0-2"), ("n[0,10],[1-2]", "0-3"), ("n1,3,0-1", "0-3")],
 )
 def test_ranks_or_hosts(text: str, expected: str) -> None:
-    assert str(parse_targets(text, ranks_on, RANKS)) == expected
+    assert str(parse_targets(text, SITE)) == expected
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("all", "0-3"),
+        ("property:gpu", "1,3"),
+        ("property:fast", "2"),
+        ("group:debug", "0-1"),
+        ("group:debug,property:fast,n10", "0-3"),
+        ("2,all", "0-3"),
+    ],
+)
+def test_named_sets(text: str, expected: str) -> None:
+    assert str(parse_targets(text, SITE, look_up)) == expected
+
+
+def test_a_set_is_limited_to_what_a_request_applies_to_and_a_rank_is_not() -> None:
+    drained = Idset.parse("1")
+    assert str(parse_targets("all", SITE, look_up, drained)) == "1"
+    assert str(parse_targets("0,property:gpu", SITE, look_up, drained)) == "0-1"
+
+
+@pytest.mark.parametrize(
+    ("text", "named"),
+    [
+        (
+            "property:gpux,9,group:lab",
+            r"^unknown ranks 9: .* 0-3; no target has property 'gpux': .* fast@2024, gpu; there is no group 'lab'$",
+        ),
+        ("group:,0", "the name is missing, as in group:NAME"),
+        ("Property:gpu", "unknown hosts Property:gpu"),
+    ],
+)
+def test_unknown_sets_are_named_among_all_offenders(text: str, named: str) -> None:
+    with pytest.raises(InvalidValue, match=named):
+        parse_targets(text, SITE, look_up)
+
+
+def test_a_queue_is_not_known_without_an_instance() -> None:
+    with pytest.raises(InvalidValue, match="queue:batch: only an instance knows its queues"):
+        parse_targets("queue:batch", SITE)
 
 
 @pytest.mark.parametrize(
@@ -45,20 +94,20 @@ def test_ranks_or_hosts(text: str, expected: str) -> None:
 )
 def test_all_offenders_are_named(text: str, named: str) -> None:
     with pytest.raises(InvalidValue, match=named):
-        parse_targets(text, ranks_on, RANKS)
+        parse_targets(text, SITE)
 
 
 def test_no_ranks_at_all() -> None:
     with pytest.raises(InvalidValue, match="ranks here are none"):
-        parse_targets("0", ranks_on, Idset())
+        parse_targets("0", EMPTY_R)
 
 
 @pytest.mark.parametrize("text", ["0-4000000000", "n[0-999999999]"])
 def test_bombs_are_refused(text: str) -> None:
     with pytest.raises(LimitExceeded):
-        parse_targets(text, ranks_on, RANKS)
+        parse_targets(text, SITE)
 
 
 def test_only_text() -> None:
     with pytest.raises(InvalidValue, match="string"):
-        parse_targets(3, ranks_on, RANKS)
+        parse_targets(3, SITE)

@@ -61,7 +61,7 @@ def test_wire_names_are_those_of_the_rfcs():
 def test_flux_clients_get_the_keys_that_they_insist_on():
     assert msgpack.unpackb(codec.pack(AttrResponse("4"))) == {"value": "4", "flags": 1}
     assert msgpack.unpackb(codec.pack(resource.MoveResponse("0", ""))) == {
-        "moved": "0", "leaving": "", "draining": "", "there": ""
+        "moved": "0", "leaving": "", "draining": "", "there": "", "ending": []
     }  # fmt: skip
 
 

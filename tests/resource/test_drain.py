@@ -134,7 +134,7 @@ def test_undrain(h):
 
 def test_undrain_of_what_is_not_drained_names_all_and_does_nothing(h):
     h.drain("1")
-    with pytest.raises(Refused, match=r"ranks 0,2,5 \(node\[0,2,5\]\) not drained") as caught:
+    with pytest.raises(Refused, match=r"ranks 0,2,5 \(node\[0,2,5\]\) are not drained; `--force` undrains") as caught:
         h.undrain("0-2,5")
     assert caught.value.errnum == errno.EEXIST
     assert list(lines(h)) == ["1"]

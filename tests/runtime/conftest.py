@@ -210,7 +210,6 @@ class World:
         self.instances.append(instance)
         self._stack.push_async_callback(self.stop, instance)
         await instance.__aenter__()
-        await asyncio.wait_for(instance.ready(), WAIT_S)
         return instance
 
     async def bare(self, **options: Any) -> Instance:

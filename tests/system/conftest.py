@@ -287,7 +287,6 @@ class World:
     async def instance(self, **options: Any) -> Instance:
         instance = await self._stack.enter_async_context(Instance(settings_of(StartOptions(**options))))
         self.instances.append(instance)
-        await asyncio.wait_for(instance.ready(), WAIT_S)
         return instance
 
     async def client(self, instance: Instance) -> AsyncHandle:

@@ -57,7 +57,10 @@ def test_amounts_are_shared_waited_for_and_given_back(here: Any, until: Any) -> 
         (["--request", "core=4"], 2, "'core' is not the name of a countable resource"),
         (["--request", "memory=1/socket"], 2, "'memory=1/socket' is not KIND=AMOUNT, KIND=AMOUNT/node or"),
         (["--request", "memory=1/node"], 1, "memory for each node: say how many nodes"),
-        (["--request", "memory=1", "--request", "memory=2"], 1, "--request memory for each task is given twice"),
+        (["--request", "memory=1", "--request", "memory=2"], 1, "memory for each task is given twice"),
+        (["--mem", "1G", "--request", "memory=1/node"], 1, "memory for each node is given twice"),
+        (["-n2", "--mem", "17G"], 1, "needs 1 node of 17 GiB memory and 2 slots of 1 core"),
+        (["--mem", "2000"], 2, "'2000' has no unit: give one, as in 2000M"),
     ],
 )
 def test_what_cannot_be_had_is_refused(here: Any, words: list[str], status: int, told: str) -> None:
@@ -105,3 +108,41 @@ def test_a_job_that_uses_more_memory_than_it_asked_for_is_ended_and_told(here: A
     assert f" MiB of the 100 MiB of memory that it asked for, on {os.uname().nodename}" in done.err
     told = here("module", "stats", "instance").out
     assert "watched: sampled every 1 s" in told or "cgroup: " in told
+
+
+def test_the_memory_of_this_machine_is_counted_without_being_configured(user: Any, daemon: Any) -> None:
+    here = daemon()
+    found = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
+    total = int(found["MemTotal"].split()[0]) * 1024
+    counted = here("resource", "R").json["execution"]["R_lite"][0]["amounts"]["memory"]
+    assert total // 64 < counted <= total  # a container may allow less
+    job = here.running("-n1", "--mem", "200M", "sleep", "100")
+    assert amounts(here)["allocated"] == "memory=200MiB"
+    unlimited = here.running("sleep", "100")  # asks for none, so none is counted
+    assert amounts(here)["allocated"] == "memory=200MiB"
+    here("cancel", job, unlimited)
+    refused = here("run", "--mem", f"{(counted >> 20) + 1}M", "true", status=1).err
+    assert f"can never run: needs 1 node of {(counted >> 20) + 1} MiB memory" in refused
+    assert f" {counted >> 20} MiB memory" in refused
+
+
+def test_a_machine_whose_memory_was_not_counted_before_a_crash_finds_its_jobs_again(
+    user: Any, daemon: Any, until: Any, kill_hard: Any, tmp_path: Path
+) -> None:
+    """The R of older versions had cores alone."""
+    here = daemon()
+    resources = here("resource", "R").json
+    del resources["execution"]["R_lite"][0]["amounts"]
+    here("stop")
+    old = tmp_path / "old.json"
+    old.write_text(json.dumps(resources))
+    before = daemon("--R", old, "--statedir", "state")
+    job = before.running("sleep", "100")
+    before("resource", "drain", "0", "later")
+    kill_hard(before.pid())
+    after = daemon("--statedir", "state")
+    until(lambda: after.info(job)["state"] == "RUN")
+    assert "later" in after("resource", "drain").out
+    after("resource", "undrain", "0")
+    after("cancel", job)
+    assert after("run", "--mem", "100M", "echo", "ran").out == "ran\n"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sqlite3
 from pathlib import Path
 from typing import Any
@@ -112,3 +113,57 @@ def test_a_damaged_state_is_not_started_on_unless_the_user_says_so(user: Any, da
     assert notice in "".join(path.read_text() for path in (user.directory / "state" / "logs").iterdir())
     assert again.info(ended)["result"] == "COMPLETED"
     again("stop")
+
+
+def test_a_log_that_was_lost_after_a_kill_is_not_started_without(user: Any, daemon: Any, kill_hard: Any) -> None:
+    options = ("--fake", "2x2", "--statedir", "state")
+    here = daemon(*options)
+    here("resource", "drain", "1", "fan")
+    here("wait", here.submit("true"))
+    kill_hard(here.pid())
+    log = user.directory / "state" / "state.sqlite-wal"
+    kept = log.read_bytes()
+    log.unlink()
+    refused = user.process("start", *options, "--daemon", status=1).err
+    assert "state/state.sqlite is damaged: its log (state.sqlite-wal) is missing" in refused
+    assert "start with --salvage" in refused
+    log.write_bytes(kept)
+    again = daemon(*options)
+    assert again("resource", "drain", "-n", "-o", "{ranks} {state} {reason}").word == "1 drained fan"
+
+
+def test_a_backup_that_others_may_write_is_not_restored(user: Any, daemon: Any) -> None:
+    """Its jobs would run as the one who restores it."""
+    here = daemon("--fake", "1x1", "--statedir", "state")
+    here("backup", "saved.sqlite")
+    path = user.directory / "saved.sqlite"
+    path.chmod(0o622)
+    refused = user("restore", "saved.sqlite", "--statedir", "other", status=1)
+    assert "backup saved.sqlite can be written by others (mode 0622), and the jobs in it would run as " in refused.err
+    assert not (user.directory / "other").exists()
+    if os.geteuid() == 0:
+        path.chmod(0o600)
+        os.chown(path, 65534, -1)
+        refused = user("restore", "saved.sqlite", "--statedir", "other", status=1)
+        assert "backup saved.sqlite belongs to " in refused.err
+
+
+def test_nothing_but_known_tables_and_columns_is_restored(user: Any, daemon: Any) -> None:
+    here = daemon("--fake", "1x1", "--statedir", "state")
+    waits = here.submit("--urgency", "hold", "true")
+    here("backup", "saved.sqlite")
+    connection = sqlite3.connect(user.directory / "saved.sqlite")
+    connection.executescript(
+        "CREATE TRIGGER evil AFTER UPDATE ON saved BEGIN DELETE FROM job_log; END;"
+        "CREATE TABLE more (i); CREATE VIEW seen AS SELECT 1; ALTER TABLE saved ADD COLUMN extra;"
+    )
+    connection.close()
+    user("restore", "saved.sqlite", "--statedir", "other")
+    connection = sqlite3.connect(user.directory / "other" / "state.sqlite")
+    names = {name for (name,) in connection.execute("SELECT name FROM sqlite_master")}
+    columns = [row[1] for row in connection.execute("PRAGMA table_info(saved)")]
+    connection.close()
+    assert names.isdisjoint({"evil", "more", "seen"})
+    assert columns == ["kind", "key", "value"]
+    again = daemon("--fake", "1x1", "--statedir", "other")
+    assert again.info(waits)["state"] == "SCHED"

@@ -42,12 +42,12 @@ def test_reload_applies_limits_and_queues_live_and_names_what_needs_a_restart(da
     before = here("module", "list", "--json").json["mods"][-1]["pid"]
     path.write_text(SITE.replace("30m", "10m") + '[exec]\nkill-timeout = "7s"\n')
     assert here("config", "reload").out.splitlines() == [
-        'queues.debug.policy.limits.duration: "30m" -> "10m"', 'exec.kill-timeout: "7s": needs a restart'
+        'queues.debug.policy.limits.duration: "30m" -> "10m"', 'exec.kill-timeout: not set -> "7s": needs a restart'
     ]  # fmt: skip
     refused = here("submit", "-q", "debug", "-t", "20m", "true", status=1)
     assert "limit of queue debug 10m" in refused.err
     assert (here.info(running)["state"], here.info(waiting)["state"]) == ("RUN", "SCHED")
-    assert here("config", "reload").out == 'exec.kill-timeout: "7s": needs a restart\n'
+    assert here("config", "reload").out == 'exec.kill-timeout: not set -> "7s": needs a restart\n'
     assert "kill-timeout" not in here("config", "show").out
     assert here("module", "list", "--json").json["mods"][-1]["pid"] == before
     path.write_text(SITE + '[queues.test]\ngroup = "lab"\n[queues.quick]\npolicy = "fifo"\n')
@@ -102,7 +102,7 @@ def test_check_tells_all_faults_without_an_instance(user: Any, path: Path) -> No
     assert found.out == ""
     assert found.err.splitlines() == [
         "site.toml:3: [resource.groups] lab: unknown ranks 7: the ranks here are 0-3",
-        "site.toml:13: [[scheduler]] policy: ZeroDivisionError: division by zero",
+        "site.toml:13: [[scheduler]] policy: ZeroDivisionError: division by zero (mine.py:1)",
         "site.toml:16: [[scheduler]] unknown key 'limits'; known keys: fallback, groups, hung-after, name, "
         "plugins, policy, restart",
         f"site.toml:18: [queues.x] policy: there is no file {user.directory}/gone.py",
@@ -125,9 +125,9 @@ def test_banks_are_decided_at_submission_and_changed_by_a_reload(daemon: Any, us
     here("wait", here.submit("--bank", "optics", "true"))
     path.write_text("[policy.jobspec.defaults.system]\nbank = 'physics'\n[fair.banks]\nphysics = 2\n")
     assert here("config", "reload").out.splitlines() == [
-        'policy.jobspec.defaults.system.bank: "physics"',
+        'policy.jobspec.defaults.system.bank: not set -> "physics"',
         "fair.banks.physics: 3 -> 2",
-        "fair.banks.optics is gone",
+        "fair.banks.optics: 1 -> not set",
         "schedulers take [fair] when they are reloaded: fluxsched module reload NAME",
     ]
     job = here.submit("true")

@@ -95,7 +95,12 @@ def test_a_start_says_once_what_became_of_the_last_instance(place: Path) -> None
     for name, ended_s in (("20260102-080000-1.log", 10_000.0), ("20260102-090000-2.log", 20_000.0)):
         (place / name).write_text("begun\nthe instance was killed\n")
         os.utime(place / name, (ended_s, ended_s))
-        assert str(kept_logs.untold_end()).endswith(f"its log is {place / name}")
+        before = os.umask(0)
+        try:
+            assert str(kept_logs.untold_end()).endswith(f"its log is {place / name}")
+        finally:
+            os.umask(before)
+        assert (place / kept_logs.TOLD_NAME).stat().st_mode & 0o777 == 0o600
         assert kept_logs.untold_end() is None
         assert kept_logs.last_end() is not None
     (place / kept_logs.TOLD_NAME).unlink()

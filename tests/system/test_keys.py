@@ -12,11 +12,10 @@ from unittest.mock import patch
 
 import pytest
 
-from fluxsched.errors import InvalidValue, Refused
+from fluxsched.errors import Disconnected, InvalidValue, Refused
 from fluxsched.runtime.client.asyncio_client import AsyncHandle
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.transport.authentication import make_key_pair
-from fluxsched.transport.base import Disconnected
 from fluxsched.transport.endpoints import tcp_address
 from fluxsched.transport.zeromq import NOT_ADMITTED
 
@@ -49,7 +48,7 @@ class Keys:
         made = [self.make(name, role) for name in names]
         for key in made:
             (self.directory / f"{key.stem}.pub").write_text(key.with_suffix(".pub").read_text())
-        told = "".join(f'access.authorized-keys.{name}: "{role}"\n' for name in sorted(names))
+        told = "".join(f'access.authorized-keys.{name}: not set -> "{role}"\n' for name in sorted(names))
         assert self.site("config", "reload").out == told
         return made
 
@@ -113,7 +112,7 @@ def test_a_key_that_is_removed_is_cut_at_the_next_reload(keys: Keys) -> None:
             assert handle.rpc("instance.info")["size"] == 2
         (keys.directory / "removed.pub").unlink()
         assert removed.rpc("instance.info")["size"] == 2, "nothing changes before the reload"
-        assert "access.authorized-keys.removed is gone\n" in keys.site("config", "reload").out
+        assert 'access.authorized-keys.removed: "guest" -> not set\n' in keys.site("config", "reload").out
         with pytest.raises(Disconnected):
             removed.rpc("instance.info")
         assert kept.rpc("instance.info")["size"] == 2

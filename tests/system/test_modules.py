@@ -127,6 +127,50 @@ def test_a_policy_that_raises_takes_nothing_with_it(daemon: Any, policy_file: Pa
     until(lambda: here("module", "stats", "sched-mine").json["running"] == 1)  # its free may be on the way
 
 
+BROKEN = {
+    "def x(:\n": "policy file {file} cannot be loaded: invalid syntax (mine.py, line 1)",
+    "1 / 0\n": "ZeroDivisionError: division by zero (mine.py:1)",
+    "import sys; sys.exit(3)\n": "it ended the process with status 3 while it was imported",
+    "while True: pass\n": "it did not come back within 4 s while it was imported",
+}
+
+
+def test_a_reload_of_a_broken_policy_keeps_the_scheduler_that_works(daemon: Any, policy_file: Path) -> None:
+    here = daemon("--fake", "2x2", "--scheduler", "none")
+    here("module", "load", "--hung-after", "4s", "mine.py")
+    before, good = modules(here)["sched-mine"], policy_file.read_text()
+    for text, fault in BROKEN.items():
+        policy_file.write_text(text)
+        refused = here("module", "reload", "sched-mine", status=1).err
+        want = f"module sched-mine goes on with the policy that it has: {fault.format(file=policy_file)}"
+        assert refused == f"fluxsched: module reload: {want}\n"
+        assert modules(here)["sched-mine"] == before
+        here("run", "true")
+    os.kill(before["pid"], signal.SIGKILL)
+    here("job", "wait-event", here.submit("true"), "depend")
+    for _ in range(2):  # a module that has ended is not forgotten either
+        refused = here("module", "reload", "sched-mine", status=1).err
+        assert "it did not come back within 4 s" in refused
+    assert modules(here)["sched-mine"]["error"] == "ended by signal 9 (Killed)"
+    policy_file.write_text(good)
+    here("module", "reload", "sched-mine")
+    here("run", "true")
+
+
+def test_a_reload_that_fails_after_the_check_is_followed_by_the_fallback(user: Any, daemon: Any) -> None:
+    config = '[[scheduler]]\npolicy = "mine.py"\nrestart = 0\n'
+    (user.directory / "site.toml").write_text(config)
+    (user.directory / "mine.py").write_text(MINE)
+    here = daemon("--fake", "2x2", "--config", "site.toml")
+    once = "import os\nif os.path.exists('tried'): raise OSError('no GPU')\nopen('tried', 'w').close()\n"
+    (user.directory / "mine.py").write_text(once + MINE)
+    refused = here("module", "reload", "sched-mine", status=1).err
+    assert "fifo in place of " in refused
+    assert "which failed: policy file" in refused
+    here("run", "true")
+    assert modules(here)["sched-mine"]["path"] == "fifo"
+
+
 def test_kill_9_of_the_scheduler_with_jobs_running(user: Any, daemon: Any, kill_hard: Any, until: Any) -> None:
     (user.directory / "site.toml").write_text('[[scheduler]]\npolicy = "fifo"\nrestart = 0\nfallback = "none"\n')
     here = daemon("--fake", "2x2", "--config", "site.toml")
@@ -197,7 +241,8 @@ def test_a_policy_that_never_ends_its_pass(daemon: Any) -> None:
     here("module", "load", "odd.py")
     jobid = here.submit("true")
     found = here("job", "why", jobid).line
-    assert found == "SCHED: the scheduler has not decided yet (it has not answered for 2 s)"
+    silent = "(its scheduler did not answer within 2 s: see fluxsched module list)"
+    assert found == f"SCHED: the scheduler has not decided yet {silent}"
     here("cancel", jobid)
     with here.connect() as handle:
         os.kill(modules(here)["sched-odd"]["pid"], signal.SIGKILL)

@@ -43,8 +43,28 @@ def test_cpi_and_an_allreduce_of_four_ranks_run_with_mpich(site: Any, mpich: str
 
 def test_mpi_abort_ends_the_job_and_says_who(site: Any, mpich: str) -> None:
     done = site("run", "-n4", mpich, "abort", status=None)
-    assert done.status != 0
+    assert done.status == 7
     assert "exception exec: task 1 called MPI_Abort with exit code 7" in done.err
+
+
+PMI = 'printf "cmd=init pmi_version=1 pmi_subversion=1\\n" >&30; read -r answer <&30; '
+
+
+@pytest.mark.parametrize(
+    ("failing", "status", "said"),
+    [
+        ('printf "cmd=abort exitcode=7\\n" >&30; sleep 100', 7, "task 1 called MPI_Abort with exit code 7"),
+        ("kill -SEGV $$", 139, "task 1 (killed by SIGSEGV)"),
+        ("exit 3", 3, "task 1 (exited 3)"),
+    ],
+)
+def test_a_job_has_the_status_of_the_task_that_failed_not_of_those_killed_for_it(
+    site: Any, failing: str, status: int, said: str
+) -> None:
+    script = f'{PMI} if [ "$PMI_RANK" = 1 ]; then {failing}; else exec sleep 100; fi'
+    done = site("run", "-n4", "bash", "-c", script, status=status)
+    assert said in done.err
+    assert site("jobs", "-an", "-c1", "-o", "{contextual_info}").word.startswith(f"exec: {said}")
 
 
 def test_four_ranks_run_in_an_instance_inside_a_job(site: Any, mpich: str) -> None:

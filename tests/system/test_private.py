@@ -11,6 +11,8 @@ from typing import Any
 
 import pytest
 
+from fluxsched.web.access.address import write_address
+
 User, Daemons = Any, Any
 OTHER_USER = 65534
 
@@ -99,3 +101,28 @@ def test_logs_are_not_kept_in_a_directory_of_another_user(user: User) -> None:
     done = user.shell("true", "--fake", "1x1")
     assert "the log cannot be kept" in done.err
     assert not os.listdir(home / "logs")
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a link to another user")
+def test_a_directory_behind_a_link_of_another_user_is_refused_and_left_alone(user: User) -> None:
+    mine, link = user.directory / "mine", user.directory / "link"
+    mine.mkdir()
+    mine.chmod(0o755)
+    link.symlink_to(mine)
+    os.chown(link, OTHER_USER, OTHER_USER, follow_symlinks=False)
+    done = user.process("start", "--fake", "1x1", "--statedir", link, "--", "true", status=1)
+    assert f"state directory {link} is a symbolic link of" in done.err
+    assert (stat.S_IMODE(mine.stat().st_mode), os.listdir(mine)) == (0o755, [])
+    os.chown(link, 0, 0, follow_symlinks=False)
+    user.shell("true", "--fake", "1x1", "--statedir", link)
+    assert (mine / "state.sqlite").exists(), "a link of one's own is followed"
+
+
+def test_a_draft_is_not_written_through_a_link(tmp_path: Path) -> None:
+    precious = tmp_path / "precious"
+    precious.write_text("x")
+    (tmp_path / ".address").symlink_to(precious)
+    write_address(tmp_path / "address", "http://localhost/?token=t")
+    assert (tmp_path / "address").read_text() == "http://localhost/?token=t\n"
+    assert stat.S_IMODE((tmp_path / "address").stat().st_mode) == 0o600
+    assert precious.read_text() == "x"

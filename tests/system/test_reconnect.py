@@ -2,10 +2,19 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
+import asyncio
+import os
+import time
+from contextlib import ExitStack, suppress
+from queue import Queue
+from threading import Thread
 from typing import Any
 
-from fluxsched.runtime.client.coming_back import places
+import pytest
+
+import fluxsched
+from fluxsched.runtime.client.reconnecting import attempts, may_come_back
+from fluxsched.runtime.instance.agent import HOSTS_MAX
 
 STATE = ("--fake", "1x8", "--statedir", "state")
 SCRIPT = "echo one; while [ ! -e a ]; do sleep .02; done; echo two; while [ ! -e b ]; do sleep .02; done; " \
@@ -45,20 +54,118 @@ def test_commands_that_follow_jobs_go_on_across_a_restart_and_a_crash(daemon: An
         assert err.count("closed the connection: connecting again when it is back\n") == 2, err
 
 
-def test_a_local_instance_that_left_nothing_is_not_looked_for(tmp_path: Any) -> None:
-    assert list(places(f"ipc://{tmp_path}/nowhere/instance.sock", 60.0)) == []
-    assert list(places("tcp://192.0.2.1:4000", 0.0)) == ["tcp://192.0.2.1:4000"]
-
-
-def test_one_that_was_followed_by_another_before_its_loss_was_noticed_is_found(
-    daemon: Any, kill_hard: Any, monkeypatch: Any
-) -> None:
-    first = daemon(*STATE)
-    for name, value in first.environment.items():
+def test_only_what_may_come_back_is_looked_for(daemon: Any, kill_hard: Any, monkeypatch: Any, tmp_path: Any) -> None:
+    assert list(attempts(f"ipc://{tmp_path}/nowhere/instance.sock", 60.0)) == []
+    assert len(list(attempts("tcp://192.0.2.1:4000", 0.0))) == 1
+    site = daemon(*STATE)
+    for name, value in site.environment.items():
         monkeypatch.setenv(name, value)
-    kill_hard(first.pid())
-    second = daemon(*STATE)
-    assert next(places(first.uri, 0.0)) == second.uri
+    assert may_come_back(site.uri)
+    kill_hard(site.pid())
+    assert may_come_back(site.uri)
+    daemon(*STATE)
+    site("stop")
+    assert not may_come_back(site.uri)
+    assert may_come_back(site.uri, also_stopped=True)
+
+
+def test_the_address_is_the_same_after_any_end_and_jobs_and_agents_find_it(
+    user: Any, daemon: Any, kill_hard: Any, until: Any
+) -> None:
+    """They asked an address at which nothing would ever listen again."""
+    (user.directory / "site.toml").write_text('[[resource.config]]\nhosts = "n[0-2]"\ncores = "0-3"\n')
+    hostname = os.uname().nodename
+    with (user.directory / "site.toml").open("a") as file:
+        file.write(f'[[resource.config]]\nhosts = "{hostname}"\ncores = "0"\n')
+    start = ("--config", "site.toml", "--statedir", "state")
+    site = daemon(*start)
+
+    def online() -> str:
+        return str(site("resource", "list", "-n", "-s", "free,allocated", "-o", "{nnodes}").word)
+
+    assert online() == "1"
+    asking = f"while [ ! -e again ]; do sleep .02; done; fluxsched submit --requires=host:{hostname} true > jobid"
+    asking_job = site.running(f"--requires=host:{hostname}", "sh", "-c", asking)
+    with site.popen("agent", "--host", "n[0-2]") as agent:
+        until(lambda: "4" in online())
+        site("restart")
+        until(lambda: "4" in online())
+        kill_hard(site.pid())
+        assert daemon(*start).uri == site.uri
+        until(lambda: "4" in online())
+        (site.directory / "again").touch()
+        site("wait", asking_job)
+        site("wait", (site.directory / "jobid").read_text().strip())
+        site("stop")
+        assert daemon(*start).uri == site.uri
+        until(lambda: "4" in online())
+        for hosts in (f"n[0-{HOSTS_MAX}]", "n0,n0"):
+            refused = site.process("agent", "--host", hosts, status=1).err
+            assert f"limit of {HOSTS_MAX}" in refused or "each once" in refused
+        agent.terminate()
+        assert "connecting again" in agent.communicate()[1]
+
+
+def test_both_clients_open_their_streams_again(daemon: Any, kill_hard: Any, monkeypatch: Any) -> None:
+    site = daemon(*STATE)
+    for name, value in site.environment.items():
+        monkeypatch.setenv(name, value)
+    seen = Queue[str]()
+
+    async def follow() -> None:
+        with suppress(fluxsched.Disconnected):  # when it is stopped
+            async with fluxsched.connect(site.uri) as h:
+                async for change in await h.watch_resources():
+                    if "R" in change:  # the first answer to a request
+                        seen.put(f"async {h.reconnects}")
+
+    def read() -> None:
+        with suppress(fluxsched.Disconnected), fluxsched.connect_sync(site.uri) as h:
+            for change in h.watch_resources():
+                if "R" in change:
+                    seen.put(f"sync {h.reconnects}")
+
+    threads = [Thread(target=body, daemon=True) for body in (lambda: asyncio.run(follow()), read)]
+    for thread in threads:
+        thread.start()
+    with fluxsched.connect_sync(site.uri) as h:
+        for times in range(3):
+            found = {seen.get(timeout=60) for _ in range(2)}
+            assert found == {f"{which} {times}" for which in ("async", "sync")}
+            assert h.rpc("instance.info")["uri"] == site.uri  # an idle handle notices nothing
+            assert h.reconnects == times
+            if times == 0:
+                site("restart")
+            elif times == 1:
+                kill_hard(site.pid())
+                daemon(*STATE)
+    site("stop")
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+
+
+def test_a_call_under_way_fails_and_the_next_one_waits(daemon: Any, kill_hard: Any, monkeypatch: Any) -> None:
+    """Whether what was asked for was done is not known, so it is not asked for again."""
+    site = daemon(*STATE)
+    for name, value in site.environment.items():
+        monkeypatch.setenv(name, value)
+    job = fluxsched.parse_jobid(site.submit("--urgency=hold", "true"))
+    pid = site.pid()
+
+    def crash(before: int) -> None:
+        with site.connect() as other:
+            while open_requests(other) <= before:
+                time.sleep(0.01)
+        kill_hard(pid)
+        daemon(*STATE)
+
+    with fluxsched.connect_sync(site.uri) as h:
+        Thread(target=crash, args=(open_requests(h),), daemon=True).start()
+        with pytest.raises(fluxsched.Disconnected):
+            h.wait(job)
+        h.cancel(job)
+        assert h.wait(job)["exception_type"] == "cancel"
 
 
 def test_followers_of_an_instance_that_is_stopped_end_with_it(daemon: Any) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import resource
 from typing import Any
 
 import pytest
@@ -165,3 +166,13 @@ def test_more_tasks_than_one_machine_runs(daemon: Any) -> None:
     found = here("run", "-n5000", "true", status=1)
     assert "the job has 5000 tasks: one machine runs at most 4096 a job" in found.err
     here("run", "-n64", "true")
+
+
+@pytest.mark.parametrize("daemon", [(), ("--daemon",)], ids=["here", "daemon"])
+def test_too_few_open_files_are_named_before_anything_starts(user: Any, daemon: tuple[str, ...]) -> None:
+    def limit() -> None:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (24, 4096))
+
+    done = user.process("start", "--fake", "1x1", *daemon, status=1, preexec_fn=limit)
+    said = "24 open files are allowed, an instance needs 64 at least: allow more (`ulimit -n 64`)"
+    assert done.err == f"fluxsched: start: {said}\n"

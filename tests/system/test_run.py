@@ -102,7 +102,8 @@ def test_labels_and_files(site: Any, tmp_path: Path) -> None:
     site("wait", jobid)
     assert sorted((tmp_path / f"{jobid}.out").read_text().splitlines()) == ["task 0", "task 1"]
     assert (tmp_path / "err").read_text() == "oh\noh\n"
-    found = site("run", "--output", "/no/such/place/out", "true", status=1)
+    after = ("--dependency", f"afterany:{jobid}")  # a job that might make the directory: it is not looked for before
+    found = site("run", *after, "--output", "/no/such/place/out", "true", status=1)
     assert found.err.endswith("cannot open '/no/such/place/out' for the job's output: No such file or directory\n")
 
 
@@ -181,7 +182,7 @@ def test_output_has_a_file_a_task_or_a_node_where_its_tags_say_so(site: Any, tmp
     site("run", "-n2", "--output", tmp_path / "both.{{task.id}}", *say)
     assert (tmp_path / "both.1").read_text() == "out 1\nerr 1\n"
     found = site("run", "--output", "/no/such/{{taskid}}", "true", status=1)
-    assert "cannot open '/no/such/0' for the job's output: No such file or directory" in found.err
+    assert "--output: there is no directory /no/such: make it first" in found.err
     found = site("submit", "--output", "x.{{jobname}}", "true", status=1)
     assert "output 'x.{{jobname}}': unknown tag {{jobname}}: known are id, jobid, name" in found.err
 

@@ -21,8 +21,11 @@ import grpc
 from click.testing import CliRunner
 
 from fluxsched.adapters.si import messages
+from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.adapters.si.wire.address import Address
 from fluxsched.adapters.si.wire.methods import EXTRA, SCHEDULER
 from fluxsched.cli.main import main
+from tests.adapters.si.interfaces.drivers import RemoteRM
 
 from .conftest import PROGRAM, WAIT_S
 
@@ -123,11 +126,39 @@ def test_others_cannot_get_at_the_socket(tmp_path: Path) -> None:
         (["--bind", "127.0.0.1:0", "--cert", __file__], "needs --cert, --key and --client-ca"),
         (["--bind", "[::1]:0", "--cert", __file__, "--key", __file__, "--client-ca", __file__], "no certificate (PEM)"),
         (["--groups", "/nowhere"], "'/nowhere' does not exist"),
+        (["--plugin", "nothing"], "no plugin 'nothing'"),
+        (["--plugin", "quota:config=q.yaml"], "q.yaml"),
     ],
 )
 def test_wrong_words_are_wrong_usage(words: list[str], says: str) -> None:
     done = si("serve", *words)
     assert (done.exit_code, says in done.stderr) == (2, True), done.stderr
+
+
+def test_a_plugin_of_a_file_has_its_say(tmp_path: Path) -> None:
+    (tmp_path / "odd.py").write_text(
+        "from fluxsched.sched.hooks.api import PASS, Later\n"
+        "class Odd:\n"
+        "    name = 'odd'\n"
+        "    def look(self, job, rank):\n"
+        "        return PASS if rank % 2 else Later('even')\n"
+    )
+    with serving("--bind", f"unix:{tmp_path}/run/s", "--plugin", str(tmp_path / "odd.py")) as (process, _):
+        rm = RemoteRM(Address(path=tmp_path / "run/s"), "rm")
+        rm.register()
+        amount = {"resources": {"vcore": {"value": 1}}}
+        nodes = [{"nodeID": f"n{at}", "action": "CREATE", "schedulableResource": amount} for at in range(4)]
+        rm.send(NODES, nodes=nodes)
+        rm.wait(NODES, "accepted", 4)
+        rm.send(APPLICATIONS, new=[{"applicationID": "app", "queueName": "root.default"}])
+        rm.wait(APPLICATIONS, "accepted")
+        rm.send(ALLOCATIONS, allocations=[
+            {"allocationKey": str(at), "applicationID": "app", "resourcePerAlloc": amount} for at in range(4)
+        ])  # fmt: skip
+        assert sorted(answer.item.nodeID for answer in rm.wait(ALLOCATIONS, "new", 2)) == ["n1", "n3"]
+        assert [len(node["allocations"]) for node in rm.dump()["partitions"][0]["nodes"]] == [0, 1, 0, 1]
+        rm.close()
+        assert ended(process, signal.SIGTERM) == (0, "")
 
 
 def test_loopback_without_certificates_says_who_gets_in() -> None:

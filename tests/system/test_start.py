@@ -150,7 +150,8 @@ def test_no_kind_of_end_leaves_a_lock_or_a_run_directory(
         kill_hard(pid)
         user.shell("true", "--fake", "1x1", "--statedir", "state")
     assert left_behind(user) == []
-    assert {path.name for path in (user.directory / "state").iterdir()} <= {"state.sqlite", "jobs", "logs"}
+    kept = {"state.sqlite", "state.sqlite-commit", "jobs", "logs", "address"}
+    assert {path.name for path in (user.directory / "state").iterdir()} <= kept
 
 
 def test_stop_guesses_none_of_several(user: Any, daemon: Any) -> None:

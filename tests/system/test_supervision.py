@@ -37,8 +37,10 @@ def configured(directory: Path, what: str, keys: str) -> str:
 
 
 def test_a_policy_that_hangs_is_listed_ended_and_replaced(user: Any, daemon: Any, until: Any, tmp_path: Path) -> None:
-    """Nobody waits for it meanwhile; who runs runs on, who waited is taken over."""
-    config = configured(user.directory, "time.sleep(1000)", 'restart = 0\nhung-after = "4s"')
+    """Nobody waits for it meanwhile; who runs runs on, who waited is taken over. It is not tried again: it would hang
+    again, each time for as long.
+    """
+    config = configured(user.directory, "time.sleep(1000)", 'hung-after = "4s"')
     here = daemon("--fake", "1x2", "--config", config)
     running = here.running("sleep", "100")
     hung = module(here)["pid"]
@@ -51,6 +53,7 @@ def test_a_policy_that_hangs_is_listed_ended_and_replaced(user: Any, daemon: Any
         assert any(word in refused for word in ("has not answered for", "did not answer", "went away", "not running"))
         assert module(here)["pid"] == hung or words[0] == "ping"
     here("wait", waiting)
+    until(lambda: not module(here)["error"].startswith("hung"))  # the fallback may be slow on a busy machine
     found = module(here)
     assert found["status"] == 1
     assert found["path"] == "fifo"

@@ -30,7 +30,7 @@ async def reached(viewer: Subscription, condition: Any) -> Any:
 async def test_an_instance_that_is_killed_and_started_again(
     daemon: Any, user: Any, kill_hard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """At another address, since its state directory is what it has kept."""
+    """At the address that its state directory keeps: what was followed goes on."""
     state = ("--statedir", user.directory / "state")
     first = daemon("--fake", "4x2", *state)
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(first.directory))
@@ -50,7 +50,7 @@ async def test_an_instance_that_is_killed_and_started_again(
                 pass
         assert message.body["why"]
         second = await asyncio.to_thread(daemon, "--fake", "4x2", *state)
-        assert second.uri != first.uri
+        assert second.uri == first.uri
         whole = await reached(viewer, lambda whole: whole["counts"] == {"free": 3, "drained": 1})
         for topic in TOPICS:
             params = {"job": {"id": jobid}, "target": {"rank": "0"}}.get(topic, {})

@@ -111,3 +111,46 @@ def test_an_expired_R_is_refused_at_start_and_reload(user: Any, daemon: Any) -> 
     here = daemon("--fake", "4x2")
     assert f"old.json: {words}: {remedy}\n" in here("resource", "reload", "old.json", status=1).err
     here("run", "-N4", "true")  # and nothing was done
+
+
+CAPPED = """
+from fluxsched.sched.policy import Pending
+
+
+class Capped:
+    '''Holds every job.'''
+
+    name = "capped"
+    OPTIONS = {}
+
+    def schedule(self, view, now_s):
+        if view.first is not None:
+            yield Pending(view.first.jobid, "power is capped")
+"""
+TWO_CORES = """
+partitions: [{name: default, queues: [{name: root, queues: [
+  {name: default, limits: [{limit: two, users: ["*"], maxresources: {vcore: 2}}]}]}]}]
+"""
+
+
+def test_what_a_policy_or_a_plugin_holds_back_is_not_explained_by_a_rule_that_would_start_it(
+    user: Any, daemon: Any, until: Any
+) -> None:
+    (user.directory / "capped.py").write_text(CAPPED)
+    (user.directory / "two.yaml").write_text(TWO_CORES)
+    here = daemon("--fake", "1x4", "--scheduler", "./capped.py")
+    jobid = here.submit("true")
+    until(lambda: reason(here, jobid) == "power is capped")
+    assert here("job", "why", jobid).out.splitlines() == [
+        "SCHED: power is capped",
+        "rule: waits alone in the order of policy capped: Holds every job.",
+        "earliest start: not known: it fits now, and policy capped holds it back",
+    ]
+    here = daemon("--fake", "1x4", "--scheduler", "easy", "--plugin", "quota:config=two.yaml")
+    here.running("-n2", "sleep", "100")
+    for jobid in [here.submit("true"), here.submit("true")]:
+        until(lambda waiting=jobid: "limit of user" in reason(here, waiting))
+        assert here("job", "why", jobid).out.splitlines()[1:] == [
+            "rule: a plugin refuses it for now; policy easy tries it again",
+            "earliest start: not known: it is up to the plugin",
+        ]

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import zmq
 
-from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.errors import Disconnected, InvalidValue, LimitExceeded, Refused
 from fluxsched.transport.authentication import (
     KEYED_MESSAGE_BYTES_MAX,
     KEYED_UNREAD_MESSAGES_MAX,
     make_key_pair,
     public_of,
 )
-from fluxsched.transport.base import Disconnected, Lost
+from fluxsched.transport.base import Lost
 from fluxsched.transport.curve import KeyPair, ServerKeys, parse_key
 from fluxsched.transport.endpoints import bound_address, reachable, tcp_address
 from fluxsched.transport.zeromq import CHOSEN_IDENTITY, NO_KEY, BlockingClient, ZmqClient, ZmqServer

@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 import zmq
 
-from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.errors import Disconnected, InvalidValue, LimitExceeded, Refused
 from fluxsched.transport import sockets, zeromq
-from fluxsched.transport.base import PARTS_MAX, Disconnected, Lost
+from fluxsched.transport.base import PARTS_MAX, Lost
 from fluxsched.transport.zeromq import BlockingClient, ZmqClient, ZmqServer
 
 

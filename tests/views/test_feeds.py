@@ -185,6 +185,7 @@ async def test_the_timeline_has_what_ended_runs_and_is_planned(following: Follow
         },
         "job-manager.list": listed,
         "job-manager.running": running,
+        "resource.targets": lambda request: {"targets": "0-2"} if request == {"targets": "n[0-2]"} else {},
         "sched.plan": {"jobs": [[7, now_s + 60, now_s + 120, "0-3", 4, 8, True]], "left_out": 0},
     }
     params = {"since": now_s - 3600, "until": now_s + 3600, "targets": "n[0-2]"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+from fluxsched.cli.jobs.fields import FIELDS
 from fluxsched.views.job_row import JobRow
 
 
@@ -17,6 +18,14 @@ def test_it_is_shown_where_it_ran_and_not_where_it_was_granted() -> None:
     assert row(annotations={"lease": lease}).reason() == "east:fake0"
     assert row(annotations={"lease": {**lease, "nodelist": "fake[2-3]"}}).reason() == "east:fake[2-3]"
     assert row(state="RUN", annotations={"lease": lease}).contextual_info() == "waits to be begun in cluster east"
+
+
+def test_the_column_of_hosts_has_those_that_a_lease_had() -> None:
+    value = FIELDS["nodelist"].value
+    assert value(row()) == "east:fake0"
+    place = {"cluster": "east", "id": 7, "nodelist": "fake[2-3]"}
+    assert value(row(annotations={"lease": place})) == "east:fake[2-3]"
+    assert value(row(state="RUN", annotations={"lease": {"cluster": "east"}})) == "east:fake0"
 
 
 def test_one_that_was_returned_has_not_failed() -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.runtime.system.http_address import parse_page_bind
+from fluxsched.web.access import connections
 from fluxsched.web.access.address import bound, read_address, write_address
 from fluxsched.web.access.guard import HEAD_BYTES_MAX, HEADERS_MAX, QUERY_BYTES_MAX, SECURITY_HEADERS
 from fluxsched.web.access.secrets import SECRET_CHARS_MAX, Secrets, is_same_origin
@@ -195,7 +196,7 @@ def test_where_a_page_may_be() -> None:
 
 
 async def test_connections_beyond_the_limit_are_answered_503(page: Any) -> None:
-    assert page.server.config.limit_concurrency == CONNECTIONS_MAX == 1500
+    assert page.server.config.limit_concurrency == CONNECTIONS_MAX == 1900
     page.server.config.limit_concurrency = 3
     idle = [await page.connect() for _ in range(3)]
     while len(page.server.server_state.connections) < len(idle):
@@ -208,3 +209,29 @@ async def test_connections_beyond_the_limit_are_answered_503(page: Any) -> None:
     while page.server.server_state.connections:
         await asyncio.sleep(0.001)
     assert (await page.ask("GET /machine")).status == 200
+
+
+async def test_strangers_take_no_place_of_a_viewer(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Idle connections without the cookie, for which a viewer was answered 503."""
+    assert page.server.config.backlog == connections.ACCEPTED_MAX <= connections.STRANGERS_MAX / 4 < CONNECTIONS_MAX
+    monkeypatch.setattr(connections, "STRANGERS_MAX", 20)
+    page.server.config.limit_concurrency = 30
+    events, stream = await page.events()
+    idle = [await page.connect() for _ in range(60)]
+    refused = [await page.connect() for _ in range(60)]
+    for _, writer in refused:  # these have been answered 403, and are kept for a next request
+        writer.write(page.head("GET /machine", {"Host": page.host}))
+    for line in ("GET /machine", f"GET /machine?token={TOKEN}"):
+        assert (await page.ask(line)).status in (200, 303)
+    reader, writer = await page.connect()
+    for _ in range(2):  # one that has shown the cookie is kept beside any number of strangers
+        writer.write(page.head("GET /data/machine", {"Host": page.host, **page.cookie}))
+        assert b" 200 " in await reader.readuntil(b"\r\n\r\n")
+        idle += [await page.connect() for _ in range(60)]
+    assert len(page.server.server_state.connections) <= 22
+    page.follower.say("machine", {"busy": {"0": "1"}})
+    while b"busy" not in await asyncio.wait_for(events.readline(), 20):
+        pass
+    assert await asyncio.wait_for(idle[0][0].read(), 20) == b"", "the oldest stranger was ended"
+    for one in [writer, stream, *(writer for _, writer in idle + refused)]:
+        one.close()

@@ -151,7 +151,7 @@ async def test_a_form_is_limited_in_size_time_and_kind(page: Any, monkeypatch: p
     assert (await page.ask(post, {"Content-Type": "text/plain", "Content-Length": "2"}, b"{}")).status == 400
     assert (await page.ask(post, {**form, "Content-Length": "2"}, b"\xff\xfe")).status == 400
     monkeypatch.setattr(forms, "BODY_S", 0.05)
-    assert (await page.ask(post, {**form, "Content-Length": "9"}, b"csrf=")).status == 413
+    assert (await page.ask(post, {**form, "Content-Length": "9"}, b"csrf=")).status == 408
     assert page.follower.asked == []
 
 

@@ -80,6 +80,7 @@ class Bridge:
         self._compat = CompatPolicy(handle, options.policy, options.forecast, lambda: self.scheduler.planned())
         self.scheduler = Scheduler(
             self._compat,
+            policies=options.policies,
             unsatisfiable=options.unsatisfiable,
             time_text=local_text,
             fair=site.fair,
@@ -104,7 +105,8 @@ class Bridge:
         self._options = options
         self._clock = clock
         self._commits = Commits(handle, self._stored, self._not_stored)
-        self._running = RunningJobLookup(handle, self.session, self._now_s, jobspecs=self._keeps_accounts)
+        self._knows_jobs = self._keeps_accounts or bool(options.plugins)
+        self._running = RunningJobLookup(handle, self.session, self._now_s, jobspecs=self._knows_jobs)
         self._annotations: dict[int, dict[str, Any]] = {}
         self._armed = False
         self._rest_until_s = 0.0
@@ -188,17 +190,17 @@ class Bridge:
         self._work()
 
     def _change_s(self) -> float:
-        """When resources change; it matters only where jobs wait for resources to return, and in accounts."""
+        """When resources change; it matters where jobs wait for resources to return, in accounts and to plugins."""
         return self._clock.wall_s() if self._options.unsatisfiable == WAIT else self._now_s()
 
     def _now_s(self) -> float:
-        """When something happens; it matters only in accounts."""
-        return self._clock.wall_s() if self._keeps_accounts else 0.0
+        """When something happens; it matters only in accounts and to plugins."""
+        return self._clock.wall_s() if self._knows_jobs else 0.0
 
     def _log_ready(self) -> None:
         level = next(name for name, level in LEVELS.items() if level == self._options.log_level)
         total = self.scheduler.resource_status()[0].summary()
-        self._log(LOG_INFO, texts.ready(self._options.queue_depth, level, self.policy.name, total))
+        self._log(LOG_INFO, texts.ready(self._options.queue_depth, level, self._options.decides, total))
 
     def _stats(self) -> dict[str, Any]:
         return self.scheduler.stats() | {

@@ -16,8 +16,11 @@ from dataclasses import dataclass
 from importlib.util import find_spec
 from pathlib import Path
 
-from fluxsched.adapters.flux.options import parse_options
+from fluxsched.adapters.flux.options import DEFAULT_POLICY, parse_options
 from fluxsched.errors import InvalidValue, Refused
+from fluxsched.runtime.config.policies import located
+from fluxsched.sched.loading import PLUGIN_SIGN, parse_spec
+from fluxsched.sched.registry import inner_option
 
 MODULE = "sched-fluxsched"
 
@@ -77,11 +80,12 @@ def examine() -> tuple[str, tuple[str, ...]]:
 
 
 def install(options: Sequence[str] = (), directory: Path | None = None) -> Installed:
-    """Write the drop-in, with these module options, for the Flux on PATH (or into `directory`).
+    """Write the drop-in, with these module options, for the Flux on PATH (or into `directory`), files as absolute.
 
     Raises InvalidValue for wrong options, Refused naming what is missing and what to do about it.
     """
     parse_options(options, MODULE)
+    options = located_options(options, Path.cwd())
     flux = _flux()
     _check_version(flux)
     python_path = _python_path(flux)
@@ -91,9 +95,29 @@ def install(options: Sequence[str] = (), directory: Path | None = None) -> Insta
     extra = [f"python-path={':'.join(python_path)}"] if python_path else []
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name}.new")
-    fresh.write_text(_text([*extra, *options]), encoding="utf-8")
+    fresh.unlink(missing_ok=True)
+    with fresh.open("x", encoding="utf-8") as file:  # never through a link that somebody put there
+        file.write(_text([*extra, *options]))
     fresh.replace(target)
     return Installed(target, python_path)
+
+
+def located_options(words: Sequence[str], directory: Path) -> list[str]:
+    """Return the module's options with absolute files: a broker starts anywhere, and nested ones elsewhere again."""
+    given = dict(word.partition("=")[::2] for word in words if "=" in word)
+    inner = inner_option(parse_spec(given.get("policy", DEFAULT_POLICY))[0])
+
+    def located_word(word: str) -> str:
+        key, equals, value = word.partition("=")
+        if key in ("policy", inner):
+            return f"{key}={located(value, directory)}"
+        if key == "plugins":
+            return f"{key}={located(PLUGIN_SIGN + value.lstrip(PLUGIN_SIGN), directory)[len(PLUGIN_SIGN) :]}"
+        if key == "trace":
+            return f"{key}={os.path.abspath(directory / value)}"
+        return key + equals + value
+
+    return [located_word(word) for word in words]
 
 
 def uninstall(directory: Path | None = None) -> Path:

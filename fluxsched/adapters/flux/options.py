@@ -7,7 +7,7 @@ the policy's. Under the names of Flux's schedulers we decide as they do.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from fluxsched.adapters.flux.handle import LEVELS, LOG_INFO
 from fluxsched.errors import InvalidValue
@@ -16,7 +16,7 @@ from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.loading import PLUGIN_SIGN, parse_spec
 from fluxsched.sched.plugin_registry import make_plugin
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.registry import find, make
+from fluxsched.sched.registry import find, join_queues, make, split_queues
 
 DEFAULT_POLICY = "easy"
 
@@ -37,7 +37,9 @@ OWN = ("policy", "queue-depth", "mode", "log-level", "forecast", "unsatisfiable"
 
 @dataclass(frozen=True, slots=True)
 class Options:
-    """A module's options; `queue_depth` is None for unlimited, `trace` a file for the conversation.
+    """A module's options; `policies` are those of queues that have their own, as in `policy=easy;debug=fifo`.
+
+    `queue_depth` is None for unlimited, `trace` a file for the conversation.
 
     `plugins=SPEC|SPEC` are plugins under the policy.
 
@@ -46,6 +48,7 @@ class Options:
     """
 
     policy: Policy
+    policies: Mapping[str, Policy] = field(default_factory=dict)
     queue_depth: int | None = None
     log_level: int = LOG_INFO
     partial_ok: bool = True
@@ -53,6 +56,8 @@ class Options:
     unsatisfiable: str = DENY
     trace: str | None = None
     plugins: tuple[Plugin, ...] = ()
+    decides: str = ""
+    """Policy and plugins with their options, as given."""
 
 
 def parse_options(words: Iterable[str], module_name: str) -> Options:
@@ -74,8 +79,10 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
     unsatisfiable = given.pop("unsatisfiable", DENY)
     if unsatisfiable not in UNSATISFIABLE:
         raise InvalidValue(f"unsatisfiable={unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
+    general, own = split_queues(spec)
     return Options(
-        policy=_policy(spec, given),
+        policy=_policy(general, given),
+        policies={queue: make(*parse_spec(each)) for queue, each in own.items()},
         queue_depth=_mode(mode) if mode is not None else _depth(depth),
         log_level=LEVELS[level],
         partial_ok=partial_ok,
@@ -83,7 +90,15 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
         unsatisfiable=unsatisfiable,
         trace=trace,
         plugins=tuple([make_plugin(each) for each in plugins.split(PLUGIN_SIGN) if each]),
+        decides=_decides(general, given, own, plugins),
     )
+
+
+def _decides(spec: str, given: Mapping[str, str], own: Mapping[str, str], plugins: str) -> str:
+    options = ",".join([f"{key}={value}" for key, value in given.items()])
+    general = f"{spec}{':,'[':' in spec] if options else ''}{options}"
+    policy = f"policy={join_queues(general, own)}"
+    return f"{policy} plugins={plugins}" if plugins else policy
 
 
 def _pairs(words: Iterable[str]) -> dict[str, str]:

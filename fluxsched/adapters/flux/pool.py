@@ -36,7 +36,7 @@ class JobRequest:
     """What a job asks for, with the names by which Flux's schedulers use its parts."""
 
     def __init__(self, jobspec: Mapping[str, Any], shapes: Shapes) -> None:
-        parsed = Jobspec.parse(jobspec)
+        parsed = Jobspec.for_scheduler(jobspec)
         self.jobspec = jobspec
         self.shape: Shape = shapes.of(parsed.request)
         self.duration = parsed.duration_s

@@ -1,8 +1,8 @@
 """Running jobs are taken over with their R, which is in the KVS and not in hello's answers (RFC 27).
 
 Law: the KVS is asked for many jobs at once, in windows, and jobs are taken over in the order in which hello named them.
-Where accounts are kept it is asked for their jobspecs, too, with the updates in their eventlogs, in which a plugin
-may have set the bank; a job whose jobspec cannot be read runs on, and counts as if it had none.
+Where accounts are kept or there are plugins, it is asked for their jobspecs, too, with the updates in their eventlogs,
+in which a plugin of Flux may have set the bank; a job whose jobspec cannot be read runs on, as if it had none.
 """
 
 from __future__ import annotations

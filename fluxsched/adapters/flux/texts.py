@@ -31,9 +31,9 @@ def unreadable(jobspec: Mapping[str, Any], fault: InvalidValue) -> str:
 
 
 def read(jobspec: Mapping[str, Any]) -> Jobspec:
-    """The jobspec of an alloc request. Raises InvalidValue whose text is the denial's note."""
+    """Read the jobspec of an alloc request, which Flux has accepted. Raises InvalidValue, the denial's note."""
     try:
-        return Jobspec.parse(jobspec)
+        return Jobspec.for_scheduler(jobspec)
     except InvalidValue as fault:
         raise InvalidValue(unreadable(jobspec, fault)) from fault
 
@@ -45,9 +45,9 @@ def preempted(wanted: RaiseRequest) -> RaiseRequest:
     return RaiseRequest(wanted.id, wanted.type, wanted.severity, f"{wanted.note}{NOT_AGAIN}")
 
 
-def ready(depth: int | None, level: str, policy: str, resources: str) -> str:
-    """The line that an admin looks for after loading a scheduler."""
-    return f"ready: queue-depth={depth or 'unlimited'} log-level={level} policy={policy} Rv1 {resources}"
+def ready(depth: int | None, level: str, decides: str, resources: str) -> str:
+    """The line that an admin looks for after loading a scheduler; `decides` names policy and plugins."""
+    return f"ready: queue-depth={depth or 'unlimited'} log-level={level} {decides} Rv1 {resources}"
 
 
 def hello(name: str, job: HelloResponse) -> str:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -15,6 +16,8 @@ from fluxsched.adapters.si.uuids import UuidMaker
 from fluxsched.core.jsontext import shown
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.system.clock import Chance, Clock, SystemClock
+from fluxsched.sched.hooks.api import Plugin
+from fluxsched.sched.plugin_registry import make_plugin
 
 CONFIGS_KEPT_MAX = 16
 """Texts of configurations, and what was read of them, that are kept at a time."""
@@ -22,11 +25,35 @@ CONFIGS_KEPT_MAX = 16
 _POLICY_GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 
-def make_machine(groups: Path | None = None, chance: Chance | None = None, clock: Clock | None = None) -> SIMachine:
-    """A machine for this host; configurations of policy groups are files of the directory `groups`."""
+def make_machine(
+    groups: Path | None = None,
+    chance: Chance | None = None,
+    clock: Clock | None = None,
+    plugins: Sequence[str] = (),
+) -> SIMachine:
+    """A machine for this host; configurations of policy groups are files of the directory `groups`.
+
+    Each partition has `plugins` of its own. Raises InvalidValue for one that is not known, or not for asks.
+    """
     elapsed_s = (clock or SystemClock()).monotonic_s
     users = UserGroups(elapsed_s)
-    return SIMachine(PolicyGroups(groups), users, UuidMaker(chance or Chance()), ConfigReader(), elapsed_s)
+    make_plugins = partial(_make_plugins, tuple(plugins))
+    make_plugins()
+    return SIMachine(
+        PolicyGroups(groups), users, UuidMaker(chance or Chance()), ConfigReader(), elapsed_s, make_plugins
+    )
+
+
+def _make_plugins(specs: Sequence[str]) -> list[Plugin]:
+    """Plugins as they are named: none that asks have nothing for. Raises InvalidValue."""
+    found = [make_plugin(spec) for spec in specs]
+    for plugin in found:
+        reads = ", ".join(getattr(plugin, "READS", ()))
+        if reads:
+            raise InvalidValue(f"plugin {plugin.name!r} reads {reads}, which asks of resource managers do not have")
+        if callable(getattr(plugin, "queue_sort", None)):
+            raise InvalidValue(f"plugin {plugin.name!r} has queue_sort: the queues of a resource manager order asks")
+    return found
 
 
 def wall_clock(clock: Clock | None = None) -> Callable[[], float]:

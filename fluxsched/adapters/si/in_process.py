@@ -25,6 +25,7 @@ from fluxsched.adapters.si.machine.effects import (
     Broke,
     Effect,
     EndStreams,
+    PluginProblem,
     SendResponse,
 )
 from fluxsched.adapters.si.machine.machine import SIMachine
@@ -128,6 +129,9 @@ class InProcessScheduler:
         for effect in effects:
             if isinstance(effect, Broke):
                 log.error("resource manager %r: a bug of ours: %s", effect.rm_id, exception_text(effect.fault))
+                continue
+            if isinstance(effect, PluginProblem):
+                log.error("resource manager %r: %s", effect.rm_id, effect.note)
                 continue
             callback = self._callbacks.get(effect.rm_id)
             if callback is not None and callback is registered.get(effect.rm_id):

@@ -5,30 +5,46 @@
 The file has the partitions format of YuniKorn, of which the partition `default` counts, else the first. A job is an
 application of its own: so `maxapplications` counts jobs that run. Its queue follows from `placementrules`; what they
 call provided is `root.BANK` (`a/b` as `root.a.b`), without a bank the job's queue, else `root.default`, and it has the
-tags `bank` and `queue`. Kinds are `core` (also as `vcore`), `gpu`, `node`, and countable resources by their names.
+tags `bank` and `queue`. A job without a bank that no queue is for is none of its business. Kinds are `core`
+(also as `vcore`), `gpu`, `node`, and countable resources by their names.
 
 Law: what a job holds is booked before it is committed, or it does not start; what ran before is a fact.
 """
 
 from __future__ import annotations
 
+import errno
 import pwd
 from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
 from pathlib import Path
 from typing import ClassVar, Final
 
 from fluxsched.adapters.si.config.placement import Submission, make_queue, place_application
+from fluxsched.adapters.si.config.queues import (
+    PREEMPTION_DELAY,
+    PREEMPTION_POLICY,
+    PRIORITY_OFFSET,
+    PRIORITY_POLICY,
+    SORT_POLICY,
+    SORT_PRIORITY,
+)
 from fluxsched.adapters.si.config.reader import DEFAULT_PARTITION, read_config
-from fluxsched.adapters.si.config.settings import PartitionSettings
+from fluxsched.adapters.si.config.settings import FAIR_ORDER, WEIGHTS, PartitionSettings
 from fluxsched.adapters.si.user_groups import groups_of_host
 from fluxsched.core.amounts import Amounts, amount_text, times, total
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.request import Request
+from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.sched.hooks.api import PASS, Fits, GroupSeen, JobSeen, Later, Never, Option, Pass, Shape
+from fluxsched.runtime.system.log import logger
+from fluxsched.sched.hooks.api import PASS, SKIP, Fits, GroupSeen, JobSeen, Later, Never, Option, Pass, Shape, Skip
 from fluxsched.sched.pool.placement import instance_amounts, parts_in
 from fluxsched.sched.quotas.queue import Application
+from fluxsched.sched.quotas.settings import QueueSettings
 from fluxsched.sched.quotas.tree import QueueTree
+
+log = logger("quota")
 
 CORE, VCORE, GPU, NODE = "core", "vcore", "gpu", "node"
 VCORE_UNITS: Final = 1000
@@ -50,12 +66,14 @@ class Quota:
         self._bounds = Bounds(_read(config))
         self.generation = 0
 
-    def pre_filter(self, shape: Shape, group: GroupSeen) -> Pass | Later | Never:
-        """Whether one more job of the shape would exceed something."""
+    def pre_filter(self, shape: Shape, group: GroupSeen) -> Pass | Skip | Later | Never:
+        """Whether one more job of the shape would exceed something; SKIP where no queue is for it."""
         try:
             asking = self._bounds.asking(shape.label("user"), shape.label("bank"), shape.label("queue"))
         except Refused as refusal:
             return Never(str(refusal))
+        if asking is None:
+            return SKIP
         least = asked_amounts(shape.request)
         never = beyond(asking, least)
         if never is not None:
@@ -94,21 +112,30 @@ class Bounds:
     def __init__(self, partition: PartitionSettings) -> None:
         self.tree = QueueTree(partition.root)
         self._partition = partition
-        self._asking: dict[tuple[int, str | None, str | None], Application] = {}
+        self._asking: dict[tuple[int, str | None, str | None], Application | None] = {}
         self._holding: dict[int, Application] = {}
 
-    def asking(self, userid: int, bank: str | None, queue: str | None) -> Application:
-        """In whose name a user asks, in the queue where such jobs go. Raises Refused if they go nowhere."""
+    def asking(self, userid: int, bank: str | None, queue: str | None) -> Application | None:
+        """In whose name a user asks, in the queue where such jobs go; None if no queue is for jobs without a bank.
+
+        Raises Refused for a bank without a queue, which is not a way around quotas, and where a queue refuses the user.
+        """
         key = userid, bank, queue
-        found = self._asking.get(key)
-        if found is None:
+        if key not in self._asking:
             user, groups = user_and_groups(userid)
             provided = f"root.{bank.replace('/', '.')}" if bank else queue or DEFAULT_QUEUE
             tags = {"bank": bank or "", "queue": queue or ""}
-            placed = place_application(self._partition, self.tree, Submission(provided, user, frozenset(groups), tags))
+            submission = Submission(provided, user, frozenset(groups), tags)
+            try:
+                placed = place_application(self._partition, self.tree, submission)
+            except Refused as refusal:
+                if bank or refusal.errnum != errno.ENOENT:
+                    raise
+                self._asking[key] = None
+                return None
             leaf = make_queue(self.tree, placed)
-            found = self._asking[key] = self.tree.add_application(f"asking {key}", leaf, user, groups, 0.0)
-        return found
+            self._asking[key] = self.tree.add_application(f"asking {key}", leaf, user, groups, 0.0)
+        return self._asking[key]
 
     def book(self, job: JobSeen, fit: Fits, *, is_fact: bool) -> str | None:
         """Books what the job gets, unless that exceeds something: then what that is. What is nowhere is not booked."""
@@ -116,6 +143,8 @@ class Bounds:
             asking = self.asking(job.label("user"), job.label("bank"), job.label("queue"))
         except Refused as refusal:
             return str(refusal)
+        if asking is None:
+            return None
         name, held = format_f58(job.jobid), held_amounts(fit)
         application = self.tree.add_application(name, asking.queue, asking.user, asking.groups, job.t_submit_s)
         held_back = None if is_fact else self.tree.held_back(application, held)
@@ -165,7 +194,7 @@ def beyond(application: Application, amounts: Amounts) -> str | None:
     for where, most in bounds:
         for kind, amount in amounts:
             if amount > most.get(kind, amount):
-                return f"{where}: {amount_text(kind, amount)} are above the maximum of {amount_text(kind, most[kind])}"
+                return f"{where}: {amount_text(kind, amount)} exceeds the maximum of {amount_text(kind, most[kind])}"
     return None
 
 
@@ -176,6 +205,34 @@ def user_and_groups(userid: int) -> tuple[str, tuple[str, ...]]:
     except (KeyError, OverflowError):
         return str(userid), ()
     return name, groups_of_host(name)
+
+
+def ignored_settings(partition: PartitionSettings) -> list[str]:
+    """Return what a partition settles that has no effect on jobs, which the policy of their queue orders."""
+    found = ["preemption"] if partition.preemption else []
+    if partition.node_order != FAIR_ORDER or dict(partition.weights) != dict(WEIGHTS):
+        found.append("nodesortpolicy")
+    plain = QueueSettings("")
+    below = [(partition.root.name, partition.root)]
+    while below:
+        path, queue = below.pop(0)
+        below += [(f"{path}.{child.name}", child) for child in queue.children]
+        found += [
+            f"{name} of {path}" for name, field in _IGNORED if getattr(queue, field) != getattr(plain, field)
+        ]
+    return found
+
+
+_IGNORED: Final = (
+    ("resources.guaranteed", "guaranteed"),
+    (SORT_POLICY, "sort"),
+    (SORT_PRIORITY, "by_priority"),
+    (PRIORITY_OFFSET, "priority_offset"),
+    (PRIORITY_POLICY, "priority_fence"),
+    (PREEMPTION_POLICY, "preemption"),
+    (PREEMPTION_DELAY, "preemption_delay_s"),
+)
+"""Settings of a queue that are for the scheduler interface, and the fields of QueueSettings that have them."""
 
 
 def _read(config: str) -> PartitionSettings:
@@ -190,4 +247,14 @@ def _read(config: str) -> PartitionSettings:
         raise InvalidValue(f"plugin 'quota' cannot read {config}: {why}") from None
     except InvalidValue as fault:
         raise InvalidValue(f"plugin 'quota': {config}: {fault}") from None
-    return next((each for each in partitions if each.name == DEFAULT_PARTITION), partitions[0])
+    found = next((each for each in partitions if each.name == DEFAULT_PARTITION), partitions[0])
+    ignored = ignored_settings(found)
+    if ignored:
+        _warn(config, some_of(ignored))
+    return found
+
+
+@lru_cache(64)
+def _warn(config: str, ignored: str) -> None:
+    """Once a process: studies make many plugins of one file."""
+    log.warning("plugin 'quota': %s: without effect, since the policy of a queue orders its jobs: %s", config, ignored)

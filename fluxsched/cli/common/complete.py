@@ -62,14 +62,21 @@ def jobids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     ]
 
 
-def hosts(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-    """Hosts of the instance; in a list, the one that is being typed."""
+def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+    """Hosts and sets of targets; in a list, the one that is being typed."""
     from fluxsched.core.hostlist import Hostlist
 
     done, comma, last = incomplete.rpartition(",")
     names: list[str] = []
-    for text in _ask(ctx, "resource.status").get("R", {}).get("execution", {}).get("nodelist", ()):
+    answer = _ask(ctx, "resource.status")
+    known = answer.get("R", {}).get("execution", {})
+    for text in known.get("nodelist", ()):
         names.extend(Hostlist.parse(text).unique())
+    names += ["all"] if known else []
+    names += [f"property:{name}" for name in sorted(known.get("properties", ()))]
+    names += [f"group:{name}" for name in answer.get("groups", ())]
+    if last.startswith("queue:"):
+        names += [f"queue:{name}" for name in _ask(ctx, "job-manager.queue-list").get("queues", ())]
     return [CompletionItem(f"{done}{comma}{item.value}") for item in _fitting(dict.fromkeys(names), last)]
 
 

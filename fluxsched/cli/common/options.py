@@ -6,6 +6,7 @@ that embed the commands put their own in.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import wraps
@@ -19,9 +20,10 @@ from click.shell_completion import CompletionItem
 from fluxsched.cli.common import complete, show
 from fluxsched.cli.common.base import warn
 from fluxsched.cli.common.table import Field, Format, parse_format, print_table
-from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
+from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, LimitExceeded, Refused, RPCError
 
 if TYPE_CHECKING:
+    from fluxsched.core.idset import Idset
     from fluxsched.runtime.client.blocking import ReadableFile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -75,15 +77,13 @@ def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManag
     if opener is None:
         from fluxsched.runtime.client.blocking import connect_sync
 
-        return connect_sync(uri, only=not may_guess)
+        return connect_sync(uri, only=not may_guess, reconnect_s=0.0)  # `come_back` also says so
     handle: AbstractContextManager[InstanceHandle] = opener(uri)
     return handle
 
 
 def come_back(handle: InstanceHandle, fault: FluxschedError, remedy: str) -> None:
     """Connect again to an instance that went away, and say so. Raises Disconnected with the `remedy` if it stays so."""
-    from fluxsched.runtime.client.blocking import Disconnected
-
     try:
         handle.reconnect(lambda: warn(f"{fault}: connecting again when it is back"))
     except Disconnected:
@@ -95,6 +95,9 @@ uri_option = click.option(
 )
 _viewed_option = click.option(
     "--uri", metavar="URI", help="The instance to use. [default: FLUXSCHED_URI, else your newest]"
+)
+include_option = click.option(
+    "-i", "--include", metavar="TARGETS", shell_complete=complete.targets, help="Only these targets."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the complete response as JSON.")
 
@@ -119,6 +122,22 @@ def viewing(handler: Callable[..., Any]) -> Callable[..., Any]:
             return handler(handle, **arguments)
 
     return _viewed_option(run)
+
+
+def resolved(handle: InstanceHandle, targets: str) -> Idset:
+    """Return the ranks that TARGETS names, as the instance knows them. Raises RPCError naming all that it does not."""
+    from fluxsched.core.idset import Idset
+
+    return Idset.parse(handle.rpc("resource.targets", {"targets": targets})["targets"])
+
+
+yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask, even on a terminal.")
+
+
+def confirm(question: str, refused: str) -> None:
+    """Ask a person on a terminal. Raises Refused, with what was not done, when the answer is no."""
+    if show.interactive() and not click.confirm(question, err=True):
+        raise Refused(refused, errno.ECANCELED)
 
 
 class TableSpec(NamedTuple):
@@ -240,13 +259,13 @@ def _duration(text: str) -> float:
 
 
 def _time_limit(text: str) -> float:
-    """An FSD whose bare number is minutes, as Flux has it for time limits; 0 and infinity set none."""
-    from fluxsched.core.duration import parse_duration
+    """Return the seconds of an FSD whose bare number is minutes, as in Flux, or of a time limit as Slurm has it;
+    0 and infinity set none.
+    """
+    from fluxsched.core.duration import parse_clock, parse_duration
 
-    if ":" in text:
-        raise InvalidValue(
-            f"time limit {text!r} is neither minutes, such as 90, nor a number with a unit, such as 30s, 1.5h, 2d"
-        )
+    if ":" in text or "-" in text.lstrip("-"):
+        return parse_clock(text)
     try:
         seconds = parse_duration(f"{text}m")
     except LimitExceeded:

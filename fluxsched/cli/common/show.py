@@ -51,7 +51,7 @@ def jobid_text(jobid: int) -> str:
 
 
 def print_json(obj: object) -> None:
-    """One line of JSON; bytes become text."""
+    """One line of JSON; bytes are base64, as in the schemas of `rfc/`."""
     import json
 
     text = json.dumps(obj, ensure_ascii=not unicode_ok(), default=_plain)
@@ -77,4 +77,8 @@ def flushed(text: str) -> None:
 
 
 def _plain(value: object) -> object:
-    return value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    if isinstance(value, bytes):
+        from base64 import b64encode
+
+        return b64encode(value).decode()
+    return str(value)

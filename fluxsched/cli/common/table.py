@@ -37,6 +37,8 @@ class Field(NamedTuple):
     heading: str
     value: Callable[[Any], object]
     colour: Callable[[object], str | None] = lambda value: None
+    zero_is_empty: bool = True
+    """`?:` drops a column of zeros, as in Flux; not one where 0 means that nothing is left."""
 
 
 class Column(NamedTuple):
@@ -174,7 +176,7 @@ def _draw(
 ) -> list[str] | None:
     values = [field.value(row) for row in rows]
     cells = [column.cell(value) for value in values]
-    if column.droppable and all(cell in ("", "0", "-") for cell in cells):
+    if column.droppable and all(cell in ("", "-") or (cell == "0" and field.zero_is_empty) for cell in cells):
         return None
     heading = [column.cut(field.heading)] if header else []
     fits = max(map(len, heading + cells), default=0)

@@ -15,12 +15,14 @@ from fluxsched.cli.common.options import (
     STATE_DIRECTORY,
     InstanceHandle,
     Whole,
+    confirm,
     connect,
     json_option,
     uri_option,
     viewing,
+    yes_option,
 )
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import FluxschedError, RPCError
 
 STOP_TIMEOUT_S = 30.0
 """Jobs are terminated, and killed if they do not end: this may take a while."""
@@ -106,15 +108,30 @@ def _located(uri: str | None) -> str:
 
 @click.command("stop", cls=Command)
 @click.option("--timeout", type=FSD, metavar="FSD", default=STOP_TIMEOUT_S, help="Give up after this. [default: 30s]")
+@yes_option
 @uri_option
-def stop(uri: str | None, timeout: float) -> None:
+def stop(uri: str | None, timeout: float, yes: bool) -> None:
     """Stop an instance: its jobs are ended, its state is kept if it has a --statedir.
 
-    With several instances and no FLUXSCHED_URI, one must be named.
+    With several instances and no FLUXSCHED_URI, one must be named. On a terminal it asks if jobs run.
     """
     from fluxsched.runtime.instance.launch import stop
 
+    if show.interactive() and not yes:
+        uri, running = _running(uri, timeout)
+        if running:
+            confirm(f"This ends {show.plural(running, 'running job')}. Go ahead?", "the instance was not stopped")
     click.echo(f"stopped {stop(uri, timeout)}")
+
+
+def _running(uri: str | None, timeout_s: float) -> tuple[str | None, int]:
+    """Return which instance is meant, and how many jobs run in it; none if it does not answer."""
+    with connect(uri) as handle:
+        try:
+            jobs = handle.rpc("job-manager.stats-get", timeout_s=timeout_s).get("jobs", {})
+        except RPCError:
+            jobs = {}
+        return handle.uri, int(jobs.get("run", 0))
 
 
 @click.command("restart", cls=Command)
@@ -206,12 +223,12 @@ def ping(handle: InstanceHandle, service: str, count: int | None, interval: floa
 
 
 @click.command("agent", cls=Command)
-@click.option("--host", metavar="NAME", help="The host to report for. [default: this one]")
+@click.option("--host", metavar="HOSTS", help="The hosts to report for, as a hostlist. [default: this one]")
 @click.option("--ranks", metavar="IDSET", help="Only these of the host's targets.")
 @click.option("--heartbeat", "heartbeat_s", type=FSD, metavar="FSD", help="Interval between heartbeats.")
 @uri_option
 def agent(uri: str | None, **options: Any) -> int:
-    """Report targets online while this runs; without heartbeats they become torpid.
+    """Report targets online while this runs; without heartbeats they become torpid. A lost instance is looked for.
 
     An instance runs all tasks on its own machine. With another --host the targets are made up, to try out how
     many nodes behave. To run on many machines, use Flux (rfc/flux.md).

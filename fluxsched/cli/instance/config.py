@@ -12,7 +12,10 @@ from fluxsched.cli.common.base import CommandGroup, usage
 from fluxsched.cli.common.options import InstanceHandle, connected, json_option
 
 VALUE_CHARS_MAX = 60
-"""A longer value says less than its key."""
+"""Longer changes have two lines, the new value on the second."""
+LONG_VALUE_CHARS_MAX = 1000
+"""A longer value, such as a list of all hosts, is cut."""
+NOT_SET = "not set"
 
 _FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -87,27 +90,31 @@ def reload(handle: InstanceHandle, as_json: bool) -> None:
 def tell(answer: dict[str, Any]) -> None:
     """What has changed, line by line."""
     for change in answer["changed"]:
-        show.line(f"{_words(change)}")
+        _print_change(change)
     if any(change["key"].partition(".")[0] == "fair" for change in answer["changed"]):
         show.line("schedulers take [fair] when they are reloaded: fluxsched module reload NAME")
     for name in answer["modules"]:
         show.line(f"module {name} is restarted to serve its queues; jobs continue")
     for change in answer["restart"]:
-        hint = ", or `fluxsched module load`" if change["key"].partition(".")[0] == "scheduler" else ""
-        show.line(f"{_words(change)}: needs a restart{hint}")
+        is_scheduler = change["key"].partition(".")[0] == "scheduler"
+        hint = ", or `fluxsched module remove` and `module load`" if is_scheduler else ""
+        _print_change(change, f": needs a restart{hint}")
     if not answer["changed"] and not answer["restart"]:
         show.line("nothing has changed")
 
 
-def _words(change: dict[str, Any]) -> str:
-    old, new = change.get("old"), change.get("new")
-    if new is None:
-        return f"{change['key']} is gone"
-    values = f"{_short(old)} -> {_short(new)}" if old is not None else _short(new)
-    return f"{change['key']}: {values}" if len(values) <= VALUE_CHARS_MAX else f"{change['key']} has changed"
+def _print_change(change: dict[str, Any], remark: str = "") -> None:
+    """Print the key with its old and its new value."""
+    old, new = _value_text(change.get("old")), _value_text(change.get("new"))
+    if len(f"{old} -> {new}") <= VALUE_CHARS_MAX:
+        show.line(f"{change['key']}: {old} -> {new}{remark}")
+    else:
+        show.line(f"{change['key']}: {old}")
+        show.line(f"  -> {new}{remark}")
 
 
-def _short(value: object) -> str:
+def _value_text(value: object) -> str:
     from fluxsched.core.tomltext import inline
 
-    return inline(value)
+    text = NOT_SET if value is None else inline(value)
+    return text if len(text) <= LONG_VALUE_CHARS_MAX else f"{text[:LONG_VALUE_CHARS_MAX]}... (--json has all)"

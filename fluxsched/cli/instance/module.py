@@ -94,7 +94,7 @@ def load(handle: InstanceHandle, spec: str, options: tuple[str, ...], name: str 
     chosen = {"name": name or None, "groups": list(groups) or None, **recovery}
     named = {key: one for key, one in chosen.items() if one is not None}
     request = {"spec": _specification(spec, options, plugins), **named}
-    answer = handle.rpc("module.load", request)
+    answer = handle.rpc("module.load", request, timeout_s=None)
     if as_json:
         show.print_json(answer)
 
@@ -112,8 +112,8 @@ def remove(handle: InstanceHandle, name: str) -> None:
 @json_option
 @connected
 def reload(handle: InstanceHandle, name: str, as_json: bool) -> None:
-    """Restart a module; it takes over the running jobs."""
-    answer = handle.rpc("module.reload", {"name": name})
+    """Restart a module with its policy imported anew; a policy that cannot be imported changes nothing."""
+    answer = handle.rpc("module.reload", {"name": name}, timeout_s=None)
     if as_json:
         show.print_json(answer)
 

@@ -156,7 +156,7 @@ def _machine(answer: Mapping[str, Any], capacity: float) -> str:
         for state, word in LOST.items() if found[state] or state == "free"
     ]  # fmt: skip
     seen = show.duration_text(answer["observed"])
-    return f"Machine: {_rounded(capacity / HOUR_S)} core-hours in {seen} of observation: {', '.join(parts)}"
+    return f"Machine: {_rounded(capacity / HOUR_S)} core-hours observed in {seen}: {', '.join(parts)}"
 
 
 def _cost(core_seconds: float) -> str:

@@ -4,19 +4,26 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing
+from math import inf
 from typing import Any, BinaryIO
 
 from fluxsched.cli.common import show
 from fluxsched.cli.common.base import warn
 from fluxsched.cli.common.options import InstanceHandle, come_back
 from fluxsched.cli.jobs.forward import Forwarder
-from fluxsched.errors import RPCError
+from fluxsched.cli.jobs.terminal import TerminalForwarder
+from fluxsched.errors import Disconnected, RPCError
+from fluxsched.runtime.system.clock import SystemClock
 
 PENDING_HINT_S = 2.0
 """Delay before the user is shown why the job is still waiting (seconds); most jobs have started by then."""
 HINT_EVERY_S = 30.0
 """How often it is asked whether the reason is another one (seconds)."""
+
+STARTED = frozenset(("start", "finish", "clean"))
+"""Events after which a job does not wait to run."""
 
 
 class OutputWriter:
@@ -70,20 +77,26 @@ def follow_output(
     writer.finish()
 
 
-def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | None) -> int:
+def attach(
+    handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | None, terminal: bool = False
+) -> int:
     """Follow a job to its end, from attempt to attempt, and return its exit status. On a terminal, show why it has not
     started.
 
-    What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks.
+    What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks; if it is a
+    `terminal`, it becomes that of the task once the job has started.
     """
-    from fluxsched.runtime.client.blocking import Disconnected
-
     writer = OutputWriter(labelled)
     while True:
         hints = pending_hints(handle, jobid) if sys.stderr.isatty() else ()
-        forwarder = None if source is None else Forwarder(handle, jobid, source)
+        forwarder = None if source is None or terminal else Forwarder(handle, jobid, source)
         try:
-            follow_output(handle, jobid, writer, follow=True, meanwhile=hints, beside=forwarder)
+            if terminal and source is not None:
+                _until_started(handle, jobid, hints)
+                with closing(TerminalForwarder(handle, jobid, source)) as keys, keys.raw():
+                    follow_output(handle, jobid, writer, follow=True, beside=keys)
+            else:
+                follow_output(handle, jobid, writer, follow=True, meanwhile=hints, beside=forwarder)
             result = handle.wait(jobid, follow=False)
         except Disconnected as fault:  # after a restart or a crash of the instance the job goes on
             name = show.jobid_text(jobid)
@@ -97,6 +110,24 @@ def attach(handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | 
         again = show.jobid_text(result["requeued_as"])
         warn(f"{show.jobid_text(jobid)}: {end_text(result)}; submitted again as {again}")
         jobid, writer = result["requeued_as"], OutputWriter(labelled)
+
+
+def _until_started(handle: InstanceHandle, jobid: int, hints: Iterable[float]) -> None:
+    """Wait until the job has started, or has ended without that; `hints` are asked when to go on (seconds)."""
+    came: set[str] = set()
+
+    def take(answer: Mapping[str, Any] | RPCError | None) -> None:
+        came.update(event["name"] for event in answer["events"]) if isinstance(answer, Mapping) else came.add("clean")
+
+    end = handle.subscribe("job-manager.eventlog", {"id": jobid, "follow": True}, take)
+    delays = iter(hints)
+    while not came & STARTED:
+        delay_s = next(delays, inf)
+        until_s = SystemClock.monotonic_s() + delay_s
+        while not came & STARTED and (left_s := until_s - SystemClock.monotonic_s()) > 0:
+            handle.listen(None if left_s == inf else left_s)
+    if "clean" not in came:
+        end()
 
 
 def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:

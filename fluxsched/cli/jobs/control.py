@@ -20,15 +20,17 @@ from fluxsched.cli.common.options import (
     URGENCY,
     InstanceHandle,
     come_back,
+    confirm,
     connected,
     jobid_argument,
     json_option,
     viewing,
+    yes_option,
 )
 from fluxsched.cli.common.values import parse_value
 from fluxsched.cli.jobs.attach import end_text, exit_status, job_text, report_end
 from fluxsched.cli.jobs.selection import JobSelection, described, one_line, selected, selection_options
-from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused
 from fluxsched.views.job_filter import in_states
 
 NAMED_MAX = 100
@@ -80,8 +82,11 @@ def each(jobids: Iterable[int], act: Callable[[int], object]) -> None:
     raise_refusals(faults)
 
 
-def hit(handle: InstanceHandle, asked: JobSelection, act: Act, more: Mapping[str, Any], dry_run: bool) -> None:
-    """Do it to all jobs that are asked; say how many were hit where they were selected.
+def hit(
+    handle: InstanceHandle, asked: JobSelection, act: Act, more: Mapping[str, Any], dry_run: bool, *, yes: bool = True
+) -> None:
+    """Do it to all jobs that are asked; say how many were hit where they were selected. Without `yes` a person is asked
+    first where --all was given.
 
     Raises Refused where none was there, naming what was asked for, and for each that refused.
     """
@@ -92,6 +97,9 @@ def hit(handle: InstanceHandle, asked: JobSelection, act: Act, more: Mapping[str
     jobids = list(selected(handle, asked, states)) if asked.is_selection else list(asked.jobs.ids)
     if not jobids and asked.terms:
         raise Refused(none_matches(asked, act.states))
+    if asked.everything and jobids and not yes:
+        refused = f"no job was {act.done.format('').strip()}"
+        confirm(f"{act.verb.capitalize()} {show.plural(len(jobids), 'job')}?", refused)
     faults: list[tuple[int, FluxschedError]] = []
     answers = handle.rpc_each(act.topic, ({"id": jobid, **more} for jobid in jobids))
     for jobid, answer in zip(jobids, answers, strict=True):
@@ -141,20 +149,22 @@ def _preview(handle: InstanceHandle, asked: JobSelection, act: Act) -> None:
 @selection_options("-s", "-S", "--states", all_help="All active jobs.")
 @click.option("-m", "--message", metavar="TEXT", default="", help="A note for the job's exception.")
 @dry_run_option
+@yes_option
 @connected
-def cancel(handle: InstanceHandle, asked: JobSelection, message: str, dry_run: bool) -> None:
-    """Cancel jobs; running ones are terminated, then killed."""
-    hit(handle, asked, CANCEL, {"note": message} if message else {}, dry_run)
+def cancel(handle: InstanceHandle, asked: JobSelection, message: str, dry_run: bool, yes: bool) -> None:
+    """Cancel jobs; running ones are terminated, then killed. On a terminal --all asks first."""
+    hit(handle, asked, CANCEL, {"note": message} if message else {}, dry_run, yes=yes)
 
 
 @click.command("kill", cls=Command)
 @click.option("-s", "--signal", "signum", type=SIGNAL, default="TERM", show_default=True, metavar="SIG")
 @selection_options("-S", "--states", all_help="All running jobs.")
 @dry_run_option
+@yes_option
 @connected
-def kill(handle: InstanceHandle, asked: JobSelection, signum: int, dry_run: bool) -> None:
-    """Send a signal to all tasks of running jobs."""
-    hit(handle, asked, KILL, {"signum": signum}, dry_run)
+def kill(handle: InstanceHandle, asked: JobSelection, signum: int, dry_run: bool, yes: bool) -> None:
+    """Send a signal to all tasks of running jobs. On a terminal --all asks first."""
+    hit(handle, asked, KILL, {"signum": signum}, dry_run, yes=yes)
 
 
 @click.command("urgency", cls=Command)
@@ -198,8 +208,6 @@ def wait_for(handle: InstanceHandle, jobids: Sequence[int], verbose: bool = Fals
     """Tell how each job ends, as it ends; the highest exit status."""
     if not jobids:
         return 0
-    from fluxsched.runtime.client.blocking import Disconnected
-
     seen: set[int] = set()
     left, status = dict.fromkeys(jobids), 0
     while left:

@@ -75,7 +75,7 @@ FAIR = TableSpec(
         "used": Field("USED%", _percent("usage")),
         "history": Field("HISTORY%", _percent("signal")),
         "cap": Field("CAP%", _shared(_percent("cap"))),
-        "budget": Field("BUDGET(min)", _number("budget_left")),
+        "budget": Field("BUDGET(min)", _number("budget_left"), zero_is_empty=False),
         "fair": Field("FAIR", _shared(_number("fair_usage"))),
         "usage": Field("USAGE", _number("usage")),
         "signal": Field("SIGNAL", _number("signal")),

@@ -50,6 +50,7 @@ FIELDS = {
     "id.f58plain": Field("JOBID", lambda row: format_f58(row.info["id"], ascii=True)),
     "id.hex": Field("JOBID", lambda row: format_hex(row.info["id"])),
     "id.dothex": Field("JOBID", lambda row: format_dothex(row.info["id"])),
+    "nodelist": Field("NODELIST", JobRow.nodelist),
     "array": Field("ARRAY", _jobid("array")),
     "requeue_of": Field("REQUEUE-OF", _jobid("requeue_of")),
     "requeued_as": Field("REQUEUED-AS", _jobid("requeued_as")),
@@ -72,7 +73,7 @@ FIELDS = {
     "sched.t_estimate": Field("T-ESTIMATE", lambda row: row.sched().get("t_estimate")),
     "sched.resource_summary": Field("RESOURCES", lambda row: row.sched().get("resource_summary")),
     "dependencies": Field("DEPENDENCIES", lambda row: ",".join(row.info.get("dependencies") or ())),
-    "inactive_reason": Field("INACTIVE-REASON", lambda row: job_usage.reason_text(row.info)),
+    "inactive_reason": Field("INACTIVE-REASON", JobRow.end_reason),
     "wall": Field("WALL", _used(lambda usage: usage["wall_s"])),
     "cpu": Field("CPU", _used(job_usage.cpu_s)),
     "cpu_user": Field("USER-CPU", _used(lambda usage: usage["user_s"])),
@@ -94,7 +95,7 @@ JOBS = TableSpec(
         "deps": "{id.f58:>12} ?:{queue:<8.8} {name:<10.10+} {urgency:<3} {priority:<12} {state:<8.8} {dependencies}",
         "usage": f"{_FIRST} {{status_abbrev:>2.2}} {{ntasks:>6}} {{wall!F:>8h}} {{cpu!F:>8h}} "
         "{max_rss:>7h} {inactive_reason}",
-        "endreason": f"{_FIRST} {{status_abbrev:>2.2}} {{t_inactive!d:%b%d %R::>12h}} {{exception}}",
+        "endreason": f"{_FIRST} {{status_abbrev:>2.2}} {{t_inactive!d:%b%d %R::>12h}} {{inactive_reason}}",
     },
     FIELDS,
 )

@@ -22,6 +22,8 @@ from fluxsched.views.job_row import JobRow, queue_reason
 LISTED_DEFAULT = 1000
 LISTED_MAX = 100_000
 """More than this no list shows."""
+REASONS_ASKED_MAX = 200
+"""Waiting jobs whose scheduler is asked why: what one request may name, and more rows than a screen shows."""
 
 
 def sort_keys(text: str) -> tuple[SortKey, ...]:
@@ -97,17 +99,32 @@ def _check_there(asked: JobSelection, found: Sequence[Mapping[str, Any]]) -> Non
 def rows_of(
     handle: InstanceHandle, found: Iterable[Mapping[str, Any]], now_s: float, shown: frozenset[str]
 ) -> list[JobRow]:
-    """Rows for these fields: jobs that wait without a reason of their own get that of their queue, where it has one."""
+    """Rows for these fields: jobs that wait without a reason of their own get that of their queue, where it has one,
+    else what the scheduler says of them, which annotates only the first jobs of a queue.
+    """
     rows = [JobRow(info, now_s, is_ascii=not show.unicode_ok()) for info in found]
     if "contextual_info" not in shown:
         return rows
     silent = [row.info["state"] in ("PRIORITY", "SCHED") and not row.contextual_info() for row in rows]
     queues = {row.info.get("queue") for row, is_silent in zip(rows, silent, strict=True) if is_silent}
     reasons = {queue: _blocked(handle, queue) for queue in queues}
+    asked = [
+        row.info["id"] for row, is_silent in zip(rows, silent, strict=True)
+        if is_silent and not reasons[row.info.get("queue")]
+    ]  # fmt: skip
+    told = _told(handle, asked[:REASONS_ASKED_MAX]) if asked else {}
     return [
-        row._replace(blocked=reasons[row.info.get("queue")]) if is_silent else row
+        row._replace(blocked=reasons[row.info.get("queue")] or told.get(row.info["id"], "")) if is_silent else row
         for row, is_silent in zip(rows, silent, strict=True)
     ]
+
+
+def _told(handle: InstanceHandle, ids: Sequence[int]) -> dict[int, str]:
+    """Why these jobs wait; a scheduler that cannot be asked has nothing to say."""
+    try:
+        return {jobid: reason for jobid, reason, *_ in handle.rpc("job-manager.reasons", {"ids": list(ids)})["jobs"]}
+    except RPCError:
+        return {}
 
 
 def _blocked(handle: InstanceHandle, queue: str | None) -> str:

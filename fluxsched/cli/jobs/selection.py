@@ -133,8 +133,9 @@ def filter_options(*state_flags: str) -> Callable[[Callable[..., Any]], Callable
                          help="Only jobs of the array whose first job this is."),
             click.option("--set", "sets", metavar="NAME", multiple=True, callback=_named_sets,
                          help="Only jobs of this set; your own, unless --user is given."),
-            click.option("-i", "--include", "targets", metavar="TARGETS", type=Converted("targets", on_targets),
-                         help="Only jobs that have resources on these hosts or ranks."),
+            click.option("-i", "--include", "targets", metavar="TARGETS", shell_complete=complete.targets,
+                         type=Converted("targets", on_targets),
+                         help="Only jobs that have resources on these targets."),
         )):  # fmt: skip
             run = option(run)
         return run

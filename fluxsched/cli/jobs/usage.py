@@ -31,16 +31,6 @@ def peak_text(usage: Mapping[str, Any]) -> str:
     return bound + size_text(usage["max_rss_bytes"])
 
 
-def reason_text(info: Mapping[str, Any]) -> str:
-    """Why an inactive job is no longer active: its fatal exception, else how its tasks ended. Else nothing."""
-    if info["state"] != "INACTIVE":
-        return ""
-    exception = info.get("exception")
-    if exception:
-        return ": ".join(str(exception[key]) for key in ("type", "note") if exception.get(key))
-    return str(info.get("ended") or "")
-
-
 def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
     """The job's figures, then those of its tasks."""
     yield f"used: {_figures(usage)}"

@@ -20,7 +20,7 @@ from fluxsched.cli.common.screen import PressedKeys, draw, has_screen, terminal
 from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.common.table import render
 from fluxsched.core.text import printable
-from fluxsched.errors import RPCError
+from fluxsched.errors import Disconnected, RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.job_row import JobRow
 
@@ -98,8 +98,6 @@ def _are_over(found: Sequence[Mapping[str, Any]], ids: frozenset[int]) -> bool:
 
 
 def _lines(handle: InstanceHandle, watched: Watched, output: Output) -> int:
-    from fluxsched.runtime.client.blocking import Disconnected
-
     news = News(handle, watched.ids)
     told: dict[int, str] = {}
     layout = output.layout._replace(columns=tuple(one._replace(droppable=False) for one in output.layout.columns))
@@ -178,8 +176,6 @@ def _keep_drawing(
     handle: InstanceHandle, watched: Watched, output: Output, keys: PressedKeys, rows: list[JobRow]
 ) -> None:
     """Until a q, the end of all that is watched, or of the instance; `rows` are what was shown last."""
-    from fluxsched.runtime.client.blocking import Disconnected
-
     while True:
         try:
             return _draw_while_connected(handle, watched, output, keys, rows)

@@ -7,7 +7,6 @@ waiting, or are denied if `[policy] unsatisfiable` says so: which they are is th
 
 from __future__ import annotations
 
-import errno
 import os
 import shlex
 from collections.abc import Callable, Mapping
@@ -21,9 +20,11 @@ from fluxsched.cli.common.options import (
     InstanceHandle,
     Output,
     TableSpec,
+    confirm,
     connect,
     connected,
     json_option,
+    resolved,
     table_options,
     uri_option,
     viewing,
@@ -31,16 +32,14 @@ from fluxsched.cli.common.options import (
 from fluxsched.cli.common.table import Field
 from fluxsched.cli.resource.rows import SHARED_FIELDS, STATUS_FIELDS, drain_list, property_rows
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
-from fluxsched.core.targets import parse_targets
 from fluxsched.core.text import printable
-from fluxsched.errors import InvalidValue, Refused, RPCError
+from fluxsched.errors import InvalidValue, RPCError
 
 WAITING = ("depend", "priority", "sched")
 """States of jobs that are judged again when their group has lost targets."""
 
 JOBS_SHOWN_MAX = 10
-"""How many jobs a question names; the rest is a number."""
+"""How many jobs a question or an answer names; the rest is a number."""
 
 DRAIN = TableSpec(
     {
@@ -54,7 +53,7 @@ PROPERTIES = TableSpec(
     {"property": Field("PROPERTY", lambda row: row.labels["property"]), **SHARED_FIELDS},
 )
 
-_targets = click.argument("targets", metavar="TARGETS", shell_complete=complete.hosts)
+_targets = click.argument("targets", metavar="TARGETS", shell_complete=complete.targets)
 _reason = click.argument("reason", metavar="[REASON...]", nargs=-1)
 
 
@@ -73,7 +72,7 @@ def _given(**values: object) -> dict[str, Any]:
 
 
 @click.command("drain", cls=Command)
-@click.argument("targets", metavar="[TARGETS]", required=False, shell_complete=complete.hosts)
+@click.argument("targets", metavar="[TARGETS]", required=False, shell_complete=complete.targets)
 @_reason
 @click.option("-f", "--force", count=True, help="Replace the reason of targets already drained; twice: the time, too.")
 @click.option("-u", "--update", is_flag=True, help="Skip targets that are already drained.")
@@ -162,13 +161,16 @@ def _move(handle: InstanceHandle, topic: str, request: dict[str, Any], yes: bool
     for state, line in _OUTCOMES.items():
         if answer.get(state):
             click.echo(line.format(answer[state]))
+    if ending := answer.get("ending"):
+        named = ", ".join(map(show.jobid_text, ending[:JOBS_SHOWN_MAX]))
+        more = f" and {len(ending) - JOBS_SHOWN_MAX} more" if len(ending) > JOBS_SHOWN_MAX else ""
+        click.echo(f"ending {show.plural(len(ending), 'job')} there (elastic ones shrink): {named}{more}")
 
 
 def _confirm(handle: InstanceHandle, targets: str) -> None:
     """Name the jobs that would end, and ask. Raises Refused when the answer is no."""
     status = handle.rpc("resource.status")
-    source = ResourceSet.parse(status["R"])
-    ranks = parse_targets(targets, source.ranks_on, source.ranks)
+    ranks = resolved(handle, targets)
     listed = handle.rpc("job-manager.list", {"states": ["RUN"]})["jobs"]
     ending = [each for each in listed if not Idset.parse(each.get("ranks") or "").isdisjoint(ranks)]
     taken = not ranks <= Idset.parse(status.get("exclude") or "")  # no job waits for what is excluded
@@ -194,8 +196,7 @@ def _ask(waiting: int, refused: str) -> None:
     if waiting:
         text = f"{show.plural(waiting, 'job')} pending: those that no longer fit wait (or are denied, by [policy])."
         stdio.say(text)
-    if not click.confirm("Go ahead?", err=True):
-        raise Refused(refused, errno.ECANCELED)
+    confirm("Go ahead?", refused)
 
 
 def _named(job: Mapping[str, Any]) -> str:

@@ -37,5 +37,7 @@ SECTIONS = {
 def resource() -> None:
     """Show, drain, exclude and move targets.
 
-    TARGETS are an idset of ranks (0-3,7), a hostlist (node[0-3]) or a list of both.
+    TARGETS are ranks (0-3,7), hosts (node[0-3]), sets (all, property:X, group:X, queue:X) or a list of these.
+
+    Of a set a command takes the targets to which it applies: `undrain all` returns those that are drained.
     """

@@ -10,11 +10,10 @@ from typing import Any
 
 import click
 
-from fluxsched.cli.common import complete, show
+from fluxsched.cli.common import show
 from fluxsched.cli.common.base import Command
-from fluxsched.cli.common.options import InstanceHandle, json_option, viewing
+from fluxsched.cli.common.options import InstanceHandle, include_option, json_option, resolved, viewing
 from fluxsched.cli.resource.switches import known_switches
-from fluxsched.core.targets import parse_targets
 from fluxsched.core.text import printable
 from fluxsched.errors import RPCError
 from fluxsched.views.blocks import KINDS, LEVELS, MapDrawing, MapRun, draw_map, kind_words
@@ -43,7 +42,7 @@ _USUAL = "\x1b[0m"
     show_default=True,
     help="Half blocks in colour, or a sign a target.",
 )
-@click.option("-i", "--include", metavar="TARGETS", shell_complete=complete.hosts, help="Only these ranks or hosts.")
+@include_option
 @json_option
 @viewing
 def machine_map(handle: InstanceHandle, by: str, colour: str, include: str | None, as_json: bool) -> None:
@@ -57,8 +56,7 @@ def machine_map(handle: InstanceHandle, by: str, colour: str, include: str | Non
     if by == "switch":
         known_switches(machine.resources)
     if include is not None:
-        ranks = parse_targets(include, machine.resources.ranks_on, machine.resources.ranks)
-        machine = machine.only(ranks)
+        machine = machine.only(resolved(handle, include))
     if as_json:
         show.print_json(machine.whole())
         return

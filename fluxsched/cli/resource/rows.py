@@ -171,9 +171,15 @@ def scheduler_view(answer: Mapping[str, Any], state: str) -> ResourceSet:
     if state in ("all", "up"):
         return total if state == "all" else total - down
     allocated = ResourceSet.parse(answer["allocated"])
-    return {"down": down, "allocated": allocated}.get(state) or (
-        total - down - allocated if state == "free" else ResourceSet()
-    )
+    if state == "free":
+        return _with_cores(total - down - allocated, total)
+    return {"down": down, "allocated": allocated}.get(state, ResourceSet())
+
+
+def _with_cores(left: ResourceSet, total: ResourceSet) -> ResourceSet:
+    """What is left on targets with a free core, or that have no cores: memory alone runs no job."""
+    full = [rank for rank in left.ranks if not left.children(rank).count("core") and total.children(rank).count("core")]
+    return left.without(Idset.of(full)).with_shared(left.shared)
 
 
 def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset[str]) -> list[ResourceRow]:

@@ -17,7 +17,9 @@ from fluxsched.cli.common.options import (
     TableSpec,
     WordList,
     connected,
+    include_option,
     json_option,
+    resolved,
     table_options,
     viewing,
 )
@@ -35,10 +37,9 @@ from fluxsched.cli.resource.rows import (
 )
 from fluxsched.cli.resource.switches import SWITCH_FIELDS, show_switches
 from fluxsched.core.amounts import amount_text
-from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.core.targets import parse_targets
+from fluxsched.core.targets import QUEUE
 
 LIST = TableSpec(
     {
@@ -81,8 +82,6 @@ GROUPS = TableSpec(
     },
 )
 
-_INCLUDE = click.option("-i", "--include", metavar="TARGETS", shell_complete=complete.hosts,
-                        help="Only these ranks or hosts.")  # fmt: skip
 _QUEUE = click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues,
                       help="Only resources that jobs of this queue may use.")  # fmt: skip
 
@@ -92,23 +91,11 @@ def _states(allowed: tuple[str, ...], default: str) -> Callable[[Callable[..., A
                         show_default=True, help=f"Only these of {', '.join(allowed)}.")  # fmt: skip
 
 
-def _wanted(handle: InstanceHandle, include: str | None, queue: str | None, whole: Mapping[str, Any]) -> Idset | None:
+def _wanted(handle: InstanceHandle, include: str | None, queue: str | None) -> Idset | None:
     """The ranks that the options leave, None if that is all."""
-    if include is None and queue is None:
-        return None
-    total = ResourceSet.parse(whole)
-    ranks = total.ranks if include is None else parse_targets(include, total.ranks_on, total.ranks)
-    return ranks if queue is None else ranks & _of_queue(handle, queue)
-
-
-def _of_queue(handle: InstanceHandle, name: str) -> Idset:
-    """The targets that a queue's jobs may get: of its groups, and with what it requires."""
-    queue, answer = handle.rpc("job-manager.queue-status", {"name": name}), handle.rpc("resource.status")
-    source = ResourceSet.parse(answer["R"])
-    of_group = answer.get("groups", {})
-    named = queue.get("groups") or [queue.get("group", "default")]
-    members = Idset.of([rank for group in named for rank in Idset.parse(of_group.get(group, ""))])
-    return Constraint.parse(queue.get("constraints") or {}).match(members, source.properties, source.ranks_of)
+    named = [*([include] if include is not None else []), *([f"{QUEUE}:{queue}"] if queue is not None else [])]
+    found = [resolved(handle, text) for text in named]
+    return found[0] & found[-1] if found else None
 
 
 def _only(rows: list[ResourceRow], wanted: Idset | None) -> list[ResourceRow]:
@@ -119,7 +106,7 @@ def _only(rows: list[ResourceRow], wanted: Idset | None) -> list[ResourceRow]:
 
 @click.command("list", cls=Command)
 @_states(LIST_STATES, "free,allocated,down")
-@_INCLUDE
+@include_option
 @_QUEUE
 @click.option("--topology", is_flag=True, help="The switches of the network, and what is free under each.")
 @table_options(LIST)
@@ -133,7 +120,7 @@ def list_resources(
     AMOUNTS are countable resources (memory, licences), if there are any.
     """
     answer = handle.rpc("resource.sched-status")
-    wanted = _wanted(handle, include, queue, answer["all"])
+    wanted = _wanted(handle, include, queue)
     if topology:
         show_switches(handle, answer, wanted, output)
         return
@@ -142,7 +129,7 @@ def list_resources(
 
 @click.command("status", cls=Command)
 @_states(STATUS_STATES, "all")
-@_INCLUDE
+@include_option
 @_QUEUE
 @click.option(
     "--watch",
@@ -165,35 +152,34 @@ def status(
         from fluxsched.cli.resource.watch import watch_status
 
         def rows(answer: Mapping[str, Any], is_all: bool) -> list[ResourceRow]:
-            wanted = _wanted(handle, include, queue, answer["R"])
+            wanted = _wanted(handle, include, queue)
             return _only(status_rows(answer, ("all",) if is_all else states, output.layout.names), wanted)
 
         return watch_status(handle, rows, output)
     answer = handle.rpc("resource.status")
-    wanted = _wanted(handle, include, queue, answer["R"])
+    wanted = _wanted(handle, include, queue)
     output.show(answer, lambda shown: _only(status_rows(answer, states, shown), wanted))
     return 0
 
 
-def _asked(answer: Mapping[str, Any], states: tuple[str, ...], include: str | None) -> ResourceSet:
+def _asked(
+    handle: InstanceHandle, answer: Mapping[str, Any], states: tuple[str, ...], include: str | None
+) -> ResourceSet:
     held = EMPTY_R
     for state in states:
         held |= scheduler_view(answer, state)
-    if include is None:
-        return held
-    total = ResourceSet.parse(answer["all"])
-    return held.restrict(parse_targets(include, total.ranks_on, total.ranks))
+    return held if include is None else held.restrict(resolved(handle, include))
 
 
 @click.command("info", cls=Command)
 @_states(LIST_STATES, "all")
-@_INCLUDE
+@include_option
 @json_option
 @viewing
 def info(handle: InstanceHandle, states: tuple[str, ...], include: str | None, as_json: bool) -> None:
     """Print the numbers of nodes, cores and GPUs of schedulers in one line, and countable resources."""
     answer = handle.rpc("resource.sched-status")
-    held = _asked(answer, states, include)
+    held = _asked(handle, answer, states, include)
     counts = {"nnodes": len(held), "ncores": held.count("core"), "ngpus": held.count("gpu")}
     amounts, made_up = held.counted(), held.ranks & Idset.parse(answer.get("made_up", ""))
     if as_json:
@@ -209,12 +195,12 @@ def info(handle: InstanceHandle, states: tuple[str, ...], include: str | None, a
 
 @click.command("R", cls=Command)
 @_states(LIST_STATES, "all")
-@_INCLUDE
+@include_option
 @click.option("--json", is_flag=True, expose_value=False, help="Accepted for consistency: R is always JSON.")
 @viewing
 def print_r(handle: InstanceHandle, states: tuple[str, ...], include: str | None) -> None:
     """Print the resources in the scheduler's view as R (RFC 20)."""
-    show.print_json(_asked(handle.rpc("resource.sched-status"), states, include).to_json())
+    show.print_json(_asked(handle, handle.rpc("resource.sched-status"), states, include).to_json())
 
 
 @click.command("groups", cls=Command)

@@ -20,7 +20,7 @@ from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.common.table import Format, render
 from fluxsched.cli.resource.rows import ResourceRow
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.errors import RPCError
+from fluxsched.errors import Disconnected, RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.states import USED
 
@@ -80,8 +80,6 @@ def watch_status(handle: InstanceHandle, rows: Rows, output: Output) -> int:
 
 def _messages(handle: InstanceHandle) -> int:
     """What the instance says, as it says it."""
-    from fluxsched.runtime.client.blocking import Disconnected
-
     while True:
         try:
             news = MachineNews(handle, lambda answer: show.print_stream([answer]))
@@ -93,8 +91,6 @@ def _messages(handle: InstanceHandle) -> int:
 
 
 def _lines(handle: InstanceHandle, rows: Rows, output: Output) -> int:
-    from fluxsched.runtime.client.blocking import Disconnected
-
     lines = _Lines(rows, output)
     while True:
         try:

@@ -16,10 +16,11 @@ import click
 
 from fluxsched.cli.common import show
 from fluxsched.cli.common.base import warn
-from fluxsched.cli.common.options import Converted, InstanceHandle
+from fluxsched.cli.common.options import Converted, InstanceHandle, connect, parse_jobid
 from fluxsched.cli.jobs.follow import follow
-from fluxsched.cli.submission.jobspec_options import COPIES_MAX, build, parse_copies
+from fluxsched.cli.submission.jobspec_options import AFTER_ARRAY, COPIES_MAX, build, parse_copies
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58, parse_jobids
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
 
 CC = "{cc}"
@@ -44,12 +45,18 @@ class Template(NamedTuple):
     options: Mapping[str, Any]
     copies: Copies = Copies()
     said: str = ""
+    antecedents: Mapping[int | None, Sequence[int]] = {}
+    """Of each copy, the jobs of other arrays that must have succeeded: what `paired` finds."""
 
     def job(self, copy: int | None) -> dict[str, Any]:
         """The jobspec of one copy. Raises InvalidValue."""
+        options = self.options
+        if self.antecedents:
+            after = [{"scheme": "afterok", "value": format_f58(jobid)} for jobid in self.antecedents[copy]]
+            options = {**options, "dependencies": [*options["dependencies"], after]}
         if copy is None:
-            return build(self.options)
-        return build(filled(self.options, str(copy)), {CC_VARIABLE: str(copy)} if self.copies.tell else {})
+            return build(options)
+        return build(filled(options, str(copy)), {CC_VARIABLE: str(copy)} if self.copies.tell else {})
 
     def name(self, copy: int | None) -> str:
         """Which job an error is about."""
@@ -118,6 +125,54 @@ def after_options(handler: Callable[..., Any]) -> Callable[..., Any]:
     )):  # fmt: skip
         run = option(run)
     return run
+
+
+def paired(templates: Sequence[Template], uri: str | None) -> Sequence[Template]:
+    """The templates with `afterok` of one job for each copy in place of `aftercorr`, for which the instance is asked.
+
+    Raises InvalidValue where the other array has more jobs or fewer.
+    """
+    asked = [[_arrays(given) for given in template.options["dependencies"]] for template in templates]
+    distinct = set(chain.from_iterable(asked)) - {()}
+    if not distinct:
+        return templates
+    count = sum(len(template.copies.ids) for template in templates)
+    with connect(uri) as handle:
+        found = {texts: _members(handle, texts, count) for texts in distinct}
+    made, first = [], 0
+    for template, each in zip(templates, asked, strict=True):
+        copies, options = template.copies.ids, template.options
+        columns = [found[texts][first : first + len(copies)] for texts in each if texts]
+        others = [[one for one in given if one["scheme"] != AFTER_ARRAY] for given in options["dependencies"]]
+        antecedents = dict(zip(copies, zip(*columns, strict=True), strict=True)) if columns else {}
+        made.append(template._replace(options={**options, "dependencies": others}, antecedents=antecedents))
+        first += len(copies)
+    return made
+
+
+def _arrays(given: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    return tuple(one["value"] for one in given if one["scheme"] == AFTER_ARRAY)
+
+
+def _members(handle: InstanceHandle, texts: tuple[str, ...], count: int) -> list[int]:
+    """As many jobs as `count`: those of the array that one id names, else those of several ids and ranges of ids."""
+    ids: list[int] = []
+    for text in texts:
+        is_range = ".." in text
+        low, high = parse_jobids(text) if is_range else (parse_jobid(text),) * 2
+        if is_range or len(texts) == 1:
+            constraint = {"id": [f"{low}..{high}"]} if is_range else {"array": [low]}
+            answers = handle.stream("job-manager.select", {"constraint": constraint})
+            ids += sorted(jobid for answer in answers for jobid in answer["ids"]) or ([] if is_range else [low])
+        else:
+            ids.append(low)
+    if len(ids) != count:
+        name = f"{AFTER_ARRAY}:{':'.join(texts)}"
+        raise InvalidValue(
+            f"{name} means {show.plural(len(ids), 'job')}, and this command submits {count}: each is to wait for one "
+            "of them, so give --cc as many ids, or wait for all with afterok"
+        )
+    return ids
 
 
 def check(templates: Sequence[Template]) -> list[dict[str, Any]]:

@@ -7,19 +7,23 @@ that is wrong is refused with the script's name and the line.
 from __future__ import annotations
 
 import os
+import re
+import shlex
 import sys
 from collections.abc import Sequence
 from typing import NamedTuple
 
 import click
 
-from fluxsched.cli.common.base import Command, CommandFailed
+from fluxsched.cli.common.base import Command, CommandFailed, warn
 from fluxsched.core.directives import SCRIPT_BYTES_MAX, Directive, check_script, parse_directives
 from fluxsched.errors import InvalidValue
 
 STDIN = "stdin"
 SHELL = "#!/bin/sh\n"
 _SCRIPT = "fluxsched.batch-script"
+_FOREIGN = re.compile(r"^#(SBATCH|PBS|BSUB)\s", re.MULTILINE)
+"""Options for Slurm, PBS, LSF."""
 
 
 class Script(NamedTuple):
@@ -75,7 +79,9 @@ def script_of(ctx: click.Context) -> Script:
 def _read(words: Sequence[str], wrap: bool) -> tuple[Script, list[Directive]]:
     """The script, and its directives."""
     if wrap and words:
-        script = Script(SHELL + " ".join(words) + "\n", words[0])
+        # one word is text for the shell; several are a command, whose words stay what they are
+        text = words[0] if len(words) == 1 else shlex.join(words)
+        script = Script(f"{SHELL}{text}\n", words[0])
         check_script(*script)
         return script, []
     name = words[0] if words else STDIN
@@ -84,6 +90,9 @@ def _read(words: Sequence[str], wrap: bool) -> tuple[Script, list[Directive]]:
         found = parse_directives(text)
     except InvalidValue as fault:
         raise InvalidValue(f"{name}: {fault}") from None
+    if foreign := _FOREIGN.findall(text):
+        lines = f"{len(foreign)} #{foreign[0]} line{'' if len(foreign) == 1 else 's'}"
+        warn(f"{name}: {lines} ignored: options are written here as in `#flux: -N2 -n8 --time-limit=1h --output=x.out`")
     script = Script(SHELL + text if wrap else text, name)
     check_script(*script)
     return script, found

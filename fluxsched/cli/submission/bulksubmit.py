@@ -17,7 +17,16 @@ import click
 from fluxsched.cli.common.base import Command, usage
 from fluxsched.cli.common.options import connect, uri_option
 from fluxsched.cli.submission import templates
-from fluxsched.cli.submission.array import REFUSALS_SHOWN_MAX, After, Template, after_options, check, copies_of, filled
+from fluxsched.cli.submission.array import (
+    REFUSALS_SHOWN_MAX,
+    After,
+    Template,
+    after_options,
+    check,
+    copies_of,
+    filled,
+    paired,
+)  # fmt: skip
 from fluxsched.cli.submission.array import submit as submit_all
 from fluxsched.cli.submission.feasibility import check_feasible
 from fluxsched.cli.submission.submit import COMMAND_LAST, refuse_own_input
@@ -150,7 +159,8 @@ def bulksubmit(ctx: click.Context, words: tuple[str, ...], define: tuple[str, ..
     if shuffle:
         Chance().shuffle(rows)
     jobs = _templates(template_words, rows, methods, Reader(ctx))
-    jobspecs = check([template for _, template in jobs])
+    ready = paired([template for _, template in jobs], uri)
+    jobspecs = check(ready)
     if verbose or dry_run:
         for made, _ in jobs:
             at = made.index("--")
@@ -158,5 +168,5 @@ def bulksubmit(ctx: click.Context, words: tuple[str, ...], define: tuple[str, ..
     if dry_run:
         return 0
     with connect(uri) as handle:
-        check_feasible(handle, jobspecs, [template.said for _, template in jobs])
-        return submit_all(handle, [template for _, template in jobs], after)
+        check_feasible(handle, jobspecs, [template.said for template in ready])
+        return submit_all(handle, ready, after)

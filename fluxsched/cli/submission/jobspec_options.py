@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from datetime import datetime
+from datetime import datetime, time, timedelta
 from math import inf, nan
 from typing import Any
 
@@ -15,7 +16,7 @@ from fluxsched.cli.common.base import warn
 from fluxsched.cli.common.options import LIMIT_FSD, URGENCY, Converted, Whole
 from fluxsched.cli.common.values import parse_value, read_text
 from fluxsched.cli.submission.environment import all_rules, split_templates, submitted_environment
-from fluxsched.core.amounts import check_kind, parse_amount
+from fluxsched.core.amounts import MEMORY, check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
@@ -27,6 +28,12 @@ from fluxsched.core.sharing import REQUEUE_MAX
 from fluxsched.core.text import is_text, printable
 from fluxsched.errors import InvalidValue
 from fluxsched.runtime.system.clock import SystemClock
+
+JOB_SCHEMES = ("after", "afterstart", "afterany", "afterok", "afternotok")
+"""RFC 26's dependencies on jobs."""
+SINGLETON = "singleton"
+AFTER_ARRAY = "aftercorr"
+"""Slurm's dependency of each job of an array on that of the same place in another, read by `array.paired`."""
 
 FLAGS = {"debug": 2, "waitable": 4, "novalidate": 8}
 """Names and bits of submit flags."""
@@ -43,8 +50,15 @@ Asked = tuple[str, str, int]
 BEGIN_MAX_S = 253_402_300_800.0
 """The end of the year 9999, in seconds since the epoch: the last year that a date can have."""
 
-SHELL_OPTIONS = ("pmi", "input.stdin", "output.stdout", "output.stderr", ENV_EXPAND)
+SHELL_OPTIONS = ("pmi", "pty", "input.stdin", "output.stdout", "output.stderr", ENV_EXPAND)
 """The shell options (and what is below them) that are read here; others are kept in the jobspec."""
+
+FILE_SUFFIXES = (".out", ".err", ".log", ".txt")
+"""What looks like a file after -o: no shell option ends so."""
+
+_SLURM_SIZE = re.compile(r"[0-9]+[KMGTPkmgtp]", re.ASCII)
+
+_CLOCK = re.compile(r"[0-9]{2}:[0-9]{2}(:[0-9]{2})?", re.ASCII)
 
 NAMES_SHOWN_MAX = 8
 """Ignored shell options that one warning names."""
@@ -64,12 +78,29 @@ def parse_flags(text: str) -> int:
     return sum(FLAGS[name] for name in set(names))
 
 
-def parse_dependency(text: str) -> Mapping[str, str]:
-    """`afterok:JOBID` or `begin-time:WHEN` as RFC 26 has it."""
-    scheme, colon, value = text.partition(":")
-    if not colon or not value:
-        raise InvalidValue(f"dependency {text!r} is not SCHEME:VALUE, such as afterok:JOBID")
-    return {"scheme": scheme, "value": str(parse_begin_time(value)) if scheme == "begin-time" else value}
+def parse_dependency(text: str) -> list[Mapping[str, str]]:
+    """Read `afterok:JOBID`, `begin-time:WHEN` or `singleton` as RFC 26 has it; several jobs as Slurm's `afterok:A:B` or
+    `afterok:A,B`, several dependencies as its `afterok:A,afterany:B`; `aftercorr` takes ranges of ids, too.
+    """
+    on_jobs = (*JOB_SCHEMES, AFTER_ARRAY)
+    found: list[Mapping[str, str]] = []
+    scheme = ""
+    for part in text.split(","):
+        name, colon, value = part.partition(":")
+        if name == SINGLETON:
+            found.append({"scheme": name, "value": value})
+            continue
+        if colon:
+            scheme = name
+        elif scheme in on_jobs:
+            value = part
+        values = value.split(":") if scheme in on_jobs else [value]
+        if not scheme or not all(values):
+            raise InvalidValue(f"dependency {text!r} is neither SCHEME:VALUE, such as afterok:JOBID, nor singleton")
+        if scheme == "begin-time":
+            values = [str(parse_begin_time(value))]
+        found += [{"scheme": scheme, "value": one} for one in values]
+    return found
 
 
 def parse_begin_time(text: str) -> float:
@@ -88,9 +119,23 @@ def parse_begin_time(text: str) -> float:
     if seconds >= 0:
         return seconds
     try:
-        return datetime.fromisoformat(text).timestamp()
+        at = _time_of_day(text)
+        return (datetime.fromisoformat(text) if at is None else at).timestamp()
     except (ValueError, OverflowError, OSError):
-        raise InvalidValue(f"begin time {text!r} is not +FSD, seconds since the epoch or a date and time") from None
+        forms = "+FSD, seconds since the epoch, a time such as 23:59, tomorrow, or a date and time"
+        raise InvalidValue(f"begin time {text!r} is not {forms}") from None
+
+
+def _time_of_day(text: str) -> datetime | None:
+    """Return when it is `23:59` next, or `tomorrow` (at midnight), or `tomorrow 08:00`; None for any other text."""
+    now = datetime.fromtimestamp(SystemClock.wall_s())
+    day, _, clock = text.partition(" ")
+    if day == "tomorrow":
+        return datetime.combine(now.date() + timedelta(days=1), time.fromisoformat(clock or "00:00"))
+    if _CLOCK.fullmatch(text) is None:
+        return None
+    at = datetime.combine(now.date(), time.fromisoformat(text))
+    return at if at > now else datetime.combine(now.date() + timedelta(days=1), at.time())
 
 
 def parse_request(text: str) -> list[Asked]:
@@ -105,12 +150,22 @@ def parse_request(text: str) -> list[Asked]:
     return found
 
 
+def parse_memory(text: str) -> int:
+    """Bytes from Slurm's `2G` or `512m`, in powers of 1024, or from `2GiB` or `2GB`.
+
+    A bare number is refused: it would be MiB in Slurm and bytes in `--request`.
+    """
+    if text.isdecimal():
+        raise InvalidValue(f"{text!r} has no unit: give one, as in {text}M, or --exclusive for a whole node's memory")
+    return parse_amount(f"{text.upper()}iB" if _SLURM_SIZE.fullmatch(text) else text)
+
+
 def amounts_for(place: str, requests: Iterable[Sequence[Asked]]) -> dict[str, int]:
     """What is asked for one of PLACES. Raises InvalidValue for a kind that is asked for twice there."""
     asked: dict[str, int] = {}
     for where, kind, amount in [one for each in requests for one in each if one[0] == place]:
         if kind in asked:
-            raise InvalidValue(f"--request {kind} for each {where} is given twice: give one amount")
+            raise InvalidValue(f"{kind} for each {where} is given twice: give one amount")
         asked[kind] = amount
     return asked
 
@@ -156,12 +211,14 @@ _JOB_OPTIONS = (
     click.option("--request", "requests", multiple=True, metavar="KIND=AMOUNT,...",
                  type=Converted("request", parse_request),
                  help="Countable resources: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
+    click.option("--mem", type=Converted("mem", parse_memory), metavar="SIZE",
+                 help="Memory on each node, such as 2G or 512MiB; the job is limited to it. Without -N: on one node."),
     click.option("--elastic", is_flag=True, help="Let the job grow and shrink in its range of nodes while it runs."),
     click.option("--max-hops", type=Whole(min=2), metavar="N",
                  help="At most N hops between two nodes: 2 is under one switch, 4 under the next level."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),
     click.option("-t", "--time-limit", type=LIMIT_FSD, metavar="MINUTES|FSD", default=0.0,
-                 help="Time limit: minutes, or with a unit, such as 30s, 1.5h."),
+                 help="Time limit: minutes, or with a unit, such as 30s, 1.5h; or HH:MM:SS."),
     click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),
     click.option("--bank", metavar="NAME", shell_complete=complete.banks, help="The bank to charge the job to."),
     click.option("--preemptible-after", type=Converted("preemptible-after", parse_preemptible_after), metavar="FSD",
@@ -171,10 +228,12 @@ _JOB_OPTIONS = (
     click.option("--set", "job_set", metavar="NAME", help="The set that the job is part of."),
     click.option("--urgency", type=URGENCY, metavar="N", default=16, help="0-31, hold, default or expedite."),
     click.option("--job-name", metavar="NAME", help="The job's name. [default: the command's]"),
-    click.option("--dependency", "dependencies", multiple=True, metavar="SCHEME:VALUE",
-                 type=Converted("dependency", parse_dependency), help="Such as afterok:JOBID; may be repeated."),
+    click.option("--dependency", "dependencies", multiple=True, metavar="SCHEME:VALUE,...",
+                 type=Converted("dependency", parse_dependency),
+                 help="Such as afterok:JOBID or afterok:A:B; singleton: no other of this job name at a time; "
+                      "aftercorr:ARRAY: each copy after that of the same place in ARRAY."),
     click.option("--begin-time", type=Converted("begin-time", parse_begin_time), metavar="WHEN",
-                 help="Start no earlier than +FSD from now, or a date and time."),
+                 help="Start no earlier than +FSD from now, 23:59, tomorrow, or a date and time."),
     click.option("--requires", type=Converted("constraint", parse_constraint_text), metavar="CONSTRAINT",
                  help="Such as 'ssd & !gpu' or 'host:node[0-3]'."),
     click.option("--input", metavar="FILE", help="Have the tasks read FILE."),
@@ -223,27 +282,35 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
     Raises InvalidValue for what does not make a job.
     """
     _check_parts(options)
+    dependencies = [one for given in options["dependencies"] for one in given]
+    if any(one["scheme"] == AFTER_ARRAY for one in dependencies):
+        raise InvalidValue(f"{AFTER_ARRAY} is for the jobs of `submit` and `bulksubmit`: use afterok:JOBID")
     environment, templates = split_templates(submitted_environment(options["env_rules"]))
     begin = options["begin_time"]
     constraint: Constraint | None = options["requires"]
-    per_task, per_node, shared = [amounts_for(place, options["requests"]) for place in PLACES]
+    requests, nodes, ntasks = options["requests"], options["nodes"], options["ntasks"]
+    if options["mem"] is not None:
+        requests = (*requests, [("node", MEMORY, options["mem"])])
+        if nodes is None:  # memory is each node's, so their number is to be known; one task as without --mem
+            nodes, ntasks = 1, ntasks or 1
+    per_task, per_node, shared = [amounts_for(place, requests) for place in PLACES]
     after = [] if begin is None else [{"scheme": "begin-time", "value": str(begin)}]
     jobspec = Jobspec.from_command(
         list(options["command"]),
-        ntasks=options["ntasks"],
+        ntasks=ntasks,
         cores_per_task=options["cores_per_task"],
         gpus_per_task=options["gpus_per_task"],
         amounts_per_task=per_task,
         amounts_per_node=per_node,
         shared=shared,
-        nodes=options["nodes"],
+        nodes=nodes,
         exclusive=options["exclusive"],
         duration_s=options["time_limit"],
         queue=options["queue"],
         cwd=working_directory(options["cwd"]),
         environment={**environment, **(variables or {})},
         constraint=constraint,
-        dependencies=(*options["dependencies"], *after),
+        dependencies=(*dependencies, *after),
         input=options["input"],
         output=options["output"],
         error=options["error"],
@@ -258,6 +325,7 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
     ).to_json()
     if options["allow_infeasible"]:
         jobspec["attributes"]["system"][UNSATISFIABLE] = "wait"
+    _check_directories(jobspec)
     _warn_of_ignored(options["shell_options"])
     attributes = [*(f"system.shell.options.{each}" for each in options["shell_options"]), *options["attributes"]]
     if templates:
@@ -267,6 +335,22 @@ def build(options: Mapping[str, Any], variables: Mapping[str, str] | None = None
     for attribute in attributes:
         jobspec = with_attribute(jobspec, attribute)
     return Jobspec.parse(jobspec).to_json()
+
+
+def _check_directories(jobspec: Mapping[str, Any]) -> None:
+    """Raises InvalidValue where a file for output would be in a directory that is missing here.
+
+    What another job or a tag may make is not looked at, nor what is not below a directory of this machine.
+    """
+    system = jobspec["attributes"]["system"]
+    cwd, files = system["cwd"], system.get("shell", {}).get("options", {}).get("output", {})
+    if system.get("dependencies") or not os.path.isdir(cwd):
+        return
+    for stream, file in files.items():
+        directory = os.path.dirname(os.path.join(cwd, file.get("path", "")))
+        if "{" not in directory and not os.path.isdir(directory):
+            option = "--output" if stream == "stdout" else "--error"
+            raise InvalidValue(f"{option}: there is no directory {printable(directory)}: make it first")
 
 
 def _check_parts(options: Mapping[str, Any]) -> None:
@@ -280,9 +364,16 @@ def _check_parts(options: Mapping[str, Any]) -> None:
         raise click.UsageError(f"give {' and '.join(both)} or --part: each part has its own")
 
 
+def _is_file(name: str) -> bool:
+    """Return whether what should be a shell option looks like the name of a file, as after Slurm's -o."""
+    return "/" in name or name.lower().endswith(FILE_SUFFIXES)
+
+
 def _warn_of_ignored(settings: Iterable[str]) -> None:
     """Warn once per command about unsupported shell options: as in Flux they are not an error."""
     names = dict.fromkeys(setting.lstrip("^").partition("=")[0] for setting in settings)
+    if files := [name for name in names if _is_file(name)]:
+        raise InvalidValue(f"-o {files[0]!r} would set a shell option, as in Flux: to name a file write --output FILE")
     ignored = [name for name in names if not f"{name}.".startswith(tuple(f"{read}." for read in SHELL_OPTIONS))]
     meta = click.get_current_context().find_root().meta
     if ignored and not meta.setdefault(_WARNED, False):

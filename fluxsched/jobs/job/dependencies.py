@@ -1,7 +1,8 @@
-"""What a job waits for before it may be scheduled (RFC 26): other jobs, or a time.
+"""What a job waits for before it may be scheduled (RFC 26): other jobs, a time, or all jobs of its user and name.
 
 Law: whether a dependency is met depends on its scheme and the antecedent alone, and every dependency can be read back
-from its description in the eventlog, so a restart needs nothing else.
+from its description in the eventlog, so a restart needs nothing else. As in Flux, the antecedents of `singleton` are
+the active jobs of the same user and name that are not held by a `singleton` of their own.
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from heapq import heappop, heappush
 from typing import Any, Final, NamedTuple, Protocol
 
 from fluxsched.core.jobid import format_f58, parse_jobid
+from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.jobs.job.states import INACTIVE, State
 
@@ -25,15 +27,18 @@ START_SCHEMES: Final = ("after", "afterstart")
 """RFC 26's name, and the one that Flux has given it since."""
 
 JOB_SCHEMES: Final = (*START_SCHEMES, "afterany", "afterok", "afternotok")
-SCHEMES: Final = (*JOB_SCHEMES, "begin-time")
+SINGLETON: Final = "singleton"
+SCHEMES: Final = (*JOB_SCHEMES, "begin-time", SINGLETON)
 
 
 class Antecedent(Protocol):
     """What a dependency looks at in the job that it waits for."""
 
     id: int
+    userid: int
     state: State
     started: bool
+    jobspec: Jobspec | None
 
     @property
     def title(self) -> str: ...
@@ -43,12 +48,12 @@ class Antecedent(Protocol):
 
 
 class Dependency(NamedTuple):
-    """One dependency: on a job (`antecedent` > 0) or on a time (`at_s`, wall seconds)."""
+    """One dependency: on a job (`antecedent`), else on a time (`at_s`, wall seconds) or on a name (neither)."""
 
     description: str
     scheme: str
-    antecedent: int
-    at_s: float
+    antecedent: int | None
+    at_s: float | None
 
 
 class Verdict(NamedTuple):
@@ -60,27 +65,31 @@ class Verdict(NamedTuple):
 
 
 def parse_dependency(description: str) -> Dependency:
-    """The dependency that `scheme=value` describes. Raises InvalidValue, naming the schemes or the value."""
+    """Read a description: `scheme=value`, or `singleton`. Raises InvalidValue, naming the schemes or the value."""
     scheme, _, value = description.partition("=")
     if len(description) > DESCRIPTION_CHARS_MAX:
         raise LimitExceeded(f"dependency {description[:40]!r}...: longer than {DESCRIPTION_CHARS_MAX} characters")
     if scheme in JOB_SCHEMES:
-        return Dependency(description, scheme, parse_jobid(value), 0.0)
+        return Dependency(description, scheme, parse_jobid(value), None)
     if scheme == "begin-time":
-        return Dependency(description, scheme, 0, _parse_time(value))
+        return Dependency(description, scheme, None, _parse_time(value))
+    if description == SINGLETON:
+        return Dependency(description, scheme, None, None)
+    if scheme == SINGLETON:
+        raise InvalidValue(f"dependency {description!r}: {SINGLETON} takes no value, the job's own name counts")
     raise InvalidValue(f"dependency scheme {scheme!r} is not known: use one of {', '.join(SCHEMES)} (RFC 26)")
 
 
 def depending_on(scheme: str, antecedent: int) -> Dependency:
     """A dependency on a job."""
-    return Dependency(f"{scheme}={format_f58(antecedent)}", scheme, antecedent, 0.0)
+    return Dependency(f"{scheme}={format_f58(antecedent)}", scheme, antecedent, None)
 
 
 def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]:
     """The dependencies of a jobspec, in order, equal ones once. Raises InvalidValue or LimitExceeded."""
     found: dict[str, Dependency] = {}
     for obj in objects:
-        description = f"{obj['scheme']}={obj['value']}"
+        description = f"{obj['scheme']}={obj['value']}" if obj["value"] else obj["scheme"]
         found[description] = parse_dependency(description)
         if len(found) > DEPENDENCIES_MAX:
             raise LimitExceeded(f"more than {DEPENDENCIES_MAX} dependencies: let the job depend on a collecting job")
@@ -110,32 +119,95 @@ def verdict(jobid: int, dependency: Dependency, job: Antecedent) -> Verdict | No
     return Verdict(jobid, dependency, f"{dependency.description}: {job.title} {failure}" if failure else "")
 
 
+Name = tuple[int, str]
+"""The user and the name that jobs have in common."""
+
+
+def name_of(job: Antecedent) -> Name | None:
+    """Return what `singleton` compares; None for a job without a name of its own."""
+    name = None if job.jobspec is None else job.jobspec.job_name
+    return None if name is None else (job.userid, name)
+
+
+class _Namesakes:
+    """The active jobs of one name: those that wait for the others, in order of arrival, and those that do not."""
+
+    __slots__ = ("free", "waiting")
+
+    def __init__(self) -> None:
+        self.free: set[int] = set()
+        self.waiting: dict[int, Dependency] = {}
+
+
 class DependencyIndex:
-    """Who waits for which job, and which times are to come."""
+    """Who waits for which job, which times are to come, and the active jobs of each name."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, dict[int, list[Dependency]]] = {}
         self._times: list[tuple[float, int, Dependency]] = []
+        self._names: dict[Name, _Namesakes] = {}
+        self._changed_names: dict[Name, None] = {}
 
     def __contains__(self, antecedent: int) -> bool:
         """Whether any job waits for this one."""
         return antecedent in self._waiting
 
-    def add(self, jobid: int, dependency: Dependency) -> None:
-        """Remember an open dependency."""
-        if dependency.antecedent:
-            self._waiting.setdefault(dependency.antecedent, {}).setdefault(jobid, []).append(dependency)
+    def enter(self, job: Antecedent) -> None:
+        """Count an active job among those of its name."""
+        name = name_of(job)
+        if name is not None:
+            self._names.setdefault(name, _Namesakes()).free.add(job.id)
+
+    def leave(self, job: Antecedent) -> None:
+        """Forget a job that ends; see `next_of_names`."""
+        name = name_of(job)
+        if name is None:
+            return
+        namesakes = self._names[name]
+        namesakes.free.discard(job.id)
+        namesakes.waiting.pop(job.id, None)
+        if namesakes.waiting:
+            self._changed_names[name] = None
+        elif not namesakes.free:
+            del self._names[name]
+
+    def next_of_names(self) -> Iterable[Verdict]:
+        """Return for each changed name the job whose wait for the others is over: it is the next that they wait for."""
+        if not self._changed_names:
+            return ()
+        changed, self._changed_names = self._changed_names, {}
+        decided: list[Verdict] = []
+        for name in changed:
+            namesakes = self._names.get(name)
+            if namesakes is not None and namesakes.waiting and not namesakes.free:
+                jobid = next(iter(namesakes.waiting))
+                decided.append(Verdict(jobid, namesakes.waiting.pop(jobid), ""))
+                namesakes.free.add(jobid)
+        return decided
+
+    def add(self, job: Antecedent, dependency: Dependency) -> None:
+        """Remember an open dependency of a job; one on its name is decided by `next_of_names`, at once if it can be."""
+        if dependency.antecedent is not None:
+            self._waiting.setdefault(dependency.antecedent, {}).setdefault(job.id, []).append(dependency)
+        elif dependency.at_s is not None:
+            heappush(self._times, (dependency.at_s, job.id, dependency))
         else:
-            heappush(self._times, (dependency.at_s, jobid, dependency))
+            name = name_of(job)
+            assert name is not None, f"job {job.id} has no name whose jobs it could wait for"
+            namesakes = self._names[name]
+            namesakes.free.discard(job.id)
+            namesakes.waiting[job.id] = dependency
+            self._changed_names[name] = None
 
     def forget(self, jobid: int, dependencies: Iterable[Dependency]) -> None:
-        """The job waits no longer. Its times stay in the heap and mean nothing when they come."""
+        """The job waits for no other job. Its times stay in the heap and mean nothing when they come."""
         for dependency in dependencies:
-            dependents = self._waiting.get(dependency.antecedent)
-            if dependents is not None:
+            antecedent = dependency.antecedent
+            dependents = None if antecedent is None else self._waiting.get(antecedent)
+            if antecedent is not None and dependents is not None:
                 dependents.pop(jobid, None)
                 if not dependents:
-                    del self._waiting[dependency.antecedent]
+                    del self._waiting[antecedent]
 
     def take(self, antecedent: int) -> dict[int, list[Dependency]]:
         """The open dependencies on a job, by the jobs that wait; they are forgotten."""
@@ -166,13 +238,18 @@ class DependencyIndex:
 
     def open_of(self, jobid: int, dependencies: Iterable[Dependency]) -> bool:
         """Whether all these dependencies of the job are remembered (for the whole-state check)."""
-        times = {(waiting, dependency) for _, waiting, dependency in self._times}
+        found = {(waiting, dependency) for _, waiting, dependency in self._times}
+        found.update((waiting, one) for named in self._names.values() for waiting, one in named.waiting.items())
         return all(
-            dependency in self._waiting.get(dependency.antecedent, {}).get(jobid, ())
-            if dependency.antecedent
-            else (jobid, dependency) in times
+            (jobid, dependency) in found
+            if dependency.antecedent is None
+            else dependency in self._waiting.get(dependency.antecedent, {}).get(jobid, ())
             for dependency in dependencies
         )
+
+    def named(self) -> dict[Name, set[int]]:
+        """Return the active jobs of each name (for the whole-state check)."""
+        return {name: {*of.free, *of.waiting} for name, of in self._names.items()}
 
     def dependents(self) -> set[int]:
         """The jobs that wait for other jobs (for the whole-state check)."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from fluxsched.jobs.job.dependencies import Name, name_of
 from fluxsched.jobs.job.job import HELD_PRIORITY, NO_REQUEST, WAITING, Job
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, INACTIVE, RUN, SCHED
 from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
@@ -28,6 +29,11 @@ def check(lifecycle: Lifecycle) -> None:
         assert job.jobspec is None, f"job {job.id} has ended but its jobspec is still in memory"
     waiting_ids = {job.id for job in lifecycle.jobs.active.values() if job.state is DEPEND}
     assert lifecycle.dependencies.dependents() <= waiting_ids, "jobs without dependencies are in the index"
+    names: dict[Name, set[int]] = {}
+    for job in lifecycle.jobs.active.values():
+        if (name := name_of(job)) is not None:
+            names.setdefault(name, set()).add(job.id)
+    assert lifecycle.dependencies.named() == names, "the active jobs of each name are not those in the index"
 
 
 def _check_job(lifecycle: Lifecycle, job: Job) -> None:

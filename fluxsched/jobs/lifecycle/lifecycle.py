@@ -76,6 +76,8 @@ class Lifecycle:
         out, settled, touched = self.out, self.settled, self.touched
         while settled:
             self._settle(settled.popleft())
+        for found in self.dependencies.next_of_names():
+            self._take_effect(found)
         if touched:
             for group in touched:
                 link = self.links.serving(group)
@@ -118,6 +120,7 @@ class Lifecycle:
     def admit(self, job: Job) -> None:
         """A job becomes active."""
         self.jobs.add(job)
+        self.dependencies.enter(job)
         job.queue.active += 1
 
     def advance(self, job: Job) -> None:
@@ -196,6 +199,7 @@ class Lifecycle:
             self._submit_again(job, next_id)
         elif job.id in self.dependencies:
             self.settled.append(job)
+        self.dependencies.leave(job)
         self.jobs.end(job)
 
     def submit(self, job: Job, context: dict[str, Any]) -> None:
@@ -213,7 +217,7 @@ class Lifecycle:
             for dependency in dependencies:
                 new = self._move(dependent, dependency, following)
                 if new is not None:
-                    self.dependencies.add(jobid, new)
+                    self.dependencies.add(dependent, new)
         self.advance(following)
 
     # -- exceptions
@@ -256,29 +260,30 @@ class Lifecycle:
         for named in list((job.dependencies or {}).values()):
             if job.state is not DEPEND:
                 break  # an earlier one can never be met
-            dependency = self._on_last_attempt(job, named) if named.antecedent else named
+            dependency = named if named.antecedent is None else self._on_last_attempt(job, named, named.antecedent)
             if dependency is None:
                 continue
             found = self._verdict(job, dependency)
             if found is not None:
                 self._decide(found)
             else:
-                self.dependencies.add(job.id, dependency)
+                self.dependencies.add(job, dependency)
         self.wake()
 
     def _verdict(self, job: Job, dependency: Dependency) -> Verdict | None:
         """Whether a dependency is met, or never will be; None while that is open."""
-        if not dependency.antecedent:
-            return Verdict(job.id, dependency, "") if dependency.at_s <= self.now_s else None
+        if dependency.antecedent is None:
+            at_s = dependency.at_s
+            return None if at_s is None or at_s > self.now_s else Verdict(job.id, dependency, "")
         antecedent = self.jobs.find(dependency.antecedent)
         if antecedent is None:
             note = f"{dependency.description}: job {format_f58(dependency.antecedent)} is no longer known"
             return Verdict(job.id, dependency, note)
         return verdict(job.id, dependency, antecedent)
 
-    def _on_last_attempt(self, job: Job, dependency: Dependency) -> Dependency | None:
+    def _on_last_attempt(self, job: Job, dependency: Dependency, jobid: int) -> Dependency | None:
         """The dependency as it is once its antecedent was submitted again; None if the job has that one already."""
-        antecedent = self.jobs.find(dependency.antecedent)
+        antecedent = self.jobs.find(jobid)
         if antecedent is None or not antecedent.next_id or is_met_by_start(dependency, antecedent):
             return dependency
         return self._move(job, dependency, self.jobs.last(antecedent.id))
@@ -298,10 +303,13 @@ class Lifecycle:
 
     def _settle(self, antecedent: Job) -> None:
         for found in self.dependencies.settle(antecedent):
-            self._decide(found)
-            job = self.jobs.active.get(found.jobid)
-            if job is not None and job.state is DEPEND:
-                self.advance(job)
+            self._take_effect(found)
+
+    def _take_effect(self, found: Verdict) -> None:
+        self._decide(found)
+        job = self.jobs.active.get(found.jobid)
+        if job is not None and job.state is DEPEND:
+            self.advance(job)
 
     def _decide(self, found: Verdict) -> None:
         job = self.jobs.active.get(found.jobid)
@@ -325,9 +333,6 @@ class Lifecycle:
         self._woken_at_s = None
         self.begin(now_s)
         for found in self.dependencies.due(now_s):
-            self._decide(found)
-            job = self.jobs.active.get(found.jobid)
-            if job is not None and job.state is DEPEND:
-                self.advance(job)
+            self._take_effect(found)
         self.wake()
         return self.end()

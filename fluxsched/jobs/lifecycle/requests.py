@@ -18,7 +18,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.jobs.effects import Effect, Kill, SchedExpiration, SchedPrioritize, UpdateDone
 from fluxsched.jobs.job.annotations import with_memo
 from fluxsched.jobs.job.attempts import PREEMPT, RETURN
-from fluxsched.jobs.job.dependencies import Dependency, parse_dependencies
+from fluxsched.jobs.job.dependencies import SINGLETON, Dependency, parse_dependencies
 from fluxsched.jobs.job.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
 from fluxsched.jobs.job.states import CLEANUP, DEPEND, PENDING, RUN, SCHED
 from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
@@ -140,11 +140,14 @@ class Requests:
             self._reprioritize(job, priority)
         return self._lifecycle.end()
 
-    def update(self, jobid: int, updates: Mapping[str, Any], userid: int, now_s: float) -> list[Effect]:
+    def update(
+        self, jobid: int, updates: Mapping[str, Any], now_s: float, *, may_prolong: bool = True
+    ) -> list[Effect]:
         """Change a job's duration (`attributes.system.duration`, seconds, 0: without end).
 
         A pending job's jobspec changes at once; a running job's expiration once its scheduler agrees. UpdateDone
-        tells when. Raises Refused or InvalidValue.
+        tells when. Unless the sender `may_prolong` running jobs, these end no later than before: others were promised
+        a start after them. Raises Refused (EPERM for that) or InvalidValue.
         """
         job = self._jobs.get_active(jobid)
         duration_s = _duration_update(updates)
@@ -162,6 +165,10 @@ class Requests:
         if duration_s and expiration_s <= now_s:
             lived = format_duration(duration_s)
             raise Refused(f"{job.title} has run longer than {lived} already: cancel it instead", errno.EINVAL)
+        if not may_prolong and job.expiration_s and not 0 < expiration_s <= job.expiration_s:
+            asked = format_duration(duration_s) if duration_s else "infinity"
+            least = f"{format_duration(job.expiration_s - job.starttime_s)}, which it has"
+            raise Refused(f"{job.title} runs: its user may set at most {least}, not {asked}: ask an admin", errno.EPERM)
         job.expiration_asked_s = expiration_s
         return [SchedExpiration(link.scheduler, jobid, expiration_s)]
 
@@ -185,10 +192,12 @@ class Requests:
         unknown = [
             dependency.description
             for dependency in dependencies
-            if dependency.antecedent and dependency.antecedent not in self._jobs
+            if dependency.antecedent is not None and dependency.antecedent not in self._jobs
         ]
         if unknown:
             raise Refused(f"dependency {', '.join(unknown)}: no such job is known", errno.ENOENT)
+        if jobspec.job_name is None and any(dependency.description == SINGLETON for dependency in dependencies):
+            raise InvalidValue(f"{SINGLETON} jobs require a job name (--job-name): they wait for others of that name")
         return dependencies
 
     def _reprioritize(self, job: Job, priority: int) -> None:

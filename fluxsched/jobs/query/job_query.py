@@ -1,7 +1,8 @@
 """Which jobs are meant, by a listing or by a command for many of them.
 
 A constraint has RFC 31's shape with the operators of RFC 43, made into one test a job. Ours are `id` (ids and ranges of
-ids), `array` (jobs submitted together), `set` (job sets) and `name-pattern` (names with `*`, `?` and `[...]`).
+ids), `array` (jobs submitted together), `set` (job sets), `targets` (ranks, hosts and sets of targets) and
+`name-pattern` (names with `*`, `?` and `[...]`).
 
 Law: a constraint is checked as a whole before the first job is looked at; what it says of states is also known as a
 set, so that whole classes of jobs are skipped.
@@ -38,6 +39,8 @@ LIST_MAX = 1000
 """Jobs in one listing unless asked otherwise."""
 STEP_JOBS = 4096
 """Jobs looked at in one step: some 4 ms."""
+TARGETS: Final = "targets"
+"""The operator for sets of targets, such as `property:ssd`, which only an instance knows."""
 EVERY_STATE: Final = ACTIVE | INACTIVE
 
 Test = Callable[[Job], bool]
@@ -65,12 +68,15 @@ class JobQuery(NamedTuple):
 EVERY_JOB: Final = JobQuery()
 
 
-def parse_query(constraint: object, *more: tuple[str, Any]) -> JobQuery:
+def parse_query(
+    constraint: object, *more: tuple[str, Any], targets: Callable[[str], Idset] | None = None
+) -> JobQuery:
     """The query that a constraint means, and each operator of `more` with its one value; None and `{}` mean all jobs.
 
+    `targets` returns the ranks that a list of ranks, hosts and sets names; without it there is no such operator.
     Raises InvalidValue or LimitExceeded.
     """
-    parts = [_Reader().read(constraint, 1)] if constraint is not None else []
+    parts = [_Reader(targets).read(constraint, 1)] if constraint is not None else []
     parts += [_LEAVES[operator]([value]) for operator, value in more if value is not None]
     return _combined("and", parts)
 
@@ -107,8 +113,9 @@ def _candidates(jobs: JobTable, query: JobQuery, step: int) -> Iterator[list[Job
 class _Reader:
     """Reads one constraint, counting what is in it."""
 
-    def __init__(self) -> None:
+    def __init__(self, targets: Callable[[str], Idset] | None) -> None:
         self._terms = 0
+        self._targets = targets
 
     def read(self, constraint: object, depth: int) -> JobQuery:
         if depth > DEPTH_MAX:
@@ -129,9 +136,12 @@ class _Reader:
             return _combined(operator, [self.read(value, depth + 1) for value in values])
         if operator in TIMES:
             return JobQuery(EVERY_STATE, _time(operator, values))
+        if operator == TARGETS and self._targets is not None:
+            return _ranks([str(self._targets(text)) for text in _texts(TARGETS, values)])
         leaf = _LEAVES.get(operator)
         if leaf is None:
-            known = ", ".join(("and", "or", "not", *_LEAVES, *TIMES))
+            own = () if self._targets is None else (TARGETS,)
+            known = ", ".join(("and", "or", "not", *_LEAVES, *own, *TIMES))
             raise InvalidValue(f"constraint operator {shown(operator)} is unknown; known: {known}")
         return leaf(values)
 

@@ -109,10 +109,11 @@ class ReportRow(Payload, frozen=True, kw_only=True, omit_defaults=False):
 
 
 class ReportResponse(Payload, frozen=True, kw_only=True, omit_defaults=False):
-    """`since` and `until` as they were answered for: whole hours, of long ago whole days.
+    """`since` and `until` as they were answered for: whole hours, of long ago whole days, until now at most.
 
-    `capacity` are core-seconds of the machine by state while it was observed, for `observed` seconds; null for guests
-    where jobs are private. `left_out` rows are only in the `total`.
+    `capacity` are core-seconds of the machine by state while it was observed, for `observed` seconds, of which those
+    that were allocated are the `core_seconds` of the total; null for guests where jobs are private. `left_out` rows are
+    only in the `total`.
     """
 
     by: str

@@ -21,6 +21,7 @@ from fluxsched.protocol.messages.common import (
     Size,
     Unsigned32,
     WallTime,
+    WindowSide,
 )
 
 URGENCY_DEFAULT = 16
@@ -314,12 +315,15 @@ class OutputResponse(Payload, frozen=True):
 
 
 class InputRequest(Payload, frozen=True):
-    """Send a job's tasks input, all of them or some; `eof`: that is its end. Answered when there is room for more."""
+    """Send a job's tasks input, all of them or some; `eof`: that is its end. Answered when there is room for more.
+    `window` has the rows and columns that the terminal of the task has from now on.
+    """
 
     id: JobNumber
     data: bytes = b""
     eof: bool = False
     tasks: IdsetText | None = None
+    window: tuple[WindowSide, WindowSide] | None = None
 
 
 class WhyRequest(Payload, frozen=True):

@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from fluxsched.protocol.messages.common import IdsetText, Payload, RObject, TargetsText, WallTime
+from fluxsched.protocol.messages.common import IdsetText, JobNumber, Payload, RObject, TargetsText, WallTime
 
 
 class DrainRequest(Payload, frozen=True):
@@ -41,12 +41,28 @@ class IncludeRequest(Payload, frozen=True):
 
 
 class MoveResponse(Payload, frozen=True, omit_defaults=False):
-    """What an assign or include has done: moved, leaving their group, draining before they leave; `there` were so."""
+    """What an assign or include has done: moved, leaving their group, draining before they leave; `there` were so.
+
+    `ending` are the jobs on targets that are leaving: their scheduler ends them, or shrinks those that are elastic.
+    """
 
     moved: IdsetText
     leaving: IdsetText
     draining: IdsetText = ""
     there: IdsetText = ""
+    ending: list[JobNumber] = msgspec.field(default_factory=list)
+
+
+class TargetsRequest(Payload, frozen=True):
+    """Ranks, hosts and named sets (`all`, `property:NAME`, `group:NAME`, `queue:NAME`), as people write them."""
+
+    targets: TargetsText
+
+
+class TargetsResponse(Payload, frozen=True, omit_defaults=False):
+    """The ranks that were named."""
+
+    targets: IdsetText
 
 
 class GroupInfo(Payload, frozen=True):

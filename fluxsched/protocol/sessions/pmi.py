@@ -56,6 +56,8 @@ class Failed(NamedTuple):
     note: str
     left: bool = False
     """Because it has gone."""
+    exit_code: int = 0
+    """That it gave for the program; 0 if it gave none."""
 
 
 PmiEffect: TypeAlias = PmiReply | Hangup | Failed
@@ -246,18 +248,20 @@ class PmiServer:
     def _abort(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         client.finalized = True
         code, message = fields.get("exitcode"), " ".join(fields.get("error_msg", "").split())[:ABORT_NOTE_MAX]
-        status = f" with exit code {code}" if code and re.fullmatch("-?[0-9]{1,10}", code) else ""
-        return self._fail(rank, f"called MPI_Abort{status}{f': {message}' if message else ''}")
+        exit_code = int(code) if code and re.fullmatch("-?[0-9]{1,10}", code) else None
+        status = "" if exit_code is None else f" with exit code {exit_code}"
+        note = f"called MPI_Abort{status}{f': {message}' if message else ''}"
+        return self._fail(rank, note, exit_code=exit_code or 0)
 
     def _refuse(self, client: _Client, rank: int, fields: PmiFields) -> list[PmiEffect]:
         raise PmiFault("not_supported")
 
-    def _fail(self, rank: int, note: str, *, left: bool = False) -> list[PmiEffect]:
+    def _fail(self, rank: int, note: str, *, left: bool = False, exit_code: int = 0) -> list[PmiEffect]:
         """Once: what follows is a consequence."""
         if self._failed:
             return []
         self._failed = True
-        return [Failed(rank, note, left)]
+        return [Failed(rank, note, left, exit_code)]
 
 
 _COMMANDS: Final[dict[str, Callable[[PmiServer, _Client, int, PmiFields], list[PmiEffect]]]] = {

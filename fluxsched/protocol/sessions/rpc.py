@@ -5,6 +5,7 @@ Law: a matchtag belongs to one call until its last response has come, even if it
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -42,6 +43,9 @@ class _Call:
     topic: str
     token: Any
     streaming: bool
+    payload: bytes | None
+    """Of a stream, to open it again."""
+    cancelled: bool = False
 
 
 class Calls:
@@ -74,7 +78,7 @@ class Calls:
                 "receive some before starting more"
             )
         matchtag = self._tag()
-        self._calls[matchtag] = _Call(topic, token, streaming)
+        self._calls[matchtag] = _Call(topic, token, streaming, payload if streaming else None)
         return make_request(topic, payload, matchtag=matchtag, flags=STREAMING if streaming else 0, nodeid=nodeid)
 
     def receive(self, message: Message) -> Answer:
@@ -95,11 +99,33 @@ class Calls:
 
     def cancel(self, matchtag: int, topic: str) -> Message:
         """The request that ends the stream `matchtag` of `topic`; its last response (ENODATA) is still to come."""
+        call = self._calls.get(matchtag)
+        if call is not None:
+            call.cancelled = True
         return tell(f"{topic}-cancel", pack(CancelRequest(matchtag)))
 
     def open(self) -> Iterator[tuple[str, Any]]:
         """Topic and token of every call that waits, the oldest first."""
         return ((call.topic, call.token) for call in self._calls.values())
+
+    def lose(self, error: RPCError) -> list[Answer]:
+        """End all calls but streams: the connection is lost, and no response will come; the answers to hand out.
+
+        A stream that was cancelled has ended. The others stay open, see `again`.
+        """
+        ended = {tag: call for tag, call in self._calls.items() if call.cancelled or not call.streaming}
+        for tag in ended:
+            del self._calls[tag]
+        over = RPCError("the stream has ended", errno.ENODATA)
+        return [Answer(call.token, None, over if call.cancelled else error, True) for call in ended.values()]
+
+    def again(self) -> list[Message]:
+        """The requests of all open streams, for a new connection: their responses go to the same tokens."""
+        return [
+            make_request(call.topic, call.payload, matchtag=tag, flags=STREAMING)
+            for tag, call in self._calls.items()
+            if call.streaming
+        ]
 
     def abandon(self) -> list[Any]:
         """The tokens of all calls that wait: the connection is lost, and no response will come."""

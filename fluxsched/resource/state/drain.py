@@ -15,7 +15,7 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.resource.journal import Outbox
-from fluxsched.resource.state.inventory import Targets
+from fluxsched.resource.state.inventory import Targets, are
 
 OVERWRITE = {"none": 0, "update": 0, "overwrite": 1, "force-overwrite": 2}
 """Each mode of a drain request and the `overwrite` that RFC 44 records for it."""
@@ -110,7 +110,8 @@ class Drains:
         self._targets.require(targets, "undrain")
         idle = targets - self.drained
         if idle and mode == "none":
-            raise Refused(f"cannot undrain: {self._targets.describe(idle)} not drained", errno.EEXIST)
+            described = f"{self._targets.describe(idle)} {are(idle)} not drained"
+            raise Refused(f"cannot undrain: {described}; `--force` undrains the others", errno.EEXIST)
         self.lift(targets, reason, user, now_s, OVERWRITE[mode])
 
     def lift(self, targets: Idset, reason: str | None, user: str | None, now_s: float, overwrite: int = 0) -> None:
@@ -145,7 +146,7 @@ class Drains:
         outside = targets & excluded
         twice = self._with_reason(targets & self.drained - self._targets.lost) if mode == "none" else EMPTY
         if outside:
-            faults.append(f"{describe(outside)} {'is' if len(outside) == 1 else 'are'} excluded")
+            faults.append(f"{describe(outside)} {are(outside)} excluded")
         if twice:
             faults.append(f"{describe(twice)} already drained")
         if twice and not unknown:

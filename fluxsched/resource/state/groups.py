@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.resource.state.inventory import Targets, describe
+from fluxsched.resource.state.inventory import Targets, are, describe
 
 DEFAULT: Final = "default"
 """The group of all targets that no other group names (RFC 28)."""
@@ -100,7 +100,7 @@ class Groups:
         """Members of a group. Raises Refused (ENOENT) naming the groups there are."""
         if name not in self:
             there = ", ".join(sorted(self.goals))
-            text = f"there is no group {name!r}: the groups are {there}; to assign targets to a new one makes it"
+            text = f"there is no group {name!r}: the groups are {there}; assign targets to a new one to create it"
             raise Refused(text, errno.ENOENT)
         return self.members[name]
 
@@ -225,7 +225,8 @@ def check_configured(resources: ResourceSet, configured: Mapping[str, Idset]) ->
     for name, ranks in configured.items():
         check_name(name)
         if unknown := ranks - all_targets:
-            raise InvalidValue(f"group {name!r}: {describe(resources, unknown)} unknown; the targets are {all_targets}")
+            fault = f"{describe(resources, unknown)} {are(unknown)} unknown"
+            raise InvalidValue(f"group {name!r}: {fault}; the targets are {all_targets}")
         for other, twice in split(checked, ranks):
             both = describe(resources, twice)
             raise InvalidValue(f"groups {other!r} and {name!r} both name {both}: a target belongs to one group")

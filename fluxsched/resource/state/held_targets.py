@@ -65,11 +65,15 @@ class HeldTargets:
         """What the job holds."""
         return self._jobs.get(jobid, EMPTY)
 
+    def jobs_on(self, targets: Idset) -> list[int]:
+        """Return the jobs that hold some of these targets."""
+        if targets.isdisjoint(self.held):
+            return []
+        return [jobid for jobid, held in self._jobs.items() if not held.isdisjoint(targets)]
+
     def raise_once(self, targets: Idset) -> tuple[int, ...]:
         """The jobs that hold a part of `targets` and were not returned before."""
-        if targets.isdisjoint(self.held):
-            return ()
-        jobids = [job for job, held in self._jobs.items() if not held.isdisjoint(targets) and job not in self._raised]
+        jobids = [job for job in self.jobs_on(targets) if job not in self._raised]
         self._raised.update(jobids)
         return tuple(jobids)
 

@@ -90,7 +90,7 @@ class Targets:
         """What `require` would complain of, one text a kind of fault."""
         unknown, lost = targets - self.resources.ranks, targets & self.lost
         faults = [f"{self.describe(unknown)} {_verb(unknown)} not exist"] if unknown else []
-        return [*faults, f"{self.describe(lost)} {'is' if len(lost) == 1 else 'are'} lost"] if lost else faults
+        return [*faults, f"{self.describe(lost)} {are(lost)} lost"] if lost else faults
 
     def admit(self, resources: ResourceSet) -> Admission:
         """The R of an agent or of a reload in our ranks: known targets keep theirs, new ones get free ones.
@@ -170,6 +170,11 @@ def _keys(resources: ResourceSet) -> Iterator[tuple[int, str]]:
 
 def _key(host: str, index: int) -> str:
     return f"{host},{index}" if index else host
+
+
+def are(targets: Idset) -> str:
+    """Return `is` or `are`, as `describe` of these targets needs it."""
+    return "is" if len(targets) == 1 else "are"
 
 
 def _verb(targets: Idset) -> str:

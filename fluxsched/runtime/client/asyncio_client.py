@@ -14,10 +14,10 @@ from types import TracebackType
 from typing import Any, ParamSpec, TypeVar
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.errors import Disconnected, FluxschedError, RPCError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import BUNDLE_MESSAGES_MAX, pack_bundles
-from fluxsched.protocol.framing.header import NORESPONSE, Message, make_request
+from fluxsched.protocol.framing.header import NORESPONSE, STREAMING, Message, make_request
 from fluxsched.protocol.sessions.rpc import Answer
 from fluxsched.runtime.access.own_key import key_for
 from fluxsched.runtime.client.calls import TIMEOUT_S, AsyncCalls, Object, TypedCall
@@ -124,9 +124,20 @@ class AsyncHandle(AsyncCalls):
     """A connection to an instance."""
 
     def __init__(
-        self, uri: str | None = None, client: Client | None = None, *, key: str | os.PathLike[str] | None = None
+        self,
+        uri: str | None = None,
+        client: Client | None = None,
+        *,
+        key: str | os.PathLike[str] | None = None,
+        reconnect_s: float = 0.0,
     ) -> None:
+        """With `reconnect_s` a lost instance is looked for so long; without, its loss is final."""
         super().__init__()
+        self._reconnect_s = 0.0 if client is not None else reconnect_s
+        self._returning: asyncio.Task[None] | None = None
+        """Looks for the instance while that is away."""
+        self.reconnects = 0
+        """How often the instance was found again."""
         self._key = key
         self.uri = "" if client is not None else find_uri(uri)
         self._client = client
@@ -145,6 +156,10 @@ class AsyncHandle(AsyncCalls):
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
+        self._reconnect_s = 0.0
+        if self._returning is not None:
+            self._returning.cancel()
+            self._returning = None
         self.post(make_request("instance.goodbye", None, flags=NORESPONSE))
         self._flush()
         if self._looking is not None:
@@ -249,6 +264,8 @@ class AsyncHandle(AsyncCalls):
         self._flush()
 
     def _flush(self) -> None:
+        if self._returning is not None:  # it is sent when the instance is back
+            return
         messages, self._outbox = self._outbox, []
         if self._client is None or self._client.lost is not None:
             self._lost()
@@ -265,7 +282,50 @@ class AsyncHandle(AsyncCalls):
 
     def _lost(self) -> None:
         reason = "the connection is closed" if self._client is None else self._client.lost
-        error = RPCError(f"the instance at {self.uri} is gone: {reason}", errno.ECONNRESET)
+        error = Disconnected(f"the instance at {self.uri} is gone: {reason}")
+        if self._reconnect_s:
+            self._outbox = []
+            for answer in self.calls.lose(error):
+                answer.token(answer)
+            if self._returning is None:
+                self._returning = self._loop.create_task(self._return(error))
+        else:
+            self._end(error)
+
+    async def _return(self, error: Disconnected) -> None:
+        """Connect to the instance again when it is back and ready, and open all streams again."""
+        from fluxsched.runtime.client.reconnecting import attempts
+
+        for delay_s in attempts(self.uri, self._reconnect_s):
+            await asyncio.sleep(delay_s)
+            try:
+                client = ZmqClient(self.uri, keys=key_for(self.uri, self._key))
+            except Disconnected:
+                continue
+            assert self._client is not None
+            self._client.close()
+            self._client = client
+            ready = Reply(_raw, self._loop)
+            request = self.start("instance.ready", None, ready)
+            client.start(self._loop, self._take)
+            for frames in pack_bundles([request]):
+                client.send(frames)
+            try:
+                await ready
+            except Disconnected:
+                continue
+            self.reconnects += 1
+            self._returning = None
+            asked_meanwhile = [message for message in self._outbox if not message.flags & STREAMING]
+            self._outbox = [*self.calls.again(), *asked_meanwhile]
+            self._flush()
+            return
+        self._returning = None
+        self._reconnect_s = 0.0
+        self._end(error)
+
+    def _end(self, error: Disconnected) -> None:
+        """The instance is lost for good."""
         if not self._gone.done():
             self._gone.set_result(error)
         for token in self.calls.abandon():
@@ -276,9 +336,12 @@ def _raw(payload: bytes | None) -> bytes | None:
     return payload
 
 
-def connect(uri: str | None = None, *, key: str | os.PathLike[str] | None = None) -> AsyncHandle:
+def connect(
+    uri: str | None = None, *, key: str | os.PathLike[str] | None = None, reconnect_s: float = 60.0
+) -> AsyncHandle:
     """Connect to an instance: `async with fluxsched.connect() as h: await h.submit(...)`.
 
-    `key` is the file of the key to show at a tcp port, as for `connect_sync`.
+    `key` is the file of the key to show at a tcp port, `reconnect_s` how long a lost instance is looked for (seconds),
+    both as for `connect_sync`.
     """
-    return AsyncHandle(uri, key=key)
+    return AsyncHandle(uri, key=key, reconnect_s=reconnect_s)

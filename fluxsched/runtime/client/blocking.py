@@ -12,16 +12,15 @@ from types import TracebackType
 from typing import Any, ParamSpec, Protocol, TypeVar
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.errors import Disconnected, FluxschedError, RPCError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import pack_bundles
 from fluxsched.protocol.framing.header import Message
 from fluxsched.protocol.sessions.rpc import Answer, tell
 from fluxsched.runtime.access.own_key import key_for
 from fluxsched.runtime.client.calls import TIMEOUT_S, BlockingCalls, Object, TypedCall
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.runtime.system.clock import SystemClock, sleep
 from fluxsched.runtime.system.live_instances import find_uri
-from fluxsched.transport.base import Disconnected as Disconnected
 from fluxsched.transport.zeromq import BlockingClient
 
 P = ParamSpec("P")
@@ -59,11 +58,22 @@ class Handle(BlockingCalls):
     """A connection to an instance; use it as a context manager."""
 
     def __init__(
-        self, uri: str | None = None, *, only: bool = False, key: str | os.PathLike[str] | None = None
+        self,
+        uri: str | None = None,
+        *,
+        only: bool = False,
+        key: str | os.PathLike[str] | None = None,
+        reconnect_s: float = 0.0,
     ) -> None:
+        """With `reconnect_s` a lost instance is looked for so long by itself; without, only `reconnect` does."""
         super().__init__()
         self.uri = find_uri(uri, only=only)
         self._key = key
+        self._reconnect_s = reconnect_s
+        self._is_away = False
+        """Whether the instance is lost, and will be looked for."""
+        self.reconnects = 0
+        """How often the instance was found again."""
         self._client = _client(self.uri, key)
 
     def __enter__(self) -> Handle:
@@ -74,28 +84,61 @@ class Handle(BlockingCalls):
     ) -> None:
         self.close()
 
-    def reconnect(self, began: Callable[[], None] = lambda: None) -> None:
+    def reconnect(
+        self,
+        began: Callable[[], None] = lambda: None,
+        *,
+        within_s: float | None = None,
+        also_stopped: bool = False,
+    ) -> None:
         """After `Disconnected`: connect to the instance again once it is back, after a restart or on its state.
 
-        Calls and streams that were open are gone. `began` is called if it may come back. Raises Disconnected if it does
-        not, or not within RECONNECT_S.
+        Calls that were open are gone, and streams, too, unless the handle was made with `reconnect_s`: then they are
+        opened again. `began` is called if it may come back. Raises Disconnected if it does not, or not within
+        `within_s` (None: RECONNECT_S); `also_stopped`: see `attempts`.
         """
-        from fluxsched.runtime.client.coming_back import may_come_back, places
+        from fluxsched.runtime.client.reconnecting import RECONNECT_S, attempts
 
-        if may_come_back(self.uri):
-            began()
-            for uri in places(self.uri):
-                with contextlib.suppress(Disconnected):
-                    self._exchange(BlockingClient(uri, keys=key_for(uri, self._key)))
-                    self.rpc("instance.ready", timeout_s=None)
-                    self.uri = uri
-                    return
+        is_begun = False
+        for delay_s in attempts(self.uri, RECONNECT_S if within_s is None else within_s, also_stopped=also_stopped):
+            if not is_begun:
+                began()
+                is_begun = True
+            sleep(delay_s)
+            with contextlib.suppress(Disconnected):
+                self._exchange(BlockingClient(self.uri, keys=key_for(self.uri, self._key)))
+                return
         raise Disconnected(f"{self.uri} is not back")
 
     def _exchange(self, client: BlockingClient) -> None:
+        """Use another connection once the instance is ready there. Raises Disconnected if that is lost, too."""
         self._client.close()
         self._client = client
-        self.calls.abandon()
+        if not self._reconnect_s:
+            self.calls.abandon()
+        open_streams = self.calls.again()
+        self._is_away = False
+        answers = deque[Answer]()
+        self._send([super().start("instance.ready", None, answers.append)])
+        while not answers:
+            self.receive(self._client.receive(None) or [])
+        self._send(open_streams)
+        self.reconnects += 1
+
+    def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
+        """The request of a new call; an instance that was lost meanwhile is looked for first."""
+        if self._reconnect_s and (self._is_away or self._client.has_ended):
+            self._lose(Disconnected(f"the instance at {self.uri} is gone"))
+            self.reconnect(within_s=self._reconnect_s)
+        return super().start(topic, payload, token, streaming=streaming)
+
+    def _lose(self, fault: Disconnected) -> int:
+        """End the calls whose answer will not come; how many there are."""
+        self._is_away = True
+        answers = self.calls.lose(fault)
+        for answer in answers:
+            answer.token(answer)
+        return len(answers)
 
     def close(self) -> None:
         """End the connection; streams and waits of it end too."""
@@ -242,8 +285,17 @@ class Handle(BlockingCalls):
 
     def listen(self, timeout_s: float | None, beside: ReadableFile | None = None) -> bool:
         """Pass on the next message, or read the file `beside` when it can be read; False if neither happened."""
+        if self._is_away:
+            self.reconnect(within_s=self._reconnect_s)
         fd = None if beside is None else beside.fd
-        frames = self._client.receive(timeout_s, fd)
+        try:
+            frames = self._client.receive(timeout_s, fd)
+        except Disconnected as fault:
+            if not self._reconnect_s:
+                raise
+            if not self._lose(fault):  # nobody waits for an answer that will not come
+                self.reconnect(within_s=self._reconnect_s)
+            return True
         if beside is not None and fd is not None:
             beside.look()
         if frames is None:
@@ -257,11 +309,19 @@ def _object(answer: Answer) -> Object:
 
 
 def connect_sync(
-    uri: str | None = None, *, only: bool = False, key: str | os.PathLike[str] | None = None
+    uri: str | None = None,
+    *,
+    only: bool = False,
+    key: str | os.PathLike[str] | None = None,
+    reconnect_s: float = 60.0,
 ) -> Handle:
     """Connect to an instance: `with fluxsched.connect_sync() as h: h.submit(...)`.
 
     Without `uri` and FLUXSCHED_URI it is the newest of this user's; `only` raises if there are several. `key` is the
     file of the key to show at a tcp port; without it the one that FLUXSCHED_KEY names, or in the usual place.
+
+    An instance that is lost is looked for at its address for `reconnect_s` seconds (0: not at all): calls under way
+    raise Disconnected, for it is not known whether they were done; later ones wait until it is back; streams are opened
+    again and begin anew. `reconnects` counts how often that was.
     """
-    return Handle(uri, only=only, key=key)
+    return Handle(uri, only=only, key=key, reconnect_s=reconnect_s)

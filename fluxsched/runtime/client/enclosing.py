@@ -15,6 +15,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Mapping
+from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -159,7 +160,7 @@ class Enclosing(NamedTuple):
     async def follow(self, expires: Callable[[float], None]) -> None:
         """Call `expires` whenever the job's expiration changes (RFC 21, resource-update), until the job ends."""
         try:
-            async with AsyncHandle(self.uri) as handle:
+            async with AsyncHandle(self.uri, reconnect_s=inf) as handle:
                 async for message in handle.stream("job-manager.eventlog", {"id": self.jobid, "follow": True}):
                     for event in message["events"]:
                         if event["name"] == "resource-update" and "expiration" in event["context"]:

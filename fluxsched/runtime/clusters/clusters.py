@@ -155,7 +155,11 @@ class Clusters:
 
     def _loop(self, name: str, settings: ClusterSettings | None, reports: Reports) -> ClusterLoop:
         turns, store = self._turns, self._store
-        offered = OfferedTargets(name, self._resource, store, turns, self._grown, is_group=settings is not None)
+        is_group = settings is not None
+        has_parts = settings is None or not settings.is_flux
+        offered = OfferedTargets(
+            name, self._resource, store, turns, self._grown, is_group=is_group, has_parts=has_parts
+        )  # fmt: skip
         loop = ClusterLoop(
             name, settings, self._connect, self._link, offered, OutputCopy(self._spool, self._is_spooled),
             reports, self._returned, store, turns, self._connecting,

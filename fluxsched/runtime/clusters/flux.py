@@ -1,4 +1,5 @@
-"""The link to a real Flux, over its local socket: jobs by name with job-list, targets by resource.sched-status.
+"""The link to a real Flux, over its local socket: jobs by name with job-list, targets by resource.sched-status, those
+of the queue by what config.get says that it requires.
 
 Flux has no submit that is done once by name: what there is is listed before anything is submitted, and a second job of
 a name is cancelled when it is seen. Looks are taken every POLL_S, since one look tells of all jobs.
@@ -9,13 +10,14 @@ from __future__ import annotations
 import base64
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import msgspec
 
-from fluxsched.core.idset import Idset
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jsontext import with_path
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import FluxschedError, RemoteProtocolError, RPCError
 from fluxsched.leases.lease import Lease, SeenJob, holder_of
 from fluxsched.leases.states import LeaseEvent
@@ -30,6 +32,8 @@ TARGETS_S = 2.0
 SETTLE_S = 0.5
 """How long after a connection is made jobs are listed first: job-list hears of a submit a little later (seconds)."""
 OUTPUT_KEY = "guest.output"
+QUEUE = "queue"
+"""The group of the targets that jobs of the queue there can get."""
 SCHED, CLEANUP, INACTIVE = 8, 32, 64
 """Bits of RFC 21's states."""
 ATTRS = ["name", "state", "t_run", "nodelist", "waitstatus", "exception_occurred", "exception_type", "exception_note"]
@@ -80,7 +84,7 @@ class FluxLink:
         self._events = events
         self._holder = holder
         self._names = names
-        self._queue = {} if queue is None else {"name": queue}
+        self._queue = queue
         self._is_listed = False
         self._known: dict[int, FluxJob] = {}
         self._outputs: dict[int, tuple[TakeOutput, Callable[[str | None], None]]] = {}
@@ -122,17 +126,29 @@ class FluxLink:
         self._connection.later(POLL_S, self._look)
 
     def _look_at_targets(self) -> None:
-        self._connection.ask("job-manager.queue-status", self._queue, self._queue_status)
-        self._connection.ask("resource.sched-status", {}, self._targets)
+        queue = {} if self._queue is None else {"name": self._queue}
+        self._connection.ask("job-manager.queue-status", queue, self._queue_status)
+        self._connection.ask("config.get", {}, self._configured)
 
-    def _targets(self, payload: bytes | None, error: RPCError | None) -> None:
+    def _configured(self, payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None:
+            self._connection.lose(f"config.get: {error}")
+            return
+        required = required_of(_read(payload, dict[str, Any]), self._queue)
+        self._connection.ask("resource.sched-status", {}, partial(self._targets, required))
+
+    def _targets(self, required: Sequence[str], payload: bytes | None, error: RPCError | None) -> None:
         if error is not None:
             self._connection.lose(f"resource.sched-status: {error}")
             return
         parts = _read(payload, dict[str, Any])
-        whole, down, allocated = (_ranks(parts, name) for name in ("all", "down", "allocated"))
+        everything = _resources(parts, "all")
+        whole, down, allocated = everything.ranks, _resources(parts, "down").ranks, _resources(parts, "allocated").ranks
         states = {"free": str(whole - down - allocated), "allocated": str(allocated - down), "offline": str(down)}
-        self._events.machine(parts.get("all"), states, None)
+        for name in required:
+            whole &= everything.properties.get(name, EMPTY)
+        self._events.reaches((QUEUE,) if required else None)
+        self._events.machine(parts.get("all"), states, {QUEUE: str(whole)})
         self._connection.later(TARGETS_S, self._look_at_targets)
 
     def _queue_status(self, payload: bytes | None, error: RPCError | None) -> None:
@@ -231,9 +247,25 @@ def _take(line: str, take: TakeOutput) -> None:
         take(context["stream"], data * int(context.get("repeat", 1)), rank)
 
 
-def _ranks(parts: Mapping[str, Any], name: str) -> Idset:
+def required_of(config: Mapping[str, Any], queue: str | None) -> Sequence[str]:
+    """Return the properties that all targets of a queue have by Flux's configuration (flux-config-queues(5)).
+
+    Without a queue it is that of the default queue, if there is one.
+    """
+    name = queue if queue is not None else _at(config, "policy", "jobspec", "defaults", "system", "queue")
+    required = _at(config, "queues", name, "requires") if isinstance(name, str) else None
+    return tuple([each for each in required if isinstance(each, str)]) if isinstance(required, list) else ()
+
+
+def _at(table: object, *keys: str) -> object:
+    for key in keys:
+        table = table.get(key) if isinstance(table, Mapping) else None
+    return table
+
+
+def _resources(parts: Mapping[str, Any], name: str) -> ResourceSet:
     found = parts.get(name)
-    return ResourceSet.parse(found).ranks if isinstance(found, Mapping) and found.get("execution") else Idset.parse("")
+    return ResourceSet.parse(found) if isinstance(found, Mapping) and found.get("execution") else EMPTY_R
 
 
 def _read(payload: bytes | None, kind: type[Any]) -> Any:

@@ -50,8 +50,9 @@ class OfferedTargets:
         grown: Callable[[str, Idset], None],
         *,
         is_group: bool,
+        has_parts: bool,
     ) -> None:
-        self.mirror = Mirror(name)
+        self.mirror = Mirror(name, has_parts=has_parts)
         self.is_known = False
         self._name = name
         self._service = service

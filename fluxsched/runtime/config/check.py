@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fluxsched.runtime.config.policies import absent_files
-from fluxsched.runtime.config.policy_list import POLICY, USED_PLUGIN, fault_of
+from fluxsched.runtime.config.policy_list import IMPORT_S, POLICY, USED_PLUGIN, fault_of
 from fluxsched.runtime.config.reader import Config, read_file
 from fluxsched.runtime.config.toml_lines import Path as Keys
 from fluxsched.runtime.config.toml_reader import TomlFault
@@ -35,17 +35,23 @@ def _faulty_policies(config: Config, trying: bool) -> Iterator[TomlFault]:
     for keys, title, specs in _policies(config):
         line, absent = config.line_of(keys), list(absent_files(specs))
         yield from (TomlFault(line, f"{title}: there is no file {name}", keys) for name in absent)
-        general, own = split_queues(specs)
-        for spec in (general, *own.values()) if trying and not absent else ():
-            yield from (TomlFault(line, f"{title}: {fault}", keys) for fault in _faults_in(spec))
+        if trying and not absent:
+            yield from (TomlFault(line, f"{title}: {fault}", keys) for fault in import_faults(specs))
 
 
-def _faults_in(spec: str) -> Iterator[str]:
-    """Why the policy of `POLICY|PLUGIN|PLUGIN`, or a plugin, cannot be used; a queue may have plugins alone."""
-    policy, plugins = split_plugins(spec)
-    tried = [(policy, POLICY)] if has_plugin(policy) else []
-    faults = [fault_of(each, noun) for each, noun in (*tried, *((plugin, USED_PLUGIN) for plugin in plugins))]
-    return filter(None, faults)
+def import_faults(specs: str, import_s: float = IMPORT_S) -> Iterator[str]:
+    """Import the policies and plugins of `SPEC;QUEUE=SPEC;...`, each in a process of its own: why some cannot be used.
+
+    A queue may have plugins alone. Each may take `import_s` seconds.
+    """
+    general, own = split_queues(specs)
+    for spec in (general, *own.values()):
+        policy, plugins = split_plugins(spec)
+        tried = [(policy, POLICY)] if has_plugin(policy) else []
+        for each, noun in (*tried, *((plugin, USED_PLUGIN) for plugin in plugins)):
+            fault = fault_of(each, noun, import_s)
+            if fault is not None:
+                yield fault
 
 
 def _policies(config: Config) -> Iterator[tuple[Keys, str, str]]:

@@ -16,6 +16,8 @@ from typing import Final, NamedTuple
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.system.isolated_process import IsolatedProcess
+from fluxsched.runtime.system.log import exception_text
+from fluxsched.runtime.system.own_process import die_with
 from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.plugin_registry import OWN_PLUGINS, find_plugin, known_plugins, make_plugin
 from fluxsched.sched.policy import Option
@@ -108,11 +110,12 @@ def _listed(name: str, found: Callable[[], object]) -> ListedPolicy:
     except FluxschedError as fault:
         return ListedPolicy(name, "", f"{CANNOT}{fault}")
     except Exception as fault:  # foreign code: whatever it raises belongs in the list
-        return ListedPolicy(name, "", f"{CANNOT}{type(fault).__name__}: {fault}")
+        return ListedPolicy(name, "", f"{CANNOT}{exception_text(fault)}")
 
 
 LISTED: Final = {POLICY: listed, PLUGIN: listed_plugin, USED_PLUGIN: used_plugin}
 
 
 if __name__ == "__main__":
+    die_with(os.getppid())
     os.write(int(sys.argv[3]), f"{json.dumps(LISTED[sys.argv[1]](sys.argv[2]))}\n".encode())

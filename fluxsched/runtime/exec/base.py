@@ -14,13 +14,21 @@ from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
+from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError
 
 EXPIRED = "resource allocation expired"
-"""The note of the exception of a job that has used up its time."""
+"""How the note begins of the exception of a job that has used up its time: Flux's whole note."""
+
+
+def expired_note(limit_s: float) -> str:
+    """Return the note of a job whose time is up, with its limit if that is known (else 0)."""
+    return f"{EXPIRED}: its time limit was {format_duration(round(limit_s, 3))}" if limit_s > 0.0 else EXPIRED
+
+
 ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
 """Signals that ask a task to end; SIGKILL follows if it does not."""
 TERMINATING = ENDING | {signal.SIGKILL}
@@ -64,12 +72,19 @@ class ResumedJob(NamedTuple):
     """Targets that it was to give back, whose release is not stored; its R may have them or not."""
 
 
+Window = tuple[int, int]
+"""Rows and columns of a terminal."""
+
+
 class InputPlace(Protocol):
     """Where the tasks of a running job are sent their input."""
 
-    def send(self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer) -> None:
-        """Send data, and with `eof` its end, to these tasks or to all; `answered` is called once there is room for
-        more, or with why there is none. Raises FluxschedError for what cannot be sent at all.
+    def send(
+        self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer, window: Window | None = None
+    ) -> None:
+        """Send data, and with `eof` its end, to these tasks or to all, and to a terminal the size of its window;
+        `answered` is called once there is room for more, or with why there is none. Raises FluxschedError for what
+        cannot be sent at all.
         """
         ...
 

@@ -21,6 +21,7 @@ from fluxsched.runtime.exec.tasks.layout import JobTasks, TaskBlock, more_blocks
 from fluxsched.runtime.exec.tasks.pmi import JobPmi
 from fluxsched.runtime.exec.tasks.start import TaskStart
 from fluxsched.runtime.exec.tasks.temporary_directory import remove
+from fluxsched.runtime.exec.tasks.terminal import Terminal
 from fluxsched.runtime.exec.usage.memory import asks_for_memory, limit_of
 from fluxsched.runtime.exec.usage.meter import Meter
 from fluxsched.runtime.loop.turns import Timer, Turns
@@ -35,6 +36,7 @@ class JobProcesses:
 
     __slots__ = (
         "ended",
+        "first_failure",
         "grace",
         "grace_ends_s",
         "groups",
@@ -55,6 +57,7 @@ class JobProcesses:
         "starts",
         "status",
         "tasks",
+        "terminal",
         "tmpdir",
     )
 
@@ -85,11 +88,14 @@ class JobProcesses:
         self.grace: Timer | None = None
         self.grace_ends_s = math.inf
         self.input: JobInput | None = None
+        self.terminal: Terminal | None = None
         self.open = False
         self.is_ending = False
         """Whether its tasks were asked to end."""
         self.ended = False
         self.status = 0
+        self.first_failure = 0
+        """The wait status of what failed before the other tasks were killed for it; 0 if nothing did."""
         self.is_guarded = asks_for_memory(launch.jobspec)
         """Whether it is kept to the memory that it has asked for."""
         self.released = EMPTY
@@ -117,8 +123,13 @@ class JobProcesses:
             self.pids.add(pid)
             pids.add(pid)
 
+        if self.launch.jobspec.pty is not None:
+            self.launch.jobspec.check_pty(self.tasks.next)
+            self.terminal = Terminal(self.launch.jobspec.pty)
         pmi = self.pmi if new[0].first == 0 else None
-        start = TaskStart(self.launch, self.tasks, new, r, self.path, self.tmpdir, pmi, limit, spawned)
+        start = TaskStart(
+            self.launch, self.tasks, new, r, self.path, self.tmpdir, pmi, self.terminal, limit, spawned
+        )
         self.starts.append(start)
         return start
 
@@ -155,7 +166,9 @@ class JobProcesses:
         """These tasks run from now on."""
         self.starts.remove(start)
         pipes, pids = start.gate.open(), start.pids
-        if pipes and self.input is None:
+        if self.terminal is not None:
+            self.input = JobInput(turns, [self.terminal.opened()], self.terminal)
+        elif pipes and self.input is None:
             self.input = JobInput(turns, pipes)
         elif pipes and self.input is not None:
             self.input.add(pipes)
@@ -184,6 +197,12 @@ class JobProcesses:
         """Send a signal to all tasks."""
         for group in self.groups:
             group.signal(signum)
+
+    def note_failures(self) -> None:
+        """Take the status of tasks that have failed already: those of the others are a consequence from now on."""
+        if not self.first_failure:
+            statuses = [status for group in self.groups for status in group.ended_statuses()]
+            self.first_failure = max(statuses, default=0)
 
     def kill_after(self, turns: Turns, delay_s: float, kill: Callable[[], None]) -> None:
         """Have the job killed when this time has passed, unless it is to be killed sooner."""
@@ -217,9 +236,11 @@ class JobProcesses:
             self.pids.discard(ended.pid)
 
     def tidy(self, *, at_once: bool = False) -> None:
-        """Remove the job's temporary directory once no process of the job is left. Large contents are removed in the
-        background, or `at_once` where this process is about to end.
+        """Give up its terminal and remove its temporary directory once no process of it is left. Large contents are
+        removed in the background, or `at_once` where this process is about to end.
         """
+        if self.terminal is not None:
+            self.terminal.close()
         if self.tmpdir is not None:
             if at_once:
                 shutil.rmtree(self.tmpdir, ignore_errors=True)

@@ -98,7 +98,15 @@ class LocalExecutor:
         counts, wanted = [block.ntasks for block in tasks.blocks], job.jobspec.pmi
         if not (sum(counts) > 1 and not tasks.by_target if wanted is None else wanted):
             return None
-        return JobPmi(self._turns, job.jobid, counts, lambda note: self._reports.raised(job.jobid, "exec", note))
+        return JobPmi(self._turns, job.jobid, counts, partial(self._mpi_failed, job.jobid))
+
+    def _mpi_failed(self, jobid: int, note: str, exit_code: int) -> None:
+        """The MPI program cannot continue: what it gave as exit code is the job's, whose tasks are about to be killed.
+        """
+        run = self._runs.get(jobid)
+        if run is not None:
+            run.first_failure = (exit_code & 0xFF) << 8
+        self._reports.raised(jobid, "exec", note)
 
     def _advance(self, run: JobProcesses, start: TaskStart) -> str | None:
         """Spawn a slice of the tasks; with the last one they are put on record. A note if it failed."""
@@ -295,7 +303,7 @@ class LocalExecutor:
         if note is not None:
             self._reports.raised(jobid, "memory", note)
         self._reports.record(jobid, None, _nothing)
-        self._reports.finished(jobid, run.status, run.meter.total(run.tasks.next))
+        self._reports.finished(jobid, run.first_failure or run.status, run.meter.total(run.tasks.next))
 
     def _any_survives(self, run: JobProcesses) -> bool:
         """Whether a process of a reaped job is left; strays are killed here, group members have been."""
@@ -325,6 +333,8 @@ class LocalExecutor:
             return
         if run.pmi is not None and signum in TERMINATING:
             run.pmi.ending()
+        if signum in TERMINATING and not run.is_ending:
+            run.note_failures()
         run.signal(signum)
         if signum in TERMINATING:
             run.is_ending = True

@@ -14,7 +14,7 @@ import signal
 from collections.abc import Iterator
 from typing import NamedTuple
 
-from fluxsched.runtime.system.exit_watch import ExitWatch
+from fluxsched.runtime.system.exit_watch import ExitWatch, ended_status
 
 
 class EndedTask(NamedTuple):
@@ -73,6 +73,13 @@ class ProcessGroup:
         self.going = True
         self._counted = {pid for pid in self.pids if _has_ended(pid)}
 
+    def ended_statuses(self) -> Iterator[int]:
+        """Return the wait statuses of tasks that have ended, and are not reaped, for reasons of their own."""
+        for pid in self.pids if not self.reaped else ():
+            status = ended_status(pid)
+            if status is not None and (not self.going or pid in self._counted):
+                yield status
+
     def stop_watching(self) -> None:
         """Watch no more. Idempotent."""
         if self.watch is not None:
@@ -97,4 +104,4 @@ def kill(groups: list[ProcessGroup]) -> None:
 
 
 def _has_ended(pid: int) -> bool:
-    return os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT) is not None
+    return ended_status(pid) is not None

@@ -19,6 +19,19 @@ from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.messaging.services import Handler
 from fluxsched.runtime.services.instance import InstanceService
 
+_NO_KVS = "fluxsched has no KVS; of a job ask `fluxsched job info` or `flux job info`"
+ABSENT = {
+    "kvs": _NO_KVS,
+    "content": _NO_KVS,
+    "log": "fluxsched has no ring buffer of messages; its log is the file `log` of its run directory, and its stderr",
+    "event": "fluxsched publishes no events; watch `fluxsched top`, or one job by `flux job eventlog -f`",
+    "rexec": "fluxsched runs commands in jobs only: `flux run`, or `fluxsched run`",
+    "shutdown": "end this instance with `fluxsched stop`",
+    "overlay": "fluxsched has no network of brokers; see `flux resource list`, or `fluxsched resource status`",
+    "cron": "fluxsched has no cron; submit with --begin-time",
+}
+"""Services of Flux that stock commands ask for, and what to use here instead."""
+
 
 class FluxInstanceService:
     """Serves `broker`, `attr`, `groups`, `state-machine` and Flux's `module.load`, as far as we have what they ask."""
@@ -48,6 +61,7 @@ class FluxInstanceService:
             }
         )
         router.serve_local({"module.load": self._load})
+        router.absent_local(ABSENT)
 
     def _state(self, request: RpcRequest) -> None:
         request.respond(msg.StateResponse("run", self._age_s()))

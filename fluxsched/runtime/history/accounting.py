@@ -21,7 +21,7 @@ from fluxsched.runtime.history.recount import QueueOf, ended_job, uncounted
 from fluxsched.runtime.loop.histogram import WAITS_S
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.storage.jobs import read_ended
+from fluxsched.runtime.storage.jobs import DamagedJob, read_ended
 from fluxsched.runtime.storage.usage import DAY, HOUR, RESULT_COLUMNS, SUMS
 from fluxsched.runtime.system.clock import local_day, local_hour
 from fluxsched.runtime.system.log import logger
@@ -117,7 +117,7 @@ class JobAccounting:
 
     def _recount(self, jobids: list[int], done: Callable[[], None]) -> Iterator[None]:
         for at in range(0, len(jobids), PIECE_JOBS):
-            for record in read_ended(self._store.read, jobids[at : at + PIECE_JOBS]):
+            for record in read_ended(self._store.read, jobids[at : at + PIECE_JOBS], _not_counted):
                 job = ended_job(record, self._queue_of)
                 result = None if job is None else result_name(job)
                 if job is not None and result is not None:
@@ -158,6 +158,10 @@ class JobAccounting:
                 row = (userid, OTHER, queue.name or "", group, "")
             self._keys_hour.add(row)
         self._store.add("usage", (HOUR, hour, *row, *sums))
+
+
+def _not_counted(fault: DamagedJob) -> None:
+    log.error("not counted: %s", fault)
 
 
 def _use(sums: list[float], job: Job, since_s: float, until_s: float) -> None:

@@ -146,16 +146,27 @@ def response(by: str, span: Span, accounts: AccountSums, running: RunningUse, ma
     both = {name: _row(name, rows.get(name), running.by_name.get(name)) for name in rows.keys() | running.by_name}
     order = sorted(both.values(), key=lambda row: (-row.core_seconds, row.name))
     shown = order[: min(max_entries or ROWS_USUAL, REPORT_ROWS_MAX)]
+    total = _row("", accounts.total, running.total)
     return ReportResponse(
         by=by,
         since=float(span.since_s),
-        until=float(span.until_s),
+        until=max(float(span.since_s), min(float(span.until_s), span.now_s)),
         rows=shown,
         left_out=accounts.left_out + len(order) - len(shown),
-        total=_row("", accounts.total, running.total),
+        total=total,
         observed=accounts.observed_s,
-        capacity=dict(zip(CORE_STATES, accounts.cores, strict=True)) if shows_all else None,
+        capacity=_capacity(accounts.cores, total.core_seconds) if shows_all else None,
     )
+
+
+def _capacity(sampled: Iterable[float], used_s: float) -> dict[str, float]:
+    """Core-seconds by state, with what jobs used in place of what the samples make of it, two looks a minute apart.
+
+    The difference was free, or not observed: what ran while the instance was away.
+    """
+    cores = dict(zip(CORE_STATES, sampled, strict=True))
+    free_s = max(0.0, cores["free"] + cores["allocated"] - used_s)
+    return {**cores, "allocated": used_s, "free": free_s}
 
 
 def _row(name: str, sums: list[float] | None, running: list[float] | None) -> ReportRow:

@@ -10,8 +10,8 @@ from __future__ import annotations
 import errno
 import json
 import os
-import shutil
 import sqlite3
+import stat
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,11 +23,11 @@ from fluxsched.runtime.exec.cleanup.leftovers import PROGRAM
 from fluxsched.runtime.exec.cleanup.orphans import DISOWNED
 from fluxsched.runtime.instance.run_directory import lock_state
 from fluxsched.runtime.storage.damage import NEXT_SUFFIX, fault_of, sync
-from fluxsched.runtime.storage.salvage import LOG_SUFFIX, open_read_only
+from fluxsched.runtime.storage.salvage import LOG_SUFFIX, open_read_only, salvage
 from fluxsched.runtime.storage.schema import refuse_newer
 from fluxsched.runtime.system.live_instances import find_uri
 from fluxsched.runtime.system.paths import DATABASE_NAME
-from fluxsched.runtime.system.private_files import private_file, private_state
+from fluxsched.runtime.system.private_files import new_private_file, private_file, private_state, user_name
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +57,7 @@ def backup(uri: str | None, path: Path) -> Backup:
     source = Path(info.get("statedir") or info["rundir"]) / DATABASE_NAME
     draft = path.with_name(f".{path.name}.draft")
     try:
-        draft.unlink(missing_ok=True)
-        private_file(draft)
+        new_private_file(draft)
         with closing(open_read_only(source)) as connection:
             connection.execute("VACUUM INTO ?", (str(draft),))
         found = _checked(draft)
@@ -75,8 +74,12 @@ def backup(uri: str | None, path: Path) -> Backup:
 
 
 def restore(path: Path, statedir: Path) -> Backup:
-    """Make a backup the state of a directory that has none. Raises FluxschedError."""
+    """Make a backup the state of a directory that has none: its tables and columns that this version knows.
+
+    Its jobs will run as this user, so a file that another user owns or may write is refused. Raises FluxschedError.
+    """
     found = _checked(path)
+    _refuse_foreign(path)
     private_state(statedir)
     target = statedir / DATABASE_NAME
     with lock_state(statedir):
@@ -86,7 +89,10 @@ def restore(path: Path, statedir: Path) -> Backup:
         try:
             draft.unlink(missing_ok=True)
             private_file(draft)
-            shutil.copyfile(path, draft)
+            read = salvage(path, draft)
+            if read.lost:
+                draft.unlink()
+                raise FluxschedError(f"backup {path} is damaged: {read}: take an earlier one")
             _disown_processes(draft)
             sync(draft)
             draft.rename(target)
@@ -101,9 +107,8 @@ def restore(path: Path, statedir: Path) -> Backup:
 def _disown_processes(draft: Path) -> None:
     """Have it find none of the processes on record: they are those of the instance that was saved, which may live."""
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
-        if connection.execute("SELECT 1 FROM sqlite_master WHERE name = 'process'").fetchone():
-            connection.execute("DELETE FROM process WHERE jobid = ?", (PROGRAM,))
-            connection.execute("UPDATE process SET value = ?", (json.dumps(DISOWNED),))
+        connection.execute("DELETE FROM process WHERE jobid = ?", (PROGRAM,))
+        connection.execute("UPDATE process SET value = ?", (json.dumps(DISOWNED),))
 
 
 def _checked(path: Path) -> Backup:
@@ -120,6 +125,21 @@ def _checked(path: Path) -> Backup:
     except sqlite3.Error as error:
         raise FluxschedError(f"{path} is no backup of an instance: {error}") from error
     return Backup(path, path.stat().st_size, jobs)
+
+
+def _refuse_foreign(path: Path) -> None:
+    found = path.stat()
+    if found.st_uid not in (os.geteuid(), 0):
+        why = f"belongs to {user_name(found.st_uid)}"
+    elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
+        why = f"can be written by others (mode {stat.S_IMODE(found.st_mode):04o})"
+    else:
+        return
+    raise Refused(
+        f"backup {path} {why}, and the jobs in it would run as {user_name(os.geteuid())}: if you trust what it has, "
+        "restore a copy of your own",
+        errno.EPERM,
+    )
 
 
 def _refuse_existing(path: Path) -> None:

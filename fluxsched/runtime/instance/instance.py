@@ -23,7 +23,7 @@ from typing import Any
 import msgspec
 
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import FluxschedError, Refused
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.protocol.messages.common import InstanceInfo
 from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.access.keyring import ReadKeys, authorized_directory, authorized_keys, read_keyring
@@ -39,10 +39,10 @@ from fluxsched.runtime.instance.parts.companion import Companion, metrics_kind, 
 from fluxsched.runtime.instance.parts.enclosed_targets import grace_of
 from fluxsched.runtime.instance.parts.restarting import RESTART_S, HandedOver
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
-from fluxsched.runtime.instance.run_directory import StateLock, make_run_directory, remove_dead
+from fluxsched.runtime.instance.run_directory import StateLock, kept_run_directory, make_run_directory, remove_dead
 from fluxsched.runtime.instance.settings import Settings
 from fluxsched.runtime.instance.shutdown import end_jobs, end_modules, until
-from fluxsched.runtime.instance.stored_state import StoredState, read_store
+from fluxsched.runtime.instance.stored_state import StateNotice, StoredState, read_store
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.loop.writer import ThreadedWriter, ThreadPerCallWriter
@@ -82,7 +82,7 @@ class Instance:
         self._following: set[asyncio.Future[None]] = set()
         with ExitStack() as begun:
             outside = self._begin(begun)
-            restored = read_store(outside.store)
+            restored = self._read_store(outside)
             self._parts = parts = Assembly(settings, outside, restored)
             self.effects, self.streams, self.scheduling = parts.effects, parts.streams, parts.scheduling
             self.resource, self.modules, self.reloading = parts.resource, parts.modules, parts.reloading
@@ -92,19 +92,33 @@ class Instance:
             self._restore(restored)
             self._release = begun.pop_all()
 
+    def _read_store(self, outside: Surroundings) -> StoredState:
+        try:
+            return read_store(outside.store, outside.state_notice)
+        except (ValueError, LookupError, TypeError, AttributeError) as fault:
+            raise self._unreadable(fault) from fault
+
+    def _unreadable(self, fault: Exception) -> FluxschedError:
+        path = (self.settings.statedir or self.run_directory) / DATABASE_NAME
+        return FluxschedError(
+            f"{path} is damaged: {fault}. Restore a backup into a new directory (fluxsched restore), or start with "
+            "--salvage to continue without what cannot be read; the damaged file is kept"
+        )
+
     def _begin(self, begun: ExitStack) -> Surroundings:
         """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
         settings = self.settings
         handed = settings.handed
-        self.run_directory, self._owner = make_run_directory() if handed is None else handed.directory
+        if settings.statedir is not None:  # first, since the run directory belongs to it
+            self._lock_state(begun, settings.statedir)
+        self.run_directory, self._owner = self._make_run_directory() if handed is None else handed.directory
         self.local_uri = local_uri(self.run_directory)
         begun.callback(self._give_up)
         started_s = settings.clock.wall_s()
         self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
         state = settings.statedir or self.run_directory
-        private_state(state)
-        self._state_lock = StateLock(state, None if handed is None else handed.state_lock)
-        begun.callback(self._let_go)
+        if settings.statedir is None:
+            self._lock_state(begun, state)
         (self.run_directory / LOG_NAME).unlink(missing_ok=True)  # that before a restart
         keep_log(begun, self.run_directory, settings.statedir, started_s)
         self.turns = Turns(settings.clock)
@@ -139,9 +153,19 @@ class Instance:
             connecting=ThreadPerCallWriter(self.turns, "fluxsched-connect"),
             access=access,
             read_keys=read_keys,
-            state_notice=notice,
+            state_notice=StateNotice(notice),
             restart=self.restart,
         )
+
+    def _lock_state(self, begun: ExitStack, state: Path) -> None:
+        handed = self.settings.handed
+        private_state(state)
+        self._state_lock = StateLock(state, None if handed is None else handed.state_lock)
+        begun.callback(self._let_go)
+
+    def _make_run_directory(self) -> tuple[Path, int]:
+        statedir = self.settings.statedir
+        return make_run_directory() if statedir is None else kept_run_directory(statedir)
 
     def _access(self) -> tuple[Access, ReadKeys | None]:
         """Who may connect, and how the keys are read again if a port asks for keys."""
@@ -195,7 +219,10 @@ class Instance:
     def _restore(self, restored: StoredState) -> None:
         if self.settings.handed is not None:
             restored.processes.pop(PROGRAM, None)  # it goes on
-        self._parts.restore(restored)
+        try:
+            self._parts.restore(restored)
+        except InvalidValue as fault:  # an active job that its log contradicts
+            raise self._unreadable(fault) from fault
 
     def began(self, program: int) -> None:
         """The initial program runs: without a state directory it must not outlive the instance either."""
@@ -219,11 +246,35 @@ class Instance:
         config, directory = self.settings.config, self.run_directory
         self._companions = [
             Companion(self.turns, kind, self.uri, directory)
-            for kind in (metrics_kind(config.metrics), page_kind(config.page, directory))
+            for kind in (metrics_kind(config.metrics), page_kind(config.page, directory, self.settings.statedir))
             if kind is not None
         ]
         settle()
+        try:
+            await self._become_ready()
+        except BaseException:
+            await self.close()
+            raise
         return self
+
+    async def _become_ready(self) -> None:
+        """Wait until it is ready. Raises FluxschedError if it ends before, if a scheduler that was to be started never
+        served its groups, or naming what is missing after the time limit. Later such a scheduler would be started
+        again, or replaced; now the user who starts the instance can see the failure.
+        """
+        limit_s = self.settings.ready_within_s
+        is_decided = await until(self.turns, lambda: self._parts.is_ready or self.ended.done(), limit_s)
+        if self.ended.done() and (fault := self.ended.result()) is not None:
+            raise fault
+        if not is_decided:
+            raise FluxschedError(
+                f"the instance was not ready within {limit_s:g} s (StartOptions.ready_within_s): "
+                f"{', '.join(self._parts.not_ready())}",
+                errno.ETIMEDOUT,
+            )
+        if not self._parts.is_complete:
+            failed = [one for one in self.modules.modules.values() if one.error and not one.has_served]
+            raise FluxschedError("; ".join(f"module {one.name}: {one.error}" for one in failed))
 
     def _follow(self, enclosing: Enclosing) -> None:
         """Follow what becomes of the job around this instance."""
@@ -245,20 +296,11 @@ class Instance:
     def _expires(self, expiration_s: float) -> None:
         self.turns.post(lambda: self.resource.set_expiration(expiration_s))
 
-    async def ready(self) -> None:
-        """Wait until jobs can be run: the schedulers are ready or have failed."""
-        await until(self.turns, lambda: self._parts.is_ready or self.ended.done())
-
     async def page_served(self) -> None:
         """Wait until the page is served, if one is wanted."""
         for companion in self._companions:
             if companion.command == "web" and self.settings.handed is None:
                 self.page = f"page: {await companion.written(PAGE_S)}"
-
-    @property
-    def is_complete(self) -> bool:
-        """Whether every scheduler that was to be started came to serve its groups."""
-        return self._parts.is_complete
 
     def info(self) -> InstanceInfo:
         """What `instance.info` answers."""

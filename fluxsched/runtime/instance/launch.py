@@ -6,6 +6,7 @@ import asyncio
 import errno
 import json
 import os
+import resource
 import select
 import signal
 import sys
@@ -13,10 +14,10 @@ from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, NoReturn, TextIO
+from typing import Any, Literal, NoReturn, TextIO
 
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.runtime.client.blocking import Handle
@@ -31,7 +32,7 @@ from fluxsched.runtime.instance.initial_program import run_program
 from fluxsched.runtime.instance.instance import Instance
 from fluxsched.runtime.instance.parts.enclosed_targets import cannot_reload
 from fluxsched.runtime.instance.parts.restarting import HandedOver, restart
-from fluxsched.runtime.instance.settings import Settings
+from fluxsched.runtime.instance.settings import READY_S, Settings
 from fluxsched.runtime.instance.start_arguments import check_start
 from fluxsched.runtime.inventory.discovery import discover
 from fluxsched.runtime.inventory.expiry import unexpired
@@ -46,7 +47,6 @@ from fluxsched.runtime.system.paths import PAGE_NAME, level_here
 from fluxsched.runtime.system.private_files import private_state
 from fluxsched.runtime.system.processes import stat_of
 from fluxsched.runtime.system.service_manager import ServiceManager
-from fluxsched.transport.base import Disconnected
 
 __all__ = [
     "PAGE_NAME",
@@ -62,21 +62,29 @@ __all__ = [
     "stop",
 ]
 
+OPEN_FILES_MIN = 64
+"""With fewer an instance fails somewhere between its sockets, its store and its first job."""
+SWITCH_S = 0.0005
+"""How long a thread keeps the interpreter when another wants it (seconds). Python's 5 ms are paid for each row that the
+store's writer stores beside a busy loop: a submit beside three clients that list took 170 ms, and takes 40 ms so."""
 STOP_POLL_S = 0.02
 DAEMON_START_S = 60.0
 """How long a daemon may take to come up before its starter gives up (seconds)."""
 
 
+StrPath = str | os.PathLike[str]
+
+
 @dataclass(frozen=True, slots=True)
 class StartOptions:
-    """The options of `fluxsched start`."""
+    """The options of `fluxsched start`. A relative path counts from the working directory."""
 
-    config: Path | None = None
-    r_path: Path | None = None
+    config: StrPath | None = None
+    r_path: StrPath | None = None
     fake: str | None = None
     schedulers: tuple[str, ...] = ()
     test_size: int | None = None
-    statedir: Path | None = None
+    statedir: StrPath | None = None
     salvage: bool = False
     """Start on what can be read of a damaged state, though something is lost."""
     command: tuple[str, ...] = ()
@@ -95,6 +103,15 @@ class StartOptions:
     """Serve a page, too: where the configuration says, else at any free port of loopback."""
     stays: bool = False
     """No initial program: it runs, in the foreground, until it is stopped."""
+    ready_within_s: float | None = READY_S
+    """How long an embedded instance may take to be ready; None: no limit."""
+
+    def path(self, name: Literal["config", "r_path", "statedir"]) -> Path | None:
+        """One of the paths. Raises InvalidValue for an empty text, as of a variable that is not set."""
+        given: StrPath | None = getattr(self, name)
+        if given is not None and not os.fspath(given):
+            raise InvalidValue(f"StartOptions.{name} is empty: is a variable unset?")
+        return None if given is None else Path(given)
 
 
 def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
@@ -105,12 +122,13 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
     logs.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
     if options.nested and enclosing_job() is None:
         raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
-    if options.statedir is not None and options.statedir.exists():
-        private_state(options.statedir)  # here, so that the user who starts the instance sees warnings
-    config, faults = read_site(options.config, trying=trying)
+    file, r_path, statedir = options.path("config"), options.path("r_path"), options.path("statedir")
+    if statedir is not None and statedir.exists():
+        private_state(statedir)  # here, so that the user who starts the instance sees warnings
+    config, faults = read_site(file, trying=trying)
     if options.web:
         config = replace(config, page=config.page.wanted())
-    explicit = options.r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
+    explicit = r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
     enclosing = None if explicit else job_around()
 
     is_following = enclosing is not None and enclosing.is_elastic
@@ -127,21 +145,21 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         return unexpired(found, r_path or config.resource.path, SystemClock.wall_s())
 
     def reload(wanted: ReloadRequest) -> tuple[Config, Sources]:
-        again, faults = read_site(options.config)
+        again, faults = read_site(file)
         if wanted.R is not None:
             found = build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
             return again, unexpired(found, None, SystemClock.wall_s())
         if wanted.path is not None:
             found = build_inventory(again, r_path=Path(wanted.path), topology=discover, known=faults)
             return again, unexpired(found, wanted.path, SystemClock.wall_s())
-        return again, sources(again, options.r_path, faults)
+        return again, sources(again, r_path, faults)
 
     return Settings(
-        sources=sources(config, options.r_path, faults),
+        sources=sources(config, r_path, faults),
         reload=cannot_reload if is_following else reload,
-        try_imports=lambda: _try_policies(options.config),
+        try_imports=lambda: _try_policies(file),
         config=config,
-        statedir=options.statedir,
+        statedir=statedir,
         salvage=options.salvage,
         enclosing=enclosing,
         parent=Parent.find(),
@@ -152,6 +170,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         log_format=options.log_format or config.log_format,
         trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
         check_start=lambda: (cannot_reload if is_following else reload)(ReloadRequest()),
+        ready_within_s=options.ready_within_s,
     )
 
 
@@ -184,11 +203,21 @@ def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSetti
     return found
 
 
+def check_open_files() -> None:
+    """Raises Refused where a process may have too few open files for an instance."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN:
+        remedy = f"allow more (`ulimit -n {OPEN_FILES_MIN}`" + ("" if hard >= OPEN_FILES_MIN else ", as root") + ")"
+        text = f"{soft} open files are allowed, an instance needs {OPEN_FILES_MIN} at least: {remedy}"
+        raise Refused(text, errno.EMFILE)
+
+
 def start(options: StartOptions) -> int:
     """Run an instance in this process until its command ends, or it is stopped; the exit status."""
+    check_open_files()
     manager, handed = ServiceManager.take(), HandedOver.take()
-    settings = replace(settings_of(options), handed=handed)
-    _tell_last_end(options.statedir)
+    settings = replace(settings_of(options), handed=handed, ready_within_s=None)
+    _tell_last_end(options.path("statedir"))
 
     def ready(instance: Instance) -> None:
         _say(instance.page)
@@ -208,14 +237,12 @@ def start(options: StartOptions) -> int:
 
 async def _run(settings: Settings, options: StartOptions, ready: Callable[[Instance], None]) -> int | HandedOver:
     """Run an instance until it ends; the exit status, or what it hands over to the next one in this process."""
+    sys.setswitchinterval(SWITCH_S)
     loop = asyncio.get_running_loop()
-    async with Instance(settings) as instance:
-        for signum in (signal.SIGTERM, signal.SIGHUP):
-            loop.add_signal_handler(signum, instance.stop)
-        await instance.ready()
-        if instance.ended.done() and (fault := instance.ended.result()) is not None:
-            raise fault
-        _check_complete(instance)
+    instance = Instance(settings)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(signum, instance.stop)
+    async with instance:
         await instance.page_served()
         ready(instance)
         status = 0
@@ -229,16 +256,6 @@ async def _run(settings: Settings, options: StartOptions, ready: Callable[[Insta
     if error is not None:
         raise error
     return instance.handed_over() if instance.is_restarting else status
-
-
-def _check_complete(instance: Instance) -> None:
-    """Raises FluxschedError naming each scheduler that was to be started and never served its groups.
-
-    Later it would be started again, or replaced; now the user who starts the instance can see the failure.
-    """
-    if not instance.is_complete:
-        failed = [one for one in instance.modules.modules.values() if one.error and not one.has_served]
-        raise FluxschedError("; ".join(f"module {one.name}: {one.error}" for one in failed))
 
 
 async def _command(instance: Instance, options: StartOptions) -> int:
@@ -282,12 +299,13 @@ def _made_up(instance: Instance) -> str | None:
 
 def start_daemon(options: StartOptions) -> str:
     """Start an instance in the background; its uri, once it is ready."""
+    check_open_files()
     ServiceManager.take()  # our exit tells the program that started us
     handed = HandedOver.take()
-    settings = replace(settings_of(options), handed=handed)
+    settings = replace(settings_of(options), handed=handed, ready_within_s=None)
     if handed is not None:  # this is the daemon
         _run_daemon(settings, options, lambda instance: None, logs.logger("instance").critical)
-    _tell_last_end(options.statedir)
+    _tell_last_end(options.path("statedir"))
     read_end, write_end = os.pipe()
     if os.fork() == 0:
         os.close(read_end)

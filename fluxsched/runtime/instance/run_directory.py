@@ -12,6 +12,7 @@ import fcntl
 import json
 import os
 import shutil
+import stat
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -20,9 +21,9 @@ from fluxsched.core.text import is_text, printable
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.exec.cleanup.leftovers import clear
 from fluxsched.runtime.exec.cleanup.owned_directory import own, owned_prefix
-from fluxsched.runtime.system.clock import Clock
+from fluxsched.runtime.system.clock import Clock, SystemClock, sleep
 from fluxsched.runtime.system.log import logger
-from fluxsched.runtime.system.paths import OWNER_NAME, SOCKET_NAME, base_directory
+from fluxsched.runtime.system.paths import ADDRESS_NAME, OWNER_NAME, SOCKET_NAME, base_directory
 from fluxsched.runtime.system.processes import boot_id, stat_of
 
 log = logger("instance")
@@ -31,6 +32,8 @@ OWNER_BYTES_MAX = 4096
 """What is read of an owner file; ours has some 150 bytes."""
 UNIX_PATH_BYTES_MAX = 107
 """What `sun_path` holds; a longer run directory cannot have a socket in it."""
+LOOK_S = 0.01
+"""How often a start looks whether another process has removed a directory (seconds)."""
 SWEEP_S = 1.0
 """A start begins to remove no further directory after this time (seconds); the next start continues."""
 
@@ -50,6 +53,60 @@ def make_run_directory() -> tuple[Path, int]:
     except BaseException:
         shutil.rmtree(path, ignore_errors=True)
         raise
+
+
+def kept_run_directory(state: Path) -> tuple[Path, int]:
+    """The run directory that the last instance on a state directory had, made anew, so that the address stays; another
+    one if there is none yet, or its name cannot be had. The caller holds the lock of the state directory.
+    """
+    path = _kept(state)
+    if path is not None and (fd := _made_again(path)) is not None:
+        return path, fd
+    path, fd = make_run_directory()
+    draft = state / f".{ADDRESS_NAME}"
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+            json.dump({"run_directory": str(path), "inode": state.stat().st_ino}, file)
+        draft.replace(state / ADDRESS_NAME)
+    except OSError as fault:
+        # a disk that takes no address takes no state either, which ends the start with its own error
+        log.info("the next start will have another address: %s cannot be written: %s", draft, fault.strerror)
+    return path, fd
+
+
+def _kept(state: Path) -> Path | None:
+    """What `kept_run_directory` noted there; None for nonsense, and in a copy of a state directory."""
+    try:
+        with (state / ADDRESS_NAME).open("rb") as file:
+            found = json.loads(file.read(OWNER_BYTES_MAX))
+        path, inode = Path(found["run_directory"]), found["inode"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_one = path.is_absolute() and path.name.startswith(owned_prefix())
+    return path if is_one and inode == state.stat().st_ino else None
+
+
+def _made_again(path: Path) -> int | None:
+    """Make a directory of this name, after removing what a killed instance has left there; None if that cannot be."""
+    until_s = SystemClock.monotonic_s() + SWEEP_S
+    while True:
+        try:
+            path.mkdir(mode=0o700)
+            path.chmod(0o700)
+            return own(path)
+        except FileExistsError:
+            found = path.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                log.warning("%s belongs to another user: this instance has another address than the last one", path)
+                return None
+            _remove_if_dead(path)
+            if path.exists() and SystemClock.monotonic_s() > until_s:  # by now its next start would have removed it
+                log.warning("%s is in use: this instance has another address than the last one", path)
+                return None
+            sleep(LOOK_S)
+        except OSError as fault:
+            log.warning("%s: %s: this instance has another address than the last one", path, fault.strerror)
+            return None
 
 
 class StateLock:
@@ -137,6 +194,6 @@ def _is_dead(owner: bytes) -> bool:
         return False
     if boot != boot_id():
         return bool(host == os.uname().nodename)  # this machine before its last boot; another one may be up
-    stat = stat_of(pid)
-    return stat is None or not stat.alive or stat.start_ticks != start_ticks
+    process = stat_of(pid)
+    return process is None or not process.alive or process.start_ticks != start_ticks
 

@@ -17,6 +17,9 @@ from fluxsched.runtime.system.clock import Clock, SystemClock
 from fluxsched.runtime.system.logs.format import TEXT
 from fluxsched.transport.base import Server
 
+READY_S = 60.0
+"""How long an embedded instance may take to be ready (seconds): importing a policy may take half of it."""
+
 
 @dataclass(frozen=True, slots=True)
 class Settings:
@@ -48,5 +51,7 @@ class Settings:
     """What this instance has handed over to itself, if it restarts."""
     check_start: Callable[[], object] = lambda: None
     """Reads all again that a start reads. Raises FluxschedError if it would fail."""
+    ready_within_s: float | None = READY_S
+    """How long it may take to be ready once it is entered; None: no limit."""
     servers: tuple[Server, ...] = ()
     """Ready-made transports instead of the ipc socket (in-memory ones for tests)."""

@@ -9,7 +9,7 @@ import contextlib
 import errno
 from typing import Any
 
-from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.errors import Disconnected, RPCError
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.system.live_instances import live_instances
 
@@ -26,11 +26,11 @@ def survey() -> list[dict[str, Any]]:
         try:
             with contextlib.closing(Handle(str(written["uri"]))) as handle:
                 info = handle.rpc("instance.info", timeout_s=ANSWER_S)
+        except Disconnected:  # it ends just now
+            continue
         except RPCError as error:
             if error.errnum != errno.ETIMEDOUT:
                 raise
             info = {**written, "state": SILENT}
-        except FluxschedError:  # it ends just now
-            continue
         found.append(info)
     return found

@@ -108,7 +108,7 @@ def build_inventory(
         found = Sources(Inventory(made, _CONFIGURED), {}, real=False, made_up=True, topology=None)
     elif test_size is not None:
         here = topology()
-        made = _dressed(here.resources(test_size), config)
+        made = _dressed(here.without_memory().resources(test_size), config)
         found = Sources(Inventory(made, _CONFIGURED), {}, real=True, made_up=False, topology=here)
     else:
         assert r_path is not None
@@ -270,7 +270,7 @@ def _group_texts(config: Config) -> Iterator[tuple[str, str, int, str]]:
 
 
 def _targets(text: str, resources: ResourceSet) -> Idset:
-    return parse_targets(text, resources.ranks_on, resources.ranks)
+    return parse_targets(text, resources)
 
 
 def _with_queue_members(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> ResourceSet:

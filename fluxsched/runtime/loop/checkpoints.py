@@ -16,6 +16,8 @@ ROWS = 20_000
 ROWS_MAX = 200_000
 """With so many the writer waits for the copy: a disk that cannot follow must not be filled."""
 COPY = "PRAGMA wal_checkpoint(PASSIVE)"
+COPY_ALL = "PRAGMA wal_checkpoint(TRUNCATE)"
+"""At a start: a log that no life copies would grow over every kill, and have all of the state."""
 
 
 class Checkpoints:

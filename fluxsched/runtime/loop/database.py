@@ -8,15 +8,17 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Any
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.loop.checkpoints import Checkpoints
+from fluxsched.runtime.loop.checkpoints import COPY_ALL, Checkpoints
+from fluxsched.runtime.storage.commit_record import COMMIT, CommitRecord, stored_commit
 from fluxsched.runtime.storage.compression import compressed
+from fluxsched.runtime.storage.salvage import decode_text
 from fluxsched.runtime.storage.schema import prepare
 from fluxsched.runtime.storage.usage import ADD_USAGE, ADD_USAGE_UP, ALL_IS_COUNTED, FEWER_ARE_COUNTED
 from fluxsched.runtime.system.log import logger
@@ -99,20 +101,27 @@ class Database:
         self.path = str(path)
         private_file(Path(path))  # SQLite gives its log and its index the same mode
         self.reader = self._open()
-        self._prepare()
+        self._commit = self._prepare()
         self._inode = os.stat(self.path).st_ino
         self._connection = self._open()
         self._checkpoints = Checkpoints(self._open())
+        self._record = CommitRecord(Path(path))
+        self._record.write(self._commit)
 
-    def _prepare(self) -> None:
+    def _prepare(self) -> int:
+        """Return the number of the last transaction of a file that has this version's form and all of its log now."""
         try:
             prepare(self.reader, self.path)
+            number = stored_commit(self.reader)
         except (sqlite3.Error, ValueError, LookupError, TypeError) as exc:
             raise FluxschedError(f"cannot open the state in {self.path}: {exc}") from exc
+        self._copying(lambda: self.reader.execute(COPY_ALL))
+        return number
 
     def _open(self) -> sqlite3.Connection:
         try:
             connection = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            connection.text_factory = decode_text
             connection.execute("PRAGMA journal_mode = WAL")
             connection.execute("PRAGMA synchronous = FULL")
             connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints.py
@@ -124,8 +133,11 @@ class Database:
         """One transaction; None, or why nothing of it was written."""
         try:
             if groups:
-                self._transact(self._connection, groups)
-                self._copy(self._connection, groups)
+                number = self._commit + 1
+                self._transact(self._connection, [*groups, ("saved", [(*COMMIT, b"%d" % number)])])
+                self._commit = number
+                self._record.write(number)
+                self._copying(lambda: self._checkpoints.written(self._connection, count(groups)))
         except sqlite3.Error as exc:
             return exc
         return None
@@ -139,6 +151,7 @@ class Database:
         self._checkpoints.close()
         self._connection.close()
         self.reader.close()
+        self._record.close()
 
     def _transact(self, connection: sqlite3.Connection, groups: list[RowGroup]) -> None:
         try:
@@ -158,10 +171,10 @@ class Database:
                 connection.execute("ROLLBACK")
             raise
 
-    def _copy(self, connection: sqlite3.Connection, groups: list[RowGroup]) -> None:
+    def _copying(self, copy: Callable[[], object]) -> None:
         """Have the log copied into the file; where that fails for a while, it grows until it does not."""
         try:
-            self._checkpoints.written(connection, count(groups))
+            copy()
         except sqlite3.Error as exc:
             if not passes(exc):
                 raise

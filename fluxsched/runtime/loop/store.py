@@ -179,7 +179,7 @@ class Store:
             if self.fault is not None:
                 log.warning("the state in %s can be written again", self._database.path)
                 self.fault = None
-            self._turns.spread(self._committed(transaction.works))
+            self._turns.spread_first(self._committed(transaction.works))
         elif passes(error):
             self._failing(self._text(error), code(error) == sqlite3.SQLITE_FULL)
             self._turns.after(RETRY_S, lambda: self._write(transaction))

@@ -55,6 +55,7 @@ class Turns:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._posted: deque[Callable[[], None]] = deque()
         self._works: deque[Work] = deque()
+        self._first: deque[Work] = deque()
         self._sources: list[EventSource] = []
         self._hooks: list[Callable[[], None]] = []
         self._timers: list[tuple[float, int, Timer]] = []
@@ -128,6 +129,11 @@ class Turns:
         self._works.append(self.isolated_work(work, failed))
         self.wake()
 
+    def spread_first(self, work: Work) -> None:
+        """Have work done in pieces before all that was spread: many short answers, for which long ones give way."""
+        self._first.append(self.isolated_work(work))
+        self.wake()
+
     def post_threadsafe(self, call: Callable[[], None]) -> None:
         """The same from another thread."""
         loop = self._loop
@@ -192,7 +198,7 @@ class Turns:
         self._scheduled = False
         for hook in self._hooks:
             hook()
-        if more or self._posted or self._works:
+        if more or self._posted or self._first or self._works:
             self.wake()
         self._arm()
 
@@ -209,18 +215,20 @@ class Turns:
         return False
 
     def _run_posted(self, until_s: float) -> None:
-        """Do what was posted, then long work, a piece of each in turn; at least one call and one piece."""
+        """Do what was posted, then what goes first, then long work, a piece of each in turn; at least one call and one
+        piece, so that nothing starves.
+        """
         while self._posted:
             self.run_isolated(self._posted.popleft(), "a posted call")
             if self.clock.monotonic_s() > until_s:
                 break
-        works = self._works
-        while works:
-            work = works.popleft()
-            if next(work, _DONE) is not _DONE:
-                works.append(work)
-            if self.clock.monotonic_s() > until_s:
-                break
+        for works in (self._first, self._works):
+            while works:
+                work = works.popleft()
+                if next(work, _DONE) is not _DONE:
+                    works.append(work)
+                if self.clock.monotonic_s() > until_s:
+                    break
 
 
 _DONE = object()

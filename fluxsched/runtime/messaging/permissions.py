@@ -70,6 +70,10 @@ class Permissions:
             limit = f"a guest may set an urgency of {URGENCY_DEFAULT} at most"
             raise Refused(f"urgency {urgency}: {limit}: ask an admin", errno.EPERM)
 
+    def may_prolong(self, request: RpcRequest) -> bool:
+        """Return whether the sender may let running jobs run longer; guests may shorten theirs only."""
+        return role_of(request.message.rolemask) is not Role.GUEST
+
     def _check_own(self, request: RpcRequest) -> None:
         jobids = _jobids(request.payload(dict))
         others = [jobid for jobid in jobids if self.owner_of(jobid) != request.userid]

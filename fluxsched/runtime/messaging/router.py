@@ -103,6 +103,10 @@ class Router:
         """
         self.services.serve_local(handlers)
 
+    def absent_local(self, services: Mapping[str, str]) -> None:
+        """Say to peers of a local socket what to use instead of these services, by name, which nobody serves."""
+        self.services.absent_local(services)
+
     def guard(self, guards: Mapping[str, Callable[[Handler], Handler]]) -> None:
         """Put another handler before that of a topic that is served by now."""
         self.services.guard(guards)

@@ -21,6 +21,7 @@ class Services:
         self._names: set[str] = set()
         self._local_handlers: dict[str, Handler] = {}
         self._local_names: set[str] = set()
+        self._absent_local: dict[str, str] = {}
         self._tables = {False: (self.handlers,), True: (self._local_handlers, self.handlers)}
         """Where to look for a handler, by whether the peer speaks JSON."""
         self._remote: dict[str, Peer] = {}
@@ -36,6 +37,10 @@ class Services:
         for topic, handler in handlers.items():
             self._local_handlers[topic] = handler
             self._local_names.add(topic.split(".", 1)[0])
+
+    def absent_local(self, services: Mapping[str, str]) -> None:
+        """See `Router.absent_local`."""
+        self._absent_local.update(services)
 
     def guard(self, guards: Mapping[str, Callable[[Handler], Handler]]) -> None:
         """See `Router.guard`."""
@@ -78,7 +83,9 @@ class Services:
             return self._remote[service]
         if service in self._names or (json and service in self._local_names):
             raise FluxschedError(f"Unknown service method '{topic}'", errno.ENOSYS)
-        raise FluxschedError(f"No service matching {topic} is registered", errno.ENOSYS)
+        remedy = self._absent_local.get(service) if json else None
+        text = f"No service matching {topic} is registered"
+        raise FluxschedError(f"{text}: {remedy}" if remedy else text, errno.ENOSYS)
 
 
 def each_jobs(topic: str) -> str:

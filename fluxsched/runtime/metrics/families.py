@@ -61,6 +61,12 @@ FAMILIES: Final = {
             "fluxsched_scheduler_unsatisfiable_jobs", GAUGE, "Jobs that the group cannot hold.", ("module", "group")
         ),
         Family("fluxsched_scheduler_pass_seconds", HISTOGRAM, "Time of a scheduling pass.", ("module",)),
+        Family(
+            "fluxsched_scheduler_considered_seconds",
+            HISTOGRAM,
+            "From a job's submit to the end of the first scheduling pass that considered it.",
+            ("module",),
+        ),
     )
 }
 """Every name that is exported, in the order of the text."""
@@ -71,6 +77,12 @@ GROUP_FIGURES: Final = {
     "fluxsched_scheduler_unsatisfiable_jobs": "unsatisfiable",
 }
 """What schedulers answer for each of their groups."""
+
+HISTOGRAMS: Final = {
+    "fluxsched_scheduler_pass_seconds": "passes",
+    "fluxsched_scheduler_considered_seconds": "considered",
+}
+"""What they answer of their own."""
 
 
 def text(metrics: MetricsResponse | None, schedulers: tuple[SchedulerAnswer, ...] = (), took_s: float = 0.0) -> str:
@@ -143,6 +155,7 @@ def _of_scheduler(one: SchedulerAnswer) -> list[_Named]:
     for group, figures in stats.get("groups", {}).items():
         for name, key in GROUP_FIGURES.items():
             named.append((name, {**labels, "group": group}, int(figures.get(key, 0))))
-    if "passes" in stats:
-        named.append(("fluxsched_scheduler_pass_seconds", labels, msgspec.convert(stats["passes"], HistogramValue)))
+    for name, key in HISTOGRAMS.items():
+        if key in stats:
+            named.append((name, labels, msgspec.convert(stats[key], HistogramValue)))
     return named

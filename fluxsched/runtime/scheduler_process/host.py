@@ -19,7 +19,7 @@ from fluxsched.protocol.framing.header import NORESPONSE, REQUEST, RESPONSE, Mes
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.rpc import Calls
-from fluxsched.runtime.loop.histogram import SHORT_S, Histogram
+from fluxsched.runtime.loop.histogram import CONSIDERED_S, SHORT_S, Histogram
 from fluxsched.runtime.loop.turns import Timer, Turns
 from fluxsched.runtime.messaging.payload_memo import JobspecMemo
 from fluxsched.runtime.scheduler_process.effects import (
@@ -71,6 +71,7 @@ class SchedulerHost:
         self._outbox: list[Message] = []
         self._own: dict[str, Callable[[Message], None]] = {f"{name}.stats-get": self._stats, f"{name}.ping": self._ping}
         self._pass_s = Histogram(SHORT_S)
+        self._considered_s = Histogram(CONSIDERED_S)
         self._slices_s = 0.0
         """Time that the slices of the pass under way have taken."""
         self._notice: Timer | None = None
@@ -144,6 +145,8 @@ class SchedulerHost:
             else:
                 session.decided()
             self._note_pass(clock.monotonic_s() - begun_s, is_over=not cut)
+            if not cut and session.considered_s:
+                self._note_considered(session.considered_s)
         except SystemExit as exc:
             self.end(f"{left(exc, policy_line(exc))}: policy {self.scheduler.policy.name!r} ended the process")
         except Exception as exc:
@@ -160,6 +163,12 @@ class SchedulerHost:
         if is_over:
             self._pass_s.observe(self._slices_s)
             self._slices_s = 0.0
+
+    def _note_considered(self, submitted_s: list[float]) -> None:
+        """Each of these jobs was considered for the first time; a clock that was set back counts as no time."""
+        now_s, observe = self._turns.clock.wall_s(), self._considered_s.observe
+        for t_submit_s in submitted_s:
+            observe(max(0.0, now_s - t_submit_s))
 
     def _await_notice(self) -> None:
         """One timer, for a turn in which the scheduler has notices due though nothing happens; it may come early."""
@@ -238,7 +247,8 @@ class SchedulerHost:
         self._perform(effects)
 
     def _stats(self, message: Message) -> None:
-        self._send(make_response(message, codec.pack({**self.scheduler.stats(), "passes": self._pass_s.value()})))
+        figures = {"passes": self._pass_s.value(), "considered": self._considered_s.value()}
+        self._send(make_response(message, codec.pack({**self.scheduler.stats(), **figures})))
 
     def _ping(self, message: Message) -> None:
         if message.payload is None:  # the instance only checks that this process answers

@@ -92,6 +92,10 @@ class SchedulerSession:
         self._no_grow = set(streams)
         self._kept: deque[tuple[_Handler, Any, Any, float]] = deque()
         self._pass: Iterator[sched.Effect] = _NO_PASS
+        self._ready_s = inf
+        self._arrived_s: list[float] = []
+        self.considered_s: list[float] = []
+        """When the jobs were submitted that the last pass was the first to consider, without those before ready."""
         accounts = scheduler.account_tree
         self._saving = None if accounts is None else Saving(accounts)
         self._handlers: dict[str, _Handler] = {
@@ -192,6 +196,7 @@ class SchedulerSession:
             return self._take_over(answer, now_s)
         if call.topic == READY:
             self._step("ready")
+            self._ready_s = now_s
             return self._restore(answer, now_s)
         return ()
 
@@ -260,7 +265,10 @@ class SchedulerSession:
             jobspec = self._read(job.jobspec)
         except InvalidValue as fault:
             return [Respond(token, msg.AllocResponse(job.id, msg.DENY, note=str(fault)))]
-        return self.scheduler.alloc(job.id, job.priority, job.userid, job.t_submit or 0.0, jobspec, now_s)
+        t_submit_s = job.t_submit or 0.0
+        if t_submit_s >= self._ready_s:
+            self._arrived_s.append(t_submit_s)
+        return self.scheduler.alloc(job.id, job.priority, job.userid, t_submit_s, jobspec, now_s)
 
     def _free(self, job: Any, token: Any, now_s: float) -> Effects:
         given = ResourceSet(parse_entries(job.R.execution.R_lite).entries)  # its hosts and times do not matter
@@ -315,6 +323,8 @@ class SchedulerSession:
         if self.state is _DECIDING:
             self.state = _READY
             self._pass = _NO_PASS
+            if self._arrived_s or self.considered_s:
+                self.considered_s, self._arrived_s = self._arrived_s, []
         return self.state is _READY if self._kept else False
 
     def drop(self) -> bool:
@@ -322,7 +332,10 @@ class SchedulerSession:
         close = getattr(self._pass, "close", None)
         if close is not None:  # a compiled generator is not closed by being forgotten
             close()
-        return self.decided()
+        arrived_s, self._arrived_s = self._arrived_s, []  # the next pass considers these
+        has_work = self.decided()
+        self._arrived_s = arrived_s
+        return has_work
 
     @property
     def may_decide(self) -> bool:

@@ -8,7 +8,7 @@ stays offline too long is lost. The embedded agent of an instance of its own nee
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
@@ -47,7 +47,9 @@ class AgentService:
         self._module = resource.module
         self._turns = turns
         self._settings = settings
-        self._agents: dict[Peer, Agent] = {}
+        self._agents: dict[Peer, dict[str, Agent]] = {}
+        """Of each connection, by host."""
+        self._count = 0
         self._reported = EMPTY
         self._gone: dict[str, float] = {}
         self._sweeping = False
@@ -63,7 +65,7 @@ class AgentService:
 
     def reloaded(self, targets: Idset) -> None:
         """After a reload: agents get their targets back, and the instance reports these, its own."""
-        for agent in self._agents.values():
+        for agent in self._all():
             if not agent.offline:
                 back = agent.targets - self._module.lost
                 self._resource.perform(self._module.set_online(back, self._turns.wall_s))
@@ -71,14 +73,15 @@ class AgentService:
 
     def _hello(self, request: RpcRequest) -> None:
         wanted = request.payload(AgentHello)
-        if request.peer in self._agents:
-            host = self._agents[request.peer].host
-            raise Refused(f"this connection is already registered for host {host}", errno.EEXIST)
-        if len(self._agents) >= AGENTS_MAX:
-            raise Refused(f"{AGENTS_MAX} agents are connected, which is the limit", errno.EMFILE)
+        if wanted.host in self._agents.get(request.peer, {}):
+            raise Refused(f"this connection is already registered for host {wanted.host}", errno.EEXIST)
+        if self._count >= AGENTS_MAX:
+            raise Refused(f"agents report for {AGENTS_MAX} hosts, which is the limit", errno.EMFILE)
         targets = self._targets_of(wanted)
-        self._agents[request.peer] = Agent(wanted.host, targets, self._turns.clock.monotonic_s())
-        request.peer.name = f"agent-{wanted.host}"
+        hosts = self._agents.setdefault(request.peer, {})
+        hosts[wanted.host] = Agent(wanted.host, targets, self._turns.clock.monotonic_s())
+        self._count += 1
+        request.peer.name = f"agent-{next(iter(hosts))}"
         self._reported |= targets
         self._gone.pop(wanted.host, None)
         self._resource.perform(self._module.set_lively(targets, self._turns.wall_s))
@@ -113,18 +116,23 @@ class AgentService:
 
     def _heartbeat(self, request: RpcRequest) -> None:
         request.payload(AgentHeartbeat)
-        agent = self._agents.get(request.peer)
-        if agent is None:
+        agents = self._agents.get(request.peer)
+        if agents is None:
             raise Refused("agent.heartbeat: say agent.hello first", errno.EPROTO)
         request.respond()
-        agent.heard_s = self._turns.clock.monotonic_s()
         now_s = self._turns.wall_s
-        if agent.torpid:
-            agent.torpid = False
-            self._resource.perform(self._module.set_lively(agent.targets, now_s))
-        if agent.offline:
-            agent.offline = False
-            self._resource.perform(self._module.set_online(agent.targets - self._module.lost, now_s))
+        for agent in agents.values():
+            agent.heard_s = self._turns.clock.monotonic_s()
+            if agent.torpid:
+                agent.torpid = False
+                self._resource.perform(self._module.set_lively(agent.targets, now_s))
+            if agent.offline:
+                agent.offline = False
+                self._resource.perform(self._module.set_online(agent.targets - self._module.lost, now_s))
+
+    def _all(self) -> Iterator[Agent]:
+        for agents in self._agents.values():
+            yield from agents.values()
 
     def _watch_silence(self) -> None:
         if not self._sweeping and (self._agents or self._gone):
@@ -134,7 +142,7 @@ class AgentService:
     def _sweep(self) -> None:
         self._sweeping = False
         monotonic_s, now_s = self._turns.clock.monotonic_s(), self._turns.wall_s
-        for agent in self._agents.values():
+        for agent in self._all():
             silence_s = monotonic_s - agent.heard_s
             if silence_s >= self._settings.offline_after_s and not agent.offline:
                 agent.offline = True
@@ -156,13 +164,15 @@ class AgentService:
                     self._resource.perform(self._module.set_lost(gone, self._turns.wall_s))
 
     def _lost(self, peer: Peer) -> None:
-        agent = self._agents.pop(peer, None)
-        if agent is None:
+        agents = self._agents.pop(peer, None)
+        if agents is None:
             return
-        self._reported -= agent.targets
-        self._resource.perform(self._module.set_offline(agent.targets - self._module.lost, self._turns.wall_s))
-        if self._settings.lost_after_s is not None:
-            self._gone[agent.host] = self._turns.clock.monotonic_s()
+        for agent in agents.values():
+            self._count -= 1
+            self._reported -= agent.targets
+            self._resource.perform(self._module.set_offline(agent.targets - self._module.lost, self._turns.wall_s))
+            if self._settings.lost_after_s is not None:
+                self._gone[agent.host] = self._turns.clock.monotonic_s()
         self._watch_silence()
         self._changed()
 

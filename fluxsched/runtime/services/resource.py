@@ -13,13 +13,15 @@ from typing import Any, Literal, cast
 
 import msgspec
 
+from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.core.targets import parse_targets
+from fluxsched.core.targets import GROUP, parse_targets
 from fluxsched.core.topology import EMPTY_TOPOLOGY
-from fluxsched.errors import LimitExceeded, RemoteProtocolError
+from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.holdings.holdings import Holdings
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP, Queues
 from fluxsched.protocol.messages.acquire import ReleaseRequest
 from fluxsched.protocol.messages.resource import (
     AssignRequest,
@@ -34,6 +36,8 @@ from fluxsched.protocol.messages.resource import (
     ReloadRequest,
     SchedStatusResponse,
     StatusResponse,
+    TargetsRequest,
+    TargetsResponse,
     UndrainRequest,
 )
 from fluxsched.protocol.sessions.acquire_server import AcquireServer, read_acquire
@@ -46,6 +50,7 @@ from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
+from fluxsched.runtime.services.modules.process import ModuleTable
 from fluxsched.runtime.services.resource_journal import JournalService
 from fluxsched.runtime.services.slow_readers import SlowReaders
 from fluxsched.runtime.system.log import logger
@@ -82,8 +87,12 @@ class ResourceService:
         turns: Turns,
         raise_jobs: Callable[[Iterable[int], str], None],
         reload: Reload,
+        queues: Queues,
+        modules: ModuleTable,
     ) -> None:
         self.module = module
+        self._modules = modules
+        self._queues = queues
         self.muted = False
         """From now on acquirers get no changes: the instance is being taken down, target by target."""
         self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
@@ -117,6 +126,7 @@ class ResourceService:
             "resource.assign": self._assign,
             "resource.include": self._include,
             "resource.groups": self._groups,
+            "resource.targets": self._resolve,
             "resource.status": self._status,
             "resource.sched-status": self.sched_status,
             "resource.property-add": self._property_add,
@@ -129,6 +139,7 @@ class ResourceService:
 
     def _acquire(self, request: RpcRequest) -> None:
         wanted = read_acquire(request.message)
+        self._modules.check_acquirer((wanted.group or DEFAULT_GROUP,), request.peer)
         session = AcquireServer(wanted.typed, wanted.accept_update)
         acquirer = Acquirer(request, session, wanted.group)
         request.open_stream(lambda: self._end_acquirer(request))
@@ -163,34 +174,55 @@ class ResourceService:
 
     # -- administration -----------------------------------------------------------------------------------------
 
-    def targets(self, text: str) -> Idset:
-        """Targets from an idset or a hostlist; all offenders are named."""
-        resources = self.module.resources
-        return parse_targets(text, resources.ranks_on, resources.ranks)
+    def targets(self, text: str, among: Idset | None = None) -> Idset:
+        """Return the targets that a text names (`core.targets`); of its sets those that are `among` them, if given.
+
+        Raises InvalidValue naming all that is not known.
+        """
+        return parse_targets(text, self.module.resources, self._look_up, among)
+
+    def _look_up(self, kind: str, name: str) -> Idset:
+        if kind == GROUP:
+            return self.module.targets_of_group(name)
+        config, resources = self._queues.select(name, False, "list the targets of")[0].config, self.module.resources
+        members = EMPTY
+        for group in config.groups:
+            members |= self.module.targets_of_group(group)
+        requires = config.requires or EVERYTHING
+        return requires.match(members, resources.properties, resources.ranks_of)
+
+    def _resolve(self, request: RpcRequest) -> None:
+        targets = self.targets(request.payload(TargetsRequest).targets)
+        request.respond(TargetsResponse(str(targets)))
 
     def _drain(self, request: RpcRequest) -> None:
-        self._change_drain(request, request.payload(DrainRequest), self.module.drain)
+        wanted = request.payload(DrainRequest)
+        targets = self.targets(wanted.targets, self.module.drainable)
+        if not targets and wanted.targets:
+            raise Refused(f"cannot drain {wanted.targets}: its targets are excluded or lost, or there are none")
+        self.perform(self.module.drain(targets, wanted.reason, wanted.mode, request.who, self._turns.wall_s))
+        self._answer(request)
 
     def _undrain(self, request: RpcRequest) -> None:
-        self._change_drain(request, request.payload(UndrainRequest), self.module.undrain)
-
-    def _change_drain(
-        self,
-        request: RpcRequest,
-        wanted: DrainRequest | UndrainRequest,
-        change: Callable[..., list[effect.ResourceEffect]],
-    ) -> None:
-        targets, user = self.targets(wanted.targets), request.who
-        self.perform(change(targets, wanted.reason, wanted.mode, user, self._turns.wall_s))
+        wanted = request.payload(UndrainRequest)
+        targets = self.targets(wanted.targets, self.module.drained)
+        if not targets and wanted.targets and wanted.mode is None:
+            raise Refused(f"cannot undrain {wanted.targets}: none of its targets is drained", errno.EEXIST)
+        if targets or not wanted.targets:
+            effects = self.module.undrain(targets, wanted.reason, wanted.mode, request.who, self._turns.wall_s)
+            self.perform(effects)
         self._answer(request)
 
     def _assign(self, request: RpcRequest) -> None:
         wanted = request.payload(AssignRequest)
-        self._move(request, self.targets(wanted.targets), wanted.group, wanted.graceful)
+        self._move(request, self._present(wanted.targets), wanted.group, wanted.graceful)
 
     def _include(self, request: RpcRequest) -> None:
         wanted = request.payload(IncludeRequest)
-        self._move(request, self.targets(wanted.targets), None, wanted.graceful)
+        self._move(request, self._present(wanted.targets), None, wanted.graceful)
+
+    def _present(self, text: str) -> Idset:
+        return self.targets(text, self.module.targets.present)
 
     def _move(self, request: RpcRequest, targets: Idset, group: str | None, graceful: bool) -> None:
         now_s, user = self._turns.wall_s, request.who
@@ -201,7 +233,9 @@ class ResourceService:
             self.perform(self.module.assign(targets, group, now_s, graceful=graceful, user=user))
         state = self.module.move_state(targets)
         moved = state.moved - there
-        self._answer(request, MoveResponse(str(moved), str(state.leaving), str(state.draining), str(there)))
+        ending = sorted(self.module.ending(targets))
+        done = MoveResponse(str(moved), str(state.leaving), str(state.draining), str(there), ending)
+        self._answer(request, done)
 
     def _property_add(self, request: RpcRequest) -> None:
         self.perform(self.module.property_add(self._properties(request), self._turns.wall_s))
@@ -213,7 +247,7 @@ class ResourceService:
 
     def _properties(self, request: RpcRequest) -> dict[str, Idset]:
         properties = request.payload(PropertyRequest).properties
-        return {name: self.targets(text) for name, text in properties.items()}
+        return {name: self._present(text) for name, text in properties.items()}
 
     def _expiration_update(self, request: RpcRequest) -> None:
         self.set_expiration(request.payload(ExpirationUpdateRequest).expiration)

@@ -5,6 +5,7 @@ The SQL about jobs is here, and nowhere else but in `schema.py`.
 
 from __future__ import annotations
 
+import errno
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import groupby
@@ -13,6 +14,8 @@ from typing import Any, NamedTuple
 
 from msgspec.json import decode, encode
 
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import FluxschedError, Refused
 from fluxsched.jobs.effects import Event
 from fluxsched.runtime.storage.compression import expanded
 from fluxsched.runtime.storage.events import unpack_events
@@ -39,6 +42,17 @@ class JobRecord(NamedTuple):
     R: dict[str, Any] | None
 
 
+class DamagedJob(Refused):
+    """A job whose rows cannot be read (EIO)."""
+
+    def __init__(self, jobid: int, why: Exception) -> None:
+        super().__init__(
+            f"job {format_f58(jobid)} cannot be read from the state, which is damaged there: {why}: restore a backup "
+            "(fluxsched restore), or start with --salvage to continue without it",
+            errno.EIO,
+        )
+
+
 def read_job(read: Query, jobid: int) -> dict[str, Any] | None:
     """A job's log, jobspec and R; None when the store does not know it."""
     row = next(_rows(read, "SELECT ? AS jobid", (jobid,), lambda row, ended: row.whole(_part(read))), None)
@@ -52,7 +66,10 @@ def read_events(read: Query, jobid: int) -> list[Event] | None:
     """A job's log alone; None when the store does not know it."""
     found: list[Event] = []
     for (events,) in read("SELECT events FROM job_log WHERE jobid = ? ORDER BY seq", (jobid,)):
-        found += unpack_events(events)
+        try:
+            found += unpack_events(events)
+        except (ValueError, LookupError, TypeError) as exc:
+            raise DamagedJob(jobid, exc) from exc
     return found or None
 
 
@@ -70,9 +87,14 @@ def ended_last(read: Query, ended_max: int) -> list[int]:
     )]  # fmt: skip
 
 
-def read_ended(read: Query, jobids: Sequence[int]) -> Iterator[JobRecord]:
-    """These jobs, as far as they are still there. Their jobspecs lack the large parts."""
-    return _rows(read, "SELECT value AS jobid FROM json_each(?)", (encode(jobids),), lambda row, ended: row.bare())
+def read_ended(
+    read: Query, jobids: Sequence[int], damaged: Callable[[DamagedJob], None]
+) -> Iterator[JobRecord]:
+    """These jobs, as far as they are still there and can be read; `damaged` is called for each that cannot. Their
+    jobspecs lack the large parts.
+    """
+    wanted = "SELECT value AS jobid FROM json_each(?)"
+    return _rows(read, wanted, (encode(jobids),), lambda row, ended: row.bare(), damaged)
 
 
 def ended_count(read: Query) -> int:
@@ -109,9 +131,16 @@ def known_parts(read: Query) -> tuple[list[tuple[int, bytes]], int]:
 
 
 def _rows(
-    read: Query, wanted: str, parameters: tuple[Any, ...], text_of: Callable[[JobspecRow, bool], bytes]
+    read: Query,
+    wanted: str,
+    parameters: tuple[Any, ...],
+    text_of: Callable[[JobspecRow, bool], bytes],
+    damaged: Callable[[DamagedJob], None] | None = None,
 ) -> Iterator[JobRecord]:
-    """The jobs whose ids the query `wanted` gives. A row is as old as its `seq`."""
+    """The jobs whose ids the query `wanted` gives. A row is as old as its `seq`.
+
+    A job that cannot be read is left out if `damaged` is there to be called, else DamagedJob is raised.
+    """
     rows = read(
         f"""
         WITH wanted AS ({wanted})
@@ -122,20 +151,36 @@ def _rows(
     )
     alike: dict[bytes, list[Event]] = {}
     for jobid, stretch in groupby(rows, key=itemgetter(0)):
-        events: list[Event] = []
-        jobspec = resources = None
-        has_ended = False
-        for _, ended, some, text, environment, files, resources_text in stretch:
-            has_ended |= bool(ended)
-            known = alike.get(some)
-            if known is None:
-                if len(alike) >= ALIKE_MAX:
-                    alike.clear()
-                known = alike[some] = unpack_events(some)
-            events += known
-            jobspec = JobspecRow(text, environment or 0, files or 0) if text is not None else jobspec
-            resources = decode(resources_text) if resources_text is not None else resources
-        yield JobRecord(jobid, events, None if jobspec is None else text_of(jobspec, has_ended), resources)
+        try:
+            yield _record(jobid, stretch, alike, text_of)
+        except (FluxschedError, ValueError, LookupError, TypeError) as exc:
+            fault = DamagedJob(jobid, exc)
+            if damaged is None:
+                raise fault from exc
+            damaged(fault)
+
+
+def _record(
+    jobid: int,
+    stretch: Iterable[tuple[Any, ...]],
+    alike: dict[bytes, list[Event]],
+    text_of: Callable[[JobspecRow, bool], bytes],
+) -> JobRecord:
+    """One job, from its rows; `alike` has stretches of events that were read before."""
+    events: list[Event] = []
+    jobspec = resources = None
+    has_ended = False
+    for _, ended, some, text, environment, files, resources_text in stretch:
+        has_ended |= bool(ended)
+        known = alike.get(some)
+        if known is None:
+            if len(alike) >= ALIKE_MAX:
+                alike.clear()
+            known = alike[some] = unpack_events(some)
+        events += known
+        jobspec = JobspecRow(text, environment or 0, files or 0) if text is not None else jobspec
+        resources = decode(resources_text) if resources_text is not None else resources
+    return JobRecord(jobid, events, None if jobspec is None else text_of(jobspec, has_ended), resources)
 
 
 def _part(read: Query) -> Callable[[int], bytes]:

@@ -15,6 +15,14 @@ from fluxsched.runtime.storage.history import TABLES
 from fluxsched.runtime.storage.leases import LEASE_TABLES
 from fluxsched.runtime.storage.parts import JobspecRow, Parts
 
+FIRST_FORM: Final = """
+CREATE TABLE saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+CREATE TABLE journal (seq INTEGER PRIMARY KEY, event BLOB);
+CREATE TABLE job_log (
+    seq INTEGER PRIMARY KEY, jobid INTEGER, ended INTEGER, events BLOB, jobspec BLOB, R BLOB);
+CREATE TABLE process (jobid INTEGER PRIMARY KEY, value BLOB);
+"""
+"""Tables of form 1."""
 CHUNK_ROWS: Final = 256
 """Rows read at a time: a history does not fit into memory."""
 

@@ -6,23 +6,28 @@ of which rows are missing is left out, since its log would be a false one. What 
 
 from __future__ import annotations
 
+import json
 import sqlite3
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.lifecycle import restore
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
+from fluxsched.leases.states import LeaseState
 from fluxsched.runtime.storage.jobs import read_job
-from fluxsched.runtime.storage.schema import prepare
+from fluxsched.runtime.storage.saved import decode_saved
+from fluxsched.runtime.storage.schema import SCHEMA_VERSION, make_tables, prepare
 from fluxsched.runtime.storage.usage import KEY as USAGE_KEY
 
 LOG_SUFFIX: Final = "-wal"
 """Of the name of SQLite's log beside a file; one that was closed has none."""
+LOST_NAMED_MAX: Final = 20
+"""Losses that a text names; it says how many more there are."""
 KEYS: Final = {
     "saved": "kind, key", "journal": "seq", "job_log": "seq", "part": "id", "process": "jobid",
     "sample": "step, t", "run": "began", "interval": "id", "usage": ", ".join(("step", "t", *USAGE_KEY)),
@@ -42,7 +47,10 @@ class Salvaged:
 
     def __str__(self) -> str:
         found = f"{self.jobs} jobs and {self.saved} settings (drains, groups, queues) were read"
-        return f"{found}; lost: {', '.join(self.lost)}" if self.lost else f"{found}, which is all"
+        if not self.lost:
+            return f"{found}, which is all"
+        more = len(self.lost) - LOST_NAMED_MAX
+        return f"{found}; lost: {', '.join(self.lost[:LOST_NAMED_MAX])}{f', and {more} more' if more > 0 else ''}"
 
 
 def salvage(damaged: Path, target: Path) -> Salvaged:
@@ -58,6 +66,7 @@ def salvage(damaged: Path, target: Path) -> Salvaged:
             found.lost.append(f"everything, for it cannot be brought to the present form ({fault})")
             _clear(new)
             prepare(new, str(target))
+        _drop_unreadable(new, found)
         _drop_incomplete(new, found)
         found.saved = _count(new, "SELECT count(*) FROM saved WHERE kind <> 'instance'")
         found.jobs = _count(new, "SELECT count(DISTINCT jobid) FROM job_log")
@@ -70,7 +79,17 @@ def open_read_only(path: Path) -> sqlite3.Connection:
     """
     has_log = is_filled(path.with_name(path.name + LOG_SUFFIX))
     how = "mode=ro" if has_log else "mode=ro&immutable=1"
-    return sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None)
+    connection = sqlite3.connect(f"{path.absolute().as_uri()}?{how}", uri=True, isolation_level=None)
+    connection.text_factory = decode_text
+    return connection
+
+
+def decode_text(data: bytes) -> str | bytes:
+    """Return a text, or the bytes of a damaged one, which is judged with its row: it must not end a query of many."""
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return data
 
 
 def is_filled(path: Path) -> bool:
@@ -79,37 +98,56 @@ def is_filled(path: Path) -> bool:
 
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, found: Salvaged) -> None:
-    """Tables, then rows, then indexes."""
+    """Rows of the tables and columns that a file of this form has: nothing else that is in the file comes along."""
     try:
-        schema = old.execute("SELECT type, name, sql FROM sqlite_master WHERE sql NOTNULL ORDER BY rowid").fetchall()
         version = old.execute("PRAGMA user_version").fetchone()[0]
+        tables = {name for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     except sqlite3.Error as fault:
         found.lost.append(f"everything ({fault})")
         return
-    if not schema:
-        found.lost.append("everything (it has no tables)")
+    if tables.isdisjoint(KEYS):
+        found.lost.append("everything (it has no table of an instance)")
+        return
+    if version > SCHEMA_VERSION:
+        found.lost.append(f"everything (its format {version} is not known)")
+        return
     new.execute("BEGIN")
-    for _, name, sql in schema:
-        if name in KEYS:
-            new.execute(sql)
+    make_tables(new, version)
+    for name in _tables(new):
+        if name in tables:
             _copy_table(old, new, name, found)
-    for kind, _, sql in schema:
-        if kind == "index":
-            new.execute(sql)
+        else:
+            found.lost.append(f"table {name}")
     new.execute(f"PRAGMA user_version = {version}")
     new.execute("COMMIT")
 
 
+def _tables(connection: sqlite3.Connection) -> list[str]:
+    return [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'").fetchall()]
+
+
 def _copy_table(old: sqlite3.Connection, new: sqlite3.Connection, name: str, found: Salvaged) -> None:
-    fault = _copy_rows(new, name, _rows(old, name, ""))
+    columns = _columns(new, name)
+    try:
+        missing = [column for column in columns if column not in _columns(old, name)]
+        if missing:
+            raise sqlite3.DatabaseError(f"no column {', '.join(missing)}")
+    except sqlite3.Error as exc:
+        found.lost.append(f"table {name} ({exc})")
+        return
+    fault = _copy_rows(new, name, _rows(old, name, columns, ""))
     if fault is not None:
-        _copy_rows(new, name, _rows(old, name, " DESC"))
+        _copy_rows(new, name, _rows(old, name, columns, " DESC"))
         found.lost.append(f"rows of {name} ({fault})")
 
 
-def _rows(old: sqlite3.Connection, name: str, order: str) -> Iterator[tuple[Any, ...]]:
+def _columns(connection: sqlite3.Connection, name: str) -> list[str]:
+    return [row[1] for row in connection.execute(f"PRAGMA table_info({name})")]
+
+
+def _rows(old: sqlite3.Connection, name: str, columns: Iterable[str], order: str) -> Iterator[tuple[Any, ...]]:
     keys = ", ".join(key + order for key in KEYS[name].split(", "))
-    yield from old.execute(f"SELECT * FROM {name} NOT INDEXED ORDER BY {keys}")
+    yield from old.execute(f"SELECT {', '.join(columns)} FROM {name} NOT INDEXED ORDER BY {keys}")
 
 
 def _copy_rows(new: sqlite3.Connection, name: str, rows: Iterator[tuple[Any, ...]]) -> sqlite3.Error | None:
@@ -122,6 +160,30 @@ def _copy_rows(new: sqlite3.Connection, name: str, rows: Iterator[tuple[Any, ...
         if row is None:
             return None
         new.execute(f"INSERT OR IGNORE INTO {name} VALUES ({', '.join('?' * len(row))})", row)
+
+
+def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
+    """Remove the rows outside of jobs whose values cannot be read, and name them."""
+    for table, kind, key, where in (
+        ("saved", "kind", "key", "kind = ? AND key = ?"),
+        ("journal", "'journal'", "seq", "? = 'journal' AND seq = ?"),
+        ("process", "'process'", "jobid", "? = 'process' AND jobid = ?"),
+    ):
+        column = "event" if table == "journal" else "value"
+        value = f"CASE WHEN {kind} LIKE 'scheduler%' THEN 'null' ELSE {column} END"  # only schedulers read theirs
+        for row in new.execute(f"SELECT {kind}, {key}, {value} FROM {table}").fetchall():
+            try:
+                decode_saved(*row)
+            except InvalidValue as fault:
+                new.execute(f"DELETE FROM {table} WHERE {where}", row[:2])
+                found.lost.append(str(fault))
+    for jobid, text, state in new.execute("SELECT jobid, jobspec, state FROM lease").fetchall():
+        try:
+            LeaseState(state)
+            json.loads(text)
+        except (ValueError, TypeError) as exc:
+            new.execute("DELETE FROM lease WHERE jobid = ?", (jobid,))
+            found.lost.append(f"lease of job {jobid} ({exc})")
 
 
 def _drop_incomplete(new: sqlite3.Connection, found: Salvaged) -> None:

@@ -7,6 +7,7 @@ newer form is left as it is.
 from __future__ import annotations
 
 import sqlite3
+from contextlib import closing
 
 import msgspec
 
@@ -14,7 +15,7 @@ from fluxsched import __version__
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.storage.history import TABLES
 from fluxsched.runtime.storage.leases import LEASE_TABLES
-from fluxsched.runtime.storage.migrations import MIGRATIONS
+from fluxsched.runtime.storage.migrations import FIRST_FORM, MIGRATIONS
 from fluxsched.runtime.system.log import logger
 
 log = logger("store")
@@ -47,9 +48,7 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
-            _execute(connection, SCHEMA)
-            for statement in (*TABLES, *LEASE_TABLES):
-                connection.execute(statement)
+            make_tables(connection, SCHEMA_VERSION)
         else:
             for older in range(max(version, 1), SCHEMA_VERSION):
                 log.warning("%s is changed from format %d to %d, which may take a while", path, older, older + 1)
@@ -60,6 +59,27 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
     finally:
         if connection.in_transaction:
             connection.execute("ROLLBACK")
+
+
+def make_tables(connection: sqlite3.Connection, version: int) -> None:
+    """Give an empty database the tables that a file of this form has."""
+    if version >= SCHEMA_VERSION:
+        _execute(connection, SCHEMA)
+        for statement in (*TABLES, *LEASE_TABLES):
+            connection.execute(statement)
+    else:
+        _execute(connection, FIRST_FORM)
+        for older in range(1, version):
+            MIGRATIONS[older](connection)
+
+
+def tables_of_form(version: int) -> list[str]:
+    """Return the names of the tables that a file of this form has; none for a form that is not known here."""
+    if version > SCHEMA_VERSION:
+        return []
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        make_tables(connection, version)
+        return [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
 
 
 def refuse_newer(connection: sqlite3.Connection, path: str) -> int:

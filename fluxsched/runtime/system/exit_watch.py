@@ -26,3 +26,14 @@ class ExitWatch:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)
             self._fd = -1
+
+
+def ended_status(pid: int) -> int | None:
+    """Return the wait status of a child that has ended, and leave it to be reaped; None while it runs.
+
+    Raises ChildProcessError if there is no such child.
+    """
+    found = os.waitid(os.P_PID, pid, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    if found is None:
+        return None
+    return found.si_status << 8 if found.si_code == os.CLD_EXITED else found.si_status

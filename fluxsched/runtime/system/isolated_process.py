@@ -11,6 +11,7 @@ import select
 import subprocess
 import sys
 from collections.abc import Sequence
+from math import inf
 
 from fluxsched.core.waitstatus import signal_name
 
@@ -41,8 +42,9 @@ class IsolatedProcess:
 
     def line(self, limit_s: float) -> str | None:
         """The next line; None when no more come, or none within `limit_s` seconds: `ending` says which."""
+        timeout_s = None if limit_s == inf else limit_s
         while b"\n" not in self._read:
-            if len(self._read) > LINE_BYTES_MAX or not select.select([self._fd], [], [], limit_s)[0]:
+            if len(self._read) > LINE_BYTES_MAX or not select.select([self._fd], [], [], timeout_s)[0]:
                 return None
             data = os.read(self._fd, 1 << 16)
             if not data:

@@ -26,6 +26,8 @@ OWNER_NAME = "owner"
 """The file that says which process a run directory belongs to; see instance/run_directory.py."""
 DATABASE_NAME = "state.sqlite"
 """The store's file, in the state directory or else in the run directory."""
+ADDRESS_NAME = "address"
+"""The file in a state directory that names the run directory of its instances."""
 PREFIX = "fluxsched-"
 _IPC = "ipc://"
 _LEVEL_DIGITS = 4

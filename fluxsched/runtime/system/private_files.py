@@ -17,7 +17,7 @@ from pathlib import Path
 
 from fluxsched.errors import Refused
 from fluxsched.runtime.system.log import logger
-from fluxsched.runtime.system.paths import DATABASE_NAME
+from fluxsched.runtime.system.paths import ADDRESS_NAME, DATABASE_NAME, PAGE_NAME
 
 log = logger("instance")
 
@@ -25,21 +25,30 @@ DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
 OTHERS = 0o077
 """Permissions of all users but the owner."""
 SPOOL_NAME = "jobs"
-STATE_NAMES = (DATABASE_NAME, f"{DATABASE_NAME}-wal", f"{DATABASE_NAME}-shm", "lock", "logs", SPOOL_NAME)
+COMMIT_SUFFIX = "-commit"
+"""Of the file with the number of the last transaction (`storage.commit_record`)."""
+STATE_NAMES = (
+    *(DATABASE_NAME + suffix for suffix in ("", "-wal", "-shm", COMMIT_SUFFIX)),
+    "lock", "logs", ADDRESS_NAME, PAGE_NAME, SPOOL_NAME,
+)  # fmt: skip
 """What is ours in a state directory."""
 
 
 def private_directory(path: Path, what: str, is_ours: Callable[[Path], bool] = lambda path: True) -> None:
     """Make a directory that is its owner's alone, or make the one that is there so.
 
-    Raises Refused (EPERM) for one of another user, and for one that is open to others unless it is empty or `is_ours`
-    knows it; OSError as the system has it.
+    Raises Refused (EPERM) for one of another user, or behind a link of another user, and for one that is open to others
+    unless it is empty or `is_ours` knows it; OSError as the system has it.
     """
     with contextlib.suppress(FileExistsError):
         path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
         path.mkdir(mode=DIRECTORY_MODE)
         path.chmod(DIRECTORY_MODE)
         return
+    link = path.lstat()
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
+        whose = f"{what} {path} is a symbolic link of {user_name(link.st_uid)}"
+        raise Refused(f"{whose}: name the directory itself, or remove the link", errno.EPERM)
     found = path.stat()
     if not stat.S_ISDIR(found.st_mode):
         raise Refused(f"{what} {path} is not a directory: name another one", errno.ENOTDIR)
@@ -84,9 +93,30 @@ def private_file(path: Path) -> None:
     """Make sure that a file exists and is its owner's alone, before code that follows the umask opens it."""
     close_to_others(path)
     with contextlib.suppress(FileExistsError):
-        fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
-        os.fchmod(fd, FILE_MODE)  # an umask may take permissions from the owner, too
-        os.close(fd)
+        _create(path)
+
+
+def new_private_file(path: Path) -> None:
+    """Make an empty file that is its owner's alone in place of what is at `path`, and never through a link there.
+
+    Raises OSError, also if another process makes one at that moment.
+    """
+    path.unlink(missing_ok=True)
+    _create(path)
+
+
+def _create(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    os.fchmod(fd, FILE_MODE)  # an umask may take permissions from the owner, too
+    os.close(fd)
+
+
+def replace_private_text(path: Path, text: str) -> None:
+    """Replace a file's text atomically; it is its owner's alone, whatever stood there. Raises OSError."""
+    draft = path.with_name(f".{path.name}")
+    new_private_file(draft)
+    draft.write_text(text, "utf-8")
+    draft.replace(path)
 
 
 def user_name(userid: int) -> str:

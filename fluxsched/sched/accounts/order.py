@@ -83,9 +83,11 @@ class FairOrder:
         self.changed(account)
 
     def withdraw(self, account: Account) -> None:
-        """A leaf has no job to offer."""
+        """A leaf has no job to offer. An account with others below it offers what they do, and is left as it is."""
         place = self._places.get(account)
-        while place is not None and place.top is not None and place.slot >= 0:
+        if place is None or place.below is not None:
+            return
+        while place.top is not None and place.slot >= 0:
             place.among.leave(place)
             if place.among.size:
                 self.changed(place.top.account)

@@ -7,6 +7,7 @@ there is none.
 from __future__ import annotations
 
 from math import inf
+from typing import Final
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.sched.engine.waiting.group import Group
@@ -37,6 +38,10 @@ def order_of(queue: PolicyQueue) -> str | None:
     if queue.jobs.lines is not None:
         return None
     return queue.order or (FIFO if type(queue.policy) in OWN.values() else None)
+
+
+FITS_NOW: Final = "it fits now"
+"""What a forecast rests on where running jobs are not in the way."""
 
 
 class Forecast:
@@ -74,7 +79,7 @@ class Forecast:
                 return None, f"not known: job {name}, first in line, has no time itself; {self._why_not()}"
             return max(head_s, start_s), f"not before job {name}, first in line"
         if start_s <= self._now_s:
-            return None, "it fits now"
+            return None, FITS_NOW
         return start_s, "if running jobs use up their limits and no job goes ahead of it"
 
     def _behind(self, queue: PolicyQueue, head: Waiting, start_s: float) -> bool:

@@ -17,7 +17,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.sched.effects import Effect, Raise
 from fluxsched.sched.engine.accounting import adopted_job
-from fluxsched.sched.engine.running.events import ResizedJobs
+from fluxsched.sched.engine.running.events import ResizedJobs, left_group
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.holdings.elastic import Elastic
 from fluxsched.sched.ledger import Holding, Ledger
@@ -70,6 +70,9 @@ class HeldJobs:
         self._ledger.adopt(jobid, blocks, R.expiration_s, started_s, account, after_s, limit_s, now_s, elastic)
         holding = self._ledger.get(jobid)
         if holding is not None:
+            holding.userid = userid
+            if jobspec is not None:
+                holding.queue, holding.name = jobspec.queue or "", jobspec.job_name or ""
             self._preemptions.found(holding, preempted_s, now_s)
             if elastic is not None:
                 self.resized.found(holding, "" if jobspec is None else jobspec.queue or "")
@@ -124,7 +127,7 @@ class HeldJobs:
         effects: list[Effect] = [effect for effect in spared.values() if effect is not None]
         for holding in self._ledger.end_on(targets, spared.keys()):
             mine = Idset.of([rank for rank in holding.parts if rank in targets])
-            effects.append(Raise(holding.jobid, f"targets {mine} left the group"))
+            effects.append(Raise(holding.jobid, left_group(mine)))
         return effects
 
     def starts(self, jobid: int, started_s: float, expiration_s: float) -> None:
@@ -171,4 +174,7 @@ def running_job(holding: Holding) -> Running:
         holding.account,
         holding.preemptible_after_s,
         holding.started_s,
+        holding.userid,
+        holding.queue,
+        holding.name,
     )

@@ -8,6 +8,7 @@ policy raises goes up as it is: everything committed so far stands, and was hand
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from sys import intern
 from typing import Any, Final
 
 from fluxsched.core.amounts import Amounts
@@ -25,7 +26,7 @@ from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.effects import Canceled, Denied, Effect
 from fluxsched.sched.engine.accounting import adopted_jobspec, book_for, count_capacity
 from fluxsched.sched.engine.assembly import DEFAULT_GROUP, GroupParts, check_grow
-from fluxsched.sched.engine.held_jobs import HeldJobs
+from fluxsched.sched.engine.held_jobs import HeldJobs, running_job
 from fluxsched.sched.engine.hooked.plugins import Plugins
 from fluxsched.sched.engine.lacking import Lacking, lacking_of
 from fluxsched.sched.engine.passes import Passes
@@ -38,7 +39,7 @@ from fluxsched.sched.engine.waiting.judging import add_infeasible, judge_all, se
 from fluxsched.sched.engine.waiting.set_aside import WAIT, TimeText, asks_to_wait, utc_text
 from fluxsched.sched.engine.why import Forecasts, why_of
 from fluxsched.sched.hooks.api import TARGETS, Plugin
-from fluxsched.sched.policy import Policy
+from fluxsched.sched.policy import Policy, Running
 from fluxsched.sched.pool.placement import blocks_in
 from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 from fluxsched.sched.queue.pending import Waiting
@@ -95,6 +96,8 @@ class Scheduler:
         self._waiting = [jobs for group in self._groups.values() for jobs in group.waiting_by_id()]
         self._passes = Passes(self._groups.values(), self._counts, self._shapes)
         self._starts = PlannedStarts(self._ledger)
+        calls = [getattr(each, "ended", None) for each in (policy, *(policies or {}).values())]
+        self._on_end: list[Callable[[Running, float], object]] = [call for call in calls if call is not None]
 
     # ---- from the resource module
 
@@ -204,7 +207,9 @@ class Scheduler:
             why = group.judge(shape)
             account = None if self.accounts is None else self.accounts.account_of(sharing.bank, userid)
             limit_s, after_s = parsed.duration_s, sharing.preemptible_after_s
-            values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, PLAIN, ()
+            title = intern(parsed.job_name or "")  # one name of many jobs is kept once
+            own = name or ""
+            values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, PLAIN, (), own, title
             job = _waiting(Waiting, values)
             if groups[-1] is not group:
                 return arrive(groups, job, name, asks_to_wait(parsed), self._plugins.enter, now_s)
@@ -227,7 +232,8 @@ class Scheduler:
         if jobid in self._ledger.holdings or self._waits(jobid):
             raise RemoteProtocolError(f"ask {jobid}: it waits or runs already")
         shape = self._plugins.shape_of_ask(self._shapes, request, now_s)
-        job = _waiting(Waiting, (jobid, priority, 0, t_s, shape, 0.0, None, 0.0, application, options, ()))
+        values = jobid, priority, 0, t_s, shape, 0.0, None, 0.0, application, options, (), "", ""
+        job = _waiting(Waiting, values)
         group = self._unnamed[0]
         return group.add(job, None, now_s) if shape.scope is None else self._plugins.enter(group, job, None, now_s)
 
@@ -236,14 +242,21 @@ class Scheduler:
         now_s: float = 0.0, options: AskOptions = PLAIN, priority: int = 1,
     ) -> list[Effect]:  # fmt: skip
         """An allocation that a resource manager has: a fact, beyond quotas and what the node has if need be."""
-        return self._held.adopt(jobid, rank, amounts, application, started_s, options, priority)
+        effects = self._held.adopt(jobid, rank, amounts, application, started_s, options, priority)
+        if self._is_hooked:
+            self._plugins.adopt_ask(jobid, priority, started_s, now_s)
+        return effects
 
     def replace(self, old: int, new: int, amounts: Amounts, now_s: float = 0.0) -> list[Effect]:
         """One job hands over to another, which gets this much of what the first has on its node; the rest is freed.
 
         If the other one waits, it no longer does. Raises RemoteProtocolError, and changes nothing, if it asks for more.
         """
-        return self._held.replace(old, new, amounts, now_s)
+        effects = self._held.replace(old, new, amounts, now_s)
+        if self._is_hooked:
+            self._plugins.freed(old, now_s)
+            self._plugins.adopt_ask(new, self._ledger.holdings[new].priority, now_s, now_s)
+        return effects
 
     def cancel(self, jobid: int) -> list[Effect]:
         """The request is withdrawn; nothing is said when it was answered before."""
@@ -264,6 +277,7 @@ class Scheduler:
 
     def free(self, jobid: int, R: ResourceSet, final: bool, now_s: float = 0.0) -> list[Effect]:  # noqa: N803
         """A job frees all of R, which is a part of what it holds; `final` when that is the last of it."""
+        self._tell_end(jobid, now_s, is_over=final)
         emptied = self._ledger.release(jobid, blocks_in(R), final, now_s)
         if self._is_hooked:
             self._plugins.freed(jobid, now_s)
@@ -271,10 +285,19 @@ class Scheduler:
 
     def free_all(self, jobid: int, now_s: float = 0.0) -> list[Effect]:
         """A job frees all that it holds: a final `free` of its whole R, for callers without an R."""
+        self._tell_end(jobid, now_s)
         emptied = self._ledger.release_all(jobid, now_s)
         if self._is_hooked:
             self._plugins.freed(jobid, now_s)
         return self._held.freed(jobid, emptied)
+
+    def _tell_end(self, jobid: int, now_s: float, *, is_over: bool = True) -> None:
+        """Call `ended` of policies that have it, before the job gives back the last that it holds."""
+        holding = self._ledger.get(jobid) if is_over and self._on_end else None
+        if holding is not None:
+            job = running_job(holding)
+            for call in self._on_end:
+                call(job, now_s)
 
     def accounts_report(self, now_s: float, start: int = 0) -> AccountsReport | None:
         """The accounts, from `start` on; None unless a policy asks for accounts."""

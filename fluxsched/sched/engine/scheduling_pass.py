@@ -5,7 +5,7 @@ Law: nothing is done that the ledger refuses.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from functools import partial
 from math import inf
 from reprlib import repr as short
@@ -146,6 +146,9 @@ class SchedulingPass:
     @property
     def first(self) -> Waiting | None:
         return self._jobs.first if self.held_back is None else self._jobs.first_but(self._group.pool.shut)
+
+    def first_beside(self, queues: Collection[str]) -> Waiting | None:
+        return self._jobs.first_beside(queues, self._group.pool.shut if self.held_back is not None else _NO_SHAPE)
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         self._queue.order = order
@@ -397,4 +400,5 @@ class SchedulingPass:
         return Granted(jobid, fit, self.now_s, holding.expiration_s, group.pool, selection, withdrawn, notes)
 
 
+_NO_SHAPE: Final = frozenset[int]()
 _DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Shrink, Grow, Withhold, Wake or Pause"

@@ -12,7 +12,7 @@ from math import inf
 
 from fluxsched.core.why import Why, in_groups
 from fluxsched.errors import Refused
-from fluxsched.sched.engine.forecast import Forecast, order_of
+from fluxsched.sched.engine.forecast import FITS_NOW, Forecast, order_of
 from fluxsched.sched.engine.lacking import lacking
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.joint import is_planned
@@ -122,16 +122,37 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, forecast: Callable[[
         rule = f"{told.rule}; under {name}: {how}"
     elif order is None:
         others = len(queue.jobs) - 1
-        place = f"with {counted(others, 'other')} in an order of its own" if others else "alone"
-        rule = f"waits {place} under {name}: {how}"
+        place = f"with {counted(others, 'other')}" if others else "alone"
+        rule = f"waits {place} in the order of policy {name}: {how}"
     elif order != FIFO and job.jobid in queue.planned:
         rule = f"has a reservation under {name}: {how}"
     else:
         place_in = "in line" if order == FIFO else f"in the order {order},"
         place = f"first {place_in}" if not ahead else f"{ahead} ahead of it" + ("" if order == FIFO else f" {place_in}")
         rule = f"{place} under {name}: {how}"
+    reason = _reason(group, queue, job, ahead if order else None, order or FIFO)
+    if _is_refused_by_plugin(group, job, reason):
+        rule = f"a plugin refuses it for now; policy {name} tries it again"
+        return Why(reason, rule, "not known: it is up to the plugin")
     earliest_s, when = forecast().of(queue, job)
-    return Why(_reason(group, queue, job, ahead if order else None, order or FIFO), rule, when, earliest_s)
+    if when == FITS_NOW and job.jobid in group.notices.reasons:
+        when = f"not known: it fits now, and policy {name} holds it back"
+    return Why(f"{reason}{_not_preempted(group, queue, job, now_s)}", rule, when, earliest_s)
+
+
+def _is_refused_by_plugin(group: Group, job: Waiting, reason: str) -> bool:
+    """Whether the reason is a plugin's, which refused it, one of its equals, or all targets, and not its policy's."""
+    narrowed = group.pool.narrowed.get(job.shape.number)
+    return reason in group.notices.refused.values() or (narrowed is not None and reason == narrowed.later)
+
+
+def _not_preempted(group: Group, queue: PolicyQueue, job: Waiting, now_s: float) -> str:
+    """What keeps a policy with accounts from preempting others for a job that lacks resources, behind its reason."""
+    explain = getattr(queue.policy, "why_not_preempted", None)
+    if explain is None or queue.jobs.lines is None or isinstance(place_now(group.pool, job.shape, BEST_FIT), Fits):
+        return ""
+    text: str = explain(queue.jobs.lines, job, group.preemptions, now_s)
+    return f"; {text}" if text else ""
 
 
 def _explain_ask(group: Group, queue: PolicyQueue, job: Waiting, application: Application) -> Why:

@@ -23,8 +23,21 @@ class Holding:
     """
 
     __slots__ = (
-        "account", "application", "blocks", "elastic", "expiration_s", "gone_by_s", "jobid", "must_end", "options",
-        "preemptible_after_s", "priority", "started_s",
+        "account",
+        "application",
+        "blocks",
+        "elastic",
+        "expiration_s",
+        "gone_by_s",
+        "jobid",
+        "must_end",
+        "name",
+        "options",
+        "preemptible_after_s",
+        "priority",
+        "queue",
+        "started_s",
+        "userid",
     )  # fmt: skip
 
     def __init__(
@@ -46,6 +59,8 @@ class Holding:
         self.options: AskOptions = PLAIN
         self.priority = 0  # what it asked with, in such a tree
         self.elastic: Elastic | None = None
+        self.userid = 0
+        self.queue = self.name = ""
         self.must_end = False  # on a shrunk target: a fatal exception was raised on the job
         self.gone_by_s = inf  # it was preempted, and is killed then
 

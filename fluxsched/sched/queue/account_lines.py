@@ -87,7 +87,7 @@ class AccountLines:
         self.kinds: dict[int, dict[float, dict[Account, int]]] = {}
         self.order = FairOrder(book.tree)
         self.touched = book.follow()
-        self.moved: set[Account] = set()
+        self.moved: dict[Account, None] = {}
         self.turn = 0
 
     def add(self, key: QueueKey, job: Waiting) -> None:
@@ -105,7 +105,7 @@ class AccountLines:
         counts = by_limit.setdefault(about(job.limit_s), {})
         counts[account] = counts.get(account, 0) + 1
         if line.first is job:
-            self.touched.add(account)
+            self.touched[account] = None
 
     def remove(self, key: QueueKey, job: Waiting) -> None:
         """A job that may start leaves."""
@@ -116,7 +116,7 @@ class AccountLines:
             return
         line = self.by_account[account]
         if line.first is job:
-            self.touched.add(account)
+            self.touched[account] = None
         line.remove(key, job)
         if not line.jobs.size:
             del self.by_account[account]

@@ -6,7 +6,7 @@ Law: adding, removing and re-prioritising cost O(log n) in each order that is ke
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator, Set
 from itertools import chain, islice
 from typing import cast
 
@@ -37,6 +37,8 @@ class PendingJobs:
         self._offered = SortedJobs()
         self._held = SortedJobs()
         self._orders: dict[str, SortedJobs] = {}
+        self._queue: str | None = None  # that of all jobs, as long as there is one
+        self._by_queue: dict[str, SortedJobs] = {}  # jobs that may start, once there are several
         self.book: UsageBook | None = None
         self.counted: dict[int, int] | None = None
         self.lines: AccountLines | None = None
@@ -63,6 +65,29 @@ class PendingJobs:
         skips = Skips()
         skips.unfit = shapes
         return next((job for job in self._offered.walk(skips) if job is not None), None)
+
+    def first_beside(self, queues: Collection[str], shapes: Set[int] = frozenset()) -> Waiting | None:
+        """The first of them that is neither of these queues nor of one of these shapes, by number.
+
+        None where all jobs are of one queue.
+        """
+        found: Waiting | None = None
+        for name, jobs in self._by_queue.items():
+            if name in queues:
+                continue
+            first: Waiting | None = jobs.chunks[0].jobs[0]
+            if shapes:
+                skips = Skips()
+                skips.unfit |= shapes
+                first = next((job for job in jobs.walk(skips) if job is not None), None)
+            if first is not None and (found is None or first.key < found.key):
+                found = first
+        return found
+
+    def is_head(self, job: Waiting) -> bool:
+        """Whether the job is the first of its queue, where there are several."""
+        jobs = self._by_queue.get(job.queue)
+        return jobs is not None and jobs.chunks[0].jobs[0] is job
 
     def first_of(self, shapes: set[int], limit: int) -> list[Waiting]:
         """The first jobs that are of one of these shapes, so many at most."""
@@ -119,6 +144,10 @@ class PendingJobs:
             self._held.add(key, job)
             return key
         self._offered.add(key, job)
+        if self._by_queue:
+            self._by_queue.setdefault(job[11], SortedJobs()).add(key, job)
+        elif job[11] != self._queue:
+            self._tell_apart(job[11])
         if self.book is not None:
             self._enters(self.book, key, job)
         if self.asks is not None:
@@ -137,6 +166,11 @@ class PendingJobs:
         if priority:
             key = job.key if job[10] else (-priority, t_submit_s, jobid)
             self._offered.remove(key)
+            if self._by_queue:
+                jobs = self._by_queue[job[11]]
+                jobs.remove(key)
+                if not jobs.size:
+                    del self._by_queue[job[11]]
             if self.book is not None:
                 self._exits(self.book, key, job)
             if self.asks is not None:
@@ -159,14 +193,26 @@ class PendingJobs:
         return True
 
     def ahead_of(self, jobid: int, order: str = FIFO, now_s: float = 0.0) -> int:
-        """How many jobs come before this one, which is in the queue, in one of the ORDERS; held jobs have their own."""
+        """How many jobs come before this one, which is in the queue, in one of the ORDERS; held jobs have their own.
+
+        In the queue's order those of its own queue count.
+        """
         job = self.by_id[jobid]
         if not job.priority:
             return self._held.before(job.key) + len(self.by_id) - self._held.size
         if order == LXF:
             mine = (-expansion(job, now_s), *job.key)
             return sum((-expansion(each, now_s), *each.key) < mine for each in self._offered)
-        return self._offered.before(job.key) if order == FIFO else self._ordered(order).before(FIXED[order](job))
+        if order == FIFO:
+            return self._by_queue.get(job.queue, self._offered).before(job.key)
+        return self._ordered(order).before(FIXED[order](job))
+
+    def _tell_apart(self, queue: str) -> None:
+        """A job of another queue than before has joined: from now on each of several queues has a line of its own."""
+        if self._offered.size > 1:
+            for each in self._offered:
+                self._by_queue.setdefault(each.queue, SortedJobs()).add(each.key, each)
+        self._queue = queue
 
     def _enters(self, book: UsageBook, key: QueueKey, job: Waiting) -> None:
         assert job.account is not None
@@ -194,7 +240,10 @@ class PendingJobs:
             self.lines.remove(key, job)
 
     def check(self) -> None:
-        """Asserts that the lines of accounts have the jobs that are offered, in their order."""
+        """Asserts that the lines of queues and accounts have the jobs that are offered, in their order."""
+        if self._by_queue:
+            both = sorted([job for jobs in self._by_queue.values() for job in jobs], key=lambda job: job.key)
+            assert both == list(self._offered), "queues have other jobs in line"
         if self.lines is not None:
             lines = [self.lines.expedited, *self.lines.by_account.values()]
             found = [job for line in lines for job in line.jobs]

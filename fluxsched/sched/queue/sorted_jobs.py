@@ -36,7 +36,8 @@ class Waiting(NamedTuple):
 
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
     `application` is whose ask it is in a tree of queues, with `options`; None for a job that is in no such tree.
-    `sort` is the tuple of the plugin that sorts its queue, else empty.
+    `sort` is the tuple of the plugin that sorts its queue, else empty; `queue` is the name of its queue, and
+    `name` its own, or empty.
     """
 
     jobid: int
@@ -50,6 +51,8 @@ class Waiting(NamedTuple):
     application: Application | None = None
     options: AskOptions = PLAIN
     sort: tuple[Any, ...] = ()
+    queue: str = ""
+    name: str = ""
 
     @property
     def request(self) -> Request:

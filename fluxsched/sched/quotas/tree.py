@@ -62,6 +62,12 @@ class QueueTree:
             raise LimitExceeded(f"queue {path!r} has {levels} levels above it: the limit is {QUEUE_DEPTH_MAX}")
         return self._make(parent, settings, created=True)
 
+    def change_created(self, queue: Queue, settings: QueueSettings) -> None:
+        """Gives a created leaf other amounts, or another number of applications."""
+        if settings != queue.settings:
+            self._configure(queue, settings, [], [])
+            self.order.renew()
+
     def drop(self, queue: Queue) -> None:
         """Takes a queue out that has no applications and no queues below it. Raises InvalidValue if it has some."""
         if queue.parent is None or queue.children or queue.applications:

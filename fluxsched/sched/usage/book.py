@@ -51,7 +51,7 @@ class UsageBook:
         self._usages: dict[int, float] = {}  # the same
         self._charges: dict[int, float] = {}  # what running jobs were charged, by id
         self._adopted: dict[int, _Adopted] = {}  # not charged yet
-        self._touched: list[set[Account]] = []
+        self._touched: list[dict[Account, None]] = []
         self._usable: dict[int, int] = {}  # targets, word by word
         self._inside: Vector = measure.capacity  # what they have
         self._elsewhere: Vector = measure.capacity  # what is held on others
@@ -83,16 +83,19 @@ class UsageBook:
         except InvalidValue:
             return self.tree.root
 
-    def follow(self) -> set[Account]:
-        """A set to which, from now on, each account is added whose usage or whose line of waiting jobs has changed."""
-        touched: set[Account] = set()
+    def follow(self) -> dict[Account, None]:
+        """A table to which, from now on, each account is added whose usage or whose line of waiting jobs has changed.
+
+        It is iterated, and the order of a set of accounts would depend on their addresses.
+        """
+        touched: dict[Account, None] = {}
         self._touched.append(touched)
         return touched
 
     def touch(self, account: Account) -> None:
         """The keys of an account have changed, or the job that it offers."""
         for touched in self._touched:
-            touched.add(account)
+            touched[account] = None
 
     def touch_all(self) -> None:
         """The keys of all accounts have changed."""

@@ -14,6 +14,7 @@ from math import frexp, inf
 from typing import Any
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sim.conformance.harness import BEGIN_S, URGENCY, Harness, MakeHarness
@@ -288,6 +289,39 @@ def rounding(make: MakeHarness, chance: Chance) -> bool:
     harness.submit(spec_of(8.0, nodes=2))
     harness.finish()
     return True
+
+
+def queue_head(make: MakeHarness, chance: Chance) -> bool:
+    """Two queues on disjoint targets; the first job of one needs both of its targets, which come free one by one, while
+    the first of the other waits much longer. Jobs of one target go on coming.
+    """
+    harness = make("4x1")
+    for ranks, run_s in (("0-1", FAR_S), ("2", 10.0), ("3", 20.0)):
+        harness.submit(_in_queue("batch", run_s, len(Idset.parse(ranks)), ranks), run_s)
+    harness.decide()
+    far = harness.submit(_in_queue("batch", 100.0, 2, "0-1"), 100.0)
+    first = harness.submit(_in_queue("debug", 100.0, 2, "2-3"), 100.0)
+    harness.decide()
+    if far not in harness.checker.promised or getattr(harness.checker, "ACCOUNTS", False):
+        return False  # it reserves for none, or in an order of its own, as that of accounts, which span queues
+    begun_s = harness.now_s
+    for at in range(1, 13):
+        harness.submit(_in_queue("debug", 60.0, 1, "2-3"), 60.0)
+        harness.decide()
+        harness.advance(begun_s + 5.0 * at)
+        harness.decide()
+        if at == 6 and first not in harness.running:
+            raise RuleBroken(
+                "queue-head", f"job {format_f58(first)}, the first of its queue, was overtaken by others of that queue "
+                "and still waits, while a job of another queue has the reservation",
+            )  # fmt: skip
+    harness.finish()
+    return True
+
+
+def _in_queue(queue: str, limit_s: float, nodes: int, ranks: str) -> Jobspec:
+    spec = spec_of(limit_s, nodes=nodes, exclusive=True, constraint={"ranks": [ranks]})
+    return Jobspec.parse(with_system(spec, "queue", queue))
 
 
 def frozen(make: MakeHarness, chance: Chance) -> bool:

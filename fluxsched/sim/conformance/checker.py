@@ -81,6 +81,8 @@ class Checker:
         self.first = first
         self.preemptions = PreemptionJudge(rate, truth.running, truth.users)
         self.sizes = SizeJudge()
+        if hasattr(policy, "ended"):
+            self.ended = policy.ended
         self.GROWS, self.placement = getattr(policy, "GROWS", False), placement_of(policy)  # which the engine asks for
         if hasattr(policy, "ACCOUNTS"):
             self.ACCOUNTS = policy.ACCOUNTS

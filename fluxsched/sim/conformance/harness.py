@@ -78,6 +78,7 @@ class Harness:
         self.ends_s: dict[int, float] = {}
         self._leaving: list[tuple[float, int, ResourceSet]] = []  # when a running job has left these
         self._drained = EMPTY
+        self._holds: bool = getattr(policy, "HOLDS", False)
         self._pristine, self._machine = deepcopy(policy), machine
         resources = fake_resources(machine)
         self.ranks = resources.ranks
@@ -221,6 +222,8 @@ class Harness:
             if not self.advance():
                 if self.running:  # jobs without any end
                     self.end(next(iter(self.running)))
+                elif not started and self._holds:
+                    return
                 elif not started:
                     raise RuleBroken(PROGRESS, f"no job is started, though all is free and job {_named(waiting)} waits")
         raise RuleBroken(PROGRESS, f"jobs are left after {INSTANTS_MAX} instants")

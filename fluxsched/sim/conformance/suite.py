@@ -69,6 +69,7 @@ RULES = {
     "recursion": Rule("survives 2,000 jobs that become runnable at once", put.recursion, False),
     "not-nothing": Rule("survives empty constraints", put.not_nothing, False),
     "rounding": Rule("survives a reservation at a time where floating-point resolution changes", put.rounding, False),
+    "queue-head": Rule("the first job of each queue is protected, not only the first of all", put.queue_head, False),
     "frozen": Rule("moves its reservation forward when a job ends early", put.frozen, False),
 }
 COST, COST_SAYS = "cost", "the cost of a pass grows no faster than n log n with the queue"

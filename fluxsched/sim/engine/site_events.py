@@ -3,13 +3,16 @@
 `do` is drain, undrain, offline, online, assign or include, as an administrator or an agent would cause them, or one of
 two that are made of these: `outage` (the targets are gone for a while, and so are the jobs on them) and `maintenance`
 (an outage before which the targets are drained for the time of `notice`). Law: the file is ours, so every fault in it
-is an error with its line, all at once.
+is an error with its line, all at once. Where outages of a target overlap it is back when the last of them ends, and
+likewise undrained after the last maintenance.
 """
 
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Iterable
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -35,6 +38,7 @@ _PLAIN = {
     "drain": {"reason"}, "undrain": set(), "offline": set(), "online": set(), "assign": {"group", "graceful"},
     "include": {"graceful"}, "outage": {"for"}, "maintenance": {"for", "notice"},
 }  # fmt: skip
+_ENDED_BY = {OUTAGE: "online", "drain": "undrain"}
 _ALWAYS = {"at", "do", "targets"}
 _NEEDED = {"assign": "group", "outage": "for", "maintenance": "for"}
 
@@ -57,7 +61,7 @@ def read_site(path: Path, resources: ResourceSet) -> list[SiteEvent]:
 
 def parse_site(lines: Iterable[str], name: str, resources: ResourceSet) -> list[SiteEvent]:
     """Steps in order of time, those of one time in the order of the lines."""
-    steps: list[SiteEvent] = []
+    steps: list[tuple[SiteEvent, int]] = []
     faults: list[str] = []
     for number, line in enumerate(lines, 1):
         if not line.strip() or line.lstrip().startswith("#"):
@@ -69,7 +73,29 @@ def parse_site(lines: Iterable[str], name: str, resources: ResourceSet) -> list[
     if faults:
         more = len(faults) - FAULTS_SHOWN_MAX
         raise InvalidValue("\n".join(faults[:FAULTS_SHOWN_MAX] + ([f"{name}: and {more} more"] if more > 0 else [])))
-    return sorted(steps, key=lambda step: step.when_s)
+    return _joined(sorted(steps, key=_when_s))
+
+
+def _when_s(row: tuple[SiteEvent, int]) -> float:
+    return row[0].when_s
+
+
+def _joined(rows: Iterable[tuple[SiteEvent, int]]) -> list[SiteEvent]:
+    """The steps, in order of time, without the targets of an end that another outage or maintenance goes on having."""
+    open_at: Counter[tuple[str, int]] = Counter()  # by what ends it, and rank
+    found: list[SiteEvent] = []
+    for _, group in groupby(rows, _when_s):
+        same = list(group)
+        for step, change in same:
+            if change > 0:
+                open_at.update((_ENDED_BY[step.do], rank) for rank in step.targets)
+        for step, change in same:
+            if change < 0:
+                open_at.subtract((step.do, rank) for rank in step.targets)
+                step = step._replace(targets=Idset.of([rank for rank in step.targets if not open_at[step.do, rank]]))
+            if step.targets:
+                found.append(step)
+    return found
 
 
 def _load(line: str) -> dict[str, Any]:
@@ -92,23 +118,25 @@ def _load(line: str) -> dict[str, Any]:
     return obj
 
 
-def _steps(obj: dict[str, Any], resources: ResourceSet) -> list[SiteEvent]:
+def _steps(obj: dict[str, Any], resources: ResourceSet) -> list[tuple[SiteEvent, int]]:
+    """The steps of a line; 1 with what lasts until a step with -1, else 0."""
     at_s = _time(obj, "at")
-    targets = parse_targets(obj["targets"], resources.ranks_on, resources.ranks)
+    targets = parse_targets(obj["targets"], resources)
     if not targets:
         raise InvalidValue("no targets: name at least one")
     do: str = obj["do"]
     if do == "outage":
-        return [SiteEvent(at_s, OUTAGE, targets), SiteEvent(at_s + _time(obj, "for"), "online", targets)]
+        return [(SiteEvent(at_s, OUTAGE, targets), 1), (SiteEvent(at_s + _time(obj, "for"), "online", targets), -1)]
     if do == "maintenance":
         back_s = at_s + _time(obj, "for")
         return [
-            SiteEvent(max(0.0, at_s - _time(obj, "notice")), "drain", targets, "maintenance"),
-            SiteEvent(at_s, OUTAGE, targets),
-            SiteEvent(back_s, "online", targets),
-            SiteEvent(back_s, "undrain", targets),
+            (SiteEvent(max(0.0, at_s - _time(obj, "notice")), "drain", targets, "maintenance"), 1),
+            (SiteEvent(at_s, OUTAGE, targets), 1),
+            (SiteEvent(back_s, "online", targets), -1),
+            (SiteEvent(back_s, "undrain", targets), -1),
         ]
-    return [SiteEvent(at_s, do, targets, obj.get("group") or obj.get("reason") or "", bool(obj.get("graceful")))]
+    text = obj.get("group") or obj.get("reason") or ""
+    return [(SiteEvent(at_s, do, targets, text, bool(obj.get("graceful"))), 0)]
 
 
 def _time(obj: dict[str, Any], key: str) -> float:

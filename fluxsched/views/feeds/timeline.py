@@ -6,8 +6,8 @@ import asyncio
 from collections.abc import Mapping
 from typing import Any
 
-from fluxsched.core.targets import parse_targets
-from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.core.idset import Idset
+from fluxsched.errors import RPCError
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.changes import Body, differences
 from fluxsched.views.feeds.feed import Asking, Audience, PolledFeed, SlowQuestion, streaming, together
@@ -91,7 +91,8 @@ class TimelineFeed:
         begin_s, end_s = self._period.bounds_s(now_s)
         ranks = machine.resources.ranks
         if self._targets:
-            ranks = _named(self._targets, machine)
+            named = await handle.rpc("resource.targets", {"targets": self._targets})
+            ranks = Idset.parse(named["targets"]) & ranks
         window = TimeWindow(begin_s, end_s, ranks)
         (running, left_out), _, ended, spans = await asyncio.gather(
             self._running(handle),
@@ -150,13 +151,6 @@ class TimelineFeed:
                     raise
                 self._spans = drain_spans(machine.drains) if isinstance(machine.drains, Mapping) else []
         return self._spans
-
-
-def _named(text: str, machine: LiveMachine) -> Any:
-    try:
-        return parse_targets(text, machine.resources.ranks_on, machine.resources.ranks)
-    except FluxschedError as fault:
-        raise RPCError(str(fault), fault.errnum) from None
 
 
 async def plans(handle: Asking, machine: LiveMachine) -> list[tuple[JobBar, Mapping[str, Any]]]:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import errno
-import os
 import socket
 import stat
 from pathlib import Path
@@ -16,11 +15,11 @@ from typing import NamedTuple
 from urllib.parse import parse_qs, urlsplit
 
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.system.private_files import FILE_MODE, private_directory, private_file
+from fluxsched.runtime.system.private_files import FILE_MODE, private_directory, replace_private_text
 from fluxsched.web.access.secrets import TOKEN_PARAM
 
 BACKLOG = 1024
-"""Connections that wait to be taken."""
+"""Connections that wait to be accepted."""
 
 Where = tuple[str, int] | Path
 """Host and port, or the path of a unix socket."""
@@ -127,8 +126,5 @@ def read_address(file: Path) -> KnownAddress | None:
 
 
 def write_address(file: Path, url: str) -> None:
-    """For the owner alone; the file is replaced atomically."""
-    draft = file.with_name(f".{file.name}")
-    private_file(draft)
-    draft.write_text(f"{url}\n")
-    os.replace(draft, file)
+    """Keep the address for the owner alone; the file is replaced atomically."""
+    replace_private_text(file, f"{url}\n")

@@ -1,6 +1,8 @@
-"""How long a connection may take: a request that arrives slowly, and a viewer that reads nothing.
+"""How long a connection may take, and which connections may be: a request that arrives slowly, a viewer that reads
+nothing, strangers who would take the places of viewers.
 
-Law: a client, whatever it sends or does not read, costs a bounded time and a bounded buffer.
+Law: a client, whatever it sends or does not read, costs a bounded time and a bounded buffer; without the cookie it
+costs no viewer its place.
 """
 
 from __future__ import annotations
@@ -9,7 +11,16 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from starlette.types import Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
+
+ADMITTED = "fluxsched.admitted"
+"""The key of a scope whose value is to be called once its request had the cookie."""
+STRANGERS_MAX = 400
+"""Connections on which no request with the cookie has arrived; of more, the oldest is ended."""
+ACCEPTED_MAX = STRANGERS_MAX // 4
+"""Connections accepted in one turn of the loop: the request of a viewer among them is read before so many others have
+come that it would be ended as a stranger."""
 
 HEAD_S = 10.0
 """For how long a request may take to arrive up to the end of its headers, or a connection may be idle before its first
@@ -39,21 +50,52 @@ class Deadline:
             self._timer = None
 
 
+class Strangers:
+    """Connections on which no request with the cookie has arrived, the oldest first."""
+
+    def __init__(self) -> None:
+        self._connections: dict[PageConnection, None] = {}
+
+    def add(self, connection: PageConnection) -> None:
+        """Take one more, and end the oldest where there are too many: viewers come in however many strangers wait."""
+        self._connections[connection] = None
+        if len(self._connections) > STRANGERS_MAX:
+            oldest = next(iter(self._connections))
+            self.discard(oldest)
+            oldest.abort()
+
+    def discard(self, connection: PageConnection) -> None:
+        """Forget one that has ended, or is a viewer's."""
+        self._connections.pop(connection, None)
+
+
 class PageConnection(H11Protocol):
     """One connection; uvicorn makes one for each."""
 
-    def __init__(self, *args: Any, **more: Any) -> None:
+    def __init__(self, *args: Any, strangers: Strangers, **more: Any) -> None:
         super().__init__(*args, **more)
-        self._head = Deadline(self.loop, self._abort)
-        self._reading = Deadline(self.loop, self._abort)
+        self._strangers = strangers
+        self._site = self.app
+        self.app = self._serve
+        self._head = Deadline(self.loop, self.abort)
+        self._reading = Deadline(self.loop, self.abort)
 
-    def _abort(self) -> None:
+    def abort(self) -> None:
+        """End it at once, whatever waits to be sent."""
         self.transport.abort()
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send) -> None:
+        scope[ADMITTED] = self._admitted
+        await self._site(scope, receive, send)
+
+    def _admitted(self) -> None:
+        self._strangers.discard(self)
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """See `asyncio.Protocol`."""
         super().connection_made(transport)
         transport.set_write_buffer_limits(high=BUFFER_BYTES)
+        self._strangers.add(self)
         self._head.begin(HEAD_S)
 
     def data_received(self, data: bytes) -> None:
@@ -81,6 +123,7 @@ class PageConnection(H11Protocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         """See `asyncio.Protocol`."""
+        self._strangers.discard(self)
         self._head.call_off()
         self._reading.call_off()
         super().connection_lost(exc)

@@ -23,6 +23,10 @@ TOGETHER = "ids"
 _KIND = "application/x-www-form-urlencoded"
 
 
+class TooSlow(InvalidValue):
+    """A form that did not arrive within BODY_S."""
+
+
 async def fields_of(request: Request) -> dict[str, str]:
     """The fields of a form, the last of each name but TOGETHER. Raises InvalidValue."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
@@ -36,7 +40,7 @@ async def fields_of(request: Request) -> dict[str, str]:
                 if len(body) > BODY_BYTES_MAX:
                     raise LimitExceeded(f"a form has {BODY_BYTES_MAX} bytes at most")
     except TimeoutError:
-        raise LimitExceeded(f"the form did not arrive within {BODY_S:g} s") from None
+        raise TooSlow(f"the form did not arrive within {BODY_S:g} s") from None
     except ClientDisconnect:
         raise InvalidValue("the form did not arrive to its end") from None
     try:

@@ -13,6 +13,7 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Response
 from starlette.types import ASGIApp, Receive, Scope, Send
 
+from fluxsched.web.access.connections import ADMITTED
 from fluxsched.web.access.secrets import TOKEN_PARAM, Secrets, cookie_name, cookie_of, is_known_host, is_same_origin
 
 HEADERS_MAX = 64
@@ -96,6 +97,7 @@ class Guard:
             return self._enter(headers, hosts[0], _local_path(scope) + (f"?{left}" if left else ""))
         if not self._secrets.is_cookie(cookie_of(headers.get("cookie", ""), cookie_name(hosts[0]))):
             return refusal(headers, "The page shows its instance only to those who have its address.", NOT_SIGNED_IN)
+        scope[ADMITTED]()
         if scope["method"] not in SAFE and not is_same_origin(
             hosts[0], headers.get("origin"), headers.get("sec-fetch-site")
         ):

@@ -19,7 +19,12 @@ from fluxsched.adapters.si.assembly import (
     wall_clock,
 )
 from fluxsched.adapters.si.in_process import InProcessScheduler
-from fluxsched.adapters.si.messages import RegisterResourceManagerRequest
+from fluxsched.adapters.si.messages import (
+    AllocationRequest,
+    ApplicationRequest,
+    NodeRequest,
+    RegisterResourceManagerRequest,
+)
 from fluxsched.errors import InvalidValue
 
 
@@ -96,3 +101,86 @@ def test_a_step_of_the_systems_clock_moves_no_timer() -> None:
     assert now_s() == 1000.0
     clock.wall, clock.monotonic = 0.0, 7.0
     assert now_s() == 1002.0
+
+
+COUNTING = """
+from fluxsched.sched.hooks.api import PASS, Later
+
+class Counting:
+    name = "counting"
+
+    def __init__(self):
+        self.held = {}
+
+    def look(self, job, rank):
+        if len(self.held) >= 3:
+            raise OSError("three are enough")
+        return PASS
+
+    def reserve(self, job, fit):
+        self.held[job.jobid] = False
+        return PASS
+
+    def unreserve(self, job, fit):
+        del self.held[job.jobid]
+
+    def post_bind(self, job, fit):
+        if job.adopted:
+            self.held[job.jobid] = True
+
+    def on_free(self, job, fit):
+        del self.held[job.jobid]
+"""
+
+
+class Hearing:
+    """Keeps the allocations that it is given."""
+
+    def __init__(self) -> None:
+        self.new: list[Any] = []
+
+    def UpdateApplication(self, response: Any) -> None: ...
+
+    def UpdateNode(self, response: Any) -> None: ...
+
+    def UpdateAllocation(self, response: Any) -> None:
+        self.new += response.new
+
+
+def test_plugins_are_asked_about_asks_and_told_of_what_exists(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "counting.py").write_text(COUNTING)
+    machine = make_machine(plugins=[str(tmp_path / "counting.py")])
+    scheduler, one, other = InProcessScheduler(machine), Hearing(), Hearing()
+    amount = {"resources": {"vcore": {"value": 1}}}
+    held = {"UUID": "u", "allocationKey": "k", "applicationID": "app", "resourcePerAlloc": amount}
+    for rm_id, callback, existing in (("one", one, [held]), ("other", other, [])):
+        scheduler.RegisterResourceManager(RegisterResourceManagerRequest(rmID=rm_id), callback)
+        new = [{"applicationID": "app", "queueName": "root.default"}]
+        scheduler.UpdateApplication(ApplicationRequest(rmID=rm_id, new=new))
+        node = {"nodeID": "n", "action": "CREATE", "existingAllocations": existing}
+        node["schedulableResource"] = {"resources": {"vcore": {"value": 100}}}
+        scheduler.UpdateNode(NodeRequest(rmID=rm_id, nodes=[node]))
+        ask = {"allocationKey": "a", "applicationID": "app", "maxAllocations": 9, "resourceAsk": amount}
+        scheduler.UpdateAllocation(AllocationRequest(rmID=rm_id, asks=[ask]))
+    with caplog.at_level("ERROR", "fluxsched"):
+        scheduler.turns(1.0)
+    assert (len(one.new), len(other.new)) == (2, 3), "each partition has plugins of its own"
+    assert "resource manager 'one': plugin 'counting' failed" in caplog.text
+    assert "three are enough" in caplog.text
+    release = {"allocationsToRelease": [{"applicationID": "app", "UUID": "u"}]}
+    scheduler.UpdateAllocation(AllocationRequest(rmID="one", releases=release))
+    scheduler.turns(100.0)
+    assert len(one.new) == 3
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [("READS = ('user',)", "reads user, which asks"), ("def queue_sort(self, job): return ()", "has queue_sort")],
+)
+def test_plugins_that_asks_have_nothing_for_are_refused(tmp_path: Path, text: str, why: str) -> None:
+    lines = ["class Own:", "    name = 'own'", "    def post_bind(self, job, fit): ...", f"    {text}", ""]
+    (tmp_path / "own.py").write_text("\n".join(lines))
+    with pytest.raises(InvalidValue, match=why):
+        make_machine(plugins=[str(tmp_path / "own.py")])

@@ -41,7 +41,7 @@ async def test_all_is_registered_asked_for_and_counted(tmp_path: Path) -> None:
 async def test_asks_have_so_many_sizes(tmp_path: Path, shapes: int, sizes: int) -> None:
     service = FakeService()
     await measured(service, tmp_path, Load(nodes=1, asks=40, shapes=shapes))
-    asked = [{kind: q.value for kind, q in ask.resourceAsk.resources.items()} for ask in service.asks.values()]
+    asked = [{name: q.value for name, q in ask.resourceAsk.resources.items()} for ask in service.asks.values()]
     assert len({tuple(sorted(size.items())) for size in asked}) == sizes
     (node,) = service.nodes.values()
     for kind, amount in node.schedulableResource.resources.items():

@@ -14,7 +14,7 @@ pytest.importorskip("yaml")
 from fluxsched.adapters.si.quota import Quota
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.hooks.api import PASS, GroupSeen, JobSeen
+from fluxsched.sched.hooks.api import PASS, SKIP, GroupSeen, JobSeen
 from fluxsched.sched.pool.placement import Block, Fits
 from fluxsched.sched.shape import Shapes
 
@@ -85,10 +85,10 @@ def test_it_bounds_what_a_bank_has_and_says_by_what_it_is_held_back(config: str)
 def test_what_can_never_run_is_never(config: str) -> None:
     quota = Quota(config)
     assert start(quota, job(1, "physics/cold", cores_per_task=7)) == (
-        "Never: queue root.physics.cold: 7000 vcore are above the maximum of 6000 vcore"
+        "Never: queue root.physics.cold: 7000 vcore exceeds the maximum of 6000 vcore"
     )
     assert start(quota, job(2, "physics/cold", gpus_per_task=2)) == (
-        "Never: limit of user root in queue root.physics.cold: 2 gpu are above the maximum of 1 gpu"
+        "Never: limit of user root in queue root.physics.cold: 2 gpu exceeds the maximum of 1 gpu"
     )
     assert start(quota, job(3, "chemistry")).startswith("Never: rule provided: there is no queue 'root.chemistry'")
 
@@ -166,3 +166,43 @@ def test_nothing_is_overrun_and_nothing_leaks(config: str, steps: list[tuple[str
     for seen, _ in held.values():
         quota.on_free(seen, fit(seen))
     assert start(quota, job(1000, "physics/cold", cores_per_task=6)) == "", "all was given back"
+
+
+CLOSED = """
+partitions:
+- preemption: {enabled: true}
+  nodesortpolicy: {type: binpacking}
+  queues:
+  - name: root
+    submitacl: nobody-at-all
+    queues:
+    - {name: physics, submitacl: "*", resources: {guaranteed: {core: 1}}, properties: {application.sort.policy: fair}}
+    - name: shut
+"""
+
+
+def test_it_skips_a_job_without_a_bank_that_no_queue_is_for(tmp_path: Path) -> None:
+    (tmp_path / "q.yaml").write_text(CLOSED)
+    quota = Quota(str(tmp_path / "q.yaml"))
+    for seen in (job(1), job(2, queue="batch")):
+        assert quota.pre_filter(seen.shape, GROUP) is SKIP
+        assert quota.reserve(seen, fit(seen)) is PASS, "another plugin may not have skipped it"
+        quota.on_free(seen, fit(seen))
+    assert start(quota, job(3, "physics")) == ""
+    assert start(quota, job(4, "phisics")).startswith("Never: rule provided: there is no queue 'root.phisics'")
+    assert start(quota, job(5, queue="root.shut")).startswith("Never: rule provided: queue 'root.shut' is closed to")
+
+
+def test_what_of_its_file_has_no_effect_is_warned_about_once(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    path = tmp_path / "q.yaml"
+    path.write_text(CLOSED)
+    with caplog.at_level("WARNING", "fluxsched"):
+        for _ in range(2):
+            Quota(str(path))
+        path.write_text("partitions: [{queues: [{name: physics, resources: {max: {core: 1}}}]}]")
+        Quota(str(path))
+    (warned,) = caplog.messages
+    assert str(path) in warned
+    assert warned.endswith(
+        "preemption, nodesortpolicy, resources.guaranteed of root.physics, application.sort.policy of root.physics"
+    )

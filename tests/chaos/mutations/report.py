@@ -6,6 +6,7 @@ from collections.abc import Callable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from typing import NamedTuple
 
+from tests.chaos.exhaustive.search import explore
 from tests.chaos.mutations.sabotage import Sabotage, sabotaged
 from tests.chaos.mutations.table import SABOTAGES
 from tests.chaos.runs import crash_points
@@ -18,6 +19,10 @@ SEEDS = (
     *range(SMALL_SEEDS, SMALL_SEEDS + 120),
 )
 """These are tried, small ones first."""
+
+
+LEVELS, SECONDS_MAX = 2, 600.0
+"""What notices the sabotages of laws: levels of the exhaustive search, which take seconds."""
 
 
 class Noticed(NamedTuple):
@@ -36,6 +41,13 @@ def notice(one: Sabotage, seeds: Sequence[int] = SEEDS) -> Noticed:
             if violation is not None:
                 return Noticed(one.name, seed, violation.checker)
     return Noticed(one.name, None, "")
+
+
+def notice_law(one: Sabotage) -> str:
+    """What every history of two levels tells of a sabotage in one dialect or the other; empty if nothing does."""
+    with sabotaged(one):
+        found = (explore(typed, LEVELS, SECONDS_MAX, own_checks=False).violation for typed in (True, False))
+        return next(filter(None, found), "")
 
 
 def report_mutations(say: Callable[[str], None], jobs: int) -> int:

@@ -22,6 +22,10 @@ RESOURCE = (
         "forget a release", f"{_RESOURCE}.sessions:Sessions.release", "session.unreleased -= targets", "pass",
     ),
     Sabotage(
+        "say something in the response to a release", f"{_SERVICES}.resource:ResourceService._release",
+        "self._answer(request)", "self._answer(request, wanted)",
+    ),
+    Sabotage(
         "take a release for a shrink's that was not sent", f"{_RESOURCE}.sessions:Session.leave",
         "self.unreleased |= leaving", "pass",
     ),
@@ -262,4 +266,19 @@ SHELL = (
     ),
 )  # fmt: skip
 
-SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + SHELL
+STORE = (
+    Sabotage(
+        "take a damaged log for one that ends there", "fluxsched.runtime.storage.damage:_log_fault",
+        "if state.fault is None or", "if True or",
+    ),
+    Sabotage(
+        "do not count the transactions of a log", "fluxsched.runtime.storage.damage:fault_at_start",
+        "missing = (recorded or 0) - stored_commit(connection)", "missing = 0",
+    ),
+    Sabotage(
+        "look at a log up to its first damage", "fluxsched.runtime.storage.wal:_later_commit",
+        "_starts(log, size, behind)", "()",
+    ),
+)  # fmt: skip
+
+SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + SHELL + STORE

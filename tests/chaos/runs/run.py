@@ -89,6 +89,8 @@ class _Run:
 
     def _step_until(self, world: World, until_s: float) -> None:
         while self._violation is None and world.step(until_s):
+            if world.disk.unnoticed:
+                self._violation = Violation("damage", world.disk.unnoticed, world.now_s)
             if self._own_checks and world.time.count % CHECK_EVERY == 0:
                 self._check(world)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from fluxsched.transport.base import Disconnected
+from fluxsched.errors import Disconnected
 from tests.chaos.workload.user import Connection
 from tests.chaos.world.world import World
 

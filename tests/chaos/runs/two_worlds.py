@@ -12,7 +12,7 @@ from functools import partial
 from random import Random
 from typing import Any, NamedTuple
 
-from fluxsched.transport.base import Disconnected
+from fluxsched.errors import Disconnected
 from tests.chaos.observations import Observation, TaskBegan
 from tests.chaos.wire import RESPONSE, messages, request
 from tests.chaos.world.world import HOLDER, INSTANCE, World

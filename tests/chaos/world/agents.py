@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxsched.transport.base import Disconnected
+from fluxsched.errors import Disconnected
 from tests.chaos.wire import messages, request
 from tests.chaos.world.network import Network, SimClient
 from tests.chaos.world.processes import Process

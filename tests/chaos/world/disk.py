@@ -12,17 +12,25 @@ from collections.abc import Callable
 from pathlib import Path
 from random import Random
 
+from fluxsched.errors import FluxschedError
 from fluxsched.runtime.loop.checkpoints import COPY
 from fluxsched.runtime.loop.database import RowGroup
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.storage.damage import fault_at_start
 from fluxsched.runtime.system.paths import DATABASE_NAME
+from fluxsched.runtime.system.private_files import COMMIT_SUFFIX
+from tests.chaos.world.damage import unnoticed_damage
 from tests.chaos.world.processes import Process
 
 WRITE_S = 0.0005, 0.004
 """How long a transaction takes (seconds)."""
 LOG_NAME = f"{DATABASE_NAME}-wal"
+RECORD_NAME = f"{DATABASE_NAME}{COMMIT_SUFFIX}"
 GARBAGE_BYTES_MAX = 4096
+DAMAGED = 0.3
+"""How often what a crash leaves is damaged (a copy of it)."""
+THE_END = "the world ends"
 COPIES = 0.02
 """How often a transaction is followed by a copy of the log into the database."""
 
@@ -65,11 +73,15 @@ class Disk:
         self.is_failing = False
         self.is_torn = False
         """Whether a crash in the midst of a write leaves some of it."""
+        self.unnoticed = ""
+        """What was lost by damage of a copy that no start would notice; a law is broken then."""
         self._directory = directory
+        self._damage = Random()
+        self._damage.setstate(chance.getstate())  # a stream of its own, so that no plan depends on damage
         self._number = 0
         self._store: Store | None = None
-        self._synced: bytes | None = None
-        """The log as it was before a write that a crash tears."""
+        self._synced: tuple[bytes, bytes] | None = None
+        """The log as it was before a write that a crash tears, and the record of commits, which is written after it."""
         self.state.mkdir(mode=0o700)
 
     @property
@@ -78,7 +90,10 @@ class Disk:
         return self._directory / str(self._number)
 
     def open(self, turns: Turns, process: Process) -> Store:
-        """The store of a process that has started. Raises FluxschedError if it cannot be opened."""
+        """The store of a process that has started. Raises FluxschedError if it is not sound."""
+        fault = fault_at_start(self.state / DATABASE_NAME, has_jobs=False)
+        if fault is not None:
+            raise FluxschedError(f"a crash is taken for damage: {fault.text}")
         store = Store(self.state / DATABASE_NAME, turns, SimWriter(self, process))
         self._store = store
         self._spoil(store)
@@ -116,7 +131,7 @@ class Disk:
 
     def tear_at_crash(self) -> None:
         """The crash that comes now leaves some of what is written until then."""
-        self._synced = _content(self.state / LOG_NAME)
+        self._synced = _content(self.state / LOG_NAME), _content(self.state / RECORD_NAME)
 
     def copy_log(self) -> None:
         """Have the log copied into the database, now and then, after which it is written from its beginning."""
@@ -125,21 +140,25 @@ class Disk:
 
     def _crash(self, reason: str) -> None:
         """Keep what a dead process has left, in a directory of its own: closing its files changes them."""
-        before, store = self.state, self._store
+        before, store, is_whole = self.state, self._store, self._synced is None
         self._number += 1
         after = self.state
         after.mkdir(mode=0o700)
-        for name in (DATABASE_NAME, LOG_NAME):
+        for name in (DATABASE_NAME, LOG_NAME, RECORD_NAME):
             if (before / name).exists():
                 shutil.copyfile(before / name, after / name)
                 (after / name).chmod(0o600)
         if self._synced is not None:
-            (after / LOG_NAME).write_bytes(self._torn(self._synced, _content(after / LOG_NAME)))
+            log, record = self._synced
+            (after / LOG_NAME).write_bytes(self._torn(log, _content(after / LOG_NAME)))
+            (after / RECORD_NAME).write_bytes(record)
             self._synced = None
         if store is not None:
             store._database.close()
             self._store = None
         shutil.rmtree(before)
+        if is_whole and reason != THE_END and self._damage.random() < DAMAGED:
+            self.unnoticed = self.unnoticed or unnoticed_damage(after, self._damage)
 
     def _torn(self, synced: bytes, written: bytes) -> bytes:
         """What a crash may leave of a file: its old content, with some of the new one and garbage behind that."""

@@ -104,7 +104,7 @@ def start_instance(
         ended=process.loop.create_future(),
         connect=connect,
     )
-    restored = read_store(store)
+    restored = read_store(store, outside.state_notice)
     parts = Assembly(settings, outside, restored)
     outside.ended.add_done_callback(partial(_ended, process))
     _end_if_incomplete(parts, process)

@@ -13,7 +13,8 @@ from math import inf
 from random import Random
 from typing import TYPE_CHECKING
 
-from fluxsched.transport.base import Arrived, Disconnected, Lost, size_bytes, slow_reader
+from fluxsched.errors import Disconnected
+from fluxsched.transport.base import Arrived, Lost, size_bytes, slow_reader
 from tests.chaos.world.processes import Process
 from tests.chaos.world.virtual_time import VirtualTime
 

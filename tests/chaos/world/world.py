@@ -18,14 +18,13 @@ from pathlib import Path
 from random import Random
 from types import TracebackType
 
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import Disconnected, FluxschedError
 from fluxsched.runtime.instance.parts.assembly import Assembly
 from fluxsched.runtime.services.modules.starter import ModuleProcess, ModuleStart
-from fluxsched.transport.base import Disconnected
 from tests.chaos.observations import Observation
 from tests.chaos.steps import Awaited
 from tests.chaos.world.agents import SimAgent, agent_name
-from tests.chaos.world.disk import Disk
+from tests.chaos.world.disk import THE_END, Disk
 from tests.chaos.world.instance_process import Site, start_instance
 from tests.chaos.world.keeper_process import Keepers, SimKeeper, SimKeeperHost
 from tests.chaos.world.network import Network, SimClient
@@ -92,7 +91,7 @@ class World:
     ) -> None:
         self.back_s = None
         for process in list(self.processes.values()):
-            process.end("the world ends")
+            process.end(THE_END)
         logging.disable(self._log_level)
         shutil.rmtree(self.directory, ignore_errors=True)
 

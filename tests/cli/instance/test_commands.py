@@ -9,6 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from fluxsched.cli.common import show
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.runtime.instance.start_arguments import check_start
 
@@ -274,3 +275,15 @@ def test_stop_and_agent(cli, launched: list) -> None:
         ("stop", ("ipc:///there", 30.0), {}),
         ("agent", (where,), {"host": "n1", "ranks": "0-3", "heartbeat_s": 0.2}),
     ]
+
+
+def test_stop_asks_on_a_terminal_if_jobs_run(cli, launched: list, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(show, "interactive", lambda: True)
+    running = {"job-manager.stats-get": {"jobs": {"run": 2}}}
+    before = len(launched)
+    done = cli("stop", stdin="n\n", answers=running)
+    assert (done.code, len(launched)) == (1, before)
+    assert "This ends 2 running jobs. Go ahead? [y/N]: n\n" in done.err
+    assert cli("stop", stdin="y\n", answers=running).out == "stopped ipc:///there\n"
+    assert cli("stop", "--yes").err == cli("stop", answers={"job-manager.stats-get": {"jobs": {}}}).err == ""
+    assert cli("stop", answers={"job-manager.stats-get": RPCError("it hangs", 110)}).code == 0

@@ -51,7 +51,7 @@ def test_the_table_ends_with_a_total_and_with_what_became_of_the_machine(shown: 
         "(none)           12       -        2       0.01    0.2",
         "total            24       -        2       2.01   50.2                   1.25m   31.5s     10m",
         "",
-        "Machine: 4.00 core-hours in 1h of observation: 50.2% used, 37.2% idle, 12.5% lost to drains (0.50 core-hours)",
+        "Machine: 4.00 core-hours observed in 1h: 50.2% used, 37.2% idle, 12.5% lost to drains (0.50 core-hours)",
     ]
 
 

@@ -7,6 +7,7 @@ import os
 
 import pytest
 
+from fluxsched.cli.common import show
 from fluxsched.errors import Refused
 
 ACTIVE = {"states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}
@@ -178,3 +179,18 @@ def test_refused_jobs_are_looked_up_so_many_at_a_time(cli, job, monkeypatch: pyt
     done = cli("cancel", "--all", answers=answers)
     assert (done.code, done.out) == (0, "canceled 0 jobs\n")
     assert [request["ids"] for topic, request in done.calls if topic == "job-manager.list"] == [[1, 2], [3]]
+
+
+@pytest.mark.parametrize("command", ["cancel", "kill"])
+def test_all_jobs_are_asked_for_on_a_terminal(cli, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+    topic = f"job-manager.{command}"
+    answers = {"job-manager.select": [{"ids": [3, 2]}], topic: {}}
+    assert cli(command, "--all", answers=answers).err == "", "a script goes ahead"
+    monkeypatch.setattr(show, "interactive", lambda: True)
+    done = cli(command, "--all", stdin="n\n", answers=answers)
+    assert (done.code, topic in dict(done.calls)) == (1, False)
+    assert " 2 jobs? [y/N]: n\n" in done.err
+    assert "no job was " in done.err
+    assert topic in dict(cli(command, "--all", stdin="y\n", answers=answers).calls)
+    assert cli(command, "--all", "--yes", answers=answers).err == ""
+    assert cli(command, "--name", "x", answers=answers).err == "", "what was selected is meant"

@@ -65,6 +65,11 @@ def test_limits_have_columns_of_their_own(shown: Any) -> None:
     )
 
 
+def test_a_budget_that_is_spent_by_all_has_a_column(shown: Any) -> None:
+    spent = [info("a"), info("a", "ann", user=True, budget_left=0.0)]
+    assert shown("-n", "-o", "{account} ?:{budget:>3}", accounts=spent).out == "a\n  ann   0\n"
+
+
 def test_shares_of_accounts_without_jobs_are_shown_where_they_count(shown: Any) -> None:
     idle = [info("a", active=False, cap=19.2)]
     columns = ("-n", "-o", "{share} {cap} {fair} {limit}")

@@ -8,6 +8,7 @@ import pytest
 
 from fluxsched.cli.common import values as values_module
 from fluxsched.cli.jobs import jobs as jobs_module
+from fluxsched.cli.jobs.jobs import REASONS_ASKED_MAX
 from fluxsched.errors import Refused, RPCError
 
 NOW_S = 1700000100.0
@@ -45,20 +46,20 @@ TABLE = """\
           ƒ5 root     sleep       P      4      -       1m held
           ƒ6 root     sleep       D      4      -       1m depends:afterok:ƒ2
           ƒ7 root     sleep      CD      4      2     1.5s node[0-1]
-          ƒ8 root     sleep      TO      4      2       1m node[0-1]
+          ƒ8 root     sleep      TO      4      2       1m timeout: limit of 1m
           ƒ9 root     sleep      CA      4      -        - cancel: no
 """
 LONG = """\
        JOBID USER     NAME          STATUS NTASKS NNODES       SUBMIT    REMAINING     TIME INFO
           ƒ2 root     a-very-lo+       RUN      4      2  Nov14 22:13          30s     1.5m node[0-1]
-          ƒ8 root     sleep        TIMEOUT      4      2  Nov14 22:13            -       1m node[0-1]
+          ƒ8 root     sleep        TIMEOUT      4      2  Nov14 22:13            -       1m timeout: limit of 1m
 """
 DEPS = """\
        JOBID NAME       URG PRI          STATE    DEPENDENCIES
           ƒ6 sleep      16               DEPEND   afterok:ƒ2
 """
 REASONS = """\
-       JOBID USER     NAME       ST     INACTIVE EXCEPTION
+       JOBID USER     NAME       ST     INACTIVE INACTIVE-REASON
           ƒ8 root     sleep      TO  Nov14 22:14 timeout: limit of 1m
 """
 
@@ -78,6 +79,26 @@ def test_named_formats(cli, listing) -> None:
     assert cli("jobs", "-o", "endreason", answers=picked(listing, 7)).out == REASONS
 
 
+@pytest.mark.parametrize(
+    ("exception", "ended", "result", "shown"),
+    [
+        (None, "exited 127", "FAILED", "exited 127"),
+        ({"type": "exec", "severity": 0, "note": "no such file"}, "exited 1", "FAILED", "exec: no such file"),
+        ({"type": "warning", "severity": 4, "note": "odd"}, "killed by SIGSEGV", "FAILED", "killed by SIGSEGV"),
+        ({"type": "cancel", "severity": 0, "note": "wrong input"}, None, "CANCELED", "cancel: wrong input"),
+        ({"type": "cancel", "severity": 0, "note": ""}, None, "CANCELED", "node[0-1]"),
+        (None, "exited 0", "COMPLETED", "node[0-1]"),
+    ],
+)
+def test_info_of_a_job_that_failed_says_why(cli, job, exception, ended, result, shown) -> None:
+    more = {} if exception is None else {"exception": exception}
+    listed = {"jobs": [job(state="INACTIVE", result=result, ended=ended, t_inactive=1700000071.0, **more)]}
+    answers = {"job-manager.list": listed}
+    assert cli("jobs", "-an", "-o", "{contextual_info}", answers=answers).out.strip() == shown
+    if result == "FAILED":
+        assert cli("jobs", "-an", "-o", "endreason", answers=answers).out.endswith(f" {shown}\n")
+
+
 def test_jobs_without_a_reason_of_their_own_show_that_of_their_queue(cli, listing, job) -> None:
     queues = {
         None: {"enable": True, "start": False, "start_reason": "no scheduler serves group a", "blocked": "scheduler"},
@@ -91,15 +112,18 @@ def test_jobs_without_a_reason_of_their_own_show_that_of_their_queue(cli, listin
     answers = {
         "job-manager.list": {"jobs": listing["jobs"][:5] + waiting},
         "job-manager.queue-status": lambda request: queues[request.get("name")],
+        "job-manager.reasons": {"jobs": [[8, "waits its turn; 2 ahead of it in the queue", 1700000099.0, False]]},
     }
     done = cli("jobs", "-n", "-o", "{id} {contextual_info}", answers=answers)
     assert done.out.splitlines()[1:5] == ["2 needs 4 nodes; 2 are busy", "3 eta:1.5m", "4 held", "5 depends:afterok:ƒ2"]
     assert done.out.splitlines()[5:] == [
-        "6 no scheduler serves group a", "7 queue stopped: being mended", "8", "9"
+        "6 no scheduler serves group a", "7 queue stopped: being mended",
+        "8 waits its turn; 2 ahead of it in the queue", "9",
     ]  # fmt: skip
-    assert len(done.calls) == 4, "each queue is asked once"
+    assert done.calls[4:] == [("job-manager.reasons", {"ids": [8, 9]})]
+    assert len(done.calls) == 5, "each queue is asked once"
     assert len(cli("jobs", "-o", "{id} {state}", answers=answers).calls) == 1
-    answers["job-manager.queue-status"] = RPCError("no such queue")
+    answers |= dict.fromkeys(("job-manager.queue-status", "job-manager.reasons"), RPCError("no such queue"))
     done = cli("jobs", "-n", "-o", "{id} {contextual_info}", answers=answers)
     assert (done.code, done.out.splitlines()[5:]) == (0, ["6", "7", "8", "9"])
 
@@ -281,3 +305,14 @@ def test_a_preempted_job_says_for_which_job_and_what_became_of_it(cli, job) -> N
         "ƒ5 CLEANUP C preempt: for ƒ9 of default/ann",
     ]
     assert "ƒ2" in lines[4].split(), "what it continues"
+
+
+def test_the_scheduler_is_asked_about_so_many_jobs(cli, job) -> None:
+    waiting = [job(id=1 + at, state="SCHED", nodelist=None) for at in range(REASONS_ASKED_MAX + 1)]
+    answers = {
+        "job-manager.list": {"jobs": waiting},
+        "job-manager.queue-status": {"enable": True, "start": True},
+        "job-manager.reasons": {"jobs": []},
+    }
+    done = cli("jobs", "-n", answers=answers)
+    assert done.calls[-1] == ("job-manager.reasons", {"ids": [*range(1, REASONS_ASKED_MAX + 1)]})

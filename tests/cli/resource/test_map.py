@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.errors import Refused
-from fluxsched.runtime.client.blocking import Disconnected
+from fluxsched.errors import Disconnected, Refused
 
 
 def watched(count: int, **more: Any) -> dict[str, Any]:
@@ -21,10 +20,11 @@ def watched(count: int, **more: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
-def draw(cli):
+def draw(cli, targets):
     return lambda whole, *words, **more: cli(
-        "resource", "map", *words, answers={"resource.watch": [whole, {"states": {"lost": "0"}}]}, **more
-    )
+        "resource", "map", *words,
+        answers={"resource.watch": [whole, {"states": {"lost": "0"}}], "resource.targets": targets(whole["R"])}, **more,
+    )  # fmt: skip
 
 
 def test_a_small_machine_has_a_sign_a_target(draw) -> None:

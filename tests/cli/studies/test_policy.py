@@ -163,7 +163,7 @@ def test_check_of_a_policy_that_deals_with_signals_itself(here: Path) -> None:
     ("text", "words", "import_s"),
     [
         ("import sys; sys.exit(3)", "cannot be loaded: it ended the process with status 3 while it was imported", 30.0),
-        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero", 30.0),
+        ("1 / 0", "cannot be loaded: ZeroDivisionError: division by zero (goes_policy.py:1)", 30.0),
         ("while True: pass", "cannot be loaded: it did not come back within 0.3 s while it was imported", 0.3),
     ],
 )

@@ -64,7 +64,7 @@ def test_batch_of_nodes_alone_is_exclusive_as_in_flux(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("words", "stdin", "script", "name"),
     [
-        (["--wrap", "echo", "a b"], None, "#!/bin/sh\necho a b\n", "echo"),
+        (["--wrap", "echo", "a b"], None, "#!/bin/sh\necho 'a b'\n", "echo"),
         (["--wrap"], "#flux: --job-name=x\nhostname\n", "#!/bin/sh\n#flux: --job-name=x\nhostname\n", "x"),
         ([], "#!/bin/sh\nhostname\n", "#!/bin/sh\nhostname\n", "stdin"),
     ],

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import json
 from pathlib import Path
 
@@ -51,6 +52,21 @@ def test_what_is_counted(made) -> None:
     assert str(Jobspec.parse(made(*words, "true")).request) == (
         "2 nodes of 1 GiB memory and 1000000000000 scratch and 2 slots of 1 core, 4 GiB memory and 2 matlab"
     )
+
+
+@pytest.mark.parametrize(
+    ("words", "asked"),
+    [
+        (("--mem", "512m"), "1 node of 512 MiB memory and 1 slot of 1 core"),
+        (("-n2", "--mem", "2G"), "1 node of 2 GiB memory and 2 slots of 1 core"),
+        (("-N2", "-n4", "--mem", "2GiB"), "2 nodes of 2 GiB memory and 2 slots of 1 core"),
+        (("-N2-4", "--mem=1GB", "--request", "disk=5/node"), "2-4 nodes of 5 disk and 1000000000 memory and 1 slot"),
+        (("--part", "a:2=x", "--mem", "1T"), "2 exclusive nodes of 1 TiB memory and 1 slot of 1 core"),
+    ],
+)
+def test_memory_as_slurm_has_it(made, words: tuple[str, ...], asked: str) -> None:
+    command = () if "--part" in words else ("true",)
+    assert asked in str(Jobspec.parse(made(*words, *command)).request)
 
 
 def test_what_else_a_job_says(made) -> None:
@@ -141,7 +157,7 @@ def test_an_unsupported_shell_option_is_reported_once(cli) -> None:
     done = cli("submit", "--cc=1-3", *options, "--dry-run", "true")
     assert done.code == 0
     said = "ignoring unsupported shell options: bogus, output.limit; supported are "
-    assert done.err == f"fluxsched: submit: {said}pmi, input.stdin, output.stdout, output.stderr, env-expand\n"
+    assert done.err == f"fluxsched: submit: {said}pmi, pty, input.stdin, output.stdout, output.stderr, env-expand\n"
     assert json.loads(done.out.splitlines()[2])["attributes"]["system"]["shell"]["options"]["bogus"] == 1
 
 
@@ -176,8 +192,8 @@ def test_an_infinite_time_limit_is_none(made) -> None:
         ("-n 0 true", "0 is not in the range"),
         ("-t soon true", "soon"),
         (
-            "-t 01:30:00 true",
-            "time limit '01:30:00' is neither minutes, such as 90, nor a number with a unit, such as 30s, 1.5h, 2d",
+            "-t 01:30:0x true",
+            "time '01:30:0x' is not MM:SS, HH:MM:SS, D-HH, D-HH:MM or D-HH:MM:SS",
         ),
         ("-N two true", "'two' is neither a number of nodes, 1 or more, nor a range such as 4-10"),
         ("-N 0 true", "'0' is neither a number of nodes"),
@@ -191,8 +207,8 @@ def test_an_infinite_time_limit_is_none(made) -> None:
         ("--part a:1=ls true", "give COMMAND or --part: each part has its own"),
         ("-N2 -n2 --part a:1=ls", "give --nodes and --ntasks or --part: each part has its own"),
         ("--urgency 99 true", "urgency '99' is not 0..31, hold, default, expedite"),
-        ("--dependency later true", "'later' is not SCHEME:VALUE"),
-        ("--begin-time tomorrow true", "begin time 'tomorrow'"),
+        ("--dependency later true", "'later' is neither SCHEME:VALUE"),
+        ("--begin-time someday true", "begin time 'someday'"),
         ("--requires ( true", "Invalid value for '--requires'"),
         ("--flags fast,debug,slow true", "fast, slow is not among debug, waitable, novalidate"),
         ("--cc 5-1 true", "'--cc'"),
@@ -282,12 +298,15 @@ def test_run_goes_on_with_the_next_attempt_of_a_preempted_job(cli) -> None:
 
 def test_attach_and_output(cli) -> None:
     answers = {
-        "job-manager.output": [piece(b"a"), piece(b"b", "stderr")],
+        "job-manager.output": [piece(b"a"), piece(b"b", "stderr"), piece(b"\xff\xfe\x00")],
         "job-manager.wait": {**DONE, "status": 15, "success": False},
     }
     done = cli("job", "attach", "ƒ2", answers=answers)
-    assert (done.code, done.out) == (143, "a")
+    assert (done.code, done.bytes_out) == (143, b"a\xff\xfe\x00")
     done = cli("job", "output", "ƒ2", answers=answers)
-    assert (done.code, done.out, done.err, done.calls[0][1]) == (0, "a", "b", {"id": 1, "follow": False})
+    assert (done.code, done.bytes_out, done.err) == (0, b"a\xff\xfe\x00", "b")
+    assert done.calls[0][1] == {"id": 1, "follow": False}
     done = cli("job", "output", "--json", "-F", "ƒ2", answers=answers)
-    assert json.loads(done.out.splitlines()[0]) == {"stream": "stdout", "data": "a", "task": 0}
+    printed = [json.loads(line) for line in done.out.splitlines()]
+    assert printed[0] == {"stream": "stdout", "data": "YQ==", "task": 0}
+    assert base64.b64decode(printed[2]["data"]) == b"\xff\xfe\x00"

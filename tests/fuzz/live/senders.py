@@ -11,8 +11,7 @@ import socket
 from collections.abc import Callable
 from random import Random
 
-from fluxsched.errors import LimitExceeded, LocalProtocolError
-from fluxsched.transport.base import Disconnected
+from fluxsched.errors import Disconnected, LimitExceeded, LocalProtocolError
 from fluxsched.transport.endpoints import tcp_address
 from fluxsched.transport.framing import pack_frame
 from fluxsched.transport.zeromq import BlockingClient

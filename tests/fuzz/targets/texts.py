@@ -104,9 +104,9 @@ SITE = ResourceSet.parse(
 
 
 def _targets(text: str) -> None:
-    ranks = parse_targets(text, SITE.ranks_on, SITE.ranks)
+    ranks = parse_targets(text, SITE)
     assert ranks <= SITE.ranks
-    assert parse_targets(str(ranks), SITE.ranks_on, SITE.ranks) == ranks
+    assert parse_targets(str(ranks), SITE) == ranks
 
 
 def _directives(text: str) -> None:

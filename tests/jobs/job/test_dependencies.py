@@ -189,3 +189,78 @@ def test_bad_dependencies_are_refused(world: Any, spec: Any, scheme: str, value:
 def test_dependencies_are_bounded() -> None:
     with pytest.raises(LimitExceeded, match="more than 256 dependencies"):
         parse_dependencies({"scheme": "after", "value": str(one)} for one in range(1, DEPENDENCIES_MAX + 2))
+
+
+@pytest.mark.parametrize("scheme", ["after", "afterstart", "afterany", "afterok", "afternotok"])
+def test_job_0_is_as_unknown_as_any_other(world: Any, spec: Callable[..., Any], scheme: str) -> None:
+    with pytest.raises(Refused, match=f"{scheme}=0: no such job"):
+        world.submit(1, spec(**on((scheme, 0))))
+    assert world.stored == {}
+
+
+ALONE = on(("singleton", ""))
+
+
+def test_singletons_of_a_name_run_one_after_another(world: Any, spec: Callable[..., Any]) -> None:
+    for jobid in (1, 2, 3):
+        world.submit(jobid, spec(name="a", **ALONE))
+    assert [world.state(jobid) for jobid in (1, 2, 3)] == [State.SCHED, State.DEPEND, State.DEPEND]
+    assert world.contexts(2, "dependency-add") == [{"description": "singleton"}]
+    world.submit(4, spec(name="b", **ALONE))
+    world.do("submit", 5, spec(name="a", **ALONE), userid=7)
+    assert world.state(4) is world.state(5) is State.SCHED
+    world.grant(1)
+    world.end(1)
+    assert world.sent() == [2]
+    world.do("cancel", 3, 0, "")
+    world.submit(6, spec(name="a", **ALONE))
+    world.submit(7, spec(name="a"))  # a job of the name that waits for none is waited for, whenever it came
+    world.do("cancel", 2, 0, "")
+    assert world.state(6) is State.DEPEND
+    world.do("cancel", 7, 0, "")
+    assert world.sent() == [6]
+
+
+def test_a_singleton_waits_for_its_other_dependencies_too(world: Any, spec: Callable[..., Any]) -> None:
+    world.submit(1, spec(name="a"))
+    world.submit(2)
+    world.submit(3, spec(name="a", **on(("singleton", ""), ("afterok", 2))))
+    world.submit(4, spec(name="a", **ALONE))
+    world.do("cancel", 1, 0, "")
+    assert world.job(3).dependencies.keys() == {"afterok=2"}
+    world.do("cancel", 2, 0, "")
+    assert [world.state(3), world.state(4)] == [State.INACTIVE, State.SCHED]
+
+
+def test_singletons_wait_again_after_a_restart(world: Any, new_world: Any, spec: Callable[..., Any]) -> None:
+    world.submit(1, spec(name="a"))
+    for jobid in (2, 3):
+        world.submit(jobid, spec(name="a", **ALONE))
+    again = new_world()
+    again.stored = world.stored
+    again.perform(again.manager.restore(world.rows(), 500.0).effects)
+    again.scheduler()
+    assert [again.state(jobid) for jobid in (2, 3)] == [State.DEPEND, State.DEPEND]
+    again.do("cancel", 1, 0, "")
+    assert [again.state(jobid) for jobid in (2, 3)] == [State.SCHED, State.DEPEND]
+
+
+def test_singletons_wait_for_the_next_attempt_of_a_preempted_job(world: Any, spec: Callable[..., Any]) -> None:
+    world.submit(1, spec(name="a", requeue=1, preemptible_after_s=0.0))
+    world.submit(2, spec(name="a", **ALONE))
+    world.grant(1)
+    world.do("started", 1)
+    world.do("raise_exception", 1, "preempt", 0, "", None)
+    world.end(1, 15)
+    assert world.state(2) is State.DEPEND
+    world.do("cancel", world.job(1).next_id, 0, "")
+    assert world.sent() == [2]
+
+
+def test_what_a_singleton_needs(world: Any, spec: Callable[..., Any]) -> None:
+    with pytest.raises(InvalidValue, match="singleton jobs require a job name"):
+        world.submit(1, spec(**ALONE))
+    with pytest.raises(InvalidValue, match="singleton takes no value"):
+        world.submit(1, spec(name="a", **on(("singleton", "a"))))
+    with pytest.raises(InvalidValue, match="scheme 'alone' is not known"):
+        world.submit(1, spec(name="a", **on(("alone", ""))))

@@ -72,7 +72,7 @@ def test_a_restart_reads_the_same_job(world: Any, new_world: Callable[..., Any],
         released(world, "3")
     if point == "moved":
         grow(world, r_of("3"))
-        world.do("update", 1, {"attributes.system.duration": 900.0}, userid=0)
+        world.do("update", 1, {"attributes.system.duration": 900.0})
         world.do("expiration_answered", 1, None)
     if point == "ending":
         world.do("cancel", 1, 5, "")

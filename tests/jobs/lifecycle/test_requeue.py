@@ -197,7 +197,7 @@ def test_it_is_submitted_with_what_it_asked_for_at_last(
     world.submit(1, Jobspec.parse(raw), urgency=20, flags=4)
     world.do("set_urgency", 1, 21, 5)
     world.grant(1, r_of("1", starttime_s=100.0, expiration_s=160.0))
-    world.do("update", 1, {"attributes.system.duration": 90}, 5)
+    world.do("update", 1, {"attributes.system.duration": 90})
     world.do("expiration_answered", 1, None)
     world.do("raise_exception", 1, "preempt", 0, NOTE, 0)
     world.end(1, 15)

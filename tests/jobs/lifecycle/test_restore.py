@@ -80,7 +80,7 @@ class Story:
             "warn": ("raise_exception", jobid, "warn", 1 + number % 7, "", None),
             "exec_failed": ("exec_failed", jobid, "broken"),
             "urgency": ("set_urgency", jobid, number, 1),
-            "update": ("update", jobid, {"attributes.system.duration": 10_000.0 + number}, 1),
+            "update": ("update", jobid, {"attributes.system.duration": 10_000.0 + number}),
             "agree": ("expiration_answered", jobid, None),
             "annotate": ("annotate", "sched", jobid, {"sched": {"m": number}}),
             "canceled": ("alloc_canceled", "sched", jobid),
@@ -154,7 +154,7 @@ def test_pending_jobs_wait_on(alone: Any, new_world: Callable[..., Any], spec: C
     alone.submit(2, urgency=0)
     alone.submit(3, spec(dependencies=[{"scheme": "afterok", "value": "1"}, {"scheme": "begin-time", "value": "900"}]))
     alone.do("set_urgency", 1, 20, 5)
-    alone.do("update", 1, {"attributes.system.duration": 60}, 5)
+    alone.do("update", 1, {"attributes.system.duration": 60})
     again, restored = restart(alone, new_world)
     assert restored.orphans == ()
     assert again.of(WakeAt) == [WakeAt(900.0)]
@@ -210,7 +210,7 @@ def test_an_expiration_that_was_changed_is_told_at_hello(
     world: Any, new_world: Callable[..., Any], r_of: Callable[..., Any]
 ) -> None:
     world.run(1, r_of("0", starttime_s=100.0, expiration_s=160.0))
-    world.do("update", 1, {"attributes.system.duration": 1000}, 5)
+    world.do("update", 1, {"attributes.system.duration": 1000})
     world.do("expiration_answered", 1, None)
     again, _ = restart(world, new_world)
     assert again.manager.allocation.hello("sched")[0].R["execution"]["expiration"] == 1100.0

@@ -73,7 +73,7 @@ def test_limits(named: Any, spec: Callable[..., Any], options: dict[str, Any], m
 def test_limits_hold_for_updates(named: Any, spec: Callable[..., Any]) -> None:
     named.submit(1, spec(queue="debug", nodes=2, duration_s=5.0))
     with pytest.raises(Refused, match="limit of queue debug"):
-        named.do("update", 1, {"attributes.system.duration": 1000}, 5)
+        named.do("update", 1, {"attributes.system.duration": 1000})
 
 
 def test_unknown_queues(named: Any, world: Any, new_world: Callable[..., Any], spec: Callable[..., Any]) -> None:

@@ -32,7 +32,7 @@ def test_lowered_limits_hold_for_new_jobs_only(named: Any, spec: Callable[..., A
     named.grant(2)
     assert named.state(2) is State.RUN
     with pytest.raises(Refused, match="limit of queue a 1m"):
-        named.do("update", 1, {"attributes.system.duration": 599.0}, 1000)
+        named.do("update", 1, {"attributes.system.duration": 599.0})
 
 
 def test_a_new_queue_is_served_at_once_by_the_scheduler_of_its_group(named: Any, spec: Callable[..., Any]) -> None:

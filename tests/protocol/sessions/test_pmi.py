@@ -128,7 +128,7 @@ def test_the_text_of_an_abort_has_a_limit() -> None:
 
 def test_abort_fails_the_program_once() -> None:
     one = server()
-    assert one.receive(1, b"cmd=abort exitcode=3\n") == [Failed(1, "called MPI_Abort with exit code 3")]
+    assert one.receive(1, b"cmd=abort exitcode=3\n") == [Failed(1, "called MPI_Abort with exit code 3", exit_code=3)]
     assert one.receive(0, b"cmd=abort\n") == []
 
 

@@ -104,6 +104,7 @@ def test_both_clients_send_the_same_and_read_the_same() -> None:
 
     def by_blocking(name: str) -> tuple[Any, ...]:
         handle, wire = Handle.__new__(Handle), Wire()
+        handle._reconnect_s, handle._is_away = 0.0, False
         InstanceCalls.__init__(handle)
         handle._client = wire  # type: ignore[assignment]
         handle.uri = ""

@@ -74,8 +74,9 @@ async def test_use_and_machine_are_over_the_same_time(world: Any, flux: Any) -> 
             pass
         for _ in range(2):
             capacity = answer["capacity"]
-            assert answer["total"]["core_seconds"] <= sum(capacity.values())
+            assert answer["total"]["core_seconds"] == capacity["allocated"] <= sum(capacity.values())
             assert sum(capacity.values()) == pytest.approx(2 * answer["observed"], rel=1e-6)
+            assert answer["until"] <= time.time()
             site.instance.turns.post(site.instance._parts.sampling._minute)
             await peer.ok("instance.info")
             answer = await peer.ok("history.report")

@@ -13,6 +13,8 @@ from typing import Any
 
 import pytest
 
+from fluxsched.runtime.flux_compat.instance import ABSENT
+
 RECORDED = [
     json.loads(line) for line in (Path(__file__).parent / "recordings/flux_resource.jsonl").read_text().splitlines()
 ]
@@ -141,8 +143,15 @@ async def test_what_is_not_there_is_said(four: Any) -> None:
         errno.ENOSYS, errno.ENOSYS, errno.ENOENT, errno.EHOSTUNREACH, errno.EPROTO,
     ]  # fmt: skip
     assert [text for _, text in answers][:2] == [
-        "No service matching kvs.lookup-plus is registered", "Unknown service method 'resource.topo-get'",
+        f"No service matching kvs.lookup-plus is registered: {ABSENT['kvs']}",
+        "Unknown service method 'resource.topo-get'",
     ]  # fmt: skip
+
+
+@pytest.mark.parametrize("service", ABSENT)
+async def test_what_to_use_instead_of_a_service_of_flux(four: Any, service: str) -> None:
+    errnum, text = await four.ask(f"{service}.start")
+    assert (errnum, text) == (errno.ENOSYS, f"No service matching {service}.start is registered: {ABSENT[service]}")
 
 
 @pytest.mark.parametrize(

@@ -110,6 +110,29 @@ async def test_guests_reach_jobs_of_their_own_and_learn_nothing_of_others(site: 
     await site.ok("job-manager.cancel", {"id": other, "note": "by an admin"})
 
 
+async def test_guests_shorten_their_running_jobs_and_do_not_prolong_them(world: Any, flux: Any) -> None:
+    async with type(flux)(await world.instance(fake="1x4")) as site:
+        system = {"duration": 600, "exec": {"test": {"run_duration": "600s"}}}
+        become(site, ANN, OWNER_AS_OTHER)
+        mine = (await site.ok("job-manager.submit", {"jobspec": {**JOBSPEC, "attributes": {"system": system}}}))["id"]
+        while not (await site.ok("job-manager.running"))["jobs"]:
+            pass
+        become(site, ANN, GUEST)
+        for longer in (601, 999_999, 0):
+            errnum, text = await site.ask("job-manager.update", change(mine, longer))
+            assert (errnum, "at most 10m, which it has" in text) == (errno.EPERM, True), (longer, text)
+        await site.ok("job-manager.update", change(mine, 300))
+        assert (await site.ask("job-manager.update", change(mine, 600)))[0] == errno.EPERM, "back to what it had"
+        become(site, BOB, ADMIN)
+        await site.ok("job-manager.update", change(mine, 900))
+        become(site, os.getuid(), 5)
+        await site.ok("job-manager.update", change(mine, 0))
+
+
+def change(jobid: int, duration_s: float) -> dict[str, Any]:
+    return {"id": jobid, "updates": {"attributes.system.duration": duration_s}}
+
+
 async def listed(flux: Any) -> list[set[int]]:
     found = [{job["id"] for job in (await flux.ok("job-manager.list"))["jobs"]}]
     picked = [answer async for answer in flux.rest(flux.open("job-manager.select", {}))]

@@ -36,7 +36,7 @@ class ByHand:
     def flush(self) -> None:
         """Have all written that was added, and long work done."""
         self.store.flush()
-        while self.turns._works or self.turns._posted:
+        while self.turns._works or self.turns._first or self.turns._posted:
             self.turns._run_posted(self.now_s + 1.0)
             self.store.flush()
 

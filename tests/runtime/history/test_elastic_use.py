@@ -63,7 +63,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 def test_each_size_counts_in_its_hours(world: World) -> None:
-    (record,) = read_ended(world.store.read, [1])
+    (record,) = read_ended(world.store.read, [1], pytest.fail)
     job = ended_job(record, lambda name: QUEUE)
     assert job is not None
     world.accounting.ended(job, "COMPLETED")

@@ -124,7 +124,7 @@ async def test_refusals_change_nothing(world):
         "targets": "1", "interval_s": 0.04
     }  # fmt: skip
     for who, payload, expected, words in (
-        (agent, {"host": "host2", "heartbeat_s": 1.0}, errno.EEXIST, ("host1",)),
+        (agent, {"host": "host1", "heartbeat_s": 1.0}, errno.EEXIST, ("host1",)),
         (other, {"host": "host1", "heartbeat_s": 1.0}, errno.EEXIST, ("1", "host1")),
         (other, {"host": "host9", "heartbeat_s": 1.0}, errno.ENOENT, ("host9", "host[0-3]")),
         (other, {"host": "host9", "heartbeat_s": 1.0, "R": r_of("host9")}, errno.ENOENT, ("host9",)),  # not dynamic

@@ -40,14 +40,14 @@ async def test_shrink_release_grow(world):
     stream_a = a.open("resource.acquire", {"group": "default"})
     await a.next(stream_a)
     assert await admin.ok("resource.assign", {"targets": "", "group": "b"}) == {
-        "moved": "", "leaving": "", "draining": "", "there": ""
+        "moved": "", "leaving": "", "draining": "", "there": "", "ending": []
     }  # fmt: skip
     stream_b = b.open("resource.acquire", {"group": "b"})
     assert (await b.next(stream_b)).payload["online"] == ""
     answer = await admin.ok("resource.assign", {"targets": "fake[2-3]", "group": "b"})
-    assert answer == {"moved": "", "leaving": "2-3", "draining": "", "there": ""}
+    assert answer == {"moved": "", "leaving": "2-3", "draining": "", "there": "", "ending": []}
     answer = await admin.ok("resource.include", {"targets": "0-1"})
-    assert answer == {"moved": "", "leaving": "", "draining": "", "there": "0-1"}
+    assert answer == {"moved": "", "leaving": "", "draining": "", "there": "0-1", "ending": []}
     assert (await a.next(stream_a)).payload == {"type": "shrink", "targets": "2-3"}
     assert groups_of(await admin.ok("resource.groups"))["default"] == ("0-1", "2-3", "")
     await admin.ok("resource.drain", {"targets": "2", "reason": "disk"})  # applies, and shows in b's grow alone

@@ -54,7 +54,7 @@ async def test_an_acquirer_that_reads_slowly_gets_the_sum(world, eventually):
     await slow.next(stream)
     for _ in range(FILLED):
         slow.send("resource.ping", CHATTY)
-    (peer,) = [peer for peer in site.router.peers.values() if peer.streams]
+    (peer,) = [each for each in site.router.peers.values() if each.streams]
     await eventually(lambda: site.router.unsent_bytes(peer) > 0)
     await admin.ok("resource.drain", {"targets": "2"})
     turns = site.turns.count
@@ -79,7 +79,7 @@ async def test_an_acquirer_that_never_reads_is_ended_when_too_much_waits(world, 
     await slow.next(stream)
     for _ in range(FILLED):
         slow.send("resource.ping", CHATTY)
-    (peer,) = [peer for peer in site.router.peers.values() if peer.streams]
+    (peer,) = [each for each in site.router.peers.values() if each.streams]
     await eventually(lambda: site.router.unsent_bytes(peer) > 0)
     for number in range(PENDING_CHANGES_MAX + 2):
         admin.send("resource.expiration-update", {"expiration": 4e9 + number})

@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import shutil
 import signal
+import stat
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -18,7 +19,13 @@ import pytest
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.instance import run_directory
-from fluxsched.runtime.instance.run_directory import OWNER_NAME, StateLock, make_run_directory, remove_dead
+from fluxsched.runtime.instance.run_directory import (
+    OWNER_NAME,
+    StateLock,
+    kept_run_directory,
+    make_run_directory,
+    remove_dead,
+)
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.runtime.system.live_instances import find_uri
 from fluxsched.runtime.system.paths import PREFIX
@@ -236,3 +243,34 @@ async def test_a_lock_that_was_removed_meanwhile_excludes_others_all_the_same(tm
     with pytest.raises(FluxschedError, match="is used by another instance"):
         StateLock(tmp_path)
     lock.release()
+
+
+def test_a_state_directory_keeps_its_run_directory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """After a stop, after a kill, where the environment has another base; never a directory of another user."""
+    base, other, state = tmp_path / "run", tmp_path / "other", tmp_path / "state"
+    for path in (base, other, state):
+        path.mkdir(mode=0o700)
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(base))
+    path, fd = kept_run_directory(state)
+    assert path.parent == base
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(other))
+    os.close(fd)
+    path.joinpath("instance.sock").touch()
+    text = (path / OWNER_NAME).read_text()  # of a process that was killed
+    (path / OWNER_NAME).write_text(json.dumps({**json.loads(text), "start_ticks": 1}))
+    again, fd = kept_run_directory(state)
+    assert (again, os.listdir(again), stat.S_IMODE(again.stat().st_mode)) == (path, [OWNER_NAME], 0o700)
+    monkeypatch.setattr(run_directory, "SWEEP_S", 0.0)
+    taken, taken_fd = kept_run_directory(state)  # the owner lives: as in a copy that kept the inode
+    assert taken.parent == other
+    os.close(fd)
+    os.close(taken_fd)
+    shutil.rmtree(taken)
+    taken.symlink_to(tmp_path)
+    theirs, theirs_fd = kept_run_directory(state)
+    assert theirs != taken
+    os.close(theirs_fd)
+    shutil.copytree(state, tmp_path / "copy")
+    assert kept_run_directory(tmp_path / "copy")[0] != theirs
+    (state / "address").write_text('{"run_directory": "/etc", "inode": 0}')
+    assert kept_run_directory(state)[0].parent == other

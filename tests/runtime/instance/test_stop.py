@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from fluxsched.errors import Disconnected
 from fluxsched.runtime.instance import launch
-from fluxsched.transport.base import Disconnected
 
 URI = "ipc:///run/an-instance/instance.sock"
 

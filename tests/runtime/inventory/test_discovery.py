@@ -11,7 +11,14 @@ import pytest
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.inventory import discovery as discovery
-from fluxsched.runtime.inventory.discovery import TEST_SIZE_MAX, MachineTopology, discover, system_cores, system_gpus
+from fluxsched.runtime.inventory.discovery import (
+    TEST_SIZE_MAX,
+    MachineTopology,
+    discover,
+    system_cores,
+    system_gpus,
+    system_memory,
+)
 from fluxsched.runtime.inventory.hwloc import LSTOPO, parse_topology, run_lstopo
 
 XML = (Path(__file__).parent / "lstopo_two_gpus.xml").read_text()
@@ -82,6 +89,45 @@ def test_gpus_by_their_drivers(tmp_path: Path) -> None:
         write(nodes / f"{node}/gpu_id", gpu_id)
         write(nodes / f"{node}/properties", properties)
     assert system_gpus(tmp_path) == ("0000:3b:00.0", "0001:c1:00.0")
+
+
+LIMIT_V2, LIMIT_V1 = "memory.max", "memory.limit_in_bytes"
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "mib"),
+    [
+        ("", {}, 4095),
+        ("0::/job/step\n", {f"job/step/{LIMIT_V2}": "max\n", f"job/{LIMIT_V2}": f"{2 << 30}\n"}, 2048),
+        ("0::/job/step\n", {f"job/step/{LIMIT_V2}": f"{1 << 30}\n", f"job/{LIMIT_V2}": f"{2 << 30}\n"}, 1024),
+        ("0::/not/there\n", {LIMIT_V2: f"{1 << 29}\n"}, 512),
+        ("0::/\n", {LIMIT_V2: f"{1 << 60}\n"}, 4095),
+        ("3:cpu:/a\n2:memory:/a/b:c\n0::/\n", {f"memory/a/b:c/{LIMIT_V1}": f"{3 << 20}\n"}, 3),
+        ("2:memory:/a\n", {f"memory/a/{LIMIT_V1}": "9223372036854771712\n", LIMIT_V1: "1"}, 4095),
+        ("2:cpu:/a\nnonsense\n", {f"memory/a/{LIMIT_V1}": "7\n"}, 4095),
+        ("0::/\n", {LIMIT_V2: "-1\n"}, 0),
+    ],
+)
+def test_memory_is_that_of_the_machine_or_the_lowest_limit(
+    tmp_path: Path, groups: str, limits: dict[str, str], mib: int
+) -> None:
+    """In whole MiB, also where neither of them is one."""
+    write(tmp_path / "proc/meminfo", f"HugePages: 3\nMemTotal:  {(4 << 20) - 7} kB\nMemFree: 1 kB\n")
+    write(tmp_path / "proc/self/cgroup", groups)
+    for name, text in limits.items():
+        write(tmp_path / "sys/fs/cgroup" / name, text)
+    assert system_memory(tmp_path) == mib << 20
+    found = discover(root=tmp_path, lstopo=lambda: None).resources()
+    assert found.count("memory") == mib << 20
+    assert found.count("core") > 0
+
+
+@pytest.mark.parametrize("text", [None, "", "MemTotal:\n", "MemTotal: many kB\n", "MemFree: 1 kB\n"])
+def test_memory_that_is_not_told_is_not_counted(tmp_path: Path, text: str | None) -> None:
+    if text is not None:
+        write(tmp_path / "proc/meminfo", text)
+    assert system_memory(tmp_path) == 0
+    assert "amounts" not in str(discover(root=tmp_path, lstopo=lambda: None).resources().to_json())
 
 
 def test_discover_asks_hwloc_then_sysfs_then_the_mask(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

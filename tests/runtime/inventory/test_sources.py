@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import logging
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -90,10 +91,12 @@ def test_limits_of_made_up_machines(spec: str, told: str) -> None:
 
 
 def test_several_targets_that_stand_for_this_machine() -> None:
-    found = build_inventory(None, test_size=4, topology=here)
+    this = replace(HERE, memory_bytes=1 << 30)
+    found = build_inventory(None, test_size=4, topology=lambda: this)
+    assert found.inventory.resources.count("memory") == 0, "there is only once as much, for all of them"
     assert found.inventory.resources.summary() == "rank[0-3]/core[0-1],gpu0"
     assert str(found.inventory.resources.ranks_of("me")) == "0-3"
-    assert (found.real, found.made_up, found.inventory.dynamic, found.topology) == (True, False, False, HERE)
+    assert (found.real, found.made_up, found.inventory.dynamic, found.topology) == (True, False, False, this)
     for n in (0, -1, TEST_SIZE_MAX + 1):
         with pytest.raises(InvalidValue, match=f"{n} targets"):
             build_inventory(None, test_size=n, topology=here)

@@ -138,7 +138,7 @@ async def test_a_restart_reads_back_the_jobs_that_ended_last(store: Store, monke
     for jobid in (4, 2, 1):
         log(store, jobid, {"name": "clean"}, ended_s=1)
     await stored(store, store._turns)
-    found = restore.read_store(store)
+    found = restore.read_store(store, restore.StateNotice())
     ended = [job for some in found.ended for job in some]
     names = {jobid: [event["name"] for event in events] for jobid, events, *_ in [*found.jobs, *ended]}
     assert names == {1: ["submit", "clean"], 2: ["submit", "clean"], 3: ["submit"]}
@@ -149,7 +149,7 @@ async def test_what_is_read_later_sees_what_was_committed_meanwhile(store: Store
         log(store, jobid, {"name": "submit"})
         log(store, jobid, {"name": "clean"}, ended_s=1)
     await stored(store, store._turns)
-    ended = iter(restore.read_store(store).ended)
+    ended = iter(restore.read_store(store, restore.StateNotice()).ended)
     next(ended)
     log(store, 1_000, {"name": "submit"})
     await stored(store, store._turns)
@@ -164,7 +164,7 @@ async def test_events_that_many_jobs_log_alike_are_read_once_and_every_job_has_i
     for jobid in jobs:
         log(store, jobid, {"name": "flux-restart"})
     await stored(store, store._turns)
-    found = {jobid: events for jobid, events, *_ in restore.read_store(store).jobs}
+    found = {jobid: events for jobid, events, *_ in restore.read_store(store, restore.StateNotice()).jobs}
     assert found == {jobid: [{"name": "submit", "at": jobid}, {"name": "flux-restart"}] for jobid in jobs}
     assert found[1] is not found[2]
     assert found[1][1] is found[2][1]

@@ -120,3 +120,21 @@ async def test_who_asks_one_thing_does_not_wait_for_the_burst_of_another() -> No
     assert len(handled) == len(messages) + 1
     assert handled.index("b.ping") <= READ_AHEAD_MESSAGES + SLICE_MESSAGES, "no more is read than must be"
     assert [answer.matchtag for answer in answers] == [message.matchtag for message in messages], "each peer's order"
+
+
+async def test_long_answers_give_way_to_short_ones() -> None:
+    turns = Turns(HandClock())
+    done: list[str] = []
+
+    def work(name: str, pieces: int) -> Iterator[None]:
+        for _ in range(pieces):
+            done.append(name)
+            yield
+
+    turns.spread(work("list", 3))
+    turns.spread_first(work("submit", 5))
+    turns.start(asyncio.get_running_loop())
+    while len(done) < 8:
+        await asyncio.sleep(0)
+    assert done == ["submit"] * 5 + ["list"] * 3
+    turns.stop()

@@ -80,7 +80,7 @@ async def test_the_address_of_before_a_restart_is_not_taken_for_the_one_of_now(
 
     monkeypatch.setattr(module, "ChildProcess", Child)
     turns: Any = Waits()
-    kind = page_kind(PageSettings("127.0.0.1:0"), tmp_path)
+    kind = page_kind(PageSettings("127.0.0.1:0"), tmp_path, None)
     assert kind is not None
     assert kind.writes is not None
     kind.writes.write_text("http://old\n")
@@ -93,11 +93,11 @@ async def test_the_address_of_before_a_restart_is_not_taken_for_the_one_of_now(
 
 def test_without_an_address_nothing_is_started(tmp_path: Path) -> None:
     assert metrics_kind(MetricsSettings()) is None
-    assert page_kind(PageSettings(), tmp_path) is None
+    assert page_kind(PageSettings(), tmp_path, None) is None
 
 
 def test_the_page_is_told_all_that_the_configuration_says(tmp_path: Path) -> None:
-    kind = page_kind(PageSettings("127.0.0.1:0", True, ("a.example",)), tmp_path)
+    kind = page_kind(PageSettings("127.0.0.1:0", True, ("a.example",)), tmp_path, None)
     assert kind is not None
     options = ["--bind", "127.0.0.1:0", "--public", "--name", "a.example", "--address-file", f"{tmp_path}/web.address"]
     assert (kind.command, kind.options) == ("web", options)

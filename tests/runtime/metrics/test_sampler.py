@@ -51,6 +51,9 @@ async def test_figures_of_an_instance(world: World, timed: Any, eventually: Any)
     assert {name: found[name] for name in wanted} == wanted
     assert found["fluxsched_commit_seconds_count"] > 0
     assert found['fluxsched_scheduler_pass_seconds_count{module="sched-fifo"}'] > 0
+    considered = 'fluxsched_scheduler_considered_seconds_{}{{module="sched-fifo"}}'
+    assert found[considered.format("count")] == 2
+    assert found[considered.format("sum")] > 0
     assert found["fluxsched_resident_memory_bytes"] > 1 << 20
     await client.cancel(long)
 

@@ -38,7 +38,9 @@ METRICS = msg.MetricsResponse(
 )
 PASSES = {"bounds": [0.5, 1.0], "counts": [3, 0, 2], "sum": 7.25}
 SCHEDULERS = (
-    SchedulerAnswer("sched-a", {"groups": {"default": {"waiting": 5, "planned": 1}}, "passes": PASSES}),
+    SchedulerAnswer(
+        "sched-a", {"groups": {"default": {"waiting": 5, "planned": 1}}, "passes": PASSES, "considered": PASSES}
+    ),
     SchedulerAnswer("sched-b", None),
 )
 

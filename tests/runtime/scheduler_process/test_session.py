@@ -363,3 +363,24 @@ def test_a_simulation_gives_changes_as_values() -> None:
     peers.start()
     grow = GroupChange(ResourceSet.parse(R("0-3")), offline=Idset.parse("0-3"))
     assert [one.topic for one in peers.answer(ACQUIRE, grow, group="default")] == [HELLO]
+
+
+def test_jobs_are_considered_when_the_first_pass_after_them_has_ended() -> None:
+    peers = Peers().ready()
+    peers.alloc(1)
+    peers.session.receive("sched.alloc", msg.AllocRequest(2, 16, 1, 1, 99.0), "old", 100.0)  # type: ignore[arg-type]
+    peers.work()
+    next(peers.session.decide(100.0))
+    peers.alloc(3)
+    peers.work()
+    assert peers.session.considered_s == []
+    peers.decide()
+    assert peers.session.considered_s == [201.0], "the one submitted before ready is not counted"
+    peers.work()
+    peers.session.decide(100.0)
+    peers.session.drop()
+    assert peers.session.considered_s == []
+    peers.decide()
+    assert peers.session.considered_s == [203.0]
+    peers.decide()
+    assert peers.session.considered_s == []

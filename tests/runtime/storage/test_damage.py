@@ -4,19 +4,28 @@ from __future__ import annotations
 
 import shutil
 import sqlite3
+import zlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from fluxsched.errors import FluxschedError
+from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.runtime.instance.stored_state import LEFT_OUT_NAMED_MAX, StateNotice, read_store
+from fluxsched.runtime.loop.database import Database
+from fluxsched.runtime.loop.store import Store
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.loop.writer import ImmediateWriter
 from fluxsched.runtime.storage import damage
 from fluxsched.runtime.storage.damage import make_sound
 from fluxsched.runtime.storage.events import pack_events
+from fluxsched.runtime.storage.jobs import DamagedJob, read_events, read_job
 from fluxsched.runtime.storage.parts import NO_JOBSPEC
+from fluxsched.runtime.storage.salvage import LOST_NAMED_MAX, Salvaged
 from fluxsched.runtime.storage.schema import prepare
 from fluxsched.runtime.storage.usage import SUMS
+from fluxsched.runtime.system.clock import SystemClock
 
 JOBS = 400
 SETTINGS = 200
@@ -41,7 +50,7 @@ def path(tmp_path: Path) -> Path:
     prepare(connection, str(found))
     connection.execute("BEGIN")
     for number in range(SETTINGS):
-        row = (f"host{number}", b'{"reason": "%s"}' % (b"r" * 99))
+        row = (f"host{number}", b'{"timestamp": 1, "reason": "%s"}' % (b"r" * 99))
         connection.execute("INSERT INTO saved VALUES ('drain', ?, ?)", row)
     for ended in (0, 1):
         for jobid in range(1, JOBS + 1):
@@ -159,7 +168,7 @@ def test_a_loss_is_refused_until_the_user_accepts_it(table: str, path: Path) -> 
 def test_what_a_killed_instance_had_in_the_log_alone_is_read_too(path: Path, tmp_path: Path) -> None:
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute("INSERT INTO saved VALUES ('drain', 'late', '{}')")
+    connection.execute("INSERT INTO saved VALUES ('drain', 'late', ?)", (b'{"timestamp": 1}',))
     killed = tmp_path / "killed" / path.name
     killed.parent.mkdir()
     for suffix in ("", "-wal"):
@@ -191,7 +200,7 @@ def test_an_interrupted_change_is_completed_by_the_next_start(
 
     def renamed(self: Path, target: Path) -> Path:
         nonlocal calls
-        if self.name.endswith("-wal"):
+        if self.name.endswith(("-wal", "-commit")):
             return rename(self, target)
         calls += 1
         if calls > at:
@@ -238,3 +247,195 @@ def test_a_large_file_is_checked_after_an_end_that_was_not_clean(path: Path, mon
     assert make_sound(path, has_jobs=True) is None
     path.with_name("state.sqlite-wal").write_bytes(b"\0" * 64)
     assert make_sound(path, has_jobs=True) is not None
+
+
+# -- the log and the record of commits: what a kill leaves ----------------------------------------------------------
+
+
+@pytest.fixture
+def killed(tmp_path: Path) -> Path:
+    """State whose last five transactions are in the log alone, as a kill leaves it; the fourth has a drain."""
+    made, there = tmp_path / "made" / "state.sqlite", tmp_path / "killed" / "state.sqlite"
+    made.parent.mkdir()
+    there.parent.mkdir()
+    database = Database(made)
+    for number in range(5):
+        assert database.write([("saved", [("drain", f"host{number}", b'{"timestamp": 1}')])]) is None
+    for suffix in ("", "-wal", "-commit"):
+        shutil.copy(f"{made}{suffix}", f"{there}{suffix}")
+    database.close()
+    return there
+
+
+def drains(path: Path) -> int:
+    connection = sqlite3.connect(path)
+    (count,) = connection.execute("SELECT count(*) FROM saved WHERE kind = 'drain'").fetchone()
+    connection.close()
+    return int(count)
+
+
+def test_what_a_kill_leaves_is_sound_and_copied_at_the_next_start(killed: Path) -> None:
+    assert make_sound(killed, has_jobs=True) is None
+    database = Database(killed)
+    assert killed.with_name("state.sqlite-wal").stat().st_size == 0
+    assert drains(killed) == 5
+    database.close()
+    assert make_sound(killed, has_jobs=True) is None
+
+
+def cut(path: Path, size: int) -> None:
+    data = path.read_bytes()
+    path.write_bytes(data[:size])
+
+
+def flip(path: Path, at: int) -> None:
+    data = bytearray(path.read_bytes())
+    data[at] ^= 4
+    path.write_bytes(data)
+
+
+FRAME = 4096 + 24
+DAMAGES: dict[str, Callable[[Path], None]] = {
+    "is missing": lambda log: log.unlink(),
+    "is damaged: it cannot be read behind frame": lambda log: flip(log, 32 + FRAME + 500),
+    "ends too early": lambda log: cut(log, log.stat().st_size // 2),
+    "-wal) ends too early": lambda log: flip(log, log.stat().st_size - 7),
+    "-wal) is missing": lambda log: cut(log, 0),
+    "(state.sqlite-wal) ends too early": lambda log: flip(log, 17),
+}
+
+
+@pytest.mark.parametrize("said", DAMAGES)
+def test_a_damaged_log_is_a_loss_that_is_refused(said: str, killed: Path) -> None:
+    log = killed.with_name("state.sqlite-wal")
+    DAMAGES[said](log)
+    before = {path.name: path.read_bytes() for path in killed.parent.iterdir()}
+    with pytest.raises(FluxschedError) as refused:
+        make_sound(killed, has_jobs=False)
+    assert said in str(refused.value)
+    assert "transactions, so that jobs that ended in them run again. Nothing was changed" in str(refused.value)
+    after = {path.name: path.read_bytes() for path in killed.parent.iterdir()}
+    assert {name: after[name] for name in before} == before
+    notice = make_sound(killed, has_jobs=False, accept_loss=True)
+    assert notice is not None
+    assert said in notice
+    assert drains(killed) < 5
+    assert make_sound(killed, has_jobs=False) is None, "the loss is accepted once and for all"
+    Database(killed).close()
+
+
+def test_a_kill_between_a_commit_and_its_record_leaves_a_sound_state(killed: Path) -> None:
+    record = killed.with_name("state.sqlite-commit")
+    for text in (b"%020d %08x\n" % (4, zlib.crc32(b"%020d" % 4)), b"", b"garbage", record.read_bytes()[:12]):
+        record.write_bytes(text)
+        assert make_sound(killed, has_jobs=True) is None
+    record.unlink()
+    assert make_sound(killed, has_jobs=True) is None
+
+
+def test_a_log_without_a_record_is_judged_by_itself(killed: Path) -> None:
+    """As versions left it that kept none."""
+    killed.with_name("state.sqlite-commit").unlink()
+    flip(killed.with_name("state.sqlite-wal"), 17)
+    with pytest.raises(FluxschedError, match="its header is damaged, and a transaction that was complete ends at"):
+        make_sound(killed, has_jobs=True)
+
+
+def test_a_log_that_another_program_copied_into_the_file_is_no_loss(killed: Path) -> None:
+    sqlite3.connect(killed).execute("PRAGMA wal_checkpoint").connection.close()
+    killed.with_name("state.sqlite-wal").unlink(missing_ok=True)
+    assert make_sound(killed, has_jobs=True) is None
+
+
+def test_a_file_without_tables_is_new_only_where_no_job_has_run(tmp_path: Path) -> None:
+    path = tmp_path / "state.sqlite"
+    connection = sqlite3.connect(path)
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.close()
+    assert path.stat().st_size == 4096, "as versions left it that copied no log at a start"
+    assert make_sound(path, has_jobs=False) is None
+    with pytest.raises(FluxschedError, match="it has no table of an instance, though jobs have run on this state"):
+        make_sound(path, has_jobs=True)
+
+
+@pytest.mark.parametrize("table", ["process", "journal", "lease", "saved"])
+def test_a_table_that_is_gone_is_a_loss_and_there_again_after_it_is_accepted(table: str, path: Path) -> None:
+    connection = sqlite3.connect(path)
+    connection.execute(f"DROP TABLE {table}")
+    connection.close()
+    with pytest.raises(FluxschedError, match=f"it has no table {table}.*lost: table {table}"):
+        make_sound(path, has_jobs=True)
+    assert make_sound(path, has_jobs=True, accept_loss=True) is not None
+    Database(path).close()
+    assert make_sound(path, has_jobs=True) is None
+
+
+def test_a_directory_is_named(tmp_path: Path) -> None:
+    (tmp_path / "state.sqlite").mkdir()
+    with pytest.raises(FluxschedError, match="is a directory"):
+        make_sound(tmp_path / "state.sqlite", has_jobs=False)
+
+
+# -- rows whose values cannot be read ---------------------------------------------------------------------------------
+
+ROWS = {
+    "drain host7": "UPDATE saved SET value = {0} WHERE key = 'host7'",
+    "instance epoch_ms": "INSERT INTO saved VALUES ('instance', 'epoch_ms', {0})",
+    "assign host1": "INSERT INTO saved VALUES ('assign', 'host1', {0})",
+    "process 5": "INSERT INTO process VALUES (5, {0})",
+    "journal 1": "INSERT INTO journal VALUES (1, {0})",
+}
+
+
+@pytest.mark.parametrize("value", ["x'ff00'", "'[1'", "'[1]'", "'\"text\"'", "NULL"])
+@pytest.mark.parametrize("named", ROWS)
+def test_a_value_that_cannot_be_read_is_left_out_and_named(named: str, value: str, path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute(ROWS[named].format(value))
+    connection.close()
+    assert make_sound(path, has_jobs=True) is None, "SQLite finds nothing wrong with it"
+    with pytest.raises(InvalidValue, match=f"{named} cannot be read"):
+        read(path)
+    notice = make_sound(path, has_jobs=True, accept_loss=True)
+    assert f"lost: {named} cannot be read" in str(notice)
+    read(path)
+    assert counts(path) == (JOBS, SETTINGS - (named == "drain host7"))
+    assert make_sound(path, has_jobs=True, accept_loss=True) is None
+
+
+def read(path: Path) -> None:
+    """As a start reads it."""
+    store = Store(path, Turns(SystemClock()), ImmediateWriter())
+    try:
+        found = read_store(store, StateNotice())
+        assert [job for some in found.ended for job in some]
+    finally:
+        store.close()
+
+
+def test_a_job_that_cannot_be_read_hides_no_other(path: Path) -> None:
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("UPDATE job_log SET events = x'ff' || substr(events, 2) WHERE jobid = 7")
+    connection.close()
+    store, notice = Store(path, Turns(SystemClock()), ImmediateWriter()), StateNotice()
+    ended = [job for some in read_store(store, notice).ended for job in some]
+    assert sorted(jobid for jobid, *_ in ended) == [jobid for jobid in range(1, JOBS + 1) if jobid != 7]
+    assert "1 ended job is left out of listings: job \u01928 cannot be read" in str(notice.text)
+    for look in (read_job, read_events):
+        with pytest.raises(DamagedJob, match="cannot be read from the state, which is damaged there"):
+            look(store.read, 7)
+    store.close()
+    assert "1 jobs of which parts are missing" in str(make_sound(path, has_jobs=True, accept_loss=True))
+
+
+def test_a_notice_names_a_few_of_many() -> None:
+    notice, count = StateNotice("before"), LEFT_OUT_NAMED_MAX + 2
+    for jobid in range(count):
+        notice.leave_out(DamagedJob(jobid, ValueError(f"fault {jobid}")))
+    text = str(notice.text)
+    assert text.startswith(f"before. {count} ended jobs are left out of listings")
+    assert text.count(": fault ") == LEFT_OUT_NAMED_MAX
+    assert text.endswith("; the log names 2 more")
+    lost = Salvaged(lost=[f"<{number}>" for number in range(LOST_NAMED_MAX + 3)])
+    assert str(lost).count("<") == LOST_NAMED_MAX
+    assert str(lost).endswith(", and 3 more")

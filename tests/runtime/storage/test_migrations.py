@@ -104,11 +104,12 @@ def test_jobs_of_the_old_form_are_read(tmp_path: Path) -> None:
     connection = opened(made(tmp_path, "schema 1"))
     prepare(connection, "it")
     read = connection.execute
-    jobs = sorted([*read_active(read), *read_ended(read, ended_last(read, 100))], key=lambda job: job.jobid)
+    ended = read_ended(read, ended_last(read, 100), pytest.fail)
+    jobs = sorted([*read_active(read), *ended], key=lambda job: job.jobid)
     assert len(jobs) == 9
     assert all(job.events[0]["name"] == "submit" for job in jobs)
-    ended = connection.execute("SELECT ended FROM job_log WHERE ended ORDER BY seq").fetchall()
-    assert [seconds for (seconds,) in ended] == [int(job.events[-1]["timestamp"]) for job in jobs if is_ended(job)]
+    ends = connection.execute("SELECT ended FROM job_log WHERE ended ORDER BY seq").fetchall()
+    assert [seconds for (seconds,) in ends] == [int(job.events[-1]["timestamp"]) for job in jobs if is_ended(job)]
     connection.close()
 
 
@@ -131,3 +132,8 @@ def test_a_newer_form_is_refused_by_name_and_left_as_it_is(writer: bool, tmp_pat
         prepare(connection, "it")
     assert list(connection.iterdump()) == before
     connection.close()
+
+
+def test_the_page_names_the_present_form() -> None:
+    page = (Path(__file__).parents[3] / "rfc" / "operations.md").read_text()
+    assert f"(`PRAGMA user_version`, {SCHEMA_VERSION} at present)" in page

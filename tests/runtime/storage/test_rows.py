@@ -171,7 +171,7 @@ def test_an_ended_job_is_restored_without_its_large_parts(database: sqlite3.Conn
     read = database.execute
     last = ended_last(read, 2)
     assert last == [3, 4]
-    found = [*read_active(read), *read_ended(read, [*last, 99])]
+    found = [*read_active(read), *read_ended(read, [*last, 99], pytest.fail)]
     jobs = {job.jobid: json.loads(job.jobspec or b"") for job in found}
     assert {jobid: jobspec["attributes"]["system"] for jobid, jobspec in jobs.items()} == {
         2: {"environment": {PER_JOB: "1", **ENVIRONMENT}, "files": "f" * 500},

@@ -359,7 +359,7 @@ def test_targets_that_leave_the_group_take_extras_and_end_it_only_below_its_mini
 ) -> None:
     site, _ = scripted
     effects = site.did(site.scheduler.shrunk("default", ids("4"), True, site.now_s))
-    assert effects[:1] == [Shrunk(1, ids("3-4"), "targets 4 left the group")]  # down to a value of its range
+    assert effects[:1] == [Shrunk(1, ids("3-4"), "target 4 left the group")]  # down to a value of its range
     again = site.did(site.scheduler.shrunk("default", ids("3"), True, site.now_s))
     assert not [effect for effect in again if isinstance(effect, Shrunk | Raise)]  # it is leaving that already
     site.gone()
@@ -373,7 +373,7 @@ def test_what_leaves_before_its_grow_is_answered_goes_then() -> None:
     assert site.did(site.scheduler.shrunk("default", ids("3"), True, site.now_s)) == []
     site.held[1] |= resources("2-3")
     site.unanswered.clear()
-    assert site.did(site.scheduler.grow_stored(1, site.now_s)) == [Shrunk(1, ids("3"), "targets 3 left the group")]
+    assert site.did(site.scheduler.grow_stored(1, site.now_s)) == [Shrunk(1, ids("3"), "target 3 left the group")]
 
 
 @pytest.mark.parametrize("going", ["", "5-6"])

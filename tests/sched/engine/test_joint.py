@@ -7,7 +7,7 @@ from math import inf
 from typing import Any, ClassVar
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
@@ -316,6 +316,7 @@ JOBS = st.lists(
 )
 
 
+@example("easy", [(0, 1, 1, "wide"), (0, 1, 4, "wide"), (0, 1, 4, "wide"), (0, 1, 4, "here")])
 @settings(max_examples=30, deadline=None)
 @given(policy=st.sampled_from(POLICIES), jobs=JOBS)
 def test_all_start_that_a_group_could_run_and_promises_are_kept(

@@ -68,7 +68,7 @@ def test_typed_shrink_raises_releases_and_denies_if_told_so(bench_of: Any, make_
     bench.run()
     effects = bench.did(bench.scheduler.shrunk("default", ids("0,3"), True))
     assert effects == [
-        Raise(1, "targets 0 left the group"),
+        Raise(1, "target 0 left the group"),
         Release("default", ids("3")),
         Denied(2, "needs 3 nodes of 1 slot of 1 core; the group has only 2 such nodes"),
     ]
@@ -113,7 +113,7 @@ def test_a_grant_just_made_on_a_shrunk_rank_is_raised(bench: Any, make_r: MakeR,
     bench.submit(1, spec())
     (granted,) = bench.run()
     assert isinstance(granted, Granted)
-    assert bench.did(bench.scheduler.shrunk("default", ids("0"), True)) == [Raise(1, "targets 0 left the group")]
+    assert bench.did(bench.scheduler.shrunk("default", ids("0"), True)) == [Raise(1, "target 0 left the group")]
 
 
 def test_nothing_is_placed_on_what_leaves(bench: Any, make_r: MakeR, spec: Spec) -> None:

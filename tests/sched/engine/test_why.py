@@ -193,12 +193,12 @@ def test_a_policy_that_decides_nothing_is_pointed_at(bench_of: Any, make_r: Make
     bench.submit(2, spec())
     bench.run()
     silent = "fits now, but policy 'silent' has looked at the queue and decided nothing about it"
-    rule = "waits with 1 other in an order of its own under silent: it does not say how it decides"
+    rule = "waits with 1 other in the order of policy silent: it does not say how it decides"
     assert why(bench, 1) == Why(silent, rule, "it fits now")
     bench.submit(3, spec(cores=4))
     bench.run()
     assert why(bench, 2).reason == silent
-    assert why(bench, 2).rule.startswith("waits with 2 others in an order of its own under silent")
+    assert why(bench, 2).rule.startswith("waits with 2 others in the order of policy silent")
 
 
 class Smallest:
@@ -222,7 +222,7 @@ def test_an_order_of_the_policys_own_is_not_called_a_line(bench_of: Any, make_r:
     bench.submit(2, spec(cores=1, duration=10.0))
     assert why(bench, 2).reason == "its policy has not looked at it yet"
     bench.run()
-    rule = "waits with 1 other in an order of its own under smallest: The smallest first."
+    rule = "waits with 1 other in the order of policy smallest: The smallest first."
     for jobid in (1, 2):
         assert (why(bench, jobid).rule, why(bench, jobid).when) == (rule, LIMITS)
 

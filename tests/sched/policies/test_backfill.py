@@ -200,3 +200,70 @@ def test_both_ways_are_taken_where_they_should_be(
         simulate(load("easy")[0], resources, jobs)
         assert kind in kinds
         assert kind is PoolPlan or kinds == {kind}
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_no_job_of_another_queue_delays_a_first_job_on_nodes_that_both_may_use(
+    bench_of: Any, make_r: MakeR, spec: Spec, is_plain: bool
+) -> None:
+    bench = bench_of(load("easy")[0])
+    bench.grow(make_r("0-1", cores=1))
+    kind = {} if is_plain else {"constraint": {"ranks": ["0-1"]}}
+    bench.submit(1, spec(queue="batch", duration=100.0, nodes=1, **kind))
+    bench.submit(2, spec(queue="batch", duration=100.0, nodes=2, **kind))  # starts at 100 s
+    bench.submit(3, spec(queue="debug", duration=200.0, nodes=1, **kind))
+    bench.submit(4, spec(queue="debug", duration=50.0, nodes=1, **kind))
+    bench.run()
+    assert bench.granted.keys() == {1, 4}
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_each_queue_keeps_its_first_job_where_queues_share_a_group(
+    bench_of: Any, make_r: MakeR, spec: Spec, is_plain: bool
+) -> None:
+    """`batch` has ranks 0-1, `debug` the others: a stream of small jobs overtakes no first job of its own queue."""
+    bench = bench_of(load("easy")[0])
+    bench.grow(make_r("0-3", cores=1))
+
+    def submit(jobid: int, queue: str, nodes: int, limit_s: float, ranks: str) -> None:
+        constraint = {"ranks": [ranks]}
+        kind = {"nodes": nodes, "exclusive": True} if is_plain else {"nodes": nodes}
+        bench.submit(jobid, spec(queue=queue, duration=limit_s, constraint=constraint, **kind))
+
+    submit(1, "batch", 2, 1000.0, "0-1")
+    submit(2, "debug", 1, 10.0, "2")
+    submit(3, "debug", 1, 20.0, "3")
+    bench.run()
+    submit(4, "batch", 2, 100.0, "0-1")
+    submit(5, "batch", 1, 100.0, "0-1")
+    bench.run()
+    submit(6, "debug", 2, 100.0, "2-3")  # the first of its queue, behind all others
+    effects = bench.run()
+    estimates = [each.annotations["sched"].get("t_estimate") for each in effects if each.jobid == 6]
+    assert estimates == [120.0]
+    for jobid in range(7, 12):
+        submit(jobid, "debug", 1, 60.0, "2-3")
+        bench.run()
+    assert "first in line" in bench.scheduler.why(6, bench.now_s).rule
+    assert "1 ahead of it" in bench.scheduler.why(5, bench.now_s).rule
+    assert "2 ahead of it" in bench.scheduler.why(8, bench.now_s).rule
+    for now_s, ended in ((110.0, 2), (120.0, 3)):
+        bench.now_s = now_s
+        bench.free(ended)
+        bench.run()
+    assert set(bench.granted) == {1, 6}
+    assert bench.scheduler.cancel(4)
+    bench.run()
+    assert 5 not in bench.granted  # ranks 0-1 are busy: it is the first of its queue now
+    assert "first in line" in bench.scheduler.why(5, bench.now_s).rule
+
+
+def test_one_queue_or_none_has_one_head(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+    bench = bench_of(load("easy")[0])
+    bench.grow(make_r("0-3", cores=1))
+    for jobid, (nodes, queue) in enumerate(((3, None), (2, "only"), (3, "only"), (1, "only")), 1):
+        bench.submit(jobid, spec(nodes=nodes, exclusive=True, duration=10.0 * jobid, queue=queue))
+        if jobid == 1:
+            bench.run()
+    bench.run()
+    assert [made.jobid for made in bench.scheduler.planned()] == [2]

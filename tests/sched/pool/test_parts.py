@@ -12,6 +12,7 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rfields import ONE_PART
 from fluxsched.sched.pool import reasons
 from fluxsched.sched.pool.parts.hall import Hall, by_suited
 from fluxsched.sched.pool.place import find_fit, find_on, place_now, shortage
@@ -235,3 +236,12 @@ def test_eight_parts_that_suit_each_their_own_sets(make_r: MakeR) -> None:
     assert fit is not None
     assert [len(ranks) for ranks in fit.by_part] == [32] * 8
     assert len(fit.parts) == 256
+
+
+def test_parts_are_never_on_targets_that_take_one_part_only(make_r: MakeR) -> None:
+    pool = pool_of(make_r("0-5").add_property(ONE_PART, ids("0-3")))
+    two = parts(part("a", 1), part("b", "1-4"))
+    assert placed(find_fit(pool, two, WORST_FIT)) == ["4", "5"]
+    assert isinstance(place_now(pool, parts(part("a", 1), part("b", "2-4")), WORST_FIT), Infeasible)
+    whole = Shape(Request(Count.parse(6), exclusive=True))
+    assert isinstance(place_now(pool, whole, WORST_FIT), Fits)

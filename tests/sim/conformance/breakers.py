@@ -259,6 +259,19 @@ class Frozen(FirstFit):
                 yield Reserve(self.made[head], view.reason(job))
 
 
+class Singular(FirstFit):
+    """queue-head: one reservation is enough for all queues, it thinks."""
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
+        while (head := view.first) is not None and (fit := view.find(head)) is not None:
+            yield Start(head.jobid, fit)
+        if head is not None:
+            plan = view.plan
+            yield Reserve(plan.reserve(head), view.reason(head))
+            for job, fit in filter(None, plan.placeable(view.candidates(plan.skips), "worst-fit")):
+                yield Start(job.jobid, fit, "backfilled")
+
+
 class Standby(FirstFit):
     """Keeps everything: who waits preempts the jobs last begun on a target that he gets then, all at once."""
 
@@ -358,7 +371,7 @@ BREAKERS = [
     (Blind, "usable"), (Greedy, "free"), (Twice, "waiting"), (Held, "waiting"), (Picky, "progress"),
     (Endless, "progress"), (Unkind, "progress"), (Jumpy, "ordinary"), (Promising, "head"), (Dicing, "deterministic"),
     (Stubborn, "targets"), (Remembering, "jobs"), (Strict, "expiration"), (Proud, "reload"), (Narrow, "burst"),
-    (Recursive, "recursion"), (Wordy, "not-nothing"), (Fine, "rounding"), (Frozen, "frozen"),
+    (Recursive, "recursion"), (Wordy, "not-nothing"), (Fine, "rounding"), (Frozen, "frozen"), (Singular, "queue-head"),
     (Quadratic, "cost"), (Ruthless, "allowed"), (Hasty, "rate"), (Wasteful, "in-vain"),
     (Starving, "sizes"), (Swelling, "sizes"),
 ]  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -19,7 +21,9 @@ SPEED = 50.0
 @pytest.fixture
 def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
-    started = launch.start_daemon(launch.StartOptions(fake="4x1", schedulers=("fifo",)))
+    # a program of its own: this process has threads of other tests' libraries, and a fork of it may hang
+    command = [sys.executable, "-m", "fluxsched", "start", "--daemon", "--fake", "4x1", "--scheduler", "fifo"]
+    started = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.split()[-1]
     yield started
     launch.stop(started)
 

@@ -9,6 +9,7 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
+from fluxsched.sim import Ask, TraceJob, run
 from fluxsched.sim.engine.site_events import FAULTS_SHOWN_MAX, OUTAGE, SiteEvent, parse_site, read_site
 
 ALL = Idset.parse("0-3")
@@ -69,3 +70,31 @@ def test_all_faults_at_once_up_to_a_number(four_nodes: ResourceSet) -> None:
     lines = str(caught.value).splitlines()
     assert len(lines) == FAULTS_SHOWN_MAX + 1
     assert lines[-1] == "f: and 10 more"
+
+
+def test_the_end_of_an_outage_leaves_targets_offline_in_another(four_nodes: ResourceSet) -> None:
+    lines = (
+        '{"at": 10, "do": "outage", "targets": "0-1", "for": 50}',
+        '{"at": 20, "do": "outage", "targets": "1-2", "for": 100}',
+        '{"at": 60, "do": "maintenance", "targets": "0", "for": 20, "notice": 30}',
+        '{"at": 75, "do": "maintenance", "targets": "0,3", "for": 20}',
+        '{"at": 120, "do": "outage", "targets": "2", "for": 5}',
+    )
+    ends = [step for step in parse_site(lines, "site", four_nodes) if step.do in ("online", "undrain")]
+    zero_three = Idset.parse("0,3")
+    assert ends == [
+        SiteEvent(95, "online", zero_three),
+        SiteEvent(95, "undrain", zero_three),
+        SiteEvent(120, "online", Idset.of([1])),
+        SiteEvent(125, "online", Idset.of([2])),
+    ]
+
+
+def test_no_job_starts_on_a_target_whose_second_outage_lasts(four_nodes: ResourceSet) -> None:
+    site = parse_site(
+        ['{"at": 0, "do": "outage", "targets": "0-3", "for": 10}',
+         '{"at": 5, "do": "outage", "targets": "0-3", "for": 95}'],
+        "site", four_nodes,
+    )  # fmt: skip
+    jobs = run([TraceJob(1, 1.0, 5.0, 5.0, Ask(1))], "easy", resources=four_nodes, site=site).jobs
+    assert jobs.start == [100.0]

@@ -201,7 +201,8 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
         ) from fault
 
     options = parse_options([word for word in args if not word.startswith(PYTHON_PATH)], module.name)
-    config = module.handle.rpc("config.get").get() if reads_fair(options.policy) else None
+    policies = [options.policy, *options.policies.values()]
+    config = module.handle.rpc("config.get").get() if any(map(reads_fair, policies)) else None
     site = NO_CONFIG if config is None else read_site(config)
     handle = FluxHandle(module, options.log_level)
     if options.trace is None:

@@ -9,9 +9,10 @@ from __future__ import annotations
 import errno
 import re
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final, NamedTuple
 
-from fluxsched.adapters.si.config.queues import CONFIG_KINDS_MAX, inherit, queue_settings
+from fluxsched.adapters.si.config.queues import CONFIG_KINDS_MAX, COUNT_MAX, inherit, queue_settings
 from fluxsched.adapters.si.config.settings import (
     FIXED,
     PROVIDED,
@@ -32,8 +33,21 @@ from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QueueTree
 QUOTA_TAG: Final = "namespace.resourcequota"
 """The tag of an application with the maximum of a queue that is made for it: a Resource as JSON."""
 
+GUARANTEED_TAG: Final = "namespace.resourceguaranteed"
+"""The same of its guarantee (since version 1.5)."""
+
+APPLICATIONS_TAG: Final = "namespace.resourcemaxapps"
+"""How many applications it may have (since version 1.5)."""
+
 QUOTA_CHARS_MAX = 65_536
-"""Of that tag."""
+"""Of a tag with a quota or a guarantee."""
+
+SHARED_QUEUE: Final = f"{ROOT}.default"
+"""The leaf of asks without an application."""
+
+RECOVERY_NAME: Final = "@recovery@"
+RECOVERY_QUEUE: Final = f"{ROOT}.{RECOVERY_NAME}"
+"""The leaf of applications that no other queue takes and of which something runs already."""
 
 _CREATED_NAME: Final = re.compile(r"[A-Za-z0-9_:#/@-]{1,64}", re.ASCII)
 """Names of made queues come from users and tags, which have more characters than configured queues."""
@@ -59,16 +73,53 @@ class Placed(NamedTuple):
 
 
 def place_application(partition: PartitionSettings, tree: QueueTree, submission: Submission) -> Placed:
-    """The queue of an application. Raises Refused, saying what each rule that was for it came to."""
-    refusals = []
+    """The queue of an application. Raises Refused, saying what each rule that was for it came to: ENOENT where no queue
+    is for it, another error where one is that it may not have.
+    """
+    refusals: list[tuple[PlacementRule, Refused]] = []
     for rule in partition.rules or _AS_PROVIDED:
         try:
             path = _path_of(rule, tree, submission)
             if path is not None:
                 return _placed(partition, tree, submission, path)
         except Refused as refusal:
-            refusals.append(f"rule {rule}: {refusal}")
-    raise Refused("; ".join(refusals) or "no placement rule is for it", errno.ENOENT)
+            refusals.append((rule, refusal))
+    reasons = "; ".join([f"rule {rule}: {refusal}" for rule, refusal in refusals])
+    found = [refusal.errnum for _, refusal in refusals if refusal.errnum != errno.ENOENT]
+    raise Refused(reasons or "no placement rule is for it", found[0] if found else errno.ENOENT)
+
+
+def place_shared(partition: PartitionSettings, tree: QueueTree) -> Placed:
+    """Return the leaf of asks without an application, to be made if it is not there. Raises Refused."""
+    queue = tree.queue(SHARED_QUEUE)
+    if queue is not None and queue.is_leaf and not queue.draining:
+        return Placed(SHARED_QUEUE)
+    return _placed(partition, tree, Submission(SHARED_QUEUE, "", frozenset(), {}), SHARED_QUEUE)
+
+
+def place_recovered(tree: QueueTree) -> Placed:
+    """Return the leaf of an application of which something runs already; rules, lists and limits have no say."""
+    if tree.queue(RECOVERY_QUEUE) is not None:
+        return Placed(RECOVERY_QUEUE)
+    return Placed(RECOVERY_QUEUE, ((RECOVERY_QUEUE, QueueSettings(RECOVERY_NAME)),))
+
+
+def with_tags(settings: QueueSettings, tags: Mapping[str, str]) -> QueueSettings:
+    """Return the settings of a made queue with what the tags of an application say of them.
+
+    Raises Refused for a tag that cannot be read.
+    """
+    changes: dict[str, Any] = {}
+    if maximum := _resource_tag(tags, QUOTA_TAG):
+        changes["maximum"] = maximum
+    if guaranteed := _resource_tag(tags, GUARANTEED_TAG):
+        changes["guaranteed"] = tuple([each for each in guaranteed if each[1]])
+    if applications := tags.get(APPLICATIONS_TAG, ""):
+        if re.fullmatch(r"[0-9]{1,10}", applications, re.ASCII) is None or int(applications) > COUNT_MAX:
+            what = f"give a whole number within 0 and {COUNT_MAX}"
+            raise Refused(f"tag {APPLICATIONS_TAG} is {shown(applications)}: {what}", errno.EINVAL)
+        changes["max_applications"] = int(applications)
+    return replace(settings, **changes) if changes else settings
 
 
 def make_queue(tree: QueueTree, placed: Placed) -> Queue:
@@ -107,6 +158,8 @@ def _path_of(rule: PlacementRule, tree: QueueTree, submission: Submission) -> st
                 return None
             parent = above
         path = f"{parent}.{name if rule.name == FIXED else name.replace('.', '_dot_')}"
+    if path == RECOVERY_QUEUE:
+        raise Refused(f"queue {path} is for applications of which something runs already", errno.EPERM)
     if not rule.is_creating and tree.queue(path) is None:
         raise Refused(f"there is no queue {shown(path)}, and the rule creates none", errno.ENOENT)
     return path
@@ -171,16 +224,16 @@ def _made(
             properties,
             is_parent=not is_leaf,
             guaranteed=template.guaranteed,
-            maximum=(_quota(submission.tags) if is_leaf else ()) or template.maximum,
+            maximum=template.maximum,
             max_applications=template.max_applications,
         )
-        made.append((path, settings))
+        made.append((path, with_tags(settings, submission.tags) if is_leaf else settings))
     return tuple(made)
 
 
-def _quota(tags: Mapping[str, str]) -> Amounts:
-    """The maximum that came as a tag, () without."""
-    text = tags.get(QUOTA_TAG, "")
+def _resource_tag(tags: Mapping[str, str], tag: str) -> Amounts:
+    """The amounts that came as a tag, () without."""
+    text = tags.get(tag, "")
     if not text:
         return ()
     try:
@@ -191,7 +244,7 @@ def _quota(tags: Mapping[str, str]) -> Amounts:
             raise InvalidValue(f"it has {len(resources)} kinds of resources: the limit is {CONFIG_KINDS_MAX}")
         return tuple(sorted([(kind, _quantity(kind, value)) for kind, value in resources.items()]))
     except InvalidValue as fault:
-        raise Refused(f"tag {QUOTA_TAG} is no Resource: {fault}", errno.EINVAL) from None
+        raise Refused(f"tag {tag} is no Resource: {fault}", errno.EINVAL) from None
 
 
 def _quantity(kind: str, quantity: object) -> int:

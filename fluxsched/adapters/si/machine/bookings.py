@@ -43,11 +43,14 @@ from fluxsched.adapters.si.machine.tables.entries import (
     Partition,
 )
 from fluxsched.adapters.si.machine.tables.names import PARTITION_CHARS, STAGES, plain_partition
-from fluxsched.adapters.si.machine.tables.quantities import Quantities
+from fluxsched.adapters.si.machine.tables.quantities import KnownResource, Quantities
 from fluxsched.adapters.si.machine.tables.timers import Timers
 from fluxsched.adapters.si.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT
+from fluxsched.core.amounts import Amounts, amounts_setting
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.effects import PREEMPT, Effect, Granted, Raise
+from fluxsched.sched.effects import PREEMPT, Effect, Granted, PluginFailed, Raise
+from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.pool.bitset import WORD_SHIFT
 
 REPEAT_S: Final = 30.0
@@ -59,16 +62,26 @@ STAMP_S: Final = 1e-6
 
 class Bookings:
     """Tables and answers of one resource manager; `held` are its allocations by UUID, `fresh` the asks that came since
-    container states were last looked at, while they are. `callback` may have predicates, in process.
+    container states were last looked at, while they are. `foreign` are the nodes of what other schedulers have placed,
+    by key. `callback` may have predicates, in process; `make_plugins` gives a partition its plugins, and `failures` is
+    what went wrong in them, for the log.
     """
 
     __slots__ = (
-        "_by_job", "_jobs", "_last_t_s", "_make_uuid", "callback", "fresh", "held", "nodes", "observed", "outgoing",
-        "partitions", "quantities", "timers",
+        "_by_job", "_jobs", "_last_t_s", "callback", "failures", "foreign", "fresh", "held", "make_plugins",
+        "make_uuid", "nodes", "observed", "outgoing", "partitions", "quantities", "timers",
     )  # fmt: skip
 
-    def __init__(self, rm_id: str, make_uuid: Callable[[], str], callback: Any = None) -> None:
-        self._make_uuid = make_uuid
+    def __init__(
+        self,
+        rm_id: str,
+        make_uuid: Callable[[], str],
+        callback: Any = None,
+        make_plugins: Callable[[], Sequence[Plugin]] = tuple,
+    ) -> None:
+        self.make_uuid = make_uuid
+        self.make_plugins = make_plugins
+        self.failures: list[str] = []
         self.callback = callback
         self._jobs = 0
         self._last_t_s = 0.0
@@ -76,6 +89,7 @@ class Bookings:
         self.partitions: dict[str, Partition] = {}
         self.nodes: dict[str, NodeEntry] = {}
         self.held: dict[str, HeldAllocation] = {}
+        self.foreign: dict[str, NodeEntry] = {}
         self.fresh: list[AskEntry] = []
         self.outgoing = Outgoing(rm_id)
         self.observed = Observations(rm_id)
@@ -115,8 +129,29 @@ class Bookings:
     def enqueue(self, ask: AskEntry, repeats: int, now_s: float) -> None:
         """So many more repeats of an ask are for the queue."""
         ask.queued += repeats
-        if not ask.jobid:
+        if not ask.jobids:
             self._offer(ask, now_s)
+
+    def offer_more(self, partition: Partition, now_s: float) -> bool:
+        """Each repeat may have a node kept for it: where the queued ones of an ask have theirs, as many more follow.
+
+        To be called after a pass; returns whether another is due. Those that require a certain node, which is kept for
+        one, follow one by one.
+        """
+        kept = partition.scheduler.group(DEFAULT_GROUP).reserved.by_job
+        if not kept:
+            return False
+        due: list[AskEntry] = []
+        for jobid in kept:
+            ask = partition.asks.get(jobid)
+            if ask is None or ask.required_node or ask.queued <= len(ask.jobids):
+                continue
+            if ask.jobids[-1] == jobid:  # the last of them: nodes are kept in this order
+                due.append(ask)
+        for ask in due:
+            for _ in range(min(len(ask.jobids), ask.queued - len(ask.jobids))):
+                self._offer(ask, now_s)
+        return bool(due)
 
     def _offer(self, ask: AskEntry, now_s: float) -> None:
         """The next repeat goes into the queue, once its required node is there."""
@@ -130,7 +165,8 @@ class Bookings:
             options = options._replace(node=node.rank)
             partition.required.setdefault(ask.required_node, {})[ask.key, ask.application.application_id] = ask
         self._jobs += 1
-        jobid = ask.jobid = self._jobs
+        jobid = self._jobs
+        ask.jobids += (jobid,)
         partition.asks[jobid] = ask
         account = ask.application.account
         partition.scheduler.ask(jobid, ask.priority + PRIORITY_ZERO, ask.t_s, ask.request, account, now_s, options)
@@ -138,10 +174,10 @@ class Bookings:
     def unqueue(self, ask: AskEntry) -> None:
         """What of an ask waits in the queue, or for its node, waits there no more."""
         partition = ask.application.partition
-        if ask.jobid:
-            partition.scheduler.cancel(ask.jobid)
-            del partition.asks[ask.jobid]
-            ask.jobid = 0
+        for jobid in ask.jobids:
+            partition.scheduler.cancel(jobid)
+            del partition.asks[jobid]
+        ask.jobids = ()
         if ask.required_node:
             partition.no_longer_requires(ask)
             waiting = partition.absent.get(ask.required_node, [])
@@ -175,6 +211,8 @@ class Bookings:
             self._granted(effect, partition, now_s)
         elif isinstance(effect, Raise) and effect.type == PREEMPT:
             self.demand(self._by_job[effect.jobid], PREEMPTED_BY_SCHEDULER, _preempted(effect, partition), now_s)
+        elif isinstance(effect, PluginFailed):
+            self.failures.append(effect.note)
 
     def _granted(self, granted: Granted, partition: Partition, now_s: float) -> None:
         jobid = granted.jobid
@@ -183,14 +221,14 @@ class Bookings:
         node = partition.ranks[block.at << WORD_SHIFT | block.word.bit_length() - 1]
         ask.left -= 1
         ask.queued -= 1
-        ask.jobid = 0
+        ask.jobids = tuple([each for each in ask.jobids if each != jobid])
         if ask.required_node:
             partition.no_longer_requires(ask)
-        if ask.queued:
-            self._offer(ask, now_s)
-        else:
+        if not ask.queued:
             self._if_done(ask)
-        held = self._begin(ask, jobid, node, self._make_uuid(), now_s)
+        elif not ask.jobids:
+            self._offer(ask, now_s)
+        held = self._begin(ask, jobid, node, self.make_uuid(), now_s)
         application = ask.application
         if ask.is_placeholder:
             since_s = ask.created_s or now_s
@@ -217,23 +255,57 @@ class Bookings:
     def _enter(self, ask: AskEntry, jobid: int, node: NodeEntry, uuid: str) -> HeldAllocation:
         held = HeldAllocation(uuid, jobid, ask, node)
         self.held[uuid] = ask.application.held[uuid] = self._by_job[jobid] = node.held[jobid] = held
+        if ask.is_single:
+            ask.application.by_key[ask.key] = held
         return held
 
-    def recover(self, ask: AskEntry, node: NodeEntry, uuid: str, now_s: float) -> None:
+    def recover(self, ask: AskEntry, node: NodeEntry, uuid: str, now_s: float) -> HeldAllocation:
         """An allocation that the resource manager reports is a fact; `ask` is the row made of it, with nothing left."""
-        jobid, application, since_s = self._next_job(), ask.application, ask.created_s or now_s
-        amounts, account = ask.resource.amounts, application.account
-        priority = ask.priority + PRIORITY_ZERO
-        node.partition.scheduler.adopt(
-            jobid, node.rank, amounts, account, since_s, now_s, options=ask.options, priority=priority
-        )
-        held = self._enter(ask, jobid, node, uuid)
+        application, since_s = ask.application, ask.created_s or now_s
+        held = self._enter(ask, self._adopt(ask, node, since_s, now_s), node, uuid)
         self.observed.event(REQUEST, ask.key, application.application_id, "Recovered", ADD, f"{uuid} on {node.node_id}")
         if ask.is_placeholder:
             told = application.progress.placeholder_recovered(_placeholder(held), since_s, now_s)
         else:
             told = application.progress.recovered(since_s, now_s)
         self.perform(application, told, now_s)
+        return held
+
+    def _adopt(self, ask: AskEntry, node: NodeEntry, since_s: float, now_s: float) -> int:
+        """Books what an ask has on a node, which is a fact; returns the number of its job."""
+        jobid, priority = self._next_job(), ask.priority + PRIORITY_ZERO
+        node.partition.scheduler.adopt(
+            jobid, node.rank, ask.resource.amounts, ask.application.account, since_s, now_s, ask.options, priority
+        )
+        return jobid
+
+    def resize(self, held: HeldAllocation, resource: KnownResource, now_s: float) -> None:
+        """The resource manager has given an allocation another size: a fact as well.
+
+        Raises InvalidValue for one whose release is demanded, or that may be replaced.
+        """
+        ask = held.ask
+        if resource.amounts == ask.resource.amounts:
+            return
+        if held.demand or ask.is_placeholder:
+            why = "its release is demanded" if held.demand else "it is a placeholder"
+            raise InvalidValue(f"the size of allocation {ask.key[:256]!r} cannot change: {why}")
+        after = ask.of_size(resource)
+        self._leave(held)
+        held.node.partition.scheduler.free_all(held.jobid, now_s)
+        since_s = ask.created_s or now_s
+        self._enter(after, self._adopt(after, held.node, since_s, now_s), held.node, held.uuid)
+        size = amounts_setting(resource.amounts)
+        self.observed.event(REQUEST, ask.key, ask.application.application_id, "Resized", SET, size)
+
+    def occupy(self, node: NodeEntry, key: str, amounts: Amounts, now_s: float) -> None:
+        """Another scheduler has this much on a node, under a key; nothing: no longer."""
+        if amounts:
+            node.foreign[key] = amounts
+            self.foreign[key] = node
+        else:
+            del node.foreign[key], self.foreign[key]
+        node.partition.scheduler.resized(node.rank, node.schedulable, now_s, node.others_use)
 
     def free(self, held: HeldAllocation, reason: str, now_s: float) -> None:
         """An allocation is gone; its application goes on."""
@@ -253,7 +325,10 @@ class Bookings:
         self.observed.event(REQUEST, ask.key, ask.application.application_id, reason, REMOVE, held.uuid)
 
     def _leave(self, held: HeldAllocation) -> None:
-        del self.held[held.uuid], held.ask.application.held[held.uuid]
+        ask = held.ask
+        del self.held[held.uuid], ask.application.held[held.uuid]
+        if ask.is_single:
+            del ask.application.by_key[ask.key]
         del self._by_job[held.jobid], held.node.held[held.jobid]
 
     # ---- demands of ours
@@ -294,7 +369,7 @@ class Bookings:
             )
             ask.replacing -= 1
             self._if_done(ask)
-            self._begin(ask, jobid, node, self._make_uuid(), now_s)
+            self._begin(ask, jobid, node, self.make_uuid(), now_s)
         self.perform(application, told, now_s)
 
     def _if_done(self, ask: AskEntry) -> None:

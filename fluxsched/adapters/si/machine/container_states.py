@@ -70,8 +70,8 @@ class ContainerStates:
         application = ask.application
         if application.asks.get(ask.key) is not ask or not ask.queued or (ask.told_s and now_s < ask.told_s + LOOK_S):
             return
-        if ask.jobid:
-            lacks = application.partition.scheduler.why_waiting(ask.jobid)
+        if ask.jobids:
+            lacks = application.partition.scheduler.why_waiting(ask.jobids[0])
             found = (0, "") if lacks is None else (_STATES[lacks.kind], self._text(lacks))
         else:
             found = FAILED, f"required node {ask.required_node!r} is not known"

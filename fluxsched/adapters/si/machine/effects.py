@@ -20,7 +20,7 @@ UPDATES: Final = {APPLICATIONS: "UpdateApplication", NODES: "UpdateNode", ALLOCA
 RESPONSE_LISTS: Final = {
     APPLICATIONS: ("accepted", "rejected", "updated"),
     NODES: ("accepted", "rejected"),
-    ALLOCATIONS: ("new", "released", "releasedAsks", "rejected"),
+    ALLOCATIONS: ("new", "released", "releasedAsks", "rejected", "rejectedAllocations"),
 }
 """The lists of items in the responses of each kind, in the order in which one that is too large is split."""
 
@@ -55,4 +55,11 @@ class Broke(NamedTuple):
     fault: Exception
 
 
-Effect: TypeAlias = SendResponse | EndStreams | Observed | Broke
+class PluginProblem(NamedTuple):
+    """A plugin has raised or answered what it may not, about an ask of a resource manager, which waits: log it."""
+
+    rm_id: str
+    note: str
+
+
+Effect: TypeAlias = SendResponse | EndStreams | Observed | Broke | PluginProblem

@@ -24,6 +24,7 @@ from fluxsched.adapters.si.machine.states import RMEvent, RMState, next_state
 from fluxsched.adapters.si.machine.streams import RMStreams
 from fluxsched.adapters.si.messages import AllocationRequest, ApplicationRequest, NodeRequest
 from fluxsched.errors import InvalidValue, Refused
+from fluxsched.sched.hooks.api import Plugin
 
 RM_ID_CHARS_MAX = 256
 
@@ -41,7 +42,7 @@ class SIMachine:
 
     `configs` gives the text of a policy group, or None; `user_groups` the groups of a user; `make_uuid` a new UUID;
     `read_config` makes partitions of a text, or raises InvalidValue with all faults; `elapsed_s` is a clock that only
-    measures how long passes take (seconds).
+    measures how long passes take (seconds); `make_plugins` gives each partition plugins of its own.
     """
 
     def __init__(
@@ -51,12 +52,14 @@ class SIMachine:
         make_uuid: Callable[[], str],
         read_config: ReadConfig,
         elapsed_s: Callable[[], float] = float,
+        make_plugins: Callable[[], Sequence[Plugin]] = tuple,
     ) -> None:
         self._configs = configs
         self._user_groups = user_groups
         self._make_uuid = make_uuid
         self._read_config = read_config
         self._elapsed_s = elapsed_s
+        self._make_plugins = make_plugins
         self._rms: dict[str, RM] = {}  # stopped ones are not here
         self._effects: deque[Effect] = deque()
         self._updates: deque[tuple[list[RM], str, Sequence[PartitionSettings]]] = deque()
@@ -95,10 +98,10 @@ class SIMachine:
             raise InvalidValue("; ".join(faults))
         if known is None and len(self._rms) >= MANAGERS_MAX:
             raise Refused(f"{len(self._rms)} resource managers are registered: the limit", errno.EAGAIN)
-        bookings = Bookings(rm_id, self._make_uuid, predicates)
+        bookings = Bookings(rm_id, self._make_uuid, predicates, self._make_plugins)
         configure(bookings, settings)
         applications = ApplicationReader(bookings, self._user_groups)
-        rm = RM(rm_id, request.policyGroup, text, RMStreams(in_process, now_s), bookings, applications)
+        rm = RM(request, text, RMStreams(in_process, now_s), bookings, applications)
         rm.identity = identity
         self._rms[rm_id] = rm
 
@@ -146,7 +149,8 @@ class SIMachine:
     def update_allocation(self, request: Any, now_s: float) -> None:
         """An AllocationRequest; raises as `check`."""
         rm, releases = self.check(request, AllocationRequest), request.releases
-        items = len(request.asks) + len(releases.allocationsToRelease) + len(releases.allocationAsksToRelease)
+        items = len(request.asks) + len(request.allocations)
+        items += len(releases.allocationsToRelease) + len(releases.allocationAsksToRelease)
         rm.queue(ALLOCATIONS, request, items)
 
     def update_application(self, request: Any, now_s: float) -> None:

@@ -19,9 +19,11 @@ from fluxsched.sched.quotas.tree import QueueTree
 
 
 def make_partition(bookings: Bookings, settings: PartitionSettings) -> Partition:
-    """A partition without nodes. The callback of its resource manager is asked for its predicates, if it has any."""
+    """A partition without nodes. The callback of its resource manager is asked for its predicates, if it has any, after
+    the plugins of the service.
+    """
     tree, policy = QueueTree(settings.root), Tree(settings.node_order, _switch(settings.preemption))
-    callback, plugins = bookings.callback, list[Plugin]()
+    callback, plugins = bookings.callback, list[Plugin](bookings.make_plugins())
     predicates = Predicates(callback, bookings.key_of, bookings.node_of)
     if hasattr(callback, "Predicates"):
         plugins.append(predicates)

@@ -13,7 +13,8 @@ from typing import Any, Final
 from fluxsched.adapters.si.machine.answers.outgoing import ITEMS_MAX, KEPT_ITEMS_MAX
 from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.container_states import ContainerStates
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, NODES, Effect
+from fluxsched.adapters.si.machine.effects import ALLOCATIONS, NODES, Effect, PluginProblem
+from fluxsched.adapters.si.machine.requests.allocations import AllocationReader
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader
 from fluxsched.adapters.si.machine.requests.asks import AskReader
 from fluxsched.adapters.si.machine.requests.nodes import NodeReader
@@ -33,20 +34,32 @@ LOOK_EVERY: Final = 16
 """Items that are read, and decisions that are made, between two looks at the clock."""
 
 
+BUILD_INFO_MAX = 64
+"""Entries of buildInfo that are kept for the dump."""
+
+BUILD_TEXT_CHARS_MAX = 256
+"""Of each of them, and of the version; longer texts are cut."""
+
+
 class RM:
-    """`identity` is of the certificate with which it registered."""
+    """One resource manager as registered by `request`; `identity` is of the certificate with which it did."""
 
     __slots__ = (
-        "_applications", "_asks", "_nodes", "_now_s", "_reading", "_releases", "_states", "backlog", "backlog_items",
-        "bookings", "config", "identity", "policy_group", "rm_id", "state", "streams", "unread_items",
+        "_allocations", "_applications", "_asks", "_nodes", "_now_s", "_reading", "_releases", "_states", "backlog",
+        "backlog_items", "bookings", "build_info", "config", "identity", "policy_group", "rm_id", "state", "streams",
+        "unread_items", "version",
     )  # fmt: skip
 
     def __init__(
-        self, rm_id: str, policy_group: str, config: str, streams: RMStreams, bookings: Bookings,
-        applications: ApplicationReader,
-    ) -> None:  # fmt: skip
-        self.rm_id = rm_id
-        self.policy_group = policy_group
+        self, request: Any, config: str, streams: RMStreams, bookings: Bookings, applications: ApplicationReader
+    ) -> None:
+        self.rm_id: str = request.rmID
+        self.policy_group: str = request.policyGroup
+        self.version: str = request.version[:BUILD_TEXT_CHARS_MAX]
+        self.build_info: dict[str, str] = {
+            key[:BUILD_TEXT_CHARS_MAX]: request.buildInfo[key][:BUILD_TEXT_CHARS_MAX]
+            for key in sorted(request.buildInfo)[:BUILD_INFO_MAX]
+        }
         self.config = config
         self.streams = streams
         self.bookings = bookings
@@ -59,6 +72,7 @@ class RM:
         self._reading: Iterator[None] | None = None
         self._applications = applications
         self._asks = AskReader(bookings, applications)
+        self._allocations = AllocationReader(bookings, applications, self._asks)
         self._releases = ReleaseReader(bookings, self._asks)
         self._nodes = NodeReader(bookings, applications)
         self._states = ContainerStates(bookings)
@@ -90,6 +104,9 @@ class RM:
             for partition in list(bookings.partitions.values()):
                 self._decide(partition, now_s, elapsed_s, budget_s)
             self._states.look(now_s)
+        for note in bookings.failures:
+            yield PluginProblem(self.rm_id, note)
+        bookings.failures.clear()
         if not self.is_held_up:
             yield from bookings.outgoing.messages(self.streams.kinds)
         observed = bookings.observed.taken(now_s)
@@ -129,6 +146,9 @@ class RM:
             for item in request.asks:
                 read_ask(item, self._now_s)
                 yield
+            for item in request.allocations:
+                self._allocations.read(item, self._now_s)
+                yield
             for item in releases.allocationAsksToRelease:
                 yield from self._releases.read_ask(item, self._now_s)
                 yield
@@ -160,7 +180,7 @@ class RM:
             if not count % LOOK_EVERY and (elapsed_s() >= end_s or self._is_full):
                 effects.close()  # type: ignore[attr-defined]  # a generator
                 return
-        partition.is_cut = False
+        partition.is_cut = self.bookings.offer_more(partition, now_s)
 
     @property
     def next_wake_s(self) -> float:
@@ -199,6 +219,8 @@ class RM:
         """For people; no secrets."""
         return {
             "rmID": self.rm_id,
+            "version": self.version,
+            "buildInfo": self.build_info,
             "policyGroup": self.policy_group,
             "state": self.state.value,
             "streams": self.streams.kinds,

@@ -5,10 +5,11 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import signal
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from fluxsched.adapters.si.assembly import make_machine, wall_clock
+from fluxsched.adapters.si.machine.machine import SIMachine
 from fluxsched.adapters.si.service.server import Service
 from fluxsched.adapters.si.service.socket import local_socket
 from fluxsched.adapters.si.service.turns import log
@@ -18,10 +19,15 @@ from fluxsched.runtime.system.log import setup
 from fluxsched.runtime.system.own_process import settle
 
 
+def machine_of(groups: Path | None, plugins: Sequence[str]) -> SIMachine:
+    """Return a machine for this host, with these plugins. Raises InvalidValue for one that cannot be used."""
+    return make_machine(groups, plugins=plugins)
+
+
 async def serve(
+    machine: SIMachine,
     address: Address,
     certificates: ServerCertificates | None,
-    groups: Path | None,
     verbose: int,
     ready: Callable[[Address], None],
 ) -> None:
@@ -30,7 +36,7 @@ async def serve(
     stopped = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(signum, stopped.set)
-    service = Service(make_machine(groups), wall_clock())
+    service = Service(machine, wall_clock())
     with contextlib.nullcontext() if address.path is None else local_socket(address.path):
         bound = await service.start(address, certificates)
         settle()

@@ -13,7 +13,14 @@ from typing import Final
 
 import grpc
 
-from fluxsched.adapters.si.machine.effects import Broke, Effect, EndStreams, Observed, SendResponse
+from fluxsched.adapters.si.machine.effects import (
+    Broke,
+    Effect,
+    EndStreams,
+    Observed,
+    PluginProblem,
+    SendResponse,
+)
 from fluxsched.adapters.si.machine.machine import SIMachine
 from fluxsched.adapters.si.service.connections import RMConnection, UpdateStream
 from fluxsched.adapters.si.service.garbage import IDLE_S, Garbage
@@ -128,6 +135,9 @@ class TurnLoop:
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, Broke):
             log.error("resource manager %r: a bug of ours: %s", effect.rm_id, exception_text(effect.fault))
+            return
+        if isinstance(effect, PluginProblem):
+            log.error("resource manager %r: %s", effect.rm_id, effect.note)
             return
         found = self.connections.get(effect.rm_id)
         if found is None:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
+from fluxsched.core.targets import SET_KINDS
 from fluxsched.errors import InvalidValue
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
 from fluxsched.resource.state.groups import check_name as check_group_name
@@ -75,8 +76,10 @@ def _cluster(table: TomlTable, taken: set[str], directory: Path) -> ClusterSetti
 
 
 def check_cluster_name(name: str) -> None:
-    """Raises InvalidValue for what cannot name a group."""
+    """Raises InvalidValue for what cannot name a group, or would make a host of the cluster look like a named set."""
     check_group_name(name)
+    if name in SET_KINDS:
+        raise InvalidValue(f"cluster name {name!r} is the prefix of a set of targets ({name}:NAME): give another name")
 
 
 def check_cluster_uri(uri: str) -> None:

@@ -15,7 +15,7 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LimitExceeded, Refused
-from fluxsched.runtime.exec.base import InputAnswer, JobLaunch
+from fluxsched.runtime.exec.base import InputAnswer, JobLaunch, Window
 from fluxsched.runtime.exec.keeper import messages as msg
 from fluxsched.runtime.exec.keeper.link import KeeperLink
 from fluxsched.runtime.exec.tasks import input as task_input
@@ -138,7 +138,9 @@ class KeeperInput:
         self._job = job
         self._numbers = numbers
 
-    def send(self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer) -> None:
+    def send(
+        self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer, window: Window | None = None
+    ) -> None:
         """See `InputPlace.send`."""
         link, jobid = self._link, self._job.launch.jobid
         if data and not self._job.has_input:
@@ -151,4 +153,4 @@ class KeeperInput:
             )
         number = next(self._numbers)
         link.inputs[number] = jobid, len(data), answered
-        link.say(msg.SendInput(jobid, number, data, None if tasks is None else str(tasks), eof))
+        link.say(msg.SendInput(jobid, number, data, None if tasks is None else str(tasks), eof, window))

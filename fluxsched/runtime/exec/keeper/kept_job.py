@@ -25,6 +25,12 @@ class KeptJob:
         self.runs = False
 
     @property
+    def limit_s(self) -> float:
+        """How long it may run, by the start of its R and its expiration, which may have changed; 0 if unknown."""
+        begun_s = self._r.get("execution", {}).get("starttime") or 0.0
+        return self.expiration_s - begun_s if begun_s else 0.0
+
+    @property
     def ranks(self) -> Idset:
         """The targets that it has been given and that are not released; read when asked for, since few are asked."""
         if self._ranks is None:

@@ -110,6 +110,8 @@ class SendInput(KeeperMessage, frozen=True, tag="input"):
     data: bytes
     tasks: str | None = None
     eof: bool = False
+    window: tuple[int, int] | None = None
+    """Rows and columns of the terminal from now on, for a task that has one."""
 
 
 class Stored(KeeperMessage, frozen=True, tag="stored"):

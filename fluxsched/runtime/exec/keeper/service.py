@@ -17,7 +17,7 @@ from typing import Any, Protocol
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.runtime.exec.base import EXPIRED, JobLaunch, Reports
+from fluxsched.runtime.exec.base import JobLaunch, Reports, expired_note
 from fluxsched.runtime.exec.keeper import messages as msg
 from fluxsched.runtime.exec.keeper.kept_job import KeptJob
 from fluxsched.runtime.exec.tasks.input import JobInput
@@ -233,7 +233,7 @@ class KeeperService:
     def _arm(self, jobid: int, job: KeptJob) -> None:
         if job.expiration_s > 0.0 and job.limit is None:
             delay_s = job.expiration_s - self._turns.clock.wall_s()
-            job.limit = self._turns.after(delay_s, partial(self._raised, jobid, TIMEOUT, EXPIRED))
+            job.limit = self._turns.after(delay_s, partial(self._raised, jobid, TIMEOUT, expired_note(job.limit_s)))
 
     def _disarm(self) -> None:
         if self._returning is not None:
@@ -299,7 +299,8 @@ class KeeperService:
             if place is None:
                 self._outbox.append(msg.InputAnswered(one.number))
             else:
-                place.send(one.data, tasks, eof=one.eof, taken=partial(self._taken, one.number))
+                taken = partial(self._taken, one.number)
+                place.send(one.data, tasks, eof=one.eof, taken=taken, window=one.window)
         except FluxschedError as error:
             exceeded = isinstance(error, LimitExceeded)
             self._outbox.append(msg.InputAnswered(one.number, error.errnum, str(error), exceeded))

@@ -15,16 +15,20 @@ import re
 import resource
 import signal
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from fluxsched.runtime.exec.tasks.environment import system_bytes
 from fluxsched.runtime.exec.tasks.output import Streams
+from fluxsched.runtime.exec.tasks.terminal import Terminal
 
 SHELL = b"/bin/sh"
 RUN = (
-    b'case $1 in */*) ;; *) command -v -- "$1" >/dev/null || '
-    b'{ echo "fluxsched: $1: command not found" >&2; exit 127; } ;; esac; exec "$@"'
+    b'{ case $1 in */*) [ -e "$1" ] ;; *) command -v -- "$1" >/dev/null ;; esac; } || { case $1 in '
+    b"*[[:space:]]*) echo \"fluxsched: $1: command not found: it is one word, which a shell reads after: sh -c\" ;; "
+    b'*/*) echo "fluxsched: $1: no such file" ;; *) echo "fluxsched: $1: command not found" ;; esac >&2; exit 127; }; '
+    b'exec "$@"'
 )
-"""A command without a slash is looked up first, so that the message about a missing one is ours; a command that is not
+"""The command is looked up first, so that the message about a missing one is ours; a command that is not
 found or cannot be run ends as in shells: 127 or 126."""
 LIMIT = b"ulimit -Sn %d; "
 WAIT = b"read -r FLUXSCHED_GATE || exit 125; unset FLUXSCHED_GATE; "
@@ -37,6 +41,8 @@ THERE = (
 UNSET = b"unset %s; "
 FROM_FILE = b'exec <"$1"; shift; '
 """The shell opens the file, since a fifo may take long."""
+ON_TERMINAL = b'exec <>"$1" >&0 2>&0; shift; '
+"""The shell leads a session, so the terminal that it opens becomes the controlling one."""
 NAME = b"fluxsched"
 """What the shell's own messages begin with."""
 ENV = b"/usr/bin/env"
@@ -55,17 +61,21 @@ class TaskGate:
     """Tasks of one job that wait together. Owns the streams it is given; `close` is idempotent."""
 
     def __init__(
-        self, cwd: str | None, streams: Streams, source: bytes | None, limit: int | None, unwanted: Sequence[bytes]
-    ) -> None:
-        """`source` is the file that the tasks read; None: what is written to the pipes that `open` gives. `limit` is
-        what `more_descriptors` says, `unwanted` what `made_up_names` says of the job's environment.
+        self, cwd: str | None, streams: Streams, source: bytes | None, terminal: Terminal | None, limit: int | None,
+        unwanted: Sequence[bytes],
+    ) -> None:  # fmt: skip
+        """`source` is the file that the tasks read; None: what is written to the pipes that `open` gives, or to the
+        `terminal` of the only task. `limit` is what `more_descriptors` says, `unwanted` what `made_up_names` says of
+        the job's environment.
         """
         self._waiting = 0
         self._streams = streams
-        self._own = source is None
+        self._terminal = terminal
+        self._own = source is None and terminal is None
         self._read = -1
         self._writes: list[int] = []
         steps = [(THERE, None if cwd is None else system_bytes(cwd)), (FROM_FILE, source)]
+        steps += [(ON_TERMINAL, None if terminal is None else terminal.path)]
         taken = [(step, word) for step, word in steps if word is not None]
         unset = UNSET % b" ".join(unwanted) if unwanted else b""
         script = b"".join([b"" if limit is None else LIMIT % limit, WAIT, *[step for step, _ in taken], unset, RUN])
@@ -91,6 +101,10 @@ class TaskGate:
         if self._own:
             self._close_read()
             self._read = self._pipe()
+        group: dict[str, Any] = {"setpgroup": pgid}
+        if self._terminal is not None:
+            self._terminal.keep_output(stdout)
+            group = {"setsid": True}
         handed = [ENV, b"--", *[name + b"=" + environment[name] for name in odd]] if odd else []
         pid = os.posix_spawn(
             SHELL,
@@ -102,7 +116,7 @@ class TaskGate:
                 (os.POSIX_SPAWN_DUP2, stderr, 2),
                 *[(os.POSIX_SPAWN_DUP2, ours, there) for ours, there in more],
             ],
-            setpgroup=pgid,
+            **group,
             setsigmask=(),
             setsigdef=DEFAULTED,
         )

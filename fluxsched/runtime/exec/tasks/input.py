@@ -19,7 +19,9 @@ from collections.abc import Callable, Sequence
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import LimitExceeded, Refused
+from fluxsched.runtime.exec.base import Window
 from fluxsched.runtime.exec.tasks.environment import system_bytes
+from fluxsched.runtime.exec.tasks.terminal import END_OF_INPUT, Terminal
 from fluxsched.runtime.loop.turns import Turns
 
 INPUT_TASKS_MAX = 256
@@ -76,8 +78,10 @@ class _Task:
 class JobInput:
     """Sends input to the tasks of a running job, through pipes whose writing ends it owns."""
 
-    def __init__(self, turns: Turns, fds: Sequence[int]) -> None:
+    def __init__(self, turns: Turns, fds: Sequence[int], terminal: Terminal | None = None) -> None:
+        """`terminal` is that of the only task, if it has one: its descriptor takes the input."""
         self._turns = turns
+        self._terminal = terminal
         self._loop = asyncio.get_running_loop()
         self._open = EMPTY  # tasks whose input has not ended
         self._ended = False
@@ -105,13 +109,21 @@ class JobInput:
         for task in self._named(tasks):
             self._shut(task)
 
-    def send(self, data: bytes, tasks: Idset | None, *, eof: bool, taken: Callable[[], None]) -> None:
+    def send(
+        self, data: bytes, tasks: Idset | None, *, eof: bool, taken: Callable[[], None], window: Window | None = None
+    ) -> None:
         """Send data, and with `eof` its end, to these tasks or to all; `taken` is called once there is room for more.
+        A `window` is the new size of the terminal's, if the task has one.
 
         Raises Refused (EPIPE) for data behind an end, LimitExceeded if too much waits: the input is over then, since
         what follows would be behind a hole.
         """
         wanted = self._open if tasks is None else tasks
+        if self._terminal is not None and not self._closed:
+            if window is not None:
+                self._terminal.resize(*window)
+            if eof and wanted and wanted <= self._open:
+                data += END_OF_INPUT
         if data and not self._closed:
             self._queue(data, wanted)
         if eof:

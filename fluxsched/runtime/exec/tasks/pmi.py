@@ -9,7 +9,6 @@ program cannot do without ends the job.
 from __future__ import annotations
 
 import asyncio
-import os
 import socket
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -19,6 +18,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.waitstatus import ended_text
 from fluxsched.protocol.sessions.pmi import Failed, Hangup, PmiEffect, PmiReply, PmiServer
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system.exit_watch import ended_status
 from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.logs.format import of_job
 
@@ -34,9 +34,9 @@ LEFT_LOOK_S = 0.02
 class JobPmi:
     """The connections of one job's tasks. Owns our ends; `close` is idempotent."""
 
-    def __init__(self, turns: Turns, jobid: int, ntasks: Sequence[int], failed: Callable[[str], None]) -> None:
+    def __init__(self, turns: Turns, jobid: int, ntasks: Sequence[int], failed: Callable[[str, int], None]) -> None:
         """`ntasks` are the tasks of each target; `failed` is called once with the reason why the program cannot
-        continue.
+        continue, and the exit code that it gave (0: none).
         """
         self._turns = turns
         self._server = PmiServer(f"fluxsched-{format_f58(jobid, ascii=True)}", ntasks)
@@ -138,15 +138,12 @@ class JobPmi:
         if not self._ending:
             self._ending = True
             how = self._how(effect.rank) if effect.left else ""
-            self._failed(f"task {effect.rank}{how} {effect.note}")
+            self._failed(f"task {effect.rank}{how} {effect.note}", effect.exit_code)
 
     def _how(self, rank: int) -> str:
         """How a task has ended; nothing while it has not."""
         try:
-            found = os.waitid(os.P_PID, self._pids[rank], os.WEXITED | os.WNOHANG | os.WNOWAIT)
+            status = ended_status(self._pids[rank])
         except ChildProcessError:
             return ""
-        if found is None:
-            return ""
-        is_exit = found.si_code == os.CLD_EXITED
-        return f" ({ended_text(found.si_status << 8 if is_exit else found.si_status)})"
+        return "" if status is None else f" ({ended_text(status)})"

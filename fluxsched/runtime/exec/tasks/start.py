@@ -23,6 +23,7 @@ from fluxsched.runtime.exec.tasks.output import Streams
 from fluxsched.runtime.exec.tasks.pmi import PMI_FD, JobPmi
 from fluxsched.runtime.exec.tasks.program import in_directory
 from fluxsched.runtime.exec.tasks.tags import Tags
+from fluxsched.runtime.exec.tasks.terminal import Terminal
 from fluxsched.runtime.system.processes import PATH_VARIABLE
 
 SPAWN_SLICE = 16
@@ -43,6 +44,7 @@ class TaskStart:
         path: str,
         tmpdir: str | None,
         pmi: JobPmi | None,
+        terminal: Terminal | None,
         limit: int | None,
         spawned: Callable[[ProcessGroup, int], None],
     ) -> None:
@@ -56,7 +58,8 @@ class TaskStart:
         self.first = new[0].first
         self._new = new
         self.groups: list[ProcessGroup] = []
-        self.gate = _gate(job, cwd, tasks, tags, limit, made_up_names(environment), is_first=new[0].first == 0)
+        unwanted = made_up_names(environment)
+        self.gate = _gate(job, cwd, tasks, tags, terminal, limit, unwanted, is_first=new[0].first == 0)
         self._elastic = tasks.by_target
         self._path = path
         self._spawned = spawned
@@ -149,6 +152,7 @@ def _gate(
     cwd: str | None,
     tasks: JobTasks,
     tags: Tags,
+    terminal: Terminal | None,
     limit: int | None,
     unwanted: Sequence[bytes],
     *,
@@ -158,7 +162,7 @@ def _gate(
     is_single = tasks.next == 1 and not tasks.by_target
     streams = Streams(job, cwd, tags, is_single=is_single, is_first=is_first)
     try:
-        return TaskGate(cwd, streams, source, limit, unwanted)
+        return TaskGate(cwd, streams, source, terminal, limit, unwanted)
     except OSError as exc:
         streams.close()
         raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc

@@ -12,6 +12,7 @@ import os
 from collections.abc import Callable, Collection, Iterable, Iterator
 from typing import NamedTuple
 
+from fluxsched.core.amounts import MEMORY
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
@@ -23,8 +24,6 @@ from fluxsched.runtime.system.processes import children_of
 
 log = logger("memory")
 
-KIND = "memory"
-"""The countable resource that is enforced; its unit is the byte."""
 SAMPLE_S = 1.0
 """How often the processes of jobs that asked for memory are looked at (seconds)."""
 PIECE = 64
@@ -51,14 +50,14 @@ def asks_for_memory(jobspec: Jobspec) -> bool:
     """Whether a job has asked for memory, and is kept to it."""
     for request in jobspec.request.each_part:
         asked = request.amounts + request.node_amounts + request.shared
-        if asked and any(kind == KIND for kind, _ in asked):
+        if asked and any(kind == MEMORY for kind, _ in asked):
             return True
     return False
 
 
 def limit_of(jobspec: Jobspec, resources: ResourceSet) -> int | None:
     """The memory that a job may use in all (bytes): what R gives it, if it asked for memory."""
-    return resources.count(KIND) or None if asks_for_memory(jobspec) else None
+    return resources.count(MEMORY) or None if asks_for_memory(jobspec) else None
 
 
 class MemoryGuard:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import os
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import Any
 
@@ -59,6 +59,7 @@ from fluxsched.runtime.services.jobs.streams import JobStreams
 from fluxsched.runtime.services.jobs.waits import JobWaits
 from fluxsched.runtime.services.leases import LeaseService
 from fluxsched.runtime.services.metrics import MetricsService
+from fluxsched.runtime.services.modules.process import ModuleTable
 from fluxsched.runtime.services.modules.service import ModuleService
 from fluxsched.runtime.services.resource import ResourceService, allocated
 from fluxsched.runtime.services.resource_watch import ResourceWatch
@@ -108,15 +109,18 @@ class Assembly:
         manager = JobManager(new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config))
         self.effects = JobEffects(manager, self.router, self.store, self.turns, self.outside.spool)
         raise_jobs = self.effects.raise_jobs
-        self.resource = ResourceService(module, self.router, self.store, self.turns, raise_jobs, self._reload)
+        modules = ModuleTable()
+        self.resource = ResourceService(
+            module, self.router, self.store, self.turns, raise_jobs, self._reload, manager.queues, modules
+        )
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
         self.watch = ResourceWatch(self.resource, manager.holdings, self.router, self.turns)
         manager.holdings.there = lambda: module.resources
         self.effects.accounting.group_of = module.group_of
         self.effects.held, self.effects.unheld = self._held, self._unheld
-        self.scheduling = SchedulingService(self.effects, self.router, self.store)
+        self.scheduling = SchedulingService(self.effects, self.router, self.store, modules)
         self.scheduling.foreign = module.foreign
-        self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, new_id)
+        self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, new_id, self.resource.targets)
         self._leases(restored)
         RunningService(manager, self.router, self.turns, self.resource.targets)
         self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
@@ -125,8 +129,9 @@ class Assembly:
         self.inputs = JobInputs(self.effects, self.streams, self.router)
         serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
         self.modules = ModuleService(
-            self.router, self.scheduling, self.turns, self.outside.start_module, lambda: self.uri, self.outside.pid,
-            config.queues, config.unsatisfiable, config.preempt_timeout_s,
+            modules, self.router, self.scheduling, self.turns, self.outside.start_module, lambda: self.uri,
+            self.outside.pid,
+            config.queues, self.outside.connecting, config.unsatisfiable, config.preempt_timeout_s,
         )  # fmt: skip
         self.jobs.policy_of = self.modules.policy_of
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
@@ -263,7 +268,7 @@ class Assembly:
         self.turns.wall_s = now_s  # what happens before the first turn is not older than the start
         for name, state in restored.queues.items():
             manager.queue_control.restore(name or None, state)
-        self.turns.spread(manager.restore_ended(restored.ended, lambda fault: log.error("left out: %s", fault)))
+        self.turns.spread(manager.restore_ended(restored.ended, self.outside.state_notice.leave_out))
         effects.accounting.restore(restored.counted, self.history.start)
         found = manager.restore(restored.jobs, now_s)
         self.leases.restore(restored.leased)
@@ -329,6 +334,16 @@ class Assembly:
             self.is_ready = True
             self.instance.became_ready()
 
+    def not_ready(self) -> Iterator[str]:
+        """What the instance waits for before it is ready, in words."""
+        for module in self.modules.modules.values():
+            if not module.has_served and module.is_running:
+                yield f"module {module.name} does not serve its groups yet"
+        if not self._is_settled:
+            yield "it is not known yet what became of the jobs that ran before"
+        if not self.clusters.have_answered:
+            yield "not all clusters have answered"
+
     def info(self) -> InstanceInfo:
         """What `instance.info` answers."""
         return InstanceInfo(
@@ -345,7 +360,7 @@ class Assembly:
             state="run",
             level=0 if self.settings.parent is None else self.settings.parent.level + 1,
             parent=None if self.settings.parent is None else self.settings.parent.uri,
-            state_notice=self.outside.state_notice,
+            state_notice=self.outside.state_notice.text,
         )
 
     def report(self) -> dict[str, Any]:
@@ -358,7 +373,7 @@ class Assembly:
             "messages_sent": self.router.sent,
             "commits": self.store.commits,
             "store_fault": self.store.fault,
-            "state_notice": self.outside.state_notice,
+            "state_notice": self.outside.state_notice.text,
             "ended_jobs": self.history.count,
             "faults": self.faults.count,
             "memory": self.outside.memory_enforced(),

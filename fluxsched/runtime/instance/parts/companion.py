@@ -44,13 +44,20 @@ def metrics_kind(settings: MetricsSettings) -> CompanionKind | None:
     return CompanionKind("metrics", "the exporter of metrics", _bound(settings.bind, settings.public))
 
 
-def page_kind(settings: PageSettings, directory: Path) -> CompanionKind | None:
-    """`fluxsched web`, which writes its address to the run directory; None where the page is not asked for."""
+def page_kind(settings: PageSettings, directory: Path, statedir: Path | None) -> CompanionKind | None:
+    """`fluxsched web`, which writes its address to the run directory; None where the page is not asked for.
+
+    With a state directory the address is there, and the run directory has a link to it: it is the same after any end.
+    """
     if settings.bind is None:
         return None
     names = [word for name in settings.names for word in ("--name", name)]
-    options = [*_bound(settings.bind, settings.public), *names, "--address-file", str(directory / PAGE_NAME)]
-    return CompanionKind("web", "the server of the page", options, directory / PAGE_NAME)
+    file = directory / PAGE_NAME if statedir is None else statedir.absolute() / PAGE_NAME
+    if statedir is not None and not (directory / PAGE_NAME).is_symlink():
+        (directory / PAGE_NAME).unlink(missing_ok=True)
+        (directory / PAGE_NAME).symlink_to(file)
+    options = [*_bound(settings.bind, settings.public), *names, "--address-file", str(file)]
+    return CompanionKind("web", "the server of the page", options, file)
 
 
 def _bound(bind: str, public: bool) -> list[str]:

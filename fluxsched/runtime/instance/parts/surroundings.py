@@ -11,8 +11,9 @@ from fluxsched.errors import FluxschedError
 from fluxsched.runtime.access.access import Access
 from fluxsched.runtime.access.keyring import ReadKeys
 from fluxsched.runtime.clusters.loop import OpenClient
-from fluxsched.runtime.clusters.peer import PeerConnector
+from fluxsched.runtime.clusters.peer import connect_peer
 from fluxsched.runtime.exec.base import Executor, Reports
+from fluxsched.runtime.instance.stored_state import StateNotice
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import Turns
 from fluxsched.runtime.loop.writer import ImmediateWriter, Writer
@@ -50,15 +51,15 @@ class Surroundings:
     """Completes when the instance is to end: with None, or with the error that ends it."""
     background: Writer = field(default_factory=ImmediateWriter)
     """Where what jobs have printed is removed."""
-    state_notice: str | None = None
+    state_notice: StateNotice = field(default_factory=StateNotice)
     """What the user is to be told of the stored state: that it was damaged, and what was lost."""
     access: Access = field(default_factory=Access)
     """Who may connect, as whom."""
     read_keys: ReadKeys | None = None
     """Reads the authorized keys again, where a port asks for keys. Raises InvalidValue with all faults."""
-    connect: OpenClient = field(default_factory=lambda: PeerConnector().connect)
+    connect: OpenClient = connect_peer
     """Connects to another instance."""
     connecting: Writer = field(default_factory=ImmediateWriter)
-    """Runs `connect`, which may take seconds, outside of turns."""
+    """Runs what may take seconds, such as `connect` or the import of a policy, outside of turns."""
     restart: Callable[[], None] | None = None
     """Has the instance end and start again in place; None where that cannot be."""

@@ -26,7 +26,7 @@ from fluxsched.jobs.job.result import result_name
 from fluxsched.jobs.manager import JobManager
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
-from fluxsched.runtime.exec.base import EXPIRED, Executor, JobLaunch, ResumedJob
+from fluxsched.runtime.exec.base import Executor, JobLaunch, ResumedJob, expired_note
 from fluxsched.runtime.exec.launch import launch_of
 from fluxsched.runtime.exec.time_limits import TimeLimits
 from fluxsched.runtime.history.accounting import JobAccounting
@@ -44,6 +44,9 @@ from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.logs.format import Subject, of_job
 
 log = logger("jobs")
+
+CLOCK_LOOK_S = 1.0
+"""How often the wall clock is looked at while a job waits for a time (seconds)."""
 JobEvents = tuple[int, list[dict[str, Any]]]
 """A job, and the events of one of its rows."""
 Resize = effect.GrowShells | effect.ShrinkShells
@@ -78,7 +81,7 @@ class JobEffects:
         self._router = router
         self._store = store
         self.turns = turns
-        self._limits = TimeLimits(turns, lambda jobid: self.raise_reported(jobid, "timeout", EXPIRED))
+        self._limits = TimeLimits(turns, self._time_is_up)
         self._news: list[JobEvents] = []
         self._starts: list[effect.StartShells | Resize] = []
         self._events: list[dict[str, Any]] = []
@@ -250,10 +253,19 @@ class JobEffects:
                 return
             self._due.cancel()
         self._due_at_s = one.at_s
-        self._due = self.turns.after(one.at_s - self.turns.clock.wall_s(), self._timers_due)
+        self._await_due()
+
+    def _await_due(self) -> None:
+        """Look at the wall clock now and then: timers do not follow it when it is set."""
+        left_s = self._due_at_s - self.turns.clock.wall_s()
+        call = self._timers_due if left_s <= CLOCK_LOOK_S else self._await_due
+        self._due = self.turns.after(min(left_s, CLOCK_LOOK_S), call)
 
     def _timers_due(self) -> None:
-        self.perform(self.manager.due(self.turns.clock.wall_s()))
+        if self._due_at_s > self.turns.clock.wall_s():
+            self._await_due()  # the clock was set back
+        else:
+            self.perform(self.manager.due(self.turns.clock.wall_s()))
 
     # -- execution ----------------------------------------------------------------------------------------------
 
@@ -290,6 +302,10 @@ class JobEffects:
 
     def _launch_of(self, job: Job, r: Mapping[str, Any]) -> JobLaunch:
         return launch_of(job, r, self.environment, self.spool, self.cores)
+
+    def _time_is_up(self, jobid: int) -> None:
+        job = self.manager.jobs.active.get(jobid)
+        self.raise_reported(jobid, "timeout", expired_note(0.0 if job is None else job.duration_s))
 
     def resume(self, jobids: Iterable[int], records: Mapping[int, object], settled: Callable[[], None]) -> None:
         """Have the executors take up the jobs of the instance before; `settled` is called once it is known of each

@@ -16,7 +16,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.jobs.job.states import INACTIVE
 from fluxsched.protocol.messages.jobs import InputRequest
-from fluxsched.runtime.exec.base import InputPlace
+from fluxsched.runtime.exec.base import InputPlace, Window
 from fluxsched.runtime.exec.tasks.input import HELD_BYTES_MAX
 from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
@@ -34,6 +34,7 @@ class _Early(NamedTuple):
     data: bytes
     tasks: Idset | None
     eof: bool
+    window: Window | None
 
 
 class JobInputs:
@@ -51,16 +52,19 @@ class JobInputs:
     def _input(self, request: RpcRequest) -> None:
         wanted = request.payload(InputRequest)
         tasks = None if wanted.tasks is None else Idset.parse(wanted.tasks)
-        self.send(request, wanted.id, wanted.data, tasks, eof=wanted.eof)
+        self.send(request, wanted.id, wanted.data, tasks, eof=wanted.eof, window=wanted.window)
 
-    def send(self, request: RpcRequest, jobid: int, data: bytes, tasks: Idset | None, *, eof: bool) -> None:
+    def send(
+        self, request: RpcRequest, jobid: int, data: bytes, tasks: Idset | None, *, eof: bool,
+        window: Window | None = None,
+    ) -> None:  # fmt: skip
         """Send what `request` asks for, and answer it in time.
 
         Raises Refused: ENOENT for an unknown job, ESRCH for one that has ended, ENOSYS for one that is sent no input,
         EPIPE behind an end; LimitExceeded if too much waits, which ends a job that runs.
         """
         self._check(jobid)
-        one = _Early(request, data, tasks, eof)
+        one = _Early(request, data, tasks, eof, window)
         place = self.input_of(jobid)
         if place is None:
             self._keep(jobid, one)
@@ -97,7 +101,7 @@ class JobInputs:
             one.request.error(error.errnum, str(error))
 
         try:
-            place.send(one.data, one.tasks, eof=one.eof, answered=answered)
+            place.send(one.data, one.tasks, eof=one.eof, answered=answered, window=one.window)
         except FluxschedError as error:
             answered(error)
 

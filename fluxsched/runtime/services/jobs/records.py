@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import JobResult, result
@@ -22,15 +23,17 @@ LIST_ENTRIES_MAX = 100_000
 """Jobs in one list answer; more are asked for in pieces by `since`."""
 
 
-def list_query(wanted: ListRequest, only_userid: int | None = None) -> JobQuery:
-    """What a list request selects, of the jobs of one user if the sender may see no others."""
+def list_query(
+    wanted: ListRequest, only_userid: int | None = None, targets: Callable[[str], Idset] | None = None
+) -> JobQuery:
+    """What a list request selects, of the jobs of one user if the sender may see no others; see `parse_query`."""
     states = 0
     for name in wanted.states or ("ALL",):
         if name.upper() not in STATES:
             raise InvalidValue(f"job state {name!r} is unknown; known: {', '.join(STATES)}")
         states |= STATES[name.upper()]
     terms = (("queue", wanted.queue), ("name", wanted.name), ("userid", wanted.user), ("userid", only_userid))
-    query = parse_query(wanted.constraint, *terms)
+    query = parse_query(wanted.constraint, *terms, targets=targets)
     return query._replace(
         ids=None if wanted.ids is None else tuple(wanted.ids),
         states=states & query.states,

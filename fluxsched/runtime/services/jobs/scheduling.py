@@ -28,11 +28,14 @@ from fluxsched.runtime.messaging.peers import Peer, RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.services.jobs.effects import JobEffects
 from fluxsched.runtime.services.jobs.scheduler_states import SchedulerStates
+from fluxsched.runtime.services.modules.process import ModuleTable
 from fluxsched.runtime.system.log import logger
 
 log = logger("jobs")
 ANNOTATIONS_KEPT = 4096
 """Annotations that are remembered: jobs that wait for the same, or ran on the same cores, share them (2 MiB)."""
+FEASIBILITY_S = 1.0
+"""How long a scheduler may take to say whether a job could ever run (seconds); ours answer within milliseconds."""
 ANNOTATIONS_BYTES_MAX = 256
 """Longer ones are one job's own."""
 HELLO = codec.with_raw(msg.HelloResponse, "jobspec")
@@ -42,14 +45,17 @@ ANSWER = codec.QuickReader(codec.with_raw(msg.AllocResponse, "annotations"), "R"
 class SchedulingService:
     """Who schedules which group, and the translation of their answers."""
 
-    def __init__(self, effects: JobEffects, router: Router, store: Store) -> None:
+    def __init__(self, effects: JobEffects, router: Router, store: Store, modules: ModuleTable) -> None:
         self._effects = effects
+        self._modules = modules
         self._states = SchedulerStates(store)
         self._keeps: dict[Peer, tuple[str, ...]] = {}
         """Whose state is kept for which groups, also when they no longer serve them but have not left."""
         self._router = router
         self._groups: dict[Peer, tuple[str, ...]] = {}
         self._ready: set[Peer] = set()
+        self._silent: set[Peer] = set()
+        """Schedulers that owe an answer to feasibility.check: they are not asked again until it comes."""
         self._suspended = False
         self.annotations = PayloadMemo(_annotations, ANNOTATIONS_KEPT, ANNOTATIONS_BYTES_MAX)
         self.on_ready: list[Callable[[], None]] = []
@@ -91,8 +97,9 @@ class SchedulingService:
 
     def _hello(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.HelloRequest)
-        request.open_stream(lambda: None)
         groups = tuple(wanted.groups) if wanted.groups is not None else (DEFAULT_GROUP,)
+        self._modules.check_acquirer(groups, request.peer)
+        request.open_stream(lambda: None)
         items = self._effects.manager.allocation.hello(request.peer, groups, partial_ok=wanted.partial_ok)
         self._groups[request.peer] = self._keeps[request.peer] = groups
         for item in items:
@@ -213,7 +220,28 @@ class SchedulingService:
         jobspec = Jobspec.parse(request.payload(msg.FeasibilityRequest).jobspec)
         queue = self._effects.manager.queues.for_submit(jobspec.queue)
         asked = msg.FeasibilityRequest(queue.admit(jobspec).bare, request.userid)  # with what the queue requires
-        self._forward(request, queue.group, codec.pack(asked))
+        peer = self._serving(queue.group)
+        if peer in self._silent:
+            text = "has left a feasibility.check unanswered: it is not asked again"
+            raise Refused(f"the scheduler of group {queue.group!r} {text}", errno.ENOSYS)
+
+        def late() -> None:
+            if request.is_open:
+                self._silent.add(peer)
+                log.warning("%s does not answer feasibility.check: jobs are submitted unchecked", peer.name)
+                request.error(errno.ETIMEDOUT, f"feasibility.check: no answer of the scheduler in {FEASIBILITY_S:g} s")
+
+        timer = self._effects.turns.after(FEASIBILITY_S, late)
+
+        def answered(answer: Message | None) -> None:
+            timer.cancel()
+            self._silent.discard(peer)
+            if answer is None:
+                request.error(errno.ENOSYS, f"{request.topic}: the scheduler went away before it answered")
+            elif request.is_open:
+                request.relay(answer)
+
+        self._router.call(peer, request.topic, codec.pack(asked), answered)
 
     def _sched_why(self, request: RpcRequest) -> None:
         job = self._effects.manager.jobs.get(request.payload(msg.SchedWhyRequest).id)
@@ -240,10 +268,14 @@ class SchedulingService:
         self._forward(request, wanted.group, codec.pack(wanted))
 
     def _forward(self, request: RpcRequest, group: str, payload: bytes | None = None) -> None:
+        self._router.forward(request, self._serving(group), payload)
+
+    def _serving(self, group: str) -> Peer:
+        """The scheduler of a group. Raises Refused (ENOSYS) if it has none."""
         peer = self.scheduler_of(group)
         if peer is None:
             raise Refused(f"no scheduler serves group {group!r}; load one with `fluxsched module load`", errno.ENOSYS)
-        self._router.forward(request, peer, payload)
+        return peer
 
     def _gone(self, peer: Peer) -> None:
         self._keeps.pop(peer, None)

@@ -51,6 +51,7 @@ class JobService:
         router: Router,
         store: Store,
         new_id: Callable[[float], int],
+        targets: Callable[[str], Idset],
     ) -> None:
         self._effects = effects
         self._manager = effects.manager
@@ -59,6 +60,7 @@ class JobService:
         self._store = store
         self._turns = effects.turns
         self._new_id = new_id
+        self._targets = targets
         self._specs = JobspecMemo()
         self.accepting = True
         self.give_back: Callable[[int, Idset], None] = lambda jobid, ranks: None
@@ -167,12 +169,14 @@ class JobService:
     def _update(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.UpdateRequest)
         jobid = self._last(wanted.id)
-        effects = self._manager.requests.update(jobid, wanted.updates, request.userid, self._turns.wall_s)
+        may_prolong = self._router.permissions.may_prolong(request)
+        effects = self._manager.requests.update(jobid, wanted.updates, self._turns.wall_s, may_prolong=may_prolong)
         self._effects.updates.setdefault(jobid, []).append(request)
         self._effects.perform(effects)
 
     def _list(self, request: RpcRequest) -> None:
-        query = list_query(request.payload(msg.ListRequest), self._router.permissions.sees_only(request))
+        wanted = request.payload(msg.ListRequest)
+        query = list_query(wanted, self._router.permissions.sees_only(request), self._targets)
         self._turns.spread(self._send_list(request, query), request.failed)
 
     def _send_list(self, request: RpcRequest, query: JobQuery) -> Work:
@@ -186,7 +190,7 @@ class JobService:
 
     def _select(self, request: RpcRequest) -> None:
         only = ("userid", self._router.permissions.sees_only(request))
-        query = parse_query(request.payload(msg.SelectRequest).constraint, only)
+        query = parse_query(request.payload(msg.SelectRequest).constraint, only, targets=self._targets)
         request.open_stream(lambda: None)
         self._turns.spread(self._send_ids(request, query), request.failed)
 
@@ -259,7 +263,7 @@ class JobService:
                 request.respond(msgspec.structs.replace(answer, **said))
             late.cancel()
 
-        silent = f"{answer.reason} (it has not answered for {WHY_S:g} s)"
+        silent = f"{answer.reason} (its scheduler did not answer within {WHY_S:g} s: see fluxsched module list)"
         late = self._turns.after(WHY_S, lambda: request.respond(msgspec.structs.replace(answer, reason=silent)))
         self._router.call(peer, "sched.why", codec.pack(alloc.SchedWhyRequest(id=jobid)), answered)
 

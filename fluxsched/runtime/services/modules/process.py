@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import errno
+from collections.abc import Callable, Sequence
 
 from fluxsched.errors import Refused
 from fluxsched.runtime.config.values import Recovery
@@ -92,3 +93,26 @@ class Module:
         calls, self.on_exit = self.on_exit, []
         for call in calls:
             call()
+
+
+class ModuleTable:
+    """The scheduler modules by name, and the groups that are theirs."""
+
+    def __init__(self) -> None:
+        self.by_name: dict[str, Module] = {}
+
+    def check_served(self, groups: Sequence[str], module: Module | None) -> None:
+        """Raises Refused (EBUSY) if one of the groups has a scheduler that is not `module`."""
+        self._check(groups, lambda other: other is module)
+
+    def check_acquirer(self, groups: Sequence[str], peer: Peer) -> None:
+        """Raises Refused (EBUSY) for a group of a module that is not this peer, also while the module comes up: it
+        would find its group taken, and a start whose schedulers serve nothing ends.
+        """
+        self._check(groups, lambda other: other.peer is peer)
+
+    def _check(self, groups: Sequence[str], is_it: Callable[[Module], bool]) -> None:
+        for group in groups:
+            for other in self.by_name.values():
+                if group in other.groups and other.is_live and not is_it(other):
+                    raise Refused(f"group {group!r} is served by module {other.name!r}; remove it first", errno.EBUSY)

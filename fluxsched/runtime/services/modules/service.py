@@ -22,10 +22,12 @@ from fluxsched.protocol.messages.modules import (
     ModuleRequest,
     ServiceRequest,
 )
+from fluxsched.runtime.config.check import import_faults
 from fluxsched.runtime.config.policies import composed, default_name, policy_of
 from fluxsched.runtime.config.schedulers import check_fallback, recovery_of
 from fluxsched.runtime.config.values import Recovery
 from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.loop.writer import Writer
 from fluxsched.runtime.messaging.peers import RpcRequest
 from fluxsched.runtime.messaging.router import Router
 from fluxsched.runtime.messaging.services import Handler
@@ -36,6 +38,7 @@ from fluxsched.runtime.services.modules.process import (
     STATUS_INIT,
     STATUS_RUNNING,
     Module,
+    ModuleTable,
 )
 from fluxsched.runtime.services.modules.starter import ModuleStart, StartModule
 from fluxsched.runtime.services.modules.supervision import Supervision, troubles
@@ -59,6 +62,7 @@ class ModuleService:
 
     def __init__(
         self,
+        table: ModuleTable,
         router: Router,
         scheduling: SchedulingService,
         turns: Turns,
@@ -66,10 +70,13 @@ class ModuleService:
         uri: Callable[[], str],
         pid: int,
         queues: Mapping[str, QueueConfig],
+        trying: Writer,
         unsatisfiable: str = WAIT,
         preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
     ) -> None:
-        self.modules: dict[str, Module] = {}
+        """`trying` runs what imports the policies of a module that is to be reloaded, which may take seconds."""
+        self._table = table
+        self.modules = table.by_name
         self._router = router
         self._scheduling = scheduling
         self._turns = turns
@@ -77,6 +84,7 @@ class ModuleService:
         self._uri = uri
         self._pid = pid
         self._queues = queues
+        self._trying = trying
         self._terms = unsatisfiable, preempt_timeout_s
         self.builtin: dict[str, Handler] = {}
         """The parts of the instance itself, with the handlers of their statistics."""
@@ -108,7 +116,7 @@ class ModuleService:
     ) -> Module:
         """Start a module; `ready` gets None once it serves its groups, else the reason why it never did."""
         groups = groups or (DEFAULT_GROUP,)
-        specs = composed(spec, groups, self._queues)  # first: whose name it is matters only if it is one
+        specs = composed(spec, groups, self._queues)  # first: the name matters only for a valid policy
         name = name or default_name(spec, groups)
         if NAME.fullmatch(name) is None:
             raise InvalidValue(f"module name {name!r} is not 1 to 64 letters, digits, '_', '.' or '-'")
@@ -117,15 +125,26 @@ class ModuleService:
             raise Refused(f"module {name!r} is already loaded; give another --name", errno.EEXIST)
         if len(self.modules) >= MODULES_MAX:
             raise Refused(f"{MODULES_MAX} modules are loaded, which is the limit; remove one", errno.EMFILE)
-        for group in groups:
-            for other in self.modules.values():
-                if group in other.groups and other.is_live:
-                    raise Refused(f"group {group!r} is served by module {other.name!r}; remove it first", errno.EBUSY)
+        self._table.check_served(groups, None)
         module = Module(name, spec, specs, groups, recovery, self._turns.wall_s)
         module.on_ready.append(ready)
         self._spawn(module)
         self.modules[name] = module
         return module
+
+    def _replace(self, old: Module, ready: Callable[[str | None], None]) -> None:
+        """Start the successor of a module that has left. If the old one had served its groups, a failure of the new one
+        is a later failure of the module: it is started again, or its fallback takes its place.
+        """
+        self._table.check_served(old.groups, old)
+        specs = composed(old.spec, old.groups, self._queues)
+        module = Module(old.name, old.spec, specs, old.groups, old.recovery, self._turns.wall_s)
+        module.has_served = old.has_served
+        module.on_ready.append(ready)
+        self.modules[old.name] = module
+        self._supervision.start(module)
+        if module.process is None:
+            module.tell_ready(module.error)
 
     def _spawn(self, module: Module) -> None:
         def ended() -> None:
@@ -173,20 +192,21 @@ class ModuleService:
         if wanted.fallback is not None:
             check_fallback(wanted.fallback)
         recovery = recovery_of(wanted.restart, wanted.fallback, wanted.hung_after, BY_HAND)
-        self._answer_when_ready(request, wanted.spec, wanted.name, tuple(wanted.groups), recovery)
 
-    def _answer_when_ready(
-        self, request: RpcRequest, spec: str, name: str | None, groups: tuple[str, ...], recovery: Recovery
-    ) -> None:
         def ready(error: str | None) -> None:
-            if error is None:
-                assert module.process is not None
-                request.respond(ModuleLoadResponse(name=module.name, pid=module.process.pid))
-            else:
+            if error is not None:
                 self.modules.pop(module.name, None)
-                request.error(errno.ENOEXEC, f"module {module.name}: {error}")
+            self._answer_load(request, module.name, error)
 
-        module = self.load(spec, name, groups, ready, recovery)
+        module = self.load(wanted.spec, wanted.name, tuple(wanted.groups), ready, recovery)
+
+    def _answer_load(self, request: RpcRequest, name: str, error: str | None) -> None:
+        if error is None:
+            process = self.modules[name].process
+            assert process is not None
+            request.respond(ModuleLoadResponse(name=name, pid=process.pid))
+        else:
+            request.error(errno.ENOEXEC, f"module {name}: {error}")
 
     # -- removal ------------------------------------------------------------------------------------------------
 
@@ -227,15 +247,34 @@ class ModuleService:
         self.remove(request.payload(ModuleRequest).name, lambda: request.respond())
 
     def _reload_request(self, request: RpcRequest) -> None:
+        """Import the policies of a module anew in processes of their own; if that succeeds, replace the module."""
         module = self._module(request.payload(ModuleRequest).name)
+        self._table.check_served(module.groups, module)
+        specs = composed(module.spec, module.groups, self._queues)
+        faults: list[str] = []
 
-        def again() -> None:
+        def try_imports() -> None:
             try:
-                self._answer_when_ready(request, module.spec, module.name, module.groups, module.recovery)
-            except FluxschedError as exc:
-                request.error(exc.errnum, str(exc))
+                faults.extend(import_faults(specs, module.recovery.hung_after_s))
+            except OSError as exc:
+                faults.append(f"no process can be started for its policy: {exc}")
 
-        self.remove(module.name, again)
+        def tried() -> None:
+            state = "is as it was" if module.status == STATUS_EXITED else "goes on with the policy that it has"
+            if faults:
+                request.error(errno.ENOEXEC, f"module {module.name} {state}: {'; '.join(faults)}")
+            elif self.modules.get(module.name) is not module or module.status == STATUS_FINALIZING:
+                request.error(errno.EBUSY, f"module {module.name} has just been removed or reloaded: reload it again")
+            else:
+                self.remove(module.name, replace)
+
+        def replace() -> None:
+            try:
+                self._replace(module, lambda error: self._answer_load(request, module.name, error))
+            except FluxschedError as exc:  # another module has taken the group meanwhile
+                request.failed(exc)
+
+        self._trying.run(try_imports, tried)
 
     def terminate(self) -> None:
         """Ask all modules to leave; none is started again (at the end of the instance)."""

@@ -1,10 +1,12 @@
 """What becomes of a scheduler module that fails: one that ends is started again, one that hangs is ended.
 
-    served its groups, then ended or hung -> started again, `restart` times within RESTARTS_WITHIN_S, a little later
-    each time -> `fallback` in its place, with as many starts -> left as it is
+    served its groups, then ended -> started again, `restart` times within RESTARTS_WITHIN_S, a little later each time
+    -> `fallback` in its place, with as many starts -> left as it is
+    served its groups, then hung -> `fallback` in its place; without one started again as above
 
 Law: only what has served its groups before is started again; one that never came up is its loader's to know. Jobs are
-never touched: running jobs continue, and the next scheduler of the group learns of them by hello.
+never touched: running jobs continue, and the next scheduler of the group learns of them by hello. A group waits for a
+policy that hangs once, `hung-after` in all: one that hung would hang again, each time for as long.
 
 Every LOOK_S each module is asked whether it is there (`NAME.ping` without payload), and answers between two slices of a
 pass. Silence counts only from there; a pass may take any time as long as the policy yields.
@@ -105,12 +107,15 @@ class Supervision:
         now_s, recovery = self._turns.clock.monotonic_s(), module.recovery
         module.failures = [at_s for at_s in module.failures if now_s - at_s < RESTARTS_WITHIN_S] + [now_s]
         count, why = len(module.failures), module.error
-        if count <= recovery.restart:
+        can_fall_back = recovery.fallback is not None and module.specs != recovery.fallback
+        has_hung = module.verdict is not None
+        if count <= recovery.restart and not (has_hung and can_fall_back):
             delay_s = min(BACKOFF_S * 2 ** (count - 1), BACKOFF_MAX_S)
             module.error = f"{why}; started again ({count} of {recovery.restart})"
             text = "module %s ended: %s; it is started again in %g s, running jobs continue"
             log.error(text, module.name, why, delay_s)
-        elif recovery.fallback is not None and module.specs != recovery.fallback:
+        elif can_fall_back:
+            assert recovery.fallback is not None
             delay_s = BACKOFF_S
             failures = f"failed {count} times" if count > 1 else "failed"
             module.error = f"{recovery.fallback} in place of {module.specs}, which {failures}: {why}"

@@ -20,7 +20,7 @@ from fluxsched import __version__
 from fluxsched.errors import Refused
 from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.paths import LOG_NAME, PREFIX, base_directory, level_here
-from fluxsched.runtime.system.private_files import private_directory
+from fluxsched.runtime.system.private_files import private_directory, private_file
 
 log = logger("instance")
 
@@ -100,6 +100,7 @@ def untold_end(statedir: Path | None = None) -> str | None:
         if told.read_text() == path.name:
             return None
     with contextlib.suppress(OSError):
+        private_file(told)
         told.write_text(path.name)
     return said
 

@@ -172,7 +172,7 @@ class HookedPass:
             group.wake_s = min(group.wake_s, at_s)
         laters = self._laters[number] = self._laters.get(number, 0) + 1
         self._held_back.add(job, refused.why, laters >= LATERS_MAX)
-        return group.notices.tell(jobid, refused.why, None, now_s) or PAUSED
+        return group.notices.tell_refused(jobid, refused.why, now_s) or PAUSED
 
     # ---- looking at targets
 

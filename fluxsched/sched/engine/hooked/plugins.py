@@ -156,6 +156,16 @@ class Plugins:
         seen = JobSeen(jobid, priority, userid, t_submit_s, limit_s, shape, now_s, True)
         self._told(chain, seen, Fits(shape, holding.blocks, 0))
 
+    def adopt_ask(self, jobid: int, priority: int, started_s: float, now_s: float) -> None:
+        """An allocation of a resource manager is held that plugins were not asked about: a fact, or a replacement."""
+        chain = self.chains.get("")
+        if chain is None:
+            return
+        blocks = self._ledger.holdings[jobid].blocks
+        amounts = blocks[0].amounts if blocks else ()
+        shape = Shape(Request.of_amounts(amounts), (), "")
+        self._told(chain, JobSeen(jobid, priority, 0, started_s, 0.0, shape, now_s, True), Fits(shape, blocks, 0))
+
     def _told(self, chain: Chain, seen: JobSeen, fit: Fits) -> None:
         tell(chain.post_binds, seen, fit, self._faults)
         if chain.frees:

@@ -18,6 +18,11 @@ from fluxsched.sched.preemption.preemptions import UNKNOWN, Preemptions
 from fluxsched.sched.shape import Shape
 
 
+def left_group(targets: Idset) -> str:
+    """Return the text of the exception on a job whose targets have left its group."""
+    return f"{'target' if len(targets) == 1 else 'targets'} {targets} left the group"
+
+
 class ResizedJobs:
     """Of all groups; `waits` says whether a job waits, `freed` is told that a job has freed something, and `lost` that
     targets have left their group.
@@ -101,7 +106,7 @@ class ResizedJobs:
                 self._preemptions.shrink(holding, ranks, UNKNOWN)
                 elastic.paused_until_s = now_s + SHRINK_PAUSE_S
                 self.has_changed(holding)
-                found[jobid] = Shrunk(jobid, ranks, f"targets {mine} left the group")
+                found[jobid] = Shrunk(jobid, ranks, left_group(mine))
         return found
 
     def found(self, holding: Holding, queue: str) -> None:

@@ -50,15 +50,22 @@ class Notices:
     reasons are kept for queries, and nothing is sent. A new estimate is held back for `settle_s`.
     """
 
-    __slots__ = ("_due", "_told", "enabled", "next_s", "reasons", "settle_s")
+    __slots__ = ("_due", "_told", "enabled", "next_s", "reasons", "refused", "settle_s")
 
     def __init__(self, enabled: bool) -> None:
         self.reasons: dict[int, Reason] = {}
+        self.refused: dict[int, str] = {}
+        """What a plugin said last of jobs that it refused; one that waits for it has it as its reason still."""
         self.enabled = enabled
         self._told: dict[int, _Notice] = {}
         self.next_s = inf
         self.settle_s = 0.0
         self._due: list[tuple[float, int]] = []  # a heap: when what was held back is due, and about which job
+
+    def tell_refused(self, jobid: int, reason: str, now_s: float) -> Annotated | None:
+        """The reason that a plugin gave; see `tell`."""
+        self.refused[jobid] = reason[:REASON_CHARS_MAX]
+        return self.tell(jobid, reason, None, now_s)
 
     def tell(self, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
         """A reason and an estimate (None: there is none), as of `now_s`; None if nothing is sent now."""
@@ -113,6 +120,8 @@ class Notices:
     def forget(self, jobid: int) -> dict[str, None] | None:
         """The job no longer waits: the annotations that no longer hold; None if nothing was ever sent."""
         self.reasons.pop(jobid, None)
+        if self.refused:
+            self.refused.pop(jobid, None)
         notice = self._told.pop(jobid, None)
         if notice is None:
             return None

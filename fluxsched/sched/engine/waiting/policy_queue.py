@@ -68,7 +68,12 @@ class PolicyQueue:
         if not job.priority:
             return False
         first = self.jobs.first
-        if first is None or first is job or (self.jobs.last is not job and key < self._rearmost(first)):
+        if (
+            first is None
+            or first is job
+            or self.jobs.is_head(job)
+            or (self.jobs.last is not job and key < self._rearmost(first))
+        ):
             self.arrivals = None
             return True
         change, plan = self.changed_by_arrivals, self.plan

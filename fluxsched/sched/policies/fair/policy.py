@@ -16,7 +16,7 @@ from fluxsched.core.why import Why
 from fluxsched.sched.accounts.settings import ALL, DOMINANT, RATE_MAX, SHARES, SIGNALS, USAGES
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.policies.fair.limits import limit_text
-from fluxsched.sched.policies.fair.preemption import PreemptingPass
+from fluxsched.sched.policies.fair.preemption import PreemptingPass, why_not_preempted
 from fluxsched.sched.policies.fair.view import FairView
 from fluxsched.sched.policies.fair.why import explain
 from fluxsched.sched.policies.giving_way import seat_awaiting
@@ -26,6 +26,7 @@ from fluxsched.sched.policy import (
     Option,
     Pending,
     Policy,
+    Preemptions,
     Reserve,
     Stages,
     View,
@@ -104,6 +105,10 @@ class Fair:
     def explain(self, lines: AccountLines, job: Waiting, now_s: float) -> Why:
         """Why a job waits, as far as that is for us to say."""
         return explain(lines, job, now_s)
+
+    def why_not_preempted(self, lines: AccountLines, job: Waiting, preemptions: Preemptions, now_s: float) -> str:
+        """What keeps running jobs from being preempted for a job that waits; see `preemption`."""
+        return why_not_preempted(lines, job, preemptions, now_s)
 
 
 def _admits(mine: FairView, job: Waiting) -> bool:

@@ -8,19 +8,22 @@ and has a reservation until then. No job is preempted for one of its own account
 from __future__ import annotations
 
 from collections.abc import Generator, Iterator
-from math import inf
+from math import ceil, inf
 
+from fluxsched.core.duration import format_duration
 from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.policies.fair.levels import Levels
-from fluxsched.sched.policies.fair.victims import OverShare, VictimSearch
+from fluxsched.sched.policies.fair.victims import OverShare, VictimSearch, paths_over_share
 from fluxsched.sched.policies.fair.view import FairView
 from fluxsched.sched.policies.giving_way import until_gone
 from fluxsched.sched.policy import (
     PAUSE,
+    AccountLines,
     Decision,
     ExtrasSearch,
     Fits,
     Preempt,
+    Preemptions,
     Reservation,
     Reserve,
     Shrink,
@@ -31,6 +34,42 @@ from fluxsched.sched.policy import (
     cores_in,
     merged,
 )
+
+
+def why_not_preempted(lines: AccountLines, job: Waiting, preemptions: Preemptions, now_s: float) -> str:
+    """Return what keeps running jobs from being preempted for this one, as a pass would find it first; empty if some
+    are going for it, or if it is in no account.
+    """
+    account, running = job.account, preemptions.running
+    if account is None or job.jobid in preemptions.awaited:
+        return ""
+    levels, usage = Levels(lines.book.tree), lines.book.usage(job.shape)
+    for other, going in preemptions.usage_going():
+        levels.add(other, -going)
+    banks = levels.scope(account, usage)
+    if not banks:
+        if not running.jobs:
+            return ""
+        name, used, share = "/".join(account.path), levels.usage(account) + usage, levels.share(account)
+        return f"no job is preempted for it: with it account {name} would use {used:.6g} of its share of {share:.6g}"
+    if not running.jobs:
+        return "no running job is preemptible"
+    if not preemptions.rate:
+        return "no job is preempted: the rate of preemptions is 0"
+    paths = paths_over_share(job, banks, levels, running)
+    if not paths:
+        return "no job is preempted for it: no other account with preemptible jobs uses more than its share"
+    held = [holding for other in paths for holding in running.of_account[other].values()]
+    early_s = min(holding.started_s + (holding.preemptible_after_s or 0.0) for holding in held)
+    if early_s > now_s:
+        wait = format_duration(ceil(early_s - now_s))
+        return f"the jobs that could be preempted for it may not be before {wait} from now (preemptible-after)"
+    again_s = preemptions.next_s(1, now_s)
+    if again_s > now_s:
+        when = f": the next one in {format_duration(ceil(again_s - now_s))}" if again_s < inf else ""
+        limit = f"{preemptions.rate} in {format_duration(preemptions.window_s)}"
+        return f"no more jobs are preempted for now, at most {limit}{when}"
+    return "the jobs that may be preempted for it would not make enough room, or are kept for a job that comes first"
 
 
 class PreemptingPass:

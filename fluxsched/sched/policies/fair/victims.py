@@ -74,7 +74,7 @@ class VictimSearch:
         self._levels = levels
         self._running = running
         self._now_s = now_s
-        self._paths = _paths(job, banks, levels, running)
+        self._paths = paths_over_share(job, banks, levels, running)
         self._entries: list[tuple[float, int, bool]] | None = None
         self._parts = 0  # of the job, that are looked at so far
         self._passed_over: list[tuple[float, int, bool]] = []  # which help none of these
@@ -295,7 +295,7 @@ class VictimSearch:
                 self._lost[at] = self._lost.get(at, 0.0) + part.usage
 
 
-def _paths(
+def paths_over_share(
     job: Waiting, banks: list[Account], levels: Levels, running: PreemptibleJobs
 ) -> dict[Account, tuple[Account, ...]]:
     """The accounts that are over their share on each level below the bank they have in common with the job's."""

@@ -5,7 +5,7 @@ Law: nothing else is changed, so a policy decides here as it does alone.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 
 from fluxsched.sched.policies.fair.limits import PassLimits
 from fluxsched.sched.policies.fair.walk import FairWalk
@@ -63,6 +63,9 @@ class FairView:
             if job is not None:
                 return job
         return None
+
+    def first_beside(self, queues: Collection[str]) -> Waiting | None:
+        return None  # accounts span queues, and so does their order
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         walk = self.walk(skips, order)

@@ -115,7 +115,7 @@ class FairWalk:
         while job is not None:
             if limits.admits(job, self._may_start(job)):
                 self._heads[account] = job
-                self._lines.moved.add(account)
+                self._lines.moved[account] = None
                 return job
             job = self._after(account, job)
             if job is not None and self._is_flow and offered is not None and usage(job.shape) > usage(offered.shape):
@@ -157,7 +157,7 @@ class FairWalk:
     def _set_head(self, account: Account, job: Waiting | None) -> None:
         """The account offers this job from now on, or no more in this walk."""
         self._heads[account] = job
-        self._lines.moved.add(account)
+        self._lines.moved[account] = None
         if job is None:
             self._order.withdraw(account)
         elif self._is_flow:
@@ -196,7 +196,7 @@ class FairWalk:
         lines.touched.clear()
         kept = order is lines.order
         for account in touched:
-            lines.moved.add(account)
+            lines.moved[account] = None
             if account in self._heads:
                 head = self._heads[account]
                 if head is not None and not lines.has(head):

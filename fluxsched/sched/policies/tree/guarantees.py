@@ -8,7 +8,7 @@ queues take back more, and not where their queues lose something: they may leave
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.sched.policies.tree.victims import Above
@@ -51,6 +51,16 @@ class Changes:
         """What the queue uses, by kind, once all that are going are gone."""
         return _sum(queue.used, self._going.get(queue))
 
+    def admit(self, application: Application, amounts: Amounts) -> bool:
+        """Whether this much more leaves room, under each maximum and limit, for the asks for which others go."""
+        for queue in application.path:
+            if queue in self._of_queue and _over(self.of_queue(queue), dict(amounts), queue.bounds):
+                return False
+        for meter in application.meters:
+            if meter in self._of_meter and _over(self.of_meter(meter), dict(amounts), meter.bounds):
+                return False
+        return True
+
     def of_meter(self, meter: QuotaMeter) -> dict[str, int]:
         """What a user has in a queue, by kind, as `of_queue`."""
         return _sum(meter.used, self._of_meter.get(meter))
@@ -81,6 +91,10 @@ class Excess:
         self.kind = kind
         self.amount = amount
         self.key = key
+
+    def is_freed_by(self, lacking: Mapping[str, int]) -> bool:
+        """Whether it comes free with what a node lacks, whatever goes there: all is below the root."""
+        return self.queue is not None and self.queue.parent is None and lacking.get(self.kind, 0) >= self.amount
 
     def freed(self, application: Application, amounts: Amounts) -> tuple[tuple[str, int], ...]:
         """What of it comes free when an application frees these amounts."""

@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from itertools import islice
 from typing import ClassVar
 
-from fluxsched.sched.policies.tree.preemption import Judge, TreePreemption
+from fluxsched.sched.policies.tree.preemption import Judge, TreePreemption, changes_of
 from fluxsched.sched.policies.tree.reservations import MayReserve, reservations
 from fluxsched.sched.policy import (
     FAIR,
@@ -67,7 +67,10 @@ class Tree:
 
     def _in_order(self, view: View, asks: Asks) -> Iterator[Decision]:
         find, placement, admits, next_ask = view.find, self._placement, asks.tree.admits, asks.next
-        tried = 0
+        tried, awaited = 0, view.preemptions.awaited
+        promised = None
+        if awaited:  # what comes free below a maximum is for the asks for which others go, as their nodes are
+            promised = changes_of(view, [jobid for jobid in awaited if jobid in view.reserved_nodes.by_job])
         while (line := next_ask()) is not None:
             application = line.application
             tried += 1
@@ -79,6 +82,9 @@ class Tree:
                 asks.held_back(line)
                 continue
             job = line.first
+            if promised is not None and job.jobid not in awaited and not promised.admit(application, line.need):
+                asks.held_back(line)
+                continue
             fit = find(job, placement) if line.node is None else view.find_on(job, line.node)
             if fit is None:
                 if view.is_held_back(job):

@@ -1,14 +1,15 @@
-"""Which running jobs go for an ask that fits nowhere: on one node, which is reserved for it until they are gone.
+"""Which running jobs go for an ask that cannot start: a node is reserved for it until they are gone.
 
 Law: the ask allows it, has waited for the delay of its leaf, and may take back for one of its queues what is lacking
-(`guarantees`). Of all nodes the one is taken where those go that come first by kind, then the fewest, then the first in
-the order of victims, then the lowest rank (`victims`). No more go at a time than the rate allows, and while some are
-going for an ask no others go for it. Where it fits once all that are going are gone, none goes.
+(`guarantees`): on a node, or under a maximum. If a node has room, that one is taken; else the one where those go that
+come first by kind, then the fewest, then the first in the order of victims, then the lowest rank (`victims`). No more
+go at a time than the rate allows, and while some are going for an ask no others go for it. Where it can start once all
+that are going are gone, none goes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from math import inf
 from typing import TypeAlias
 
@@ -111,12 +112,18 @@ class TreePreemption:
     def _counted(self) -> Changes:
         """What is going, and the asks for which it goes."""
         if self._changes is None:
-            changes = self._changes = Changes()
-            for holding in self._preemptions.holdings_going():
-                if holding.application is not None:
-                    changes.goes(holding.application, holding.application.allocations[holding.jobid])
-            for jobid in self._preemptions.awaited:
-                job = self._view.job(jobid)
-                if job is not None and job.application is not None:
-                    changes.is_to_be_placed(job.application, job.request.amounts)
+            self._changes = changes_of(self._view, self._preemptions.awaited)
         return self._changes
+
+
+def changes_of(view: View, beneficiaries: Iterable[int]) -> Changes:
+    """Return by how much usage differs once all that are going are gone and these asks are placed."""
+    changes = Changes()
+    for holding in view.preemptions.holdings_going():
+        if holding.application is not None:
+            changes.goes(holding.application, holding.application.allocations[holding.jobid])
+    for jobid in beneficiaries:
+        job = view.job(jobid)
+        if job is not None and job.application is not None:
+            changes.is_to_be_placed(job.application, job.request.amounts)
+    return changes

@@ -171,7 +171,7 @@ class _Search:
         for at in reversed(list(self._chosen)):
             if all(lacking + size <= 0 for lacking, size in zip(self._left, self._sizes[at], strict=True)):
                 self._drop(at)
-        return [self.candidates[at] for at in sorted(self._chosen)]
+        return [self.candidates[index] for index in sorted(self._chosen)]
 
     def _add(self, at: int) -> bool:
         """Takes a candidate, if its queues can still lose it."""

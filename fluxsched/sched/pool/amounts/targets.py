@@ -102,9 +102,9 @@ class AmountTargets:
         free, had = target.free, dict(target.capacity)
         target.set_capacity(capacity, occupied)
         has = dict(capacity)
-        for kind in had.keys() | has.keys():
+        for kind in {**had, **has}:  # a union of keys would be in the order of their hashes
             self.all_kinds.change(kind, had.get(kind, 0), has.get(kind, 0), rank)
-        for kind in free.keys() | target.free.keys():
+        for kind in {**free, **target.free}:
             self.free_kinds.change(kind, free.get(kind, 0), target.free.get(kind, 0), rank)
         target.weigh(self._scale(target.capacity))
         self._note_most(capacity)
@@ -186,10 +186,11 @@ class AmountTargets:
     def rename(self, rank: int, add: Iterable[str], remove: Iterable[str]) -> None:
         """Properties of a target come and go."""
         target = self.by_rank[rank]
-        before = set(target.names)
-        after = (before | set(add)) - set(remove)
-        self._unname(target, before - after)
-        self._name(target, after - before)
+        before, after = dict.fromkeys(target.names), dict.fromkeys((*target.names, *add))
+        for name in remove:
+            after.pop(name, None)
+        self._unname(target, [name for name in before if name not in after])
+        self._name(target, [name for name in after if name not in before])
         target.names = tuple(sorted(after))
 
     def _name(self, target: AmountTarget, names: Iterable[str]) -> None:

@@ -9,7 +9,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final, NamedTuple
 
+from fluxsched.core.constraint import Constraint
 from fluxsched.core.jobspec import Request
+from fluxsched.core.rfields import ONE_PART
 from fluxsched.sched.pool.bitset import Bits, mask_of
 from fluxsched.sched.pool.choice import Candidates, Narrowed, PartChoice, need_of, restricted
 from fluxsched.sched.pool.placement import BEST_FIT, LEAST_LOST, LIKE, WORST_FIT
@@ -32,11 +34,19 @@ def choices_of(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple
     """For each part what it may choose from; `narrowed` is what plugins leave."""
     found = []
     for part in request.parts:
-        need, choice = need_of(part, part.slots.min), pool.choice(part.constraint)
+        need, choice = need_of(part, part.slots.min), pool.choice(_constraint(pool, part))
         if narrowed is not None:
             choice = restricted(choice, narrowed.ranks, narrowed.scores)
         found.append(PartChoice(need, tuple([each for each in choice if need.fits_ever(each.targets)])))
     return tuple(found)
+
+
+def _constraint(pool: Pool, part: Request) -> Constraint:
+    """Return that of the part, less the targets that take no parts."""
+    if ONE_PART not in pool.source.properties:
+        return part.constraint
+    elsewhere = {"not": [{"properties": [ONE_PART]}]}
+    return Constraint.parse({"and": [*filter(None, [part.constraint.to_json()]), elsewhere]})
 
 
 def choices_ever(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple[PartChoice, ...]:

@@ -173,7 +173,7 @@ def deterministic(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bo
 
 def faults(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
     """Each point is made to raise some times: only jobs that are asked about wait, and nothing is held for them."""
-    points = [point for point in vars(PluginJudge(tried.make())) if point in FAILING]
+    points = [name for name in vars(PluginJudge(tried.make())) if name in FAILING]
     for point in points:
         there = tried.site(failing={point: FAILURES})
         judges.append(there.judge)

@@ -32,7 +32,7 @@ ROWS = [
     ([STARTING], [E.ALLOCATED, E.STARTING_OVER], RUNNING, "runApplication"),
     ([COMPLETING], [E.ASKED, E.RECOVERED], RUNNING, "runApplication"),
     ([ACCEPTED, STARTING, RUNNING], [E.EMPTY], COMPLETING, "completeApplication"),
-    ([NEW, ACCEPTED, STARTING, RUNNING, RESUMING], [E.REMOVED], COMPLETING, "completeApplication"),
+    ([NEW, ACCEPTED, STARTING, RUNNING, RESUMING, COMPLETING], [E.REMOVED], COMPLETED, "completeApplication"),
     ([COMPLETING], [E.COMPLETING_OVER], COMPLETED, "completeApplication"),
     ([ACCEPTED], [E.SOFT_TIMEOUT], RESUMING, "ResourceReservationTimeout"),
     ([RESUMING], [E.PLACEHOLDERS_GONE], ACCEPTED, "runApplication"),
@@ -128,9 +128,8 @@ def test_a_removed_application_completes_without_a_call_for_what_it_had() -> Non
     one = ApplicationProgress(0.0)
     one.asked(3, 0.0)
     one.allocated(0.0)
-    assert states(one.removed(1.0)) == [COMPLETING]
+    assert states(one.removed(1.0)) == [COMPLETED]
     assert (one.pending, one.allocations) == (0, 0)
-    assert states(one.wake(31.0)) == [COMPLETED]
 
 
 def test_a_failing_application_that_is_removed_has_failed() -> None:

@@ -59,6 +59,12 @@ def ask(key: str = "ask", vcore: int = 1000, **fields: Any) -> tuple[str, dict[s
     return ALLOCATIONS, {"asks": [{**whole, **fields}]}
 
 
+def allocation(**fields: Any) -> tuple[str, dict[str, Any]]:
+    """As since version 1.6."""
+    whole = {"allocationKey": "pod", "applicationID": "app", "resourcePerAlloc": amounts(vcore=1000)}
+    return ALLOCATIONS, {"allocations": [{**whole, **fields}]}
+
+
 def release(**fields: Any) -> tuple[str, dict[str, Any]]:
     return ALLOCATIONS, {"releases": {"allocationsToRelease": [fields]}}
 
@@ -157,6 +163,25 @@ ROWS = {
     "ask, a known key: how many more": Row([ask(), ask(maxAllocations=2)], [("new", "ask")] * 3),
     "ask, a known key: R leaves the old": Row(
         [ask(vcore=1 << 40), ask(maxAllocations=0), ask(vcore=1000)], [("rejected", "ask", "max"), ("new", "ask")]
+    ),
+    "allocation without a node": Row([allocation()], [("new", "pod")]),
+    "allocation with its node": Row([allocation(nodeID="n1")], [("new", "pod")]),
+    "allocation, a known key": Row([allocation(), allocation(), allocation(nodeID="n1")], [("new", "pod")]),
+    "allocation, refused": Row([allocation(applicationID="none")], [("rejectedAllocations", "pod", "none")]),
+    "allocation, an unknown node": Row([allocation(nodeID="n9")], [("rejectedAllocations", "pod", "n9")]),
+    "allocation of another scheduler": Row(
+        [allocation(nodeID="n1", applicationID="", allocationTags={"foreign": "static"})], []
+    ),
+    "release of an allocation by its key": Row(
+        [allocation(), release(applicationID="app", allocationKey="pod")], [("new", "pod"), ("released", "pod", "")]
+    ),
+    "CREATE_DRAIN": Row([node("n2", "CREATE_DRAIN")], [("accepted", "n2")]),
+    "existing: of an application that was refused": Row(
+        [application("no", "root.none"), holding("n2", applicationID="no")],
+        [("rejected", "no", ""), ("accepted", "n2")],
+    ),
+    "application: created by force": Row(
+        [application("no", "root.none", tags={"application.create.force": "true"})], [("accepted", "no")]
     ),
     "release of an ask": Row([ask(vcore=1 << 40), release_ask(applicationID="app", allocationKey="ask")], []),
     "release of all asks": Row([ask(vcore=1 << 40), release_ask(applicationID="app")], []),

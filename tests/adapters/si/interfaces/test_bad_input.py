@@ -108,7 +108,7 @@ def test_names_that_are_none(new_rm: NewRM, text: str) -> None:
             ask(applicationID=text),
             ask(partitionName=text),
             ask(tags={"fluxsched/constraint": text}),
-            ask(tags={"yunikorn.apache.org/creationTime": text}),
+            ask(tags={"creationTime": text, "yunikorn.apache.org/allowPreemption": text}),
             ask(resourceAsk=amounts(**{text: 1})),
             release(applicationID=text, UUID=text),
         ):

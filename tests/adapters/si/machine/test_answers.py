@@ -236,10 +236,8 @@ def test_an_application_is_removed_with_all_that_it_has(quiet: Client) -> None:
     quiet.application_items()
     quiet.remove()
     assert quiet.allocation_items() == [("released", "u1", "STOPPED_BY_RM"), ("released", "u2", "STOPPED_BY_RM")]
-    assert quiet.application_items() == [("updated", "app", "Completing")]
-    assert quiet.used() == {}
-    quiet.run(31)
     assert quiet.application_items() == [("updated", "app", "Completed")]
+    assert quiet.used() == {}
     quiet.application()
     assert quiet.application_items() == [("accepted", "app", "")]
 

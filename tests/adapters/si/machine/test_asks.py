@@ -12,7 +12,13 @@ pytest.importorskip("yaml")
 from fluxsched.adapters.si.machine.requests import applications as application_limits
 from fluxsched.adapters.si.machine.requests import asks as ask_limits
 from fluxsched.adapters.si.machine.requests.asks import ASK_BYTES_MAX
-from fluxsched.adapters.si.machine.requests.tags import CONSTRAINT, CREATION_TIME, REQUIRED_NODE, TAGS_MAX
+from fluxsched.adapters.si.machine.requests.tags import (
+    ALLOW_PREEMPTION,
+    CONSTRAINT,
+    CREATION_TIME,
+    REQUIRED_NODE,
+    TAGS_MAX,
+)
 from fluxsched.adapters.si.machine.tables.quantities import SI_KINDS_MAX
 from fluxsched.adapters.si.messages import (
     PLACEHOLDER_REPLACED,
@@ -44,6 +50,7 @@ ASK_FAULTS: dict[str, tuple[dict[str, Any], str]] = {
     "tags": ({"tags": dict.fromkeys(map(str, range(TAGS_MAX + 1)), "")}, str(TAGS_MAX)),
     "too large": ({"tags": {"x": "y" * ASK_BYTES_MAX}}, str(ASK_BYTES_MAX)),
     "creation time": ({"tags": {CREATION_TIME: "noon"}}, CREATION_TIME),
+    "allowPreemption": ({"tags": {ALLOW_PREEMPTION: "perhaps"}}, "true or false"),
     "infinite creation time": ({"tags": {CREATION_TIME: "inf"}}, CREATION_TIME),
     "constraint": ({"tags": {CONSTRAINT: '{"colour": ["red"]}'}}, "unknown operator"),
     "constraint that is no JSON": ({"tags": {CONSTRAINT: "{"}}, CONSTRAINT),
@@ -145,11 +152,28 @@ def test_what_is_refused_makes_no_application() -> None:
     assert rm.used("root.default") == {"vcore": 1}
 
 
-def test_asks_without_an_application_need_root_default() -> None:
+def test_asks_without_an_application_have_root_default_made_for_them() -> None:
     config = "partitions: [{name: default, queues: [{name: root, queues: [{name: other}]}]}]"
+    rm = Client(config=config).node("n1", 5).ask("a", applicationID="")
+    assert [item.applicationID for item in rm.new()] == [""]
+    assert rm.used("root.default") == {"vcore": 1}
+    rm.release("u1", applicationID="").run(31.0)
+    assert [queue["path"] for queue in rm.dump()["queues"]["queues"]] == ["root.other"]
+
+
+@pytest.mark.parametrize("queues", [
+    'submitacl: ann, queues: [{name: other}]', 'queues: [{name: default, queues: [{name: leaf}]}]'
+])  # fmt: skip
+def test_asks_without_an_application_where_root_default_cannot_be(queues: str) -> None:
+    config = f"partitions: [{{name: default, queues: [{{name: root, {queues}}}]}}]"
     field, _, reason = one(Client(config=config).ask("a", applicationID="").allocation_items())
     assert field == "rejected"
     assert "root.default" in reason
+
+
+def test_asks_are_in_the_order_of_their_creation() -> None:
+    rm = Client().application().ask("new").ask("old", tags={"creationTime": "10"}).run().node("n1", 1)
+    assert [item.allocationKey for item in rm.new()] == ["old"]
 
 
 def test_no_priority_is_that_of_a_held_job() -> None:

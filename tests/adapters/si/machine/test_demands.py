@@ -190,6 +190,45 @@ def preempting() -> Client:
     return rm.ask("mine", 40, applicationID="mine", preemptionPolicy=policy)
 
 
+GUIDE = """
+partitions:
+- name: default
+  preemption: {enabled: true}
+  queues:
+  - name: root
+    submitacl: "*"
+    queues:
+    - name: rt
+      properties: {preemption.delay: 1s}
+      resources: {max: {vcore: 16}}
+      queues:
+      - {name: one, resources: {guaranteed: {vcore: 3}, max: {vcore: 8}}}
+      - {name: two, resources: {guaranteed: {vcore: 3}, max: {vcore: 8}}}
+      - {name: three, resources: {guaranteed: {vcore: 3}, max: {vcore: 8}}}
+"""
+"""Of YuniKorn's guide to preemption, on nodes that have room for more."""
+
+
+def test_a_maximum_preempts_as_yunikorns_guide_has_it() -> None:
+    rm = Client(config=GUIDE)
+    for name in ("n1", "n2", "n3"):
+        rm.node(name, 16_000)
+    for name, allows in (("one", "true"), ("two", "false"), ("three", "true")):
+        rm.application(name, f"root.rt.{name}").ask(
+            name, 1000, 8, applicationID=name, tags={"yunikorn.apache.org/allowPreemption": allows},
+            preemptionPolicy=PreemptionPolicy(allowPreemptSelf=True, allowPreemptOther=True),
+        ).run()  # fmt: skip
+    for _ in range(20):
+        for field, item in rm.run(1.0).items("allocations"):
+            assert item.applicationID in ("one", "two", "three")
+            if field == "released":
+                assert item.terminationType == PREEMPTED_BY_SCHEDULER
+                rm.release(item.UUID, PREEMPTED_BY_SCHEDULER, applicationID=item.applicationID)
+    assert [rm.used(f"root.rt.{name}") for name in ("one", "two", "three")] == [
+        {"vcore": 5000}, {"vcore": 8000}, {"vcore": 3000}
+    ]  # fmt: skip
+
+
 def test_preempted_allocations_are_demanded_and_their_node_is_used_once_they_are_gone() -> None:
     rm = preempting().run(5)
     found = list(rm.items("allocations"))

@@ -9,6 +9,7 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
+from fluxsched.adapters.si.machine.requests import applications as application_limits
 from fluxsched.adapters.si.messages import TIMEOUT, NodeInfo
 
 from .rms import Client, existing, resource
@@ -76,7 +77,7 @@ def test_a_recovered_gang_goes_on_where_it_was() -> None:
     rm = Client().application(
         placeholderAsk=resource(8), gangSchedulingStyle="Hard", executionTimeoutMilliSeconds=60_000
     )
-    old = {"yunikorn.apache.org/creationTime": "980"}
+    old = {"creationTime": "980"}
     rm.node("n1", 10, existingAllocations=[recovered("p1", 4, allocationTags=old), recovered("p2", 4)])
     assert states(rm) == ["Accepted", "Starting"]
     rm.ask("t", 4, taskGroupName="g")
@@ -102,13 +103,16 @@ def test_a_placeholder_without_a_task_group_is_a_real_ask() -> None:
     assert [item.placeholder for item in rm.new()] == [False]
 
 
-def test_a_removed_application_is_completing_and_its_id_free_later() -> None:
+def test_a_removed_application_is_forgotten_at_once() -> None:
     rm = Client().node("n1", 10).application().ask("a", 1).ask("b", 99).run().remove()
     assert rm.allocation_items() == [("new", "a", "n1"), ("released", "u1", "STOPPED_BY_RM")]
-    assert states(rm) == ["Accepted", "Starting", "Completing"]
-    assert rm.application().application_items()[0][0] == "rejected"
-    rm.run(31.0).heard("applications")
+    assert states(rm) == ["Accepted", "Starting", "Completed"]
+    rm.ask("c", 1)
+    assert rm.allocation_items() == [("rejected", "c", "application 'app' is not known in partition 'default'")]
     assert rm.application().application_items() == [("accepted", "app", "")]
+    rm.ask("d", 1)
+    assert rm.run(100.0).dump()["applications"][0]["state"] == "Starting", "no timer of the former one is left"
+    assert [item.allocationKey for item in rm.new()] == ["d"]
 
 
 CREATING = """
@@ -140,6 +144,104 @@ def test_a_quota_of_the_namespace_is_the_maximum() -> None:
     rm = Client(config=CREATING).node("n1", 10)
     rm.application(queue="", tags={"namespace": "x", "namespace.resourcequota": quota}).ask("a", 1, 6)
     assert len(rm.new()) == 2
+
+
+def tags(**resources: str) -> dict[str, str]:
+    return {"namespace": "x", **{f"namespace.{name}": text for name, text in resources.items()}}
+
+
+def test_tags_of_a_later_application_change_a_made_queue() -> None:
+    rm = Client(config=CREATING).node("n1", 10)
+    rm.application(queue="", tags=tags(resourcequota='{"resources": {"vcore": {"value": 2}}}')).ask("a", 1, 6)
+    assert len(rm.new()) == 2
+    more = tags(
+        resourcequota='{"resources": {"vcore": {"value": "3"}}}',
+        resourceguaranteed='{"resources": {"vcore": {"value": "1"}}}',
+        resourcemaxapps="2",
+    )
+    rm.application("two", queue="", tags=more)
+    assert len(rm.new()) == 1, "asks that waited have more"
+    (made,) = rm.dump()["queues"]["queues"][0]["queues"]
+    assert (made["max"], made["guaranteed"]) == ({"vcore": 3}, {"vcore": 1})
+    rm.application("three", queue="", tags=tags()).ask("b", 1, applicationID="three").run()
+    assert made == rm.dump()["queues"]["queues"][0]["queues"][0] | {"applications": ["app", "two"]}
+    rm.release("u1").run()
+    assert rm.used("root.teams.x") == {"vcore": 3}
+
+
+def test_tags_do_not_change_a_configured_queue() -> None:
+    quota = '{"resources": {"vcore": {"value": 1}}}'
+    rm = Client().node("n1", 10).application(tags={"namespace.resourcequota": quota}).ask("a", 1, 3)
+    assert len(rm.new()) == 3
+
+
+def test_a_tag_that_cannot_be_read_refuses_its_application() -> None:
+    rm = Client(config=CREATING)
+    for name, text in (("resourceguaranteed", "{"), ("resourcemaxapps", "-1"), ("resourcemaxapps", "many")):
+        rm.application(queue="", tags=tags(**{name: text}))
+        ((field, _, reason),) = rm.application_items()
+        assert field == "rejected"
+        assert f"namespace.{name}" in reason
+
+
+def test_applications_are_in_the_order_of_their_creation() -> None:
+    rm = Client().application("new").application("old", tags={"yunikorn.apache.org/creationTime": "10"})
+    rm.ask("n", 1, applicationID="new").ask("o", 1, applicationID="old").run().node("n1", 1)
+    assert [item.allocationKey for item in rm.new()] == ["o"]
+    rm.application("bad", tags={"yunikorn.apache.org/creationTime": "noon"})
+    assert "creationTime" in next(reason for field, _, reason in rm.application_items() if field == "rejected")
+
+
+# ---- what runs already
+
+
+CLOSED = """
+partitions:
+- name: default
+  queues: [{name: root, submitacl: "bob", queues: [{name: default, resources: {max: {vcore: 1m}}}]}]
+"""
+
+
+def test_what_runs_of_a_refused_application_is_recovered_and_its_node_stays() -> None:
+    rm = Client(config=CLOSED).application(ugi={"user": "ann"})
+    assert rm.application_items()[0][0] == "rejected"
+    rm.node("n1", 10, existingAllocations=[existing("x", 2), existing("y", 3)])
+    assert rm.node_items() == [("accepted", "n1", "")]
+    assert (rm.used(), rm.used("root.@recovery@")) == ({"vcore": 5}, {"vcore": 5})
+    rm.application("other", ugi={"user": "bob"}).ask("a", 1, applicationID="other")
+    assert [item.nodeID for item in rm.new()] == ["n1"], "others go on there"
+    rm.release("x").release("y")
+    assert rm.allocation_items() == [("released", "x", "STOPPED_BY_RM"), ("released", "y", "STOPPED_BY_RM")]
+    assert [child["path"] for child in rm.run(31.0).dump()["queues"]["queues"]] == ["root.default"]
+
+
+def test_what_runs_of_an_application_that_was_never_sent_refuses_its_node() -> None:
+    rm = Client(config=CLOSED).application(ugi={"user": "ann"}).application("kept", ugi={"user": "bob"})
+    rm.remove().remove("kept").run()
+    for name in ("app", "kept", "never"):
+        rm.node("n1", 10, existingAllocations=[existing("x", applicationID=name)])
+        assert rm.node_items()[-1][0] == "rejected"
+
+
+def test_an_application_that_is_created_by_force_has_the_recovery_queue() -> None:
+    force = {"application.create.force": "true"}
+    rm = Client(config=CLOSED).application(ugi={"user": "ann"}, tags=force)
+    rm.application("fits", ugi={"user": "bob"}, tags=force)
+    assert rm.application_items() == [("accepted", "app", ""), ("accepted", "fits", "")]
+    assert [each["queue"] for each in rm.dump()["applications"]] == ["root.@recovery@", "root.default"]
+    rm.application("no", ugi={"user": "ann"}, tags={"application.create.force": "false"})
+    rm.application("named", queue="root.@recovery@", ugi={"user": "bob"})
+    assert [field for field, _, _ in rm.application_items()] == ["rejected", "rejected"]
+
+
+def test_refused_kept_max_bounds_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert (application_limits.REFUSED_KEPT_MAX, application_limits.REFUSED_BYTES_MAX) == (10_000, 4096)
+    monkeypatch.setattr(application_limits, "REFUSED_KEPT_MAX", 1)
+    monkeypatch.setattr(application_limits, "REFUSED_BYTES_MAX", 200)
+    rm = Client(config=CLOSED).application("one").application("two").application("long", tags={"x": "y" * 200})
+    for name, field in (("one", "rejected"), ("long", "rejected"), ("two", "accepted")):
+        rm.node(name, 1, existingAllocations=[existing(name, applicationID=name)])
+        assert [each[:2] for each in rm.node_items()] == [(field, name)]
 
 
 def test_access_lists_and_rules_refuse_in_words() -> None:

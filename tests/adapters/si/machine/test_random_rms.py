@@ -62,6 +62,12 @@ STEPS = st.one_of(
     st.tuples(st.just("gang"), st.just("2"), NAMES, SMALL, st.just(True)),
     st.tuples(st.just("gang"), st.just("2"), NAMES, SMALL, st.just(False)),
     st.tuples(st.just("gang"), NAMES, NAMES, SMALL, st.booleans()),
+    st.tuples(st.just("single"), NAMES, NAMES, SMALL),
+    st.tuples(st.just("single"), NAMES, NAMES, SMALL),
+    st.tuples(st.just("single_gang"), NAMES, NAMES, SMALL, st.booleans()),
+    st.tuples(st.just("exists"), NAMES, NAMES, SMALL, NAMES),
+    st.tuples(st.just("foreign"), NAMES, SMALL, NAMES),
+    st.tuples(st.just("release_key"), st.sampled_from(["", "1", "2", "3"]), NAMES),
     st.tuples(st.just("release_ask"), NAMES, NAMES),
     st.tuples(st.just("release"), st.integers(0, 9)),
     st.tuples(st.just("confirm"), st.integers(0, 9)),
@@ -137,6 +143,23 @@ class Manager:
         prefix = "p" if is_placeholder else "r"
         self.client.ask(prefix + key, amount, applicationID=name, taskGroupName="g", placeholder=is_placeholder)
 
+    def do_single(self, name: str, key: str, amount: int) -> None:
+        self.client.allocation(f"s{key}", amount, applicationID=name)
+
+    def do_single_gang(self, name: str, key: str, amount: int, is_placeholder: bool) -> None:
+        prefix = "sp" if is_placeholder else "sr"
+        self.client.allocation(prefix + key, amount, applicationID=name, taskGroupName="g", placeholder=is_placeholder)
+
+    def do_exists(self, name: str, key: str, amount: int, node: str) -> None:
+        self.client.allocation(f"s{key}", amount, applicationID=name, nodeID=f"n{node}")
+
+    def do_foreign(self, key: str, amount: int, node: str) -> None:
+        foreign = {"foreign": "default"}
+        self.client.allocation(f"f{key}", amount, applicationID="", nodeID=f"n{node}", allocationTags=foreign)
+
+    def do_release_key(self, name: str, key: str) -> None:
+        self.client.release(applicationID=name, allocationKey=f"s{key}" if name else f"f{key}")
+
     def do_release_ask(self, name: str, key: str) -> None:
         self.client.release_ask(key, applicationID=name)
 
@@ -167,6 +190,7 @@ class Manager:
         """It forgets nothing, registers again and sends all."""
         self.hear()
         before = self.usage()
+        sizes = {uuid: dict(held.ask.resource.amounts)["vcore"] for uuid, held in self.bookings.held.items()}
         self.client = Client(self.client.world, self.client.rm_id, self.config)
         for name, queue in self.applications.items():
             self.client.application(name, f"root.{queue}", ugi=UserGroupInformation(user=name, groups=["g"]))
@@ -174,7 +198,7 @@ class Manager:
         for name, amount in self.nodes.items():
             mine = [
                 existing(
-                    uuid, item.resourcePerAlloc.resources["vcore"].value, applicationID=item.applicationID,
+                    uuid, sizes[uuid], applicationID=item.applicationID,
                     taskGroupName=item.taskGroupName, placeholder=item.placeholder,
                 )
                 for uuid, item in self.held.items() if item.nodeID == f"n{name}"
@@ -197,7 +221,9 @@ class Manager:
                 assert item.UUID not in self.held
                 self.held[item.UUID] = item
             for item in response.released:
-                if item.terminationType == STOPPED_BY_RM:
+                if not item.UUID:
+                    assert item.allocationKey.startswith("s"), "other asks end by releasedAsks"
+                elif item.terminationType == STOPPED_BY_RM:
                     self.held.pop(item.UUID, None)
                     self.demanded.discard(item.UUID)
                 else:
@@ -231,8 +257,14 @@ class Manager:
                 assert progress.pending == sum(ask.left for ask in application.asks.values())
                 sums = _sum([held.ask.resource.amounts for held in application.held.values()])
                 assert dict(application.account.usage) == sums
-            waiting = {ask.jobid for each in partition.applications.values() for ask in each.asks.values() if ask.jobid}
-            assert waiting == partition.asks.keys()
+            asks = [ask for each in partition.applications.values() for ask in each.asks.values()]
+            assert {jobid for ask in asks for jobid in ask.jobids} == partition.asks.keys()
+            assert all(len(ask.jobids) <= ask.queued for ask in asks)
+        foreign = {key: node for node in bookings.nodes.values() for key in node.foreign}
+        assert foreign == bookings.foreign
+        for application in bookings.partitions["default"].applications.values():
+            singles = {held.ask.key: held for held in application.held.values() if held.ask.is_single}
+            assert singles == application.by_key
         assert sum(len(node.held) for node in bookings.nodes.values()) == len(bookings.held) == len(bookings._by_job)
 
     def excess(self) -> Counter[str]:
@@ -269,5 +301,5 @@ def test_what_is_used_is_what_is_allocated(steps: list[tuple[int, tuple[Any, ...
         for manager, had in zip(managers, before, strict=True):
             manager.hear()
             manager.check()
-            if what not in ("crash", "configure", "resize"):
+            if what not in ("crash", "configure", "resize", "single", "exists", "foreign"):
                 assert manager.excess() <= had

@@ -17,7 +17,12 @@ from fluxsched.adapters.si.config.settings import PartitionSettings
 from fluxsched.adapters.si.machine import machine as limits
 from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, EndStreams
 from fluxsched.adapters.si.machine.machine import MANAGERS_MAX, RM_ID_CHARS_MAX, SIMachine
-from fluxsched.adapters.si.machine.rm import BACKLOG_ITEMS_MAX, UNREAD_ITEMS_MAX
+from fluxsched.adapters.si.machine.rm import (
+    BACKLOG_ITEMS_MAX,
+    BUILD_INFO_MAX,
+    BUILD_TEXT_CHARS_MAX,
+    UNREAD_ITEMS_MAX,
+)
 from fluxsched.adapters.si.machine.states import RM_TRANSITIONS, RMEvent, RMState, next_state
 from fluxsched.adapters.si.machine.streams import PAUSED_S_MAX
 from fluxsched.adapters.si.messages import (
@@ -329,6 +334,17 @@ def test_dumps_have_no_text_of_a_configuration() -> None:
     rm = Client(config=TWO_PARTITIONS + "# secret").node("n1", 1).application(tags={"token": "secret"})
     rm.ask("a", tags={"token": "secret"}).run()
     assert "secret" not in repr(rm.machine.state_dump())
+
+
+def test_dumps_show_what_a_manager_is() -> None:
+    world = World()
+    request = RegisterResourceManagerRequest(rmID="rm", version="v" * 999, buildInfo={"arch": "amd64", "k" * 999: "x"})
+    request.buildInfo.update({f"z{number}": "y" for number in range(BUILD_INFO_MAX)})
+    world.machine.register(request, world.now_s)
+    (rm,) = world.machine.state_dump("rm")["rms"]
+    assert rm["version"] == "v" * BUILD_TEXT_CHARS_MAX
+    assert len(rm["buildInfo"]) == BUILD_INFO_MAX
+    assert rm["buildInfo"].items() >= {"arch": "amd64", "k" * BUILD_TEXT_CHARS_MAX: "x"}.items()
 
 
 def ordered(**policy: Any) -> str:

@@ -154,7 +154,7 @@ def test_an_application_is_removed_in_slices() -> None:
     assert rm.used() == {"vcore": 168}
     world.run()
     assert rm.used() == {}
-    assert rm.application_items() == [("updated", "app", "Completing")]
+    assert rm.application_items() == [("updated", "app", "Completed")]
 
 
 # ---- managers that do not read
@@ -292,6 +292,34 @@ def test_a_container_state_is_told_when_it_changes_every_ten_seconds_at_most() -
     assert "15 vcore" in state.reason
     rm.node("n3", 20).run()
     assert [state.state for state in rm.observed()[1]] == [observations.SCHEDULED]
+
+
+def kept(rm: Client) -> int:
+    """How many nodes are kept for asks: such a one is not used for what would fit there."""
+    partition = rm.machine._rms[rm.rm_id].bookings.partitions["default"]
+    return len(partition.scheduler.group("default").reserved.by_job)
+
+
+def test_each_repeat_of_an_ask_has_a_node_kept_for_it() -> None:
+    rm = Client()
+    for name in ("n1", "n2", "n3", "n4"):
+        rm.node(name, 10)
+    rm.application().ask("old", 6, 4).ask("a", 10, 3).run(3.0)
+    assert kept(rm) == 3
+    rm.application("late").ask("small", 4, 4, applicationID="late")
+    assert [item.allocationKey for item in rm.new()] == ["old"] * 4 + ["small"]
+    for uuid in ("u1", "u2", "u3", "u4"):
+        rm.release(uuid)
+    new = [item.allocationKey for field, item in rm.items("allocations") if field == "new"]
+    assert sorted(new) == ["a", "a", "a", "small"]
+    assert kept(rm) == 0
+
+
+def test_the_repeats_of_an_ask_that_is_released_keep_no_nodes() -> None:
+    rm = Client().node("n1", 10).node("n2", 10).application().ask("old", 6, 2).ask("a", 10, 9).run(3.0)
+    assert kept(rm) == 2
+    rm.release_ask("a").ask("b", 4, 2).run()
+    assert (kept(rm), rm.used()) == (0, {"vcore": 20})
 
 
 def test_an_ask_for_which_a_node_is_kept_is_reserved() -> None:

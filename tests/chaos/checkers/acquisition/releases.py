@@ -1,4 +1,5 @@
-"""Each shrunk target is released exactly once, and only when no job of the scheduler runs there any more.
+"""Each shrunk target is released exactly once, and only when no job of the scheduler runs there any more; the response
+is empty.
 
 A scheduler's releases are judged; of stand-alone acquirers, which are ours, the instance's answers.
 """
@@ -67,6 +68,8 @@ class Releases(Checker):
         if call.topic == "resource.release" and errnum:
             if (call.link, call.payload["group"]) in self._streams:
                 raise self.broken(f"{call.actor}: release {call.payload} was refused ({errnum}): {payload}")
+        elif call.topic == "resource.release" and payload:
+            raise self.broken(f"{call.actor}: the response to release {call.payload} is not empty: {payload}")
         elif call.topic == "resource.acquire" and call.payload and "group" in call.payload:
             self._changed(call, payload, errnum)
 

@@ -156,6 +156,17 @@ def test_restarts_come_later_each_time_then_the_fallback_with_as_many() -> None:
     assert (module.error, module.is_live) == ("exit status 3", False)  # the fallback fails, too: people must look
 
 
+def test_one_that_hung_is_replaced_at_once_and_started_again_only_without_a_fallback() -> None:
+    here = Here(Recovery(restart=3, fallback="fifo", hung_after_s=30.0), Recovery(restart=1, fallback=None))
+    replaced, alone = here.modules
+    here.answers = False
+    here.run(32.0)
+    for module in here.modules:
+        here.fail(module, module.verdict or "")
+    assert (replaced.error, replaced.specs) == ("fifo in place of mine, which failed: hung for 30 s", "fifo")
+    assert (alone.error, alone.specs) == ("hung for 30 s; started again (1 of 1)", "mine")
+
+
 def test_failures_long_ago_count_no_more_and_waits_are_bounded() -> None:
     here = Here(Recovery(restart=100, fallback=None))
     (module,) = here.modules

@@ -120,8 +120,8 @@ class Reference:
         children = {job.path[: len(path) + 1] for job in below}
         if children == {path}:
             return min(below, key=lambda job: job.turn)
-        offers = [(self.next_of(child, below, now_s), child) for child in children]
-        keys = {child: self.key(child, job.cores, now_s) for job, child in offers}
+        offers = [(self.next_of(path, below, now_s), path) for path in children]
+        keys = {path: self.key(path, job.cores, now_s) for job, path in offers}
         least = min(keys.values())
         for job, child in offers:  # keys that differ by rounding alone may come either way
             comes = any(each.jobid == self.came and each.path[: len(child)] == child for each in below)

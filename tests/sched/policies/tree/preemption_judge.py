@@ -107,7 +107,8 @@ def breaks(site: Site, gone: list[Job], rank: int) -> str | None:
             free = {kind: free.get(kind, 0) - job.amounts.get(kind, 0) for kind in KINDS}
     if any(free.get(kind, 0) < amount for kind, amount in ask.amounts.items()):
         return "too few go"
-    before = {kind: free.get(kind, 0) - sum(job.amounts.get(kind, 0) for job in gone) for kind in KINDS}
+    there = [job for job in gone if job.rank == rank]
+    before = {kind: free.get(kind, 0) - sum(job.amounts.get(kind, 0) for job in there) for kind in KINDS}
     lacking = {kind for kind, amount in ask.amounts.items() if before[kind] < amount}
     for path in mine:
         for kind, most in site.queues[path].maximum.items():
@@ -150,9 +151,10 @@ def best_of_all(site: Site) -> set[int]:
         return set()
     best: tuple[Any, set[int]] | None = None
     for rank in range(len(site.nodes)):
-        there = [job for job in site.jobs if job.rank == rank]
-        for count in range(1, len(there) + 1):
-            for gone in combinations(there, count):
+        for count in range(1, len(site.jobs) + 1):
+            if best is not None and not any(best[0][0]) and count > best[0][1]:
+                break
+            for gone in combinations(site.jobs, count):
                 if breaks(site, list(gone), rank) is None:
                     line = [(job.stays, job.originator, job.priority, -job.started_s, -job.jobid) for job in gone]
                     line.sort(reverse=True)

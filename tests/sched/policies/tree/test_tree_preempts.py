@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 
 from fluxsched.sched.effects import Effect, Raise
 from fluxsched.sched.engine.assembly import QUOTA_RATE
-from fluxsched.sched.policies.tree import policy, preemption
+from fluxsched.sched.policies.tree import node_search, policy, preemption
 from fluxsched.sched.quotas.queue import AskOptions
+from fluxsched.sched.quotas.settings import QueueSettings
 from tests.generated.share import examples
 from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
 
@@ -196,3 +197,144 @@ def test_no_queue_falls_below_its_guarantee_and_each_ask_gets_its_node(
                     if queue in holdings[each].application.path  # type: ignore[union-attr]
                 )
                 assert queue.used["vcore"] - going >= queue.guarantee.get("vcore", 0), f"{queue.path} is below"
+
+
+# ---- under a maximum: the cases of YuniKorn's guide to preemption, on nodes with room for more
+
+
+def at_once(name: str, guaranteed: int, **settings: object) -> QueueSettings:
+    return leaf(name, guaranteed=amounts(vcore=guaranteed), preemption_delay_s=0.0, **settings)
+
+
+def settled(site: PreemptingSite, *leaves: str) -> list[int]:
+    """What leaves use once all that is demanded has been confirmed, until nothing more is."""
+    site.run()
+    while site.going:
+        site.confirm(*site.going)
+        site.run(site.now_s + 5.0)
+    queues = [site.tree.queue(leaf) for leaf in leaves]
+    return [queue.used.get("vcore", 0) for queue in queues if queue is not None]
+
+
+def test_a_leaf_takes_back_under_the_maximum_of_its_parent() -> None:
+    most = amounts(vcore=10)
+    site = PreemptingSite(
+        parent("normal", at_once("one", 5, maximum=most), at_once("two", 5, maximum=most), maximum=amounts(vcore=12))
+    )
+    for _ in range(4):
+        site.node(amounts(vcore=10))
+    site.ask(site.application("a", "root.normal.one"), amounts(vcore=1), 10, options=MAY)
+    site.run()
+    site.ask(site.application("b", "root.normal.two"), amounts(vcore=1), 10, options=MAY)
+    assert len(site.run()) == 2
+    assert settled(site, "root.normal.one", "root.normal.two") == [7, 5]
+
+
+def test_those_that_rather_stay_do_under_a_maximum() -> None:
+    site = PreemptingSite(
+        parent("rt", *[at_once(name, 3, maximum=amounts(vcore=8)) for name in "abc"], maximum=amounts(vcore=16))
+    )
+    for _ in range(40):
+        site.node(amounts(vcore=1))
+    site.ask(site.application("a", "root.rt.a"), amounts(vcore=1), 8, options=MAY)
+    site.ask(site.application("b", "root.rt.b"), amounts(vcore=1), 8, options=MAY._replace(may_be_preempted=False))
+    site.run()
+    site.ask(site.application("c", "root.rt.c"), amounts(vcore=1), 8, options=MAY)
+    assert settled(site, "root.rt.a", "root.rt.b", "root.rt.c") == [5, 8, 3]
+
+
+def test_the_priorities_of_queues_count_under_a_maximum() -> None:
+    site = PreemptingSite(
+        parent(
+            "top",
+            at_once("high", 6, priority_offset=100),
+            at_once("norm", 6),
+            at_once("low", 6, priority_offset=-100),
+            maximum=amounts(vcore=18),
+        )
+    )
+    for _ in range(3):
+        site.node(amounts(vcore=100))
+    site.ask(site.application("n", "root.top.norm"), amounts(vcore=3), 6, 200, MAY)
+    site.run()
+    site.ask(site.application("l", "root.top.low"), amounts(vcore=3), 5, 200, MAY)
+    site.ask(site.application("h", "root.top.high"), amounts(vcore=3), 5, 200, MAY)
+    assert settled(site, "root.top.high", "root.top.norm", "root.top.low") == [6, 12, 0]
+
+
+def test_what_comes_free_below_a_maximum_is_for_the_ask_for_which_others_go() -> None:
+    site = PreemptingSite(parent("p", at_once("a", 3), leaf("b"), maximum=amounts(vcore=6)))
+    site.node(amounts(vcore=50))
+    theirs = site.application("theirs", "root.p.b")
+    running = site.ask(theirs, amounts(vcore=1), 6, priority=9)
+    assert site.run() == running
+    (mine,) = site.ask(site.application("mine", "root.p.a"), amounts(vcore=3), 1, 9, options=MAY)
+    site.run()
+    assert sorted(site.going) == running[3:]
+    more = site.ask(theirs, amounts(vcore=1), 2, priority=99)
+    site.confirm(running[5])
+    assert site.run() == [], "else no three would ever be free at once"
+    site.confirm(running[4])
+    assert site.run() == []
+    site.confirm(running[3])
+    assert site.run() == [mine]
+    site.scheduler.cancel(mine)
+    site.free(mine)
+    assert site.run() == more
+
+
+def test_it_goes_on_when_the_ask_for_which_others_go_has_left() -> None:
+    site = PreemptingSite(parent("p", at_once("a", 3), leaf("b"), maximum=amounts(vcore=6)))
+    site.node(amounts(vcore=50))
+    theirs = site.application("theirs", "root.p.b")
+    running = site.ask(theirs, amounts(vcore=1), 6)
+    site.run()
+    (mine,) = site.ask(site.application("mine", "root.p.a"), amounts(vcore=3), options=MAY)
+    site.run()
+    more = site.ask(theirs, amounts(vcore=1), 2)
+    site.confirm(running[5], running[4])
+    assert site.run() == []
+    site.scheduler.cancel(mine)
+    assert site.run() == more
+
+
+def test_one_goes_on_the_node_and_another_elsewhere_below_the_maximum() -> None:
+    site = PreemptingSite(parent("p", at_once("a", 4), leaf("b"), maximum=amounts(vcore=6)), leaf("c"))
+    large, small = site.node(amounts(vcore=5)), site.node(amounts(vcore=3))
+    (on_node,) = site.ask(site.application("c", "root.c"), amounts(vcore=5), options=AskOptions(node=large))
+    below = site.ask(site.application("b", "root.p.b"), amounts(vcore=1), 3, options=AskOptions(node=small))
+    assert len(site.run()) == 4
+    (mine,) = site.ask(site.application("mine", "root.p.a"), amounts(vcore=4), options=MAY)
+    site.run()
+    assert site.going == {on_node: mine, below[2]: mine}
+    site.confirm(on_node)
+    assert site.run() == []
+    site.confirm(below[2])
+    assert site.run() == [mine]
+    assert site.ranks[mine] == large
+
+
+def test_an_ask_that_needs_a_node_preempts_there_though_others_are_free() -> None:
+    site = two_leaves(2, 10)
+    (theirs,) = site.ask(site.application("theirs", "root.b"), amounts(vcore=10), options=AskOptions(node=1))
+    site.run()
+    (mine,) = site.ask(site.application("mine", "root.a"), amounts(vcore=5), options=MAY._replace(node=1))
+    site.run()
+    assert site.going == {theirs: mine}
+    site.confirm(theirs)
+    assert site.run() == [mine]
+
+
+def test_elsewhere_max_bounds_the_jobs_that_are_tried_for_a_maximum(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+    monkeypatch.setattr(node_search, "ELSEWHERE_MAX", 2)
+    site = PreemptingSite(parent("p", at_once("a", 4), leaf("b"), maximum=amounts(vcore=6)))
+    site.node(amounts(vcore=50))
+    running = site.ask(site.application("theirs", "root.p.b"), amounts(vcore=1), 6)
+    site.run()
+    application = site.application("mine", "root.p.a")
+    site.ask(application, amounts(vcore=3), options=MAY)
+    site.run()
+    assert site.going == {}
+    (mine,) = site.ask(application, amounts(vcore=2), options=MAY)
+    site.run()
+    assert site.going == dict.fromkeys(running[4:], mine)

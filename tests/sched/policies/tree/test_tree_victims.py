@@ -66,7 +66,7 @@ def test_as_few_go_as_will_do_and_the_first_in_order(node: tuple[list[Candidate]
     assert (None if chosen is None else [each.jobid for each in chosen]) == best_of_all(candidates, lacking)
     further = more(candidates, chosen or [])
     assert [each.queues for each in candidates] == before, "a trial has left something behind"
-    for queue in {id(queue): queue for each in candidates for queue in each.queues}.values():
+    for queue in {id(used): used for each in candidates for used in each.queues}.values():
         for kind, above in queue.items():
             gone = [each for each in (*(chosen or []), *further) if any(queue is mine for mine in each.queues)]
             assert sum(dict(each.amounts).get(kind, 0) for each in gone) <= max(above, 0)

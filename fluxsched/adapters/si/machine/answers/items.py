@@ -54,8 +54,10 @@ def not_held(to: Outgoing, partition: str, application_id: str, uuid: str, key: 
 
 
 def ask_released(to: Outgoing, ask: AskEntry, type: int, message: str) -> None:
-    """The AllocationAskRelease of an ask."""
-    to.allocations.next().releasedAsks.add(
+    """The AllocationAskRelease of an ask; the AllocationRelease of one that was asked for as an Allocation."""
+    response = to.allocations.next()
+    items = response.released if ask.is_single else response.releasedAsks
+    items.add(
         partitionName=ask.application.partition.name,
         applicationID=ask.application.application_id,
         allocationKey=ask.key,
@@ -64,11 +66,11 @@ def ask_released(to: Outgoing, ask: AskEntry, type: int, message: str) -> None:
     )
 
 
-def ask_rejected(to: Outgoing, key: str, application_id: str, reason: str) -> None:
-    """The RejectedAllocationAsk of an ask, or of a release."""
-    to.allocations.next().rejected.add(
-        allocationKey=key, applicationID=application_id, reason=reason[:REASON_CHARS_MAX]
-    )
+def ask_rejected(to: Outgoing, key: str, application_id: str, reason: str, is_single: bool = False) -> None:
+    """The RejectedAllocationAsk of an ask, or of a release; the RejectedAllocation of an Allocation."""
+    response = to.allocations.next()
+    items = response.rejectedAllocations if is_single else response.rejected
+    items.add(allocationKey=key, applicationID=application_id, reason=reason[:REASON_CHARS_MAX])
 
 
 def application_accepted(to: Outgoing, application_id: str) -> None:

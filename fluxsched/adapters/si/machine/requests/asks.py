@@ -19,7 +19,7 @@ from fluxsched.core.amounts import amounts_setting, less
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sched.quotas.queue import PLAIN, AskOptions
+from fluxsched.sched.quotas.queue import AskOptions
 
 ASK_BYTES_MAX = 1 << 16
 """Of one ask: a message of answers has room for several of its allocations."""
@@ -34,15 +34,18 @@ class AskReader:
         self._bookings = bookings
         self._applications = applications
 
-    def read(self, message: Any, now_s: float) -> None:
-        """An AllocationAsk."""
+    def read(self, message: Any, now_s: float, is_single: bool = False) -> None:
+        """An AllocationAsk; `is_single` if it was an Allocation, of whose key there is one."""
         try:
             ask, repeats = self._checked(message, now_s)
         except InvalidValue as fault:
-            self.reject(message.allocationKey, message.applicationID, str(fault))
+            self.reject(message.allocationKey, message.applicationID, str(fault), is_single)
             return
+        ask.is_single = is_single
         application = ask.application
         before = application.asks.get(ask.key)
+        if is_single and before is not None and not before.left:
+            return  # it is taking the place of a placeholder
         observed = self._bookings.observed
         if observed.on:
             wants = f"{repeats} of {amounts_setting(ask.resource.amounts)}"
@@ -99,7 +102,7 @@ class AskReader:
         if group:
             ask.task_group = group
             ask.is_placeholder = message.placeholder
-        ask.options = _options(message)
+        ask.options = ask_options(message, message.Originator, found.may_be_preempted)
         return ask, repeats
 
     def _application(self, message: Any, now_s: float) -> ApplicationEntry:
@@ -160,9 +163,9 @@ class AskReader:
         self._bookings.observed.event(REQUEST, ask.key, ask.application.application_id, "AskReleased", REMOVE, what)
         self._leave(ask, now_s)
 
-    def reject(self, key: str, application_id: str, reason: str) -> None:
+    def reject(self, key: str, application_id: str, reason: str, is_single: bool = False) -> None:
         """Refuses an ask, or a release."""
-        ask_rejected(self._bookings.outgoing, key, application_id, reason)
+        ask_rejected(self._bookings.outgoing, key, application_id, reason, is_single)
         self._bookings.observed.event(REQUEST, key, application_id, "Rejected", NONE, reason)
 
 
@@ -180,12 +183,15 @@ _OPTIONS: Final = {
 }
 
 
-def _options(message: Any) -> AskOptions:
-    """Without a policy an ask may be preempted, and may not preempt."""
+def ask_options(message: Any, is_originator: bool, may_be_preempted: bool) -> AskOptions:
+    """Return what an ask or allocation says; without a policy it may be preempted, and may not preempt.
+
+    Its tag has to allow that it is preempted, too: `may_be_preempted`.
+    """
     if message.HasField("preemptionPolicy"):
         policy = message.preemptionPolicy
-        return _OPTIONS[message.Originator, policy.allowPreemptSelf, policy.allowPreemptOther]
-    return _OPTIONS[True, True, False] if message.Originator else PLAIN
+        return _OPTIONS[is_originator, policy.allowPreemptSelf and may_be_preempted, policy.allowPreemptOther]
+    return _OPTIONS[is_originator, may_be_preempted, False]
 
 
 def _gang_ask(ask: AskEntry, bookings: Bookings) -> GangAsk:

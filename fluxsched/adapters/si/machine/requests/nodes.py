@@ -13,8 +13,8 @@ from typing import Any, Final
 from fluxsched.adapters.si.machine.answers.items import node_accepted, node_rejected, released
 from fluxsched.adapters.si.machine.answers.observations import ADD, NODE, NONE, REMOVE, SET
 from fluxsched.adapters.si.machine.bookings import Bookings
+from fluxsched.adapters.si.machine.requests.allocations import Recovered, check_recovered
 from fluxsched.adapters.si.machine.requests.applications import ApplicationReader, check_id
-from fluxsched.adapters.si.machine.requests.recovered import Recovered, check_recovered
 from fluxsched.adapters.si.machine.requests.tags import check_tags
 from fluxsched.adapters.si.machine.tables.entries import NODE_PARTITION, NodeEntry
 from fluxsched.adapters.si.machine.tables.names import plain_partition
@@ -52,7 +52,7 @@ class NodeReader:
                 raise InvalidValue(f"action {message.action} is none of {', '.join(_NAMES.values())}")
             if len(message.attributes):
                 check_tags(message.attributes, "attributes")
-            if message.action != NodeInfo.CREATE:
+            if message.action not in _CREATING:
                 self.join(now_s)
             action(self, message, now_s)
         except InvalidValue as fault:
@@ -91,6 +91,7 @@ class NodeReader:
         self._next_rank += rank == self._next_rank
         node = NodeEntry(node_id, rank, partition)
         node.attributes, node.schedulable, node.occupied = attributes, schedulable, occupied
+        node.is_draining = message.action == _CREATE_DRAIN
         bookings.nodes[node_id] = partition.ranks[rank] = node
         self._joining.append(node)
         if occupied or found or partition.absent:
@@ -119,7 +120,7 @@ class NodeReader:
         node.schedulable, node.occupied, node.attributes = schedulable, occupied, attributes
         scheduler = node.partition.scheduler
         if has_changed:
-            scheduler.resized(node.rank, schedulable, now_s, occupied)
+            scheduler.resized(node.rank, schedulable, now_s, node.others_use)
         if node.properties != properties:
             ranks = Idset.of([node.rank])
             added = dict.fromkeys(node.properties - properties, ranks)
@@ -154,6 +155,8 @@ class NodeReader:
                 released(bookings.outgoing, held, STOPPED_BY_RM, f"node {node.node_id} removed")
                 bookings.free(held, "Released", now_s)
         partition.scheduler.shrunk(DEFAULT_GROUP, Idset.of([node.rank]), False, now_s)
+        for key in node.foreign:
+            del bookings.foreign[key]
         del bookings.nodes[node.node_id], partition.ranks[node.rank]
         heappush(self._free_ranks, node.rank)
         what = f"with {len(allocations)} allocations"
@@ -195,14 +198,19 @@ _Action = Callable[[NodeReader, Any, float], None]
 
 _ACTIONS: Final[Mapping[int, _Action]] = {
     NodeInfo.CREATE: NodeReader._create,
+    NodeInfo.CREATE_DRAIN: NodeReader._create,
     NodeInfo.UPDATE: NodeReader._update,
     NodeInfo.DRAIN_NODE: NodeReader._drain,
     NodeInfo.DRAIN_TO_SCHEDULABLE: NodeReader._undrain,
     NodeInfo.DECOMISSION: NodeReader._remove,
 }
 
+_CREATE_DRAIN: Final[int] = NodeInfo.CREATE_DRAIN
+_CREATING: Final = (NodeInfo.CREATE, _CREATE_DRAIN)
+
 _NAMES: Final = {
     NodeInfo.CREATE: "CREATE",
+    NodeInfo.CREATE_DRAIN: "CREATE_DRAIN",
     NodeInfo.UPDATE: "UPDATE",
     NodeInfo.DRAIN_NODE: "DRAIN_NODE",
     NodeInfo.DRAIN_TO_SCHEDULABLE: "DRAIN_TO_SCHEDULABLE",

@@ -55,6 +55,9 @@ class ReleaseReader:
         key, application_id, uuid = message.allocationKey, message.applicationID, message.UUID
         name = plain_partition(message.partitionName)
         partition = self._bookings.partitions.get(name)
+        if not uuid and not application_id and key in self._bookings.foreign:
+            self._bookings.occupy(self._bookings.foreign[key], key, (), now_s)
+            return
         if uuid:
             held = self._bookings.held.get(uuid)
             if held is None or held.ask.application.partition is not partition or (
@@ -69,13 +72,15 @@ class ReleaseReader:
             what = f"application {application_id[:256]!r} is not known in partition {name[:256]!r}"
             self._asks.reject(key, application_id, f"a release without a UUID needs an application: {what}")
             return
-        for held in self._named(application, key):
+        for held in _held_by(application, key):
             if self._bookings.held.get(held.uuid) is held:
                 self._end(held, message, now_s)
             yield
-
-    def _named(self, application: ApplicationEntry, key: str) -> list[HeldAllocation]:
-        return [held for held in application.held.values() if not key or held.ask.key == key]
+        if message.terminationType != TIMEOUT:
+            for ask in _single_asks(application, key):
+                if application.asks.get(ask.key) is ask:
+                    self._asks.release(ask, now_s)
+                yield
 
     def _end(self, held: HeldAllocation, message: Any, now_s: float) -> None:
         type = message.terminationType
@@ -91,6 +96,21 @@ class ReleaseReader:
         if message.terminationType not in OURS:
             not_held(self._bookings.outgoing, partition, application_id, uuid, key)
         self._bookings.observed.event(REQUEST, key, application_id, "ReleaseIgnored", NONE, f"{uuid} is not held")
+
+
+def _held_by(application: ApplicationEntry, key: str) -> list[HeldAllocation]:
+    """The allocations of a key; all of the application without one."""
+    single = application.by_key.get(key)
+    if single is not None:
+        return [single]
+    return [held for held in application.held.values() if not key or held.ask.key == key]
+
+
+def _single_asks(application: ApplicationEntry, key: str) -> list[AskEntry]:
+    """The same of pending asks, as far as they were asked for as allocations: there is no other release of them."""
+    asks = application.asks
+    found = list(asks.values()) if not key else [asks[key]] if key in asks else []
+    return [ask for ask in found if ask.is_single]
 
 
 def _asks_named(partition: Partition, key: str, application_id: str) -> list[AskEntry]:

@@ -15,8 +15,18 @@ from fluxsched.core.jsontext import load_object
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 REQUIRED_NODE: Final = "yunikorn.apache.org/requiredNode"
-CREATION_TIME: Final = "yunikorn.apache.org/creationTime"
+ALLOW_PREEMPTION: Final = "yunikorn.apache.org/allowPreemption"
+CREATION_TIME: Final = "creationTime"
+APPLICATION_CREATION_TIME: Final = "yunikorn.apache.org/creationTime"
+"""The tag of an application; that of an ask has no domain."""
+
+FOREIGN: Final = "foreign"
+"""The tag of an allocation that another scheduler has made."""
+
 CONSTRAINT: Final = "fluxsched/constraint"
+
+TRUE: Final = frozenset(("1", "t", "true"))
+FALSE: Final = frozenset(("0", "f", "false"))
 
 TAGS_MAX = 256
 """Of one ask, application or node; each allocation carries those of its ask."""
@@ -31,6 +41,7 @@ class AskTags(NamedTuple):
     required_node: str = ""
     created_s: float = 0.0
     constraint: Constraint = EVERYTHING
+    may_be_preempted: bool = True
 
 
 NO_TAGS: Final = AskTags()
@@ -45,7 +56,22 @@ def read_tags(tags: Mapping[str, str], now_s: float) -> AskTags:
             constraint = _constraint(tags[CONSTRAINT])
         except InvalidValue as fault:
             raise InvalidValue(f"tag {CONSTRAINT}: {fault}") from None
-    return AskTags(tags.get(REQUIRED_NODE, ""), _created_s(tags.get(CREATION_TIME, ""), now_s), constraint)
+    return AskTags(
+        tags.get(REQUIRED_NODE, ""),
+        creation_s(tags, CREATION_TIME, now_s),
+        constraint,
+        flag(tags, ALLOW_PREEMPTION, otherwise=True),
+    )
+
+
+def flag(tags: Mapping[str, str], tag: str, otherwise: bool = False) -> bool:
+    """Return the truth value of a tag, `otherwise` without it. Raises InvalidValue for any other text."""
+    text = tags.get(tag, "")
+    if not text:
+        return otherwise
+    if text.lower() not in TRUE | FALSE:
+        raise InvalidValue(f"tag {tag} is {text[:40]!r}: it must be true or false")
+    return text.lower() in TRUE
 
 
 def check_tags(tags: Mapping[str, str], what: str = "tags") -> None:
@@ -59,8 +85,12 @@ def _constraint(text: str) -> Constraint:
     return Constraint.parse(load_object(text, "constraint"))
 
 
-def _created_s(text: str, now_s: float) -> float:
-    """A time to come is now."""
+def creation_s(tags: Mapping[str, str], tag: str, now_s: float) -> float:
+    """Return the time of creation in a tag (wall time, seconds), at most `now_s`; 0.0 without it.
+
+    Raises InvalidValue for what is no time.
+    """
+    text = tags.get(tag, "")
     if not text:
         return 0.0
     try:
@@ -68,5 +98,5 @@ def _created_s(text: str, now_s: float) -> float:
     except ValueError:
         found = -1.0
     if not 0.0 <= found < inf:
-        raise InvalidValue(f"tag {CREATION_TIME} is {text[:40]!r}: it must be seconds since the Unix epoch")
+        raise InvalidValue(f"tag {tag} is {text[:40]!r}: it must be seconds since the Unix epoch")
     return min(found, now_s)

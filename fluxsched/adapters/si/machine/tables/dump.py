@@ -31,6 +31,7 @@ def _node(node: NodeEntry) -> dict[str, Any]:
         "rank": node.rank,
         "schedulable": dict(node.schedulable),
         "occupied": dict(node.occupied),
+        "foreign": {key: dict(amounts) for key, amounts in node.foreign.items()},
         "attributes": node.attributes,
         "draining": node.is_draining,
         "up": node.is_up,

@@ -7,13 +7,14 @@ row for which they were made.
 from __future__ import annotations
 
 import re
+from copy import copy
 from typing import Final
 
 from fluxsched.adapters.si.config.settings import PartitionSettings
 from fluxsched.adapters.si.machine.applications import ApplicationProgress
 from fluxsched.adapters.si.machine.tables.quantities import KnownResource
 from fluxsched.adapters.si.messages import Allocation
-from fluxsched.core.amounts import Amounts, less
+from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.request import Request
 from fluxsched.core.rfields import PROPERTY_ILLEGAL
 from fluxsched.sched.engine.scheduler import Scheduler
@@ -41,7 +42,7 @@ _NO_HOST: Final = re.compile(r"[^!-+\--Z\\^-~]")
 class Partition:
     """A scheduler with its tree of queues. `asks` are those that are queued, by job id; by their required node
     `required` are those of them that have one, and `absent` those that wait for it to come. `is_cut` means that the
-    last pass was not finished.
+    last pass was not finished, or that another one is due.
     """
 
     __slots__ = (
@@ -71,9 +72,13 @@ class Partition:
 
 
 class NodeEntry:
-    """`held` are its allocations by job id."""
+    """`held` are its allocations by job id; `foreign` is what other schedulers have placed there, by key, which counts
+    beside what the node itself is said to have `occupied`.
+    """
 
-    __slots__ = ("attributes", "held", "is_draining", "node_id", "occupied", "partition", "rank", "schedulable")
+    __slots__ = (
+        "attributes", "foreign", "held", "is_draining", "node_id", "occupied", "partition", "rank", "schedulable",
+    )  # fmt: skip
 
     def __init__(self, node_id: str, rank: int, partition: Partition) -> None:
         self.node_id = node_id
@@ -81,6 +86,7 @@ class NodeEntry:
         self.partition = partition
         self.schedulable: Amounts = ()
         self.occupied: Amounts = ()
+        self.foreign: dict[str, Amounts] = {}
         self.attributes: dict[str, str] = {}
         self.is_draining = False
         self.held: dict[int, HeldAllocation] = {}
@@ -102,17 +108,26 @@ class NodeEntry:
         return frozenset([pair for pair in pairs if PROPERTY_ILLEGAL.isdisjoint(pair)])
 
     @property
+    def others_use(self) -> Amounts:
+        """What others than this scheduler use of it."""
+        found = self.occupied
+        for amounts in self.foreign.values():
+            found = total(found, amounts)
+        return found
+
+    @property
     def capacity(self) -> Amounts:
         """What there is for allocations, held or free."""
-        return less(self.schedulable, self.occupied)
+        return less(self.schedulable, self.others_use)
 
 
 class ApplicationEntry:
     """`account` is where its usage is booked, `progress` its state; `asks` are those of which something is pending or
-    being replaced, by key, `held` its allocations by UUID. It has a timer at `wake_s`, if that is not 0.0.
+    being replaced, by key, `held` its allocations by UUID, `by_key` those that were asked for, or reported, as an
+    Allocation each. It has a timer at `wake_s`, if that is not 0.0.
     """
 
-    __slots__ = ("_heads", "account", "application_id", "asks", "held", "partition", "progress", "wake_s")
+    __slots__ = ("_heads", "account", "application_id", "asks", "by_key", "held", "partition", "progress", "wake_s")
 
     def __init__(
         self, application_id: str, partition: Partition, account: Application, progress: ApplicationProgress
@@ -123,6 +138,7 @@ class ApplicationEntry:
         self.progress = progress
         self.asks: dict[str, AskEntry] = {}
         self.held: dict[str, HeldAllocation] = {}
+        self.by_key: dict[str, HeldAllocation] = {}
         self.wake_s = 0.0
         self._heads: dict[bytes, bytes] = {}
 
@@ -140,15 +156,17 @@ class ApplicationEntry:
 
 
 class AskEntry:
-    """`left` repeats are pending, of which `queued` are for the queue, where the next waits as `jobid` (0: not there);
-    the others wait for placeholders. `replacing` placeholders are being replaced by it. `t_s` orders it, `created_s` is
-    what its resource manager says, 0.0 if nothing. `tags` is None without any; `told` the container state that was
-    told last, `told_s` when; `head` are the first bytes of its allocations.
+    """`left` repeats are pending, of which `queued` are for the queue: the next waits there, and those before it for
+    which nodes are kept, as `jobids`. The others wait for placeholders. `replacing` placeholders are being replaced by
+    it. `t_s` orders it, `created_s` is what its resource manager says, 0.0 if nothing. `tags` is None without any;
+    `told` the container state that was told last, `told_s` when; `head` are the first bytes of its allocations. One
+    that `is_single` was asked for as an Allocation: at most one has its key.
     """
 
     __slots__ = (
-        "application", "created_s", "head", "is_placeholder", "jobid", "key", "left", "options", "priority", "queued",
-        "replacing", "request", "required_node", "resource", "t_s", "tags", "task_group", "timeout_s", "told", "told_s",
+        "application", "created_s", "head", "is_placeholder", "is_single", "jobids", "key", "left", "options",
+        "priority", "queued", "replacing", "request", "required_node", "resource", "t_s", "tags", "task_group",
+        "timeout_s", "told", "told_s",
     )  # fmt: skip
 
     def __init__(
@@ -165,15 +183,23 @@ class AskEntry:
         self.tags: dict[str, str] | None = None
         self.task_group = ""
         self.is_placeholder = False
+        self.is_single = False
         self.required_node = ""
         self.timeout_s = 0.0
         self.options = PLAIN
         self.left = 0
         self.queued = 0
         self.replacing = 0
-        self.jobid = 0
+        self.jobids: tuple[int, ...] = ()
         self.told = 0, ""
         self.told_s = 0.0
+
+    def of_size(self, resource: KnownResource) -> AskEntry:
+        """Return the same ask for another size, in a row of its own."""
+        found = copy(self)
+        found.resource, found.head = resource, self.application.head(resource)
+        found.request = resource.request(self.request.constraint)
+        return found
 
 
 class HeldAllocation:

@@ -1,0 +1,50 @@
+"""The policies of examples/: a cap on power that holds jobs on purpose, and backfill by predicted run times."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+from click.testing import CliRunner
+
+from fluxsched.cli.main import main
+
+EXAMPLES = Path(__file__).parents[2] / "examples"
+
+
+def waits(directory: Path, policy: str, *jobs: tuple[str, float, float, float, int]) -> dict[str, float]:
+    """When each job starts on one node of four cores; a job is its user, submit, run and limit (seconds), and slots."""
+    keys = ("user", "submit", "run", "duration", "nslots")
+    lines = [json.dumps({"job": f"j{at}", **dict(zip(keys, job, strict=True))}) for at, job in enumerate(jobs)]
+    (directory / "trace.jsonl").write_text("\n".join(lines))
+    words = ["sim", f"{directory}/trace.jsonl", "--policy", policy, "--nodes", "1", "--cores", "4"]
+    done = CliRunner().invoke(main, [*words, "--jobs-out", f"{directory}/jobs.csv"])
+    assert done.exit_code == 0, done.output
+    with (directory / "jobs.csv").open() as file:
+        return {row["job"]: float(row["start"]) for row in csv.DictReader(file)}
+
+
+def test_a_job_is_planned_for_as_long_as_the_last_two_of_its_user_ran(tmp_path: Path) -> None:
+    known = [("ann", 0.0, 10.0, 1000.0, 1), ("ann", 0.0, 20.0, 1000.0, 1)]
+    jobs = [*known, ("bob", 50.0, 200.0, 200.0, 3), ("bob", 90.0, 5.0, 5.0, 4), ("ann", 100.0, 15.0, 1000.0, 1)]
+    assert waits(tmp_path, "easy", *jobs)["j4"] == 255.0
+    assert waits(tmp_path, f"{EXAMPLES}/policy_predicted.py", *jobs)["j4"] == 100.0
+
+
+def test_jobs_wait_for_power_and_the_check_knows_that_it_is_on_purpose(tmp_path: Path) -> None:
+    jobs = [("ann", 0.0, 10.0, 10.0, 2), ("ann", 0.0, 10.0, 10.0, 1)]
+    assert waits(tmp_path, f"{EXAMPLES}/policy_power.py:watts=20", *jobs) == {"j0": 0.0, "j1": 10.0}
+    assert waits(tmp_path, f"{EXAMPLES}/policy_power.py:watts=30", *jobs) == {"j0": 0.0, "j1": 0.0}
+    text = (EXAMPLES / "policy_power.py").read_text()
+    (tmp_path / "careless.py").write_text(text.replace("HOLDS = True", "HOLDS = False"))
+    for path, verdict in ((EXAMPLES / "policy_power.py", "kept"), (tmp_path / "careless.py", "broken")):
+        rules = _checked(f"{path}:watts=40")
+        assert rules["progress"] == verdict, rules
+        assert verdict == "broken" or "broken" not in rules.values()
+
+
+def _checked(policy: str) -> dict[str, Any]:
+    done = CliRunner().invoke(main, ["policy", "check", policy])
+    return {line.split()[0]: line.split()[1] for line in done.output.splitlines() if len(line.split()) > 3}
