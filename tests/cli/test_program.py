@@ -214,6 +214,32 @@ def test_a_reader_who_leaves_is_no_error(tmp_path: Path) -> None:
     assert (done.returncode, done.stderr) == (141, "")
 
 
+INTERRUPTED_IN_A_DESTRUCTOR = """
+import contextlib, signal, time
+from fluxsched.cli.common.base import Command, Lazy, Program
+from fluxsched.cli.common.signals import EndingSignals
+
+class Frame:
+    def __del__(self):
+        signal.raise_signal(signal.SIG{name})
+
+def wait():
+    with EndingSignals() if {own} else contextlib.nullcontext():
+        Frame()
+        print("in the wait", flush=True)
+        time.sleep(60)
+
+wait_command = Command("wait", callback=wait)
+Program(sections={{"Commands": {{"wait": Lazy("__main__:wait_command", "")}}}}).main(["wait"])
+"""
+
+
+@pytest.mark.parametrize(("name", "own", "status"), [("INT", False, 130), ("INT", True, 130), ("TERM", True, 143)])
+def test_an_interrupt_in_a_destructor_is_not_lost(name: str, own: bool, status: int) -> None:
+    done = python(INTERRUPTED_IN_A_DESTRUCTOR.format(name=name, own=own))
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (status, "in the wait\n", "")
+
+
 def test_a_list_of_commands_says_whole_sentences(cli) -> None:
     for path, command in COMMANDS:
         if isinstance(command, click.Group):

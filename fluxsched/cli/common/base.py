@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import os
 import re
+import signal
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -29,6 +30,8 @@ PATH_MAX = 4096
 SHOWN_CHARS = 80
 """How much of a wrong text an error repeats."""
 READER_GONE = 141
+INTERRUPT_AGAIN_S = 0.01
+"""Delay before an interrupt that was lost in a destructor is sent again (seconds)."""
 TYPED_ORDER = "fluxsched.typed-order"
 """Key of the context's `meta`: options that may be repeated, as (name, text) in the order in which they were typed."""
 
@@ -194,6 +197,8 @@ class Program(LazyGroup):
     ) -> NoReturn:
         """Run one command line and leave the process with its status."""
         stdio.prepare()
+        if sys.unraisablehook is sys.__unraisablehook__:  # not replaced by a program that embeds the commands
+            sys.unraisablehook = _raise_lost_interrupt
         try:
             extra["windows_expand_args"] = windows_expand_args
             status = super().main(args, prog_name, complete_var, standalone_mode=False, **extra)
@@ -211,6 +216,19 @@ class Program(LazyGroup):
             status = 1
         stdio.discard_unwritten()
         sys.exit(status if isinstance(status, int) else 0)
+
+
+def _raise_lost_interrupt(lost: sys.UnraisableHookArgs) -> None:
+    """Send a signal again whose exception was lost in a destructor, such as that of a frame of pyzmq."""
+    if not isinstance(lost.exc_value, KeyboardInterrupt):
+        sys.__unraisablehook__(lost)
+        return
+    from threading import Timer, main_thread
+
+    signum = getattr(lost.exc_value, "signum", signal.SIGINT)
+    again = Timer(INTERRUPT_AGAIN_S, signal.pthread_kill, (main_thread().ident, signum))
+    again.daemon = True
+    again.start()
 
 
 @contextmanager
