@@ -19,7 +19,10 @@ import pytest
 
 from fluxsched.cli.main import SECTIONS
 
-PAGE = (Path(__file__).parents[1] / "README.md").read_text()
+ROOT = Path(__file__).parents[1]
+PAGE = (ROOT / "README.md").read_text()
+COMMANDS = (ROOT / "rfc/commands.md").read_text()
+PAGES = sorted(path for pattern in ("*.md", "*/*.md") for path in ROOT.glob(pattern))
 MARK = "-- end of block --"
 
 MASKS = (
@@ -84,12 +87,21 @@ def test_only_what_differs_from_run_to_run_is_masked(one: str, other: str, same:
 
 
 def test_the_table_names_every_command() -> None:
-    table = {word for line in PAGE.splitlines() if line.startswith("| `") for word in re.findall(r"[\w-]+", line)}
+    table = {word for line in COMMANDS.splitlines() if line.startswith("| `") for word in re.findall(r"[\w-]+", line)}
     assert {name for section in SECTIONS.values() for name in section} <= table
 
 
-def test_every_link_to_a_file_leads_somewhere() -> None:
-    root = Path(__file__).parents[1]
-    for page in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md", "examples/README.md", "rfc/README.md"):
-        links = re.findall(r"\]\((?!https?:)([^)#]+)", (root / page).read_text())
-        assert [link for link in links if not (root / page).parent.joinpath(link).exists()] == []
+def anchors(page: Path) -> set[str]:
+    """Return the anchors of a page's headings, as GitHub makes them."""
+    headings = re.findall(r"^#+ (.*)$", re.sub(r"^```.*?^```$", "", page.read_text(), flags=re.S | re.M), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
+def test_every_link_leads_to_a_file_and_a_heading(page: Path) -> None:
+    broken = []
+    for name, anchor in re.findall(r"\]\((?!https?:)([^)#]*)#?([^)]*)\)", page.read_text()):
+        target = page.parent / name if name else page
+        if not target.exists() or (anchor and anchor not in anchors(target)):
+            broken.append(f"{name}#{anchor}")
+    assert broken == []

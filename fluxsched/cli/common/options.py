@@ -30,7 +30,7 @@ Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class InstanceHandle(Protocol):
-    """What commands ask of `fluxsched.runtime.client.blocking.InstanceHandle`."""
+    """The methods of `fluxsched.runtime.client.blocking.Handle` that commands use."""
 
     uri: str
 

@@ -1,4 +1,4 @@
-"""What is exported, by name, and how it is read from an instance's answers (rfc/metrics.md lists the same).
+"""What is exported, by name, and how it is read from an instance's answers (rfc/operations.md lists the same).
 
 Law: a name, once released, keeps its meaning. Labels come from the configuration (groups, queues, modules) or are
 states and results, so their number is bounded.

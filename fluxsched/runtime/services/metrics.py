@@ -1,4 +1,4 @@
-"""`instance.metrics`: what an instance tells monitoring (rfc/metrics.md).
+"""`instance.metrics`: what an instance tells monitoring (rfc/operations.md).
 
 Law: nothing here is done for each job or target on the way of a job; what is summed up is summed up when it is asked
 for, in time linear in classes of targets, groups, queues, peers and targets in use, not in jobs.

@@ -1,6 +1,6 @@
-"""What the store knows of jobs: rows of `job_log` with the parts that they refer to.
+"""Jobs in the store: rows of `job_log` with the parts that they refer to.
 
-The SQL about jobs is here, and nowhere else but in `schema.py`.
+Removal of old jobs, reports, salvage and migrations have statements of their own.
 """
 
 from __future__ import annotations

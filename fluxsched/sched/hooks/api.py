@@ -1,4 +1,4 @@
-"""What a plugin is: a small class with some of twelve methods, which the engine calls as it decides.
+"""What a plugin is: a small class with some of the methods below, which the engine calls as it decides.
 
 Law: a plugin answers and changes nothing but itself. Its answers about a shape hold for all jobs of that shape until
 targets come, go or get other properties, or until the plugin's own `generation` grows; its answers about a job hold for

@@ -1,4 +1,4 @@
-"""Each of the twelve points: when it is asked, and what comes of each of its answers."""
+"""Each point of a plugin: when it is called, and what comes of each of its answers."""
 
 from __future__ import annotations
 
