@@ -31,6 +31,7 @@ from fluxsched.runtime.instance.agent import agent
 from fluxsched.runtime.instance.initial_program import run_program
 from fluxsched.runtime.instance.instance import Instance
 from fluxsched.runtime.instance.parts.enclosed_targets import cannot_reload
+from fluxsched.runtime.instance.parts.kept_changes import request_of, stored_changes, with_changes
 from fluxsched.runtime.instance.parts.restarting import HandedOver, restart
 from fluxsched.runtime.instance.settings import READY_S, Settings
 from fluxsched.runtime.instance.start_arguments import check_start
@@ -133,7 +134,12 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
 
     is_following = enclosing is not None and enclosing.is_elastic
 
-    def sources(config: Config, r_path: Path | None, faults: Iterable[TomlFault]) -> Sources:
+    def as_is(found: Sources) -> Sources:
+        return found
+
+    def sources(
+        config: Config, faults: Iterable[TomlFault], changed: Callable[[Sources], Sources] = as_is
+    ) -> Sources:
         found = build_inventory(
             config,
             r_path=r_path, fake=options.fake, test_size=options.test_size,
@@ -141,6 +147,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
             is_elastic=is_following,
             topology=discover,
             known=faults,
+            changed=changed,
         )  # fmt: skip
         return unexpired(found, r_path or config.resource.path, SystemClock.wall_s())
 
@@ -152,10 +159,21 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         if wanted.path is not None:
             found = build_inventory(again, r_path=Path(wanted.path), topology=discover, known=faults)
             return again, unexpired(found, wanted.path, SystemClock.wall_s())
-        return again, sources(again, r_path, faults)
+        return again, sources(again, faults)
+
+    def at_start(config: Config, faults: Iterable[TomlFault]) -> Sources:
+        rows, now_s = stored_changes(statedir), SystemClock.wall_s()
+        here = discover() if rows else None
+        try:
+            return sources(config, faults, lambda found: with_changes(found, rows, now_s, here))
+        except InvalidValue as fault:
+            if "R" not in rows:
+                raise
+            remedy = "correct the configuration, or name other resources (--R, --fake), which replace them"
+            raise type(fault)(f"{fault}\nR may be that of {request_of(rows['R'])}: {remedy}", fault.errnum) from None
 
     return Settings(
-        sources=sources(config, r_path, faults),
+        sources=at_start(config, faults),
         reload=cannot_reload if is_following else reload,
         try_imports=lambda: _try_policies(file),
         config=config,
@@ -169,7 +187,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
         verbose=options.verbose,
         log_format=options.log_format or config.log_format,
         trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
-        check_start=lambda: (cannot_reload if is_following else reload)(ReloadRequest()),
+        check_start=lambda: cannot_reload(None) if is_following else at_start(*read_site(file)),
         ready_within_s=options.ready_within_s,
     )
 

@@ -10,6 +10,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.jobs.lifecycle.restore import StoredJob
 from fluxsched.resource.effects import Saved
 from fluxsched.runtime.clusters.clusters import StoredClusters
+from fluxsched.runtime.instance.parts.kept_changes import KIND as SOURCE
 from fluxsched.runtime.loop.store import Store
 from fluxsched.runtime.loop.turns import pieces
 from fluxsched.runtime.messaging.payload_memo import JSON, JobspecMemo
@@ -43,6 +44,8 @@ class StoredState:
     """Those that ended last, some at a time: they can be read when the instance serves again."""
     processes: dict[int, Any] = field(default_factory=dict)
     queues: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    """R and its expiration as requests have changed them."""
     epoch_ms: int | None = None
     last_jobid: int = 0
     counted: int = 0
@@ -83,6 +86,8 @@ def read_store(store: Store, notice: StateNotice) -> StoredState:
         decoded = decode_saved(kind, key, value)
         if kind == "queue":
             found.queues[key] = decoded
+        elif kind == SOURCE:
+            found.source[key] = decoded
         elif (kind, key) == ("instance", "epoch_ms"):
             found.epoch_ms = int(decoded)
         elif (kind, key) == COUNTED:

@@ -16,7 +16,7 @@ from fluxsched.core.children import Children, Entry
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jsontext import TEXT_CHARS_MAX
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.rfields import LOCAL_PREFIX
 from fluxsched.core.rlite import merge
 from fluxsched.core.rscheduling import is_foreign
@@ -55,7 +55,8 @@ class Sources:
 
     `groups` are the configured ones and `exclude`, without `default`. `real`: every target represents this machine.
     `made_up`: the targets are nowhere, so they are online from the start, and what runs there runs here, unpinned.
-    `topology` is this machine, with cores numbered as the inventory numbers them; None for made-up targets.
+    `topology` is this machine, with cores numbered as the inventory numbers them; None for made-up targets. `source` is
+    R without what the configuration adds to it: groups, queues, switches, shared amounts.
     """
 
     inventory: Inventory
@@ -63,6 +64,7 @@ class Sources:
     real: bool
     made_up: bool
     topology: MachineTopology | None
+    source: ResourceSet = EMPTY_R
 
     def made_up_of(self, resources: ResourceSet) -> Idset:
         """The targets among these that are not this machine: what runs on them runs here all the same."""
@@ -82,14 +84,16 @@ def build_inventory(
     given: ResourceSet | None = None,
     topology: Callable[[], MachineTopology],
     known: Iterable[TomlFault] = (),
+    changed: Callable[[Sources], Sources] = lambda found: found,
 ) -> Sources:
     """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
 
     `is_elastic`: the enclosing job may get other targets.
 
     `given` is an R from a request, used like a file's, instead of all of these. `known` are faults of the
-    configuration that were found already. Raises InvalidValue naming all that is wrong: these, and with the line of
-    each group and queue all unknown and all doubly owned targets.
+    configuration that were found already. `changed` returns what a source has found as requests have changed it; only
+    then its hosts are looked up for the configuration. Raises InvalidValue naming all that is wrong: these, and with
+    the line of each group and queue all unknown and all doubly owned targets.
     """
     config, faults = config or Config(), list(known)
     _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size})
@@ -102,7 +106,7 @@ def build_inventory(
             raise_faults(config.name, [*faults, fault.args[0]])
             raise
     elif given is not None:
-        found = _described(usable_resources(given, "R"), topology())
+        found = described(usable_resources(given, "R"), topology())
     elif fake is not None:
         made = _dressed(fake_resources(fake), config)
         found = Sources(Inventory(made, _CONFIGURED), {}, real=False, made_up=True, topology=None)
@@ -112,7 +116,8 @@ def build_inventory(
         found = Sources(Inventory(made, _CONFIGURED), {}, real=True, made_up=False, topology=here)
     else:
         assert r_path is not None
-        found = _described(read_resources(r_path), topology())
+        found = described(read_resources(r_path), topology())
+    found = changed(replace(found, source=found.inventory.resources))
     groups = _groups(config, found.inventory.resources, faults)
     resources = _with_queue_members(config, found.inventory.resources, faults)
     if config.resource.shared:
@@ -129,7 +134,7 @@ def _of_config(
 ) -> Sources:
     """The resources that the configuration names, else those of the enclosing job, else this machine's."""
     if config.resource.path is not None or config.resource.entries:
-        return _described(_configured(config), topology())
+        return described(_configured(config), topology())
     if enclosing is not None:
         return _enclosed(enclosing, topology(), is_elastic)
     here = topology()
@@ -309,8 +314,8 @@ def _configured(config: Config) -> ResourceSet:
         raise _FaultyResources(TomlFault(line, f"{'' if path is None else '[resource] path: '}{fault}")) from fault
 
 
-def _described(resources: ResourceSet, here: MachineTopology) -> Sources:
-    """Targets as configured; ours are those that have this machine's name."""
+def described(resources: ResourceSet, here: MachineTopology) -> Sources:
+    """Return targets as configured on the machine `here`; ours are those that have its name."""
     local = resources.ranks_of(here.host)
     fitting = all(entry.children.cores <= here.core_ids for entry in resources.restrict(local).entries)
     real = bool(local) and local == resources.ranks

@@ -87,6 +87,7 @@ class ResourceService:
         turns: Turns,
         raise_jobs: Callable[[Iterable[int], str], None],
         reload: Reload,
+        keep_expiration: Callable[[float, float], None],
         queues: Queues,
         modules: ModuleTable,
     ) -> None:
@@ -107,6 +108,7 @@ class ResourceService:
         self._turns = turns
         self._raise_jobs = raise_jobs
         self._reload = reload
+        self._keep_expiration = keep_expiration
         self._acquirers: dict[Hashable, Acquirer] = {}
         self.prepare_reload: PrepareReload = lambda request, wanted, proceed: proceed()
         """Called before a reload; it calls `proceed` when what it takes long to find out is known."""
@@ -250,7 +252,9 @@ class ResourceService:
         return {name: self._present(text) for name, text in properties.items()}
 
     def _expiration_update(self, request: RpcRequest) -> None:
-        self.set_expiration(request.payload(ExpirationUpdateRequest).expiration)
+        expiration_s = request.payload(ExpirationUpdateRequest).expiration
+        self.set_expiration(expiration_s)
+        self._keep_expiration(expiration_s, self._turns.wall_s)
         self._answer(request)
 
     def set_expiration(self, expiration_s: float) -> None:

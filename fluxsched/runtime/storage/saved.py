@@ -30,6 +30,15 @@ def _check_cluster(row: Any) -> None:
         ResourceSet.parse(row)
 
 
+def _check_source(row: Any) -> None:
+    str.lower(row["source"])
+    float(row["timestamp"])
+    if "expiration" in row:
+        float(row["expiration"])
+    else:
+        ResourceSet.parse(row["R"])
+
+
 _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
     "drain": Drain.from_row,
     "assign": lambda row: str.lower(row["group"]),
@@ -40,6 +49,7 @@ _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
     "journal": _check_event,
     "process": lambda row: row.keys(),
     "cluster": _check_cluster,
+    "source": _check_source,
 }
 _NUMBERS: Final = frozenset({("instance", "epoch_ms"), ("instance", "counted"), ("instance", "commit")})
 

@@ -382,6 +382,7 @@ ROWS = {
     "drain host7": "UPDATE saved SET value = {0} WHERE key = 'host7'",
     "instance epoch_ms": "INSERT INTO saved VALUES ('instance', 'epoch_ms', {0})",
     "assign host1": "INSERT INTO saved VALUES ('assign', 'host1', {0})",
+    "source R": "INSERT INTO saved VALUES ('source', 'R', {0})",
     "process 5": "INSERT INTO process VALUES (5, {0})",
     "journal 1": "INSERT INTO journal VALUES (1, {0})",
 }

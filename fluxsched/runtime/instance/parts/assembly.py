@@ -34,6 +34,7 @@ from fluxsched.runtime.flux_compat.endpoint import serve_instance, serve_jobs
 from fluxsched.runtime.history.intervals import StateIntervals
 from fluxsched.runtime.history.sampling import Sampling
 from fluxsched.runtime.instance.parts.enclosed_targets import EnclosedTargets
+from fluxsched.runtime.instance.parts.kept_changes import KeptChanges
 from fluxsched.runtime.instance.parts.reloading import Reloading
 from fluxsched.runtime.instance.parts.surroundings import Surroundings
 from fluxsched.runtime.instance.settings import Settings
@@ -100,8 +101,9 @@ class Assembly:
         return tuple(server.endpoint for server in self.outside.servers)
 
     def _compose(self, restored: StoredState) -> None:
-        sources, config = self.settings.sources, self.settings.config
-        now_s = self.turns.clock.wall_s()
+        config, now_s = self.settings.config, self.turns.clock.wall_s()
+        sources = self.settings.sources
+        self._kept = KeptChanges(self.store, sources.source, restored.source, now_s)
         mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
         inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
         module = ResourceModule(inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors)
@@ -111,8 +113,9 @@ class Assembly:
         raise_jobs = self.effects.raise_jobs
         modules = ModuleTable()
         self.resource = ResourceService(
-            module, self.router, self.store, self.turns, raise_jobs, self._reload, manager.queues, modules
-        )
+            module, self.router, self.store, self.turns, raise_jobs, self._reload, self._kept.keep_expiration,
+            manager.queues, modules,
+        )  # fmt: skip
         self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
         self.watch = ResourceWatch(self.resource, manager.holdings, self.router, self.turns)
         manager.holdings.there = lambda: module.resources
@@ -384,6 +387,11 @@ class Assembly:
         sources, take_up = self.reloading.read(wanted)
 
         def accepted() -> object:
+            if wanted.R is None and wanted.path is None:
+                self._kept.return_to(sources.source)
+            else:
+                ours = self.resource.module.targets.admit(sources.source).resources
+                self._kept.keep_resources(ours, wanted.path, self.turns.wall_s)
             self._take_up(sources)
             self.agents.reloaded(self._ours(sources))
             return take_up()
