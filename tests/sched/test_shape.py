@@ -1,19 +1,11 @@
 """Shapes: equal requests are one, numbers are never given twice, and no more are remembered than the limit."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
-import pytest
-
-from fluxsched.core.jobspec import Request
 from fluxsched.sched import shape as module
 from fluxsched.sched.shape import SHAPES_MAX, Shape, Shapes
+from tests.sched.site import request_of
 
-RequestOf = Callable[..., Request]
 
-
-def test_equal_requests_have_one_shape(request_of: RequestOf) -> None:
+def test_equal_requests_have_one_shape():
     shapes = Shapes()
     one = shapes.of(request_of(nodes=2, cores=3))
     assert shapes.of(request_of(nodes=2, cores=3)) is one
@@ -21,11 +13,11 @@ def test_equal_requests_have_one_shape(request_of: RequestOf) -> None:
     assert shapes.of(request_of(nodes=2, cores=4)) is not one
 
 
-def test_a_number_is_never_given_twice(request_of: RequestOf) -> None:
+def test_a_number_is_never_given_twice():
     assert len({Shape(request_of()).number for _ in range(100)}) == 100
 
 
-def test_no_more_than_the_limit_are_remembered(monkeypatch: pytest.MonkeyPatch, request_of: RequestOf) -> None:
+def test_no_more_than_the_limit_are_remembered(monkeypatch):
     assert SHAPES_MAX > 3
     monkeypatch.setattr(module, "SHAPES_MAX", 3)
     shapes = Shapes()

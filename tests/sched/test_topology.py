@@ -1,35 +1,27 @@
 """Bounds on hops in the scheduler: what is waited for, what is denied, and another network while it runs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 from fluxsched.core.group_change import GroupChange
-from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
 from fluxsched.sched.effects import Denied
 from fluxsched.sched.engine.group_changes import apply
-from fluxsched.sched.policies.easy import Easy
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
+from tests.sched.site import make_r, spec
 
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
 TWO_LEAVES = Topology.parse(
     [{"name": "l0", "hosts": "n[0-3]"}, {"name": "l1", "hosts": "n[4-7]"}, {"name": "s", "switches": "l[0-1]"}]
 )
 ONE_LEAF = Topology.parse([{"name": "all", "hosts": "n[0-7]"}])
 
 
-def bounded(spec: dict[str, Any], max_hops: int) -> dict[str, Any]:
+def bounded(spec, max_hops):
     spec["attributes"]["system"].setdefault("fluxsched", {})["max-hops"] = max_hops
     return spec
 
 
-def test_a_job_waits_for_room_within_its_bound(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_a_job_waits_for_room_within_its_bound(bench):
     bench.grow(make_r("0-7").with_topology(TWO_LEAVES))
     for jobid, n in enumerate((2, 2, 1)):
-        bench.submit(jobid, spec(nodes=n, exclusive=True))
+        bench.submit(jobid, nodes=n, exclusive=True)
     bench.run()
     assert [str(bench.granted[jobid].ranks) for jobid in range(3)] == ["0-1", "2-3", "4"]
     bench.submit(3, bounded(spec(nodes=4, exclusive=True), 2))
@@ -46,14 +38,14 @@ def test_a_job_waits_for_room_within_its_bound(bench: Any, make_r: MakeR, spec: 
     assert bench.granted[0].topology.lowest_common(["n0", "n1"]) == "l0"
 
 
-def test_a_bound_that_can_never_be_met_is_denied(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_a_bound_that_can_never_be_met_is_denied(bench):
     bench.grow(make_r("0-7").with_topology(TWO_LEAVES))
     (denied,) = bench.submit(1, bounded(spec(nodes=5, exclusive=True), 2))
     assert isinstance(denied, Denied)
     assert "within 2 hops; at most 4 nodes are under one switch of 2 hops (l0 or l1)" in denied.note
 
 
-def test_another_network_is_taken_while_jobs_wait(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_another_network_is_taken_while_jobs_wait(bench):
     bench.grow(make_r("0-7").with_topology(TWO_LEAVES), offline="3,7")
     bench.submit(1, bounded(spec(nodes=4, exclusive=True), 2))
     bench.run()
@@ -69,8 +61,8 @@ def test_another_network_is_taken_while_jobs_wait(bench: Any, make_r: MakeR, spe
     assert "since there is no [topology]" in bench.why(2)
 
 
-def test_an_elastic_job_grows_within_its_bound() -> None:
-    site = ElasticSite(Easy(), "0-7")
+def test_an_elastic_job_grows_within_its_bound():
+    site = ElasticSite("easy", "0-7")
     site.did(site.scheduler.updated("default", now_s=site.now_s, topology=TWO_LEAVES))
     site.submit(1, bounded(jobspec(1, elastic=False), 2))
     site.submit(2, bounded(jobspec("2-8"), 2))
@@ -82,8 +74,8 @@ def test_an_elastic_job_grows_within_its_bound() -> None:
     assert str(site.held[3].ranks) == "1-3"
 
 
-def test_a_job_that_began_on_one_target_knows_its_switches_when_it_grows() -> None:
-    site = ElasticSite(Easy(), "0-7")
+def test_a_job_that_began_on_one_target_knows_its_switches_when_it_grows():
+    site = ElasticSite("easy", "0-7")
     site.did(site.scheduler.updated("default", now_s=site.now_s, topology=TWO_LEAVES))
     for jobid, n in enumerate((4, 3), 1):
         site.submit(jobid, jobspec(n, elastic=False))
@@ -96,10 +88,10 @@ def test_a_job_that_began_on_one_target_knows_its_switches_when_it_grows() -> No
     assert site.held[3].topology.hops("n0", "n7") == 4
 
 
-def test_an_elastic_job_grows_where_it_is_near() -> None:
+def test_an_elastic_job_grows_where_it_is_near():
     """Gangs over leaves of 1 and 8: the smaller is used last, though its rank is the lowest."""
     leaves = [{"name": "l0", "hosts": "n0"}, {"name": "l1", "hosts": "n[1-8]"}, {"name": "s", "switches": "l[0-1]"}]
-    site = ElasticSite(Easy(), "0-8")
+    site = ElasticSite("easy", "0-8")
     site.did(site.scheduler.updated("default", now_s=site.now_s, topology=Topology.parse(leaves)))
     site.submit(1, jobspec(9, elastic=False, duration=60.0))
     site.run()

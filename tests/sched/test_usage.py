@@ -1,43 +1,36 @@
 """The book of usage: amounts in units of weight, partial frees, foreign holdings, and all that there is."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import Bank, FairSettings
-from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.effects import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.registry import load
 from fluxsched.sched.shape import Shape
-from fluxsched.sched.usage.book import UsageBook
+from tests.sched.site import make_r, request_of, scheduler_of, spec
 
 GIB = 2**30
 
 
-def site(groups: tuple[str, ...] = ("default",), policy: str = "fair", **fair: Any) -> tuple[Scheduler, UsageBook]:
-    scheduler = Scheduler(load(policy)[0], groups, fair=FairSettings(**fair), notify=False)
+def site(groups=("default",), policy="fair", **fair):
+    scheduler = scheduler_of(policy, groups, fair=FairSettings(**fair), notify=False)
     assert scheduler.accounts is not None
     return scheduler, scheduler.accounts
 
 
-def user(book: UsageBook, userid: int = 1, bank: str = "default") -> Account:
+def user(book, userid=1, bank="default"):
     return book.tree.root.children[bank].children[str(userid)]
 
 
-def run(scheduler: Scheduler, now_s: float = 0.0) -> dict[int, ResourceSet]:
+def run(scheduler, now_s=0.0):
     found = [each for each in scheduler.schedule(now_s) if isinstance(each, Granted)]
     scheduler.check()
     return {each.jobid: each.resources for each in found}
 
 
-def test_a_job_of_cores_a_gpu_and_memory_weighs_16(request_of: Callable[..., Any]) -> None:
+def test_a_job_of_cores_a_gpu_and_memory_weighs_16():
     _, book = site()
     request = Jobspec.from_command(
         ["x"], ntasks=1, cores_per_task=4, gpus_per_task=1, amounts_per_task={"memory": 8 * GIB}
@@ -47,7 +40,7 @@ def test_a_job_of_cores_a_gpu_and_memory_weighs_16(request_of: Callable[..., Any
     assert book.usage(Shape(nodes)) == 3 * 2 * (4 + 10)
 
 
-def test_the_dominant_part_counts(make_r: Callable[..., ResourceSet], spec: Callable[..., Any]) -> None:
+def test_the_dominant_part_counts():
     scheduler, book = site(dominant=True)
     resources = make_r("0-3", cores=10, gpus=5)
     scheduler.grown("default", resources, resources.ranks, EMPTY)
@@ -59,7 +52,7 @@ def test_the_dominant_part_counts(make_r: Callable[..., ResourceSet], spec: Call
     assert user(book).all_jobs.usage == pytest.approx(180 * 2 / 15)
 
 
-def test_a_bank_that_is_not_configured_weighs_1_beside_those_that_are(spec: Callable[..., Any]) -> None:
+def test_a_bank_that_is_not_configured_weighs_1_beside_those_that_are():
     """Inside Flux, where a job in such a bank cannot be refused at submission."""
     scheduler, book = site(banks={"physics": Bank(3.0)})
     for jobid, bank in ((1, "physics"), (2, "elsewhere")):
@@ -70,9 +63,7 @@ def test_a_bank_that_is_not_configured_weighs_1_beside_those_that_are(spec: Call
     assert shares == {"physics": 0.75, "elsewhere": 0.25}
 
 
-def test_partial_frees_are_booked_and_the_account_stays_active(
-    make_r: Callable[..., ResourceSet], spec: Callable[..., Any]
-) -> None:
+def test_partial_frees_are_booked_and_the_account_stays_active():
     scheduler, book = site()
     resources = make_r("0-3", cores=4)
     scheduler.grown("default", resources, resources.ranks, EMPTY)
@@ -88,9 +79,7 @@ def test_partial_frees_are_booked_and_the_account_stays_active(
     assert (user(book).all_jobs.usage, user(book).active, book.running[user(book)]) == (0.0, 0, 0)
 
 
-def test_what_is_held_on_others_counts_in_all_that_there_is(
-    make_r: Callable[..., ResourceSet], spec: Callable[..., Any]
-) -> None:
+def test_what_is_held_on_others_counts_in_all_that_there_is():
     scheduler, book = site()
     resources = make_r("0-3", cores=4)
     foreign = make_r("7", cores=4)
@@ -115,7 +104,7 @@ def test_what_is_held_on_others_counts_in_all_that_there_is(
     scheduler.check()
 
 
-def test_one_tree_spans_groups_and_queues(make_r: Callable[..., ResourceSet], spec: Callable[..., Any]) -> None:
+def test_one_tree_spans_groups_and_queues():
     policy, own, _ = load("easy;debug=fair")
     scheduler = Scheduler(policy, ("a", "b"), {"debug": "b", "batch": "a"}, own, notify=False)
     book = scheduler.accounts
@@ -132,9 +121,7 @@ def test_one_tree_spans_groups_and_queues(make_r: Callable[..., ResourceSet], sp
     assert set(run(scheduler)) == {3}, "a queue whose policy asks for no accounts is ordered as before"
 
 
-def test_held_jobs_and_those_set_aside_make_no_account_active(
-    make_r: Callable[..., ResourceSet], spec: Callable[..., Any]
-) -> None:
+def test_held_jobs_and_those_set_aside_make_no_account_active():
     scheduler, book = site()
     resources = make_r("0-1", cores=4)
     scheduler.grown("default", resources, resources.ranks, EMPTY)
@@ -157,9 +144,7 @@ def test_held_jobs_and_those_set_aside_make_no_account_active(
     scheduler.check()
 
 
-def test_a_running_job_beyond_the_limit_of_accounts_is_taken_over(
-    make_r: Callable[..., ResourceSet], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_running_job_beyond_the_limit_of_accounts_is_taken_over(monkeypatch):
     from fluxsched.sched.accounts import tree
 
     monkeypatch.setattr(tree, "ACCOUNTS_MAX", 2)

@@ -1,21 +1,15 @@
 """`fluxsched sim` as typed: what it prints and writes, and how it fails."""
 
-from __future__ import annotations
-
 import csv
 import io
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from fluxsched.cli.common.progress import SHOWN_EVERY_S, ProgressLine, line_text
 from fluxsched.cli.main import main
 from fluxsched.sim.results.report import scale_of
-
-Run = Callable[..., Result]
 
 TRACE = """\
 ; MaxProcs: 4
@@ -59,17 +53,17 @@ firstfit  ███████████████████████�
 
 
 @pytest.fixture
-def sim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Run:
+def sim(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "t.swf").write_text(TRACE)
 
-    def run(*args: str) -> Result:
+    def run(*args):
         return CliRunner().invoke(main, ["sim", *args], prog_name="fluxsched")
 
     return run
 
 
-def test_policies_side_by_side(sim: Run) -> None:
+def test_policies_side_by_side(sim):
     done = sim("t.swf", "--policy", "fifo", "--policy", "firstfit")
     assert done.exit_code == 0, done.output
     costs = ("pass mean", "pass p99", "pass max", "simulated")
@@ -80,21 +74,21 @@ def test_policies_side_by_side(sim: Run) -> None:
     assert sum(line.startswith(costs) for line in done.stdout.splitlines()) == 4
 
 
-def test_a_plugin_that_fails_ends_the_simulation(sim: Run, tmp_path: Path) -> None:
+def test_a_plugin_that_fails_ends_the_simulation(sim, tmp_path):
     (tmp_path / "bad.py").write_text("class Bad:\n    name = 'bad'\n\n    def look(self, *about):\n        {}['x']\n")
     done = sim("t.swf", "--plugin", "./bad.py")
     assert (done.exit_code, done.stdout) == (1, "")
     assert "plugin 'bad' failed at bad.py:5: KeyError: 'x'" in done.stderr
 
 
-def test_run_may_be_left_out_and_help_is_found(sim: Run) -> None:
+def test_run_may_be_left_out_and_help_is_found(sim):
     assert sim("run", "t.swf", "--until", "5s", "--policy", "fifo").exit_code == 0
     assert "--jobs-out F.csv" in sim("--help").stdout
     assert sim("gen", "--help").stdout.startswith("Usage: fluxsched sim gen ")
     assert sim().exit_code == 2
 
 
-def test_the_table_of_jobs(sim: Run, tmp_path: Path) -> None:
+def test_the_table_of_jobs(sim, tmp_path):
     assert sim("t.swf", "--policy", "fifo", "--policy", "firstfit", "--jobs-out", "j.csv").exit_code == 0
     rows = list(csv.DictReader((tmp_path / "j.csv").read_text().splitlines()))
     assert list(rows[0])[:6] == ["job", "submit", "start", "end", "procs", "policy"]
@@ -105,7 +99,7 @@ def test_the_table_of_jobs(sim: Run, tmp_path: Path) -> None:
     ]
 
 
-def test_json(sim: Run) -> None:
+def test_json(sim):
     done = sim("t.swf", "--policy", "fifo", "--json", "--nodes", "1", "--cores", "10")
     answer = json.loads(done.stdout)
     assert answer["trace"] | {"faults": None} == {
@@ -119,13 +113,13 @@ def test_json(sim: Run) -> None:
     assert one["cost"]["pass_max_s"] >= one["cost"]["pass_p99_s"] > 0
 
 
-def test_jobs_without_a_limit_are_pointed_out(sim: Run, tmp_path: Path) -> None:
+def test_jobs_without_a_limit_are_pointed_out(sim, tmp_path):
     (tmp_path / "e.jsonl").write_text('{"submit": 0, "run": 1}\n{"submit": 0, "run": 1, "duration": 5}\n')
     assert "\n1 jobs without a limit: " in sim("e.jsonl", "--procs", "1", "--policy", "fifo").stdout
     assert "without a limit" not in sim("t.swf", "--policy", "fifo").stdout
 
 
-def test_who_has_not_been_submitted_by_then_does_not_wait(sim: Run) -> None:
+def test_who_has_not_been_submitted_by_then_does_not_wait(sim):
     text = sim("t.swf", "--policy", "fifo", "--until", "0.5s").stdout
     lines = [line.split() for line in text.splitlines()]
     assert ["jobs", "unsubmitted", "2"] in lines
@@ -137,17 +131,17 @@ def test_who_has_not_been_submitted_by_then_does_not_wait(sim: Run) -> None:
 @pytest.mark.parametrize(
     ("longest", "text"), [(0.0, "0 throughout"), (0.043, "0 to 0.04"), (1.0, "0 to 1.0"), (2345.67, "0 to 2,345.7")]
 )
-def test_the_scale_of_a_queue_is_never_nothing(longest: float, text: str) -> None:
+def test_the_scale_of_a_queue_is_never_nothing(longest, text):
     assert scale_of(longest) == text
 
 
-def test_users_and_queues(sim: Run) -> None:
+def test_users_and_queues(sim):
     assert "fifo: queue  jobs  core h" in sim("t.swf", "--policy", "fifo", "--by", "queue").stdout
     text = sim("t.swf", "--policy", "fifo", "--by", "user").stdout
     assert [line.split()[0] for line in text.splitlines()[-2:]] == ["1", "2"]
 
 
-def test_accounts(sim: Run, tmp_path: Path) -> None:
+def test_accounts(sim, tmp_path):
     words = ["--policy", "fifo", "--policy", "fair", "--by", "bank", "--bank", "user", "--accounts-out", "a.csv"]
     text = sim("t.swf", *words).stdout
     assert [line.split()[1] for line in text.splitlines() if ": account " in line] == ["account", "account"]
@@ -167,7 +161,7 @@ CONFIG = '[queues.1]\n[queues.3]\npolicy = "firstfit:order=sjf"\n[policy.jobspec
 
 
 @pytest.mark.parametrize("words", [["--policy", "fifo;3=firstfit:order=sjf"], ["--policy", "fifo", "--config=c.toml"]])
-def test_a_queue_with_a_policy_of_its_own(sim: Run, tmp_path: Path, words: list[str]) -> None:
+def test_a_queue_with_a_policy_of_its_own(sim, tmp_path, words):
     """Queue 3 is served first, shortest limits first; queue 1 in the order of submission."""
     (tmp_path / "q.swf").write_text(QUEUES)
     (tmp_path / "c.toml").write_text(CONFIG)
@@ -179,9 +173,7 @@ def test_a_queue_with_a_policy_of_its_own(sim: Run, tmp_path: Path, words: list[
 
 
 @pytest.mark.parametrize(("said", "state"), [("", "completed"), ('[policy]\nunsatisfiable = "deny"\n', "denied")])
-def test_who_no_longer_fits_waits_unless_the_configuration_denies(
-    sim: Run, tmp_path: Path, said: str, state: str
-) -> None:
+def test_who_no_longer_fits_waits_unless_the_configuration_denies(sim, tmp_path, said, state):
     machine = '[[resource.config]]\nhosts = "n[0-3]"\ncores = "0"\n'
     (tmp_path / "c.toml").write_text(said + '[resource.groups]\nlab = ""\n' + machine)
     (tmp_path / "t.jsonl").write_text(
@@ -195,7 +187,7 @@ def test_who_no_longer_fits_waits_unless_the_configuration_denies(
     assert (second["state"], second["start"]) == (state, "30" if not said else "")
 
 
-def test_a_page_is_written_before_the_report_is_printed(sim: Run, tmp_path: Path) -> None:
+def test_a_page_is_written_before_the_report_is_printed(sim, tmp_path):
     done = sim("t.swf", "--procs", "2", "--policy", "fifo", "--policy", "easy", "--html", "x.html")
     assert done.exit_code == 0, done.stderr
     page = (tmp_path / "x.html").read_text()
@@ -230,19 +222,19 @@ def test_a_page_is_written_before_the_report_is_printed(sim: Run, tmp_path: Path
         (["t.swf", "--site", "t.swf", "--policy", "fifo"], 1, "t.swf:1: not JSON"),
     ],
 )
-def test_failures(sim: Run, args: list[str], code: int, text: str) -> None:
+def test_failures(sim, args, code, text):
     class NoInstance:
-        def __enter__(self) -> NoInstance:
+        def __enter__(self):
             return self
 
-        def __exit__(self, *exc: object) -> None: ...
+        def __exit__(self, *exc): ...
 
     done = CliRunner().invoke(main, ["sim", *args], prog_name="fluxsched", obj=lambda uri: NoInstance())
     assert (done.exit_code, text in done.stderr) == (code, True), done.output
 
 
 @pytest.mark.parametrize(("args", "name"), [([], "t.jsonl"), (["--swf"], "t.swf"), (["-o", "u.swf.gz"], "u.swf.gz")])
-def test_a_made_up_trace_runs(sim: Run, tmp_path: Path, args: list[str], name: str) -> None:
+def test_a_made_up_trace_runs(sim, tmp_path, args, name):
     made = sim("gen", "--jobs", "20", "--procs", "8", "--seed", "4", "--load", "0.5", *args)
     assert made.exit_code == 0
     if made.stdout:
@@ -250,7 +242,7 @@ def test_a_made_up_trace_runs(sim: Run, tmp_path: Path, args: list[str], name: s
     assert "20 jobs on 8 targets, 8 cores" in sim(name, "--policy", "fifo").stdout
 
 
-def test_the_progress_line() -> None:
+def test_the_progress_line():
     assert line_text("easy", 50, 100, 0.5) == f"easy [{'#' * 15}{'.' * 15}]  50% 50/100 jobs, 100 jobs/s, ETA 0:00"
     assert line_text("x", 1, 7201, 1.0).endswith("ETA 2:00:00")
     assert line_text("x", 0, 0, 0.0).endswith("ETA -")
@@ -266,7 +258,7 @@ def test_the_progress_line() -> None:
     assert file.getvalue().endswith(" \r")
 
 
-def test_reasons_of_denied_jobs_are_told_and_in_the_csv(sim: Run, tmp_path: Path) -> None:
+def test_reasons_of_denied_jobs_are_told_and_in_the_csv(sim, tmp_path):
     done = sim("t.swf", "--policy", "fifo", "--policy", "easy", "--jobs-out", "j.csv")
     why = "needs 9 slots of 1 core; the group has only 4 such slots"
     assert done.stdout.count(why) == 1  # the same under both
@@ -276,7 +268,7 @@ def test_reasons_of_denied_jobs_are_told_and_in_the_csv(sim: Run, tmp_path: Path
     assert shown["policies"][0]["notes"] == [{"state": "denied", "reason": why, "jobs": 1}]
 
 
-def test_the_reason_of_a_denied_job_is_not_that_of_another_of_its_name(sim: Run, tmp_path: Path) -> None:
+def test_the_reason_of_a_denied_job_is_not_that_of_another_of_its_name(sim, tmp_path):
     jobs = [{"job": 1, "submit": 0, "run": 1}, {"job": 1, "submit": 1, "run": 1, "nslots": 9}]
     (tmp_path / "two.jsonl").write_text("".join(json.dumps(job) + "\n" for job in jobs))
     sim("two.jsonl", "--procs", "1", "--jobs-out", "j.csv")
@@ -284,16 +276,17 @@ def test_the_reason_of_a_denied_job_is_not_that_of_another_of_its_name(sim: Run,
     assert [(row["state"], bool(row["note"])) for row in rows] == [("completed", False), ("denied", True)]
 
 
-def test_what_is_wrong_in_a_trace_is_named_with_file_and_line(sim: Run, tmp_path: Path) -> None:
+def test_what_is_wrong_in_a_trace_is_named_with_file_and_line(sim, tmp_path):
     good = '{"submit": 0, "run": 1}'
     bad = '{"submit": 0, "run": 1, "urgency": 77}'
     (tmp_path / "own.jsonl").write_text(f"{good}\n{bad}\n")
-    assert f"  own.jsonl:2: urgency 77 is not 0 (held) to 31 (expedited): leave it out for 16: {bad}" in sim(
-        "own.jsonl", "--procs", "1"
-    ).stdout.splitlines()
+    assert (
+        f"  own.jsonl:2: urgency 77 is not 0 (held) to 31 (expedited): leave it out for 16: {bad}"
+        in sim("own.jsonl", "--procs", "1").stdout.splitlines()
+    )
 
 
-def test_labels_are_what_tables_call_the_policies(sim: Run, tmp_path: Path) -> None:
+def test_labels_are_what_tables_call_the_policies(sim, tmp_path):
     words = ("--policy", "fifo", "--policy", "easy", "--label", "strict", "--label", "back fill")
     done = sim("t.swf", *words, "--jobs-out", "j.csv")
     assert "strict  back fill" in done.stdout
@@ -311,7 +304,7 @@ def test_labels_are_what_tables_call_the_policies(sim: Run, tmp_path: Path) -> N
         (["--label", "a", "--label", "x" * 41], "is not 1 to 40 printable"),
     ],
 )
-def test_labels_that_tell_nothing_apart(sim: Run, words: list[str], why: str) -> None:
+def test_labels_that_tell_nothing_apart(sim, words, why):
     done = sim("t.swf", "--policy", "fifo", "--policy", "easy", *words)
     assert done.exit_code == 2
     assert why in done.stderr

@@ -1,11 +1,8 @@
 """The policies of examples/: a cap on power that holds jobs on purpose, and backfill by predicted run times."""
 
-from __future__ import annotations
-
 import csv
 import json
 from pathlib import Path
-from typing import Any
 
 from click.testing import CliRunner
 
@@ -14,7 +11,7 @@ from fluxsched.cli.main import main
 EXAMPLES = Path(__file__).parents[2] / "examples"
 
 
-def waits(directory: Path, policy: str, *jobs: tuple[str, float, float, float, int]) -> dict[str, float]:
+def waits(directory, policy, *jobs):
     """When each job starts on one node of four cores; a job is its user, submit, run and limit (seconds), and slots."""
     keys = ("user", "submit", "run", "duration", "nslots")
     lines = [json.dumps({"job": f"j{at}", **dict(zip(keys, job, strict=True))}) for at, job in enumerate(jobs)]
@@ -26,14 +23,14 @@ def waits(directory: Path, policy: str, *jobs: tuple[str, float, float, float, i
         return {row["job"]: float(row["start"]) for row in csv.DictReader(file)}
 
 
-def test_a_job_is_planned_for_as_long_as_the_last_two_of_its_user_ran(tmp_path: Path) -> None:
+def test_a_job_is_planned_for_as_long_as_the_last_two_of_its_user_ran(tmp_path):
     known = [("ann", 0.0, 10.0, 1000.0, 1), ("ann", 0.0, 20.0, 1000.0, 1)]
     jobs = [*known, ("bob", 50.0, 200.0, 200.0, 3), ("bob", 90.0, 5.0, 5.0, 4), ("ann", 100.0, 15.0, 1000.0, 1)]
     assert waits(tmp_path, "easy", *jobs)["j4"] == 255.0
     assert waits(tmp_path, f"{EXAMPLES}/policy_predicted.py", *jobs)["j4"] == 100.0
 
 
-def test_jobs_wait_for_power_and_the_check_knows_that_it_is_on_purpose(tmp_path: Path) -> None:
+def test_jobs_wait_for_power_and_the_check_knows_that_it_is_on_purpose(tmp_path):
     jobs = [("ann", 0.0, 10.0, 10.0, 2), ("ann", 0.0, 10.0, 10.0, 1)]
     assert waits(tmp_path, f"{EXAMPLES}/policy_power.py:watts=20", *jobs) == {"j0": 0.0, "j1": 10.0}
     assert waits(tmp_path, f"{EXAMPLES}/policy_power.py:watts=30", *jobs) == {"j0": 0.0, "j1": 0.0}
@@ -45,6 +42,6 @@ def test_jobs_wait_for_power_and_the_check_knows_that_it_is_on_purpose(tmp_path:
         assert verdict == "broken" or "broken" not in rules.values()
 
 
-def _checked(policy: str) -> dict[str, Any]:
+def _checked(policy):
     done = CliRunner().invoke(main, ["policy", "check", policy])
     return {line.split()[0]: line.split()[1] for line in done.output.splitlines() if len(line.split()) > 3}

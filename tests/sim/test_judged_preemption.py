@@ -4,8 +4,6 @@ The checker (tests/sched/preemption_judge.py) shares nothing with the policy; wh
 scheduler is asked and answers.
 """
 
-from __future__ import annotations
-
 from collections import Counter
 from fractions import Fraction
 from random import Random
@@ -18,7 +16,7 @@ from fluxsched.sim import Trace, generate
 from fluxsched.sim.engine.simulation import Simulation
 from fluxsched.sim.engine.site import site_of
 from fluxsched.sim.engine.site_events import OUTAGE, SiteEvent
-from tests.sched.preemption_judge import Judge, Place, watch
+from tests.sched.preemption_judge import Judge, watch
 from tests.sched.progressive_filling import Site
 
 NODES, CORES, JOBS = 8, 4, 300
@@ -27,7 +25,7 @@ GRACE_S = 3.0
 pytestmark = pytest.mark.plain_only("the methods of a scheduler are watched")
 
 
-def standby(chance: Random) -> Trace:
+def standby(chance):
     """A busy trace of four banks; most jobs may be preempted, and are submitted again."""
     busy = generate(JOBS, nodes=NODES, cores=CORES, seed=chance.randrange(100), load=0.95, banks=4)
     jobs = [
@@ -41,7 +39,7 @@ def standby(chance: Random) -> Trace:
     return Trace.of(jobs, "standby", busy.machine)
 
 
-def outages(trace: Trace, chance: Random) -> list[SiteEvent]:
+def outages(trace, chance):
     found = []
     for _ in range(10):
         at_s, targets = chance.uniform(0, trace.jobs[-1].submit_s), Idset.of([chance.randrange(NODES)])
@@ -52,13 +50,13 @@ def outages(trace: Trace, chance: Random) -> list[SiteEvent]:
 class Attempts(Judge):
     """Also judges that of a job at most one attempt runs, and no more than it asked for."""
 
-    def __init__(self, site: Site, rate: int, simulation: Simulation, trace: Trace) -> None:
+    def __init__(self, site, rate, simulation, trace):
         super().__init__(site, rate)
         self._row_of = simulation._attempts.row
         self._jobs = trace.jobs
-        self._begun: Counter[int] = Counter()
+        self._begun = Counter()
 
-    def started(self, jobid: int, places: set[Place], now_s: float) -> None:
+    def started(self, jobid, places, now_s):
         row = self._row_of(jobid)
         if row in [self._row_of(other) for other in self.filling.holding]:
             self.fault(f"two attempts of row {row} run")
@@ -69,7 +67,7 @@ class Attempts(Judge):
 
 
 @pytest.mark.parametrize("policy", ["fair:backfill=easy", "fair:backfill=easy,rate=5", "fair:backfill=fifo"])
-def test_no_preemption_breaks_a_law(policy: str) -> None:
+def test_no_preemption_breaks_a_law(policy):
     chance = Random(policy)
     trace = standby(chance)
     place = site_of(trace, nodes=NODES, cores=CORES)

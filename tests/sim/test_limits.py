@@ -1,17 +1,12 @@
 """The limits of the simulator, each reached."""
 
-from __future__ import annotations
-
 import json
 from math import exp
-from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.system.clock import seeded
 from fluxsched.sim import Ask, Trace, TraceJob, generate
@@ -23,13 +18,13 @@ from fluxsched.sim.traces.json_lines import read_lines
 from fluxsched.sim.traces.trace import FAULT_CHARS_MAX, JOBS_MAX, URGENCY_MAX
 
 
-def test_labels_have_a_length(tmp_path: Path) -> None:
+def test_labels_have_a_length(tmp_path):
     StudyOptions(tmp_path / "t", labels=("x" * LABEL_CHARS_MAX,))
     with pytest.raises(InvalidValue, match=f"1 to {LABEL_CHARS_MAX} printable"):
         StudyOptions(tmp_path / "t", labels=("x" * (LABEL_CHARS_MAX + 1),))
 
 
-def test_a_trace_has_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_trace_has_so_many_jobs(monkeypatch):
     assert JOBS_MAX == lublin.JOBS_MAX
     monkeypatch.setattr(lublin, "JOBS_MAX", 2)
     assert len(generate(2, 4).jobs) == 2
@@ -37,26 +32,26 @@ def test_a_trace_has_so_many_jobs(monkeypatch: pytest.MonkeyPatch) -> None:
         generate(3, 4)
 
 
-def test_the_highest_urgency_and_what_is_repeated_of_a_bad_line() -> None:
+def test_the_highest_urgency_and_what_is_repeated_of_a_bad_line():
     job = {"submit": 0, "run": 1, "urgency": URGENCY_MAX}
     lines = [json.dumps(job), json.dumps({**job, "urgency": URGENCY_MAX + 1, "user": "x" * FAULT_CHARS_MAX})]
     trace = read_lines(lines, "t")
     assert (len(trace.jobs), trace.bad, len(trace.faults[0].text)) == (1, 1, FAULT_CHARS_MAX)
 
 
-def test_run_times_and_arrivals_of_the_model_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_times_and_arrivals_of_the_model_are_bounded(monkeypatch):
     monkeypatch.setattr(lublin, "RUN_LOG_MAX", 3.0)
     assert all(job.run_s <= exp(3.0) + 1 for job in generate(300, 16, 1).jobs)
-    drawn: list[float] = []
+    drawn = []
     chance = seeded(1)
     monkeypatch.setattr(lublin, "ARRIVAL_LOG_MAX", 4.5)
     source = SimpleNamespace(gammavariate=lambda *shape: drawn.append(v := chance.gammavariate(*shape)) or v)
-    arrivals = lublin._arrivals(source)  # type: ignore[arg-type]
+    arrivals = lublin._arrivals(source)
     [next(arrivals) for _ in range(50)]
     assert any(value > 4.5 for value in drawn), "some were drawn again"
 
 
-def test_a_site_file_has_a_size(tmp_path: Path, four_nodes: ResourceSet, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_site_file_has_a_size(tmp_path, four_nodes, monkeypatch):
     line = '{"at": 1, "do": "drain", "targets": "0"}\n'
     (tmp_path / "s").write_text(line)
     monkeypatch.setattr(site_events, "SITE_BYTES_MAX", len(line))
@@ -66,23 +61,23 @@ def test_a_site_file_has_a_size(tmp_path: Path, four_nodes: ResourceSet, monkeyp
         site_events.read_site(tmp_path / "s", four_nodes)
 
 
-def test_a_replay_submits_and_lists_so_many_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_replay_submits_and_lists_so_many_at_once(monkeypatch):
     monkeypatch.setattr(replay, "SUBMIT_JOBS_MAX", 2)
     monkeypatch.setattr(replay, "LIST_JOBS_MAX", 2)
-    sizes: list[tuple[str, int]] = []
+    sizes = []
 
     class Live:
         count = 0
 
-        def submit_each(self, jobspecs: list[Any]) -> list[int]:
+        def submit_each(self, jobspecs):
             sizes.append(("submit", len(jobspecs)))
             self.count += len(jobspecs)
             return list(range(self.count - len(jobspecs), self.count))
 
-        def wait(self, jobid: int) -> dict[str, Any]:
+        def wait(self, jobid):
             return {}
 
-        def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
+        def rpc(self, topic, payload=None):
             if topic == "job-manager.list":
                 assert payload is not None
                 sizes.append(("list", len(payload["ids"])))
@@ -95,7 +90,7 @@ def test_a_replay_submits_and_lists_so_many_at_once(monkeypatch: pytest.MonkeyPa
     assert sizes == [("submit", 2), ("submit", 1), ("list", 2), ("list", 1)]
 
 
-def test_plots_draw_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plots_draw_a_bounded_amount(monkeypatch):
     pytest.importorskip("matplotlib", reason="plots are an extra: fluxsched[plots]")
     from fluxsched.sim import run
 
@@ -114,7 +109,7 @@ def test_plots_draw_a_bounded_amount(monkeypatch: pytest.MonkeyPatch) -> None:
     assert 7 <= len(targets.collections[0].get_paths()) <= sum(sorted(runs)[-7:])
 
 
-def test_a_long_time_is_drawn_in_days() -> None:
+def test_a_long_time_is_drawn_in_days():
     limit_s = charts.HOURS_MAX * charts.HOUR_S
-    scales = [charts.TimeScale.of([SimpleNamespace(end_s=end_s)]) for end_s in (limit_s, limit_s + 1)]  # type: ignore[list-item]
+    scales = [charts.TimeScale.of([SimpleNamespace(end_s=end_s)]) for end_s in (limit_s, limit_s + 1)]
     assert [scale.name for scale in scales] == ["hours", "days"]

@@ -1,13 +1,10 @@
 """`fluxsched policy`: a new policy is a package that works, and bad wishes are refused before anything is written."""
 
-from __future__ import annotations
-
 import os
 import subprocess
 import sys
 import tomllib
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -20,7 +17,7 @@ NO_TIME = float
 
 
 @pytest.fixture(scope="module")
-def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def package(tmp_path_factory):
     """A new policy, found as an installed package is: by an entry point on the path."""
     place = tmp_path_factory.mktemp("kit") / "lambda"
     new(POLICY, "lambda", place)
@@ -33,7 +30,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-def run(package: Path, *command: str) -> tuple[int, str]:
+def run(package, *command):
     """Python with the package installed."""
     done = subprocess.run(
         [sys.executable, *command], cwd=package,
@@ -43,13 +40,13 @@ def run(package: Path, *command: str) -> tuple[int, str]:
     return done.returncode, done.stdout + done.stderr
 
 
-def test_its_test_passes(package: Path) -> None:
+def test_its_test_passes(package):
     status, text = run(package, "-m", "pytest", "-q", "-p", "no:cacheprovider")
     assert status == 0, text
     assert "2 passed" in text
 
 
-def test_it_is_found_by_its_name_and_keeps_the_laws(package: Path) -> None:
+def test_it_is_found_by_its_name_and_keeps_the_laws(package):
     program = ("-c", "from fluxsched.cli.main import main; main()")
     status, text = run(package, *program, "policy", "check", "lambda:order=sjf", "-o", "{rule} {verdict}")
     assert status == 0, text
@@ -57,7 +54,7 @@ def test_it_is_found_by_its_name_and_keeps_the_laws(package: Path) -> None:
     assert "broken" not in text
 
 
-def test_it_is_tidy(package: Path) -> None:
+def test_it_is_tidy(package):
     """What we write for others keeps to the rules that we keep."""
     assert sorted(path.name for path in package.glob("*.*")) == [
         "README.md", "fluxsched_lambda-0.1.0.dist-info", "fluxsched_lambda.py", "pyproject.toml",
@@ -76,13 +73,13 @@ def test_it_is_tidy(package: Path) -> None:
      ("../x", "not a"), ("a_b", "not a"), ("easy", "policy 'easy' already exists"),
      ("x" * (NAME_CHARS_MAX + 1), f"at most {NAME_CHARS_MAX}")],
 )  # fmt: skip
-def test_bad_names(tmp_path: Path, name: str, words: str) -> None:
+def test_bad_names(tmp_path, name, words):
     with pytest.raises(InvalidValue, match=words):
         new(POLICY, name, tmp_path / "made")
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
+def test_what_is_there_is_left_alone(tmp_path):
     (tmp_path / "night").mkdir()
     with pytest.raises(Refused, match="already exists"):
         new(POLICY, "night", tmp_path / "night")
@@ -91,10 +88,10 @@ def test_what_is_there_is_left_alone(tmp_path: Path) -> None:
         new(POLICY, "night", tmp_path / "a" / "b")
 
 
-def test_nothing_is_left_of_what_cannot_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_nothing_is_left_of_what_cannot_be_written(tmp_path, monkeypatch):
     write, left = Path.write_text, [2]
 
-    def fill(self: Path, *args: Any) -> int:
+    def fill(self, *args):
         left[0] -= 1
         if left[0] < 0:
             raise OSError(28, "No space left on device")
@@ -106,7 +103,7 @@ def test_nothing_is_left_of_what_cannot_be_written(tmp_path: Path, monkeypatch: 
     assert list(tmp_path.iterdir()) == []
 
 
-def test_what_cannot_be_made_is_refused(tmp_path: Path) -> None:
+def test_what_cannot_be_made_is_refused(tmp_path):
     with pytest.raises(InvalidValue, match="no policy 'nosuch'"):
         check("nosuch", 0, NO_TIME, interrupted)
     file = tmp_path / "raises.py"

@@ -1,12 +1,10 @@
 """Somebody else's policy in `fluxsched sim`: whatever it does is said in one line that names it."""
 
-from __future__ import annotations
-
 import json
 from pathlib import Path
 
 import pytest
-from click.testing import CliRunner, Result
+from click.testing import CliRunner
 
 from fluxsched.cli.main import main
 
@@ -30,11 +28,11 @@ class Mine:
 
 
 @pytest.fixture
-def sim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+def sim(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     Path("t.swf").write_text(TRACE)
 
-    def run(*words: str, top: str = "", init: str = "pass", schedule: str = "yield from ()") -> Result:
+    def run(*words, top="", init="pass", schedule="yield from ()"):
         Path("mine.py").write_text(POLICY.format(top=top, init=init, schedule=schedule))
         return CliRunner().invoke(main, ["sim", "t.swf", "--policy", "./mine.py", *words], prog_name="fluxsched")
 
@@ -53,14 +51,14 @@ def sim(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
         ({"schedule": "return None"}, "raised TypeError: schedule returned None: it should be a generator"),
     ],
 )
-def test_what_a_policy_raises_or_that_it_exits_is_one_line_that_names_it(sim, parts: dict[str, str], said: str) -> None:
+def test_what_a_policy_raises_or_that_it_exits_is_one_line_that_names_it(sim, parts, said):
     done = sim(**parts)
     assert (done.exit_code, done.stdout) == (1, "")
     assert done.stderr.startswith(f"fluxsched: sim run: policy ./mine.py {said}")
     assert done.stderr.count("\n") == 1
 
 
-def test_refused_decisions_are_counted(sim) -> None:
+def test_refused_decisions_are_counted(sim):
     twice = "\n        ".join(
         ["for job in list(view.queue):", "    fit = view.find(job)", "    if fit:"]
         + ["        yield Start(job.jobid, fit)"] * 2
@@ -71,7 +69,7 @@ def test_refused_decisions_are_counted(sim) -> None:
     assert one["cost"]["refused"] == 2
 
 
-def test_what_terminals_obey_is_escaped_in_the_report(sim, tmp_path: Path) -> None:
+def test_what_terminals_obey_is_escaped_in_the_report(sim, tmp_path):
     Path("o.jsonl").write_text(json.dumps({"submit": 0, "run": 1, "duration": 5, "user": "\x1b[31mann"}) + "\n")
     words = ["sim", "o.jsonl", "--procs", "1", "--policy", "fifo", "--by", "user"]
     text = CliRunner().invoke(main, words, prog_name="fluxsched").stdout

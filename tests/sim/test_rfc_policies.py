@@ -1,7 +1,5 @@
 """rfc/policies.md: its policies are made and checked, its tables name what there is, its texts are read."""
 
-from __future__ import annotations
-
 import inspect
 import re
 from pathlib import Path
@@ -21,13 +19,13 @@ from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 PAGE = (Path(__file__).parents[2] / "rfc" / "policies.md").read_text()
 
 
-def blocks(kind: str) -> list[str]:
+def blocks(kind):
     found = re.findall(rf"<!-- {kind} -->\n```\w*\n(.*?)```", PAGE, re.DOTALL)
     assert found, kind
     return found
 
 
-def rows(kind: str) -> dict[str, list[str]]:
+def rows(kind):
     """Cells of a table, by its first."""
     table = PAGE.split(f"<!-- {kind} -->\n")[1].split("\n\n")[0].splitlines()[2:]
     cells = [[cell.strip() for cell in row.strip("|").split("|")] for row in table]
@@ -35,7 +33,7 @@ def rows(kind: str) -> dict[str, list[str]]:
 
 
 @pytest.mark.parametrize("name", ["shortest", "patient", "urgent", "even"])
-def test_its_policies_keep_the_laws(name: str, tmp_path: Path) -> None:
+def test_its_policies_keep_the_laws(name, tmp_path):
     (text,) = blocks(f"policy: {name}")
     (tmp_path / f"{name}.py").write_text(text)
     policy = make(str(tmp_path / f"{name}.py"), {})
@@ -43,7 +41,7 @@ def test_its_policies_keep_the_laws(name: str, tmp_path: Path) -> None:
     assert [one for one in examine(policy, cases=2) if one.verdict == "broken"] == []
 
 
-def test_the_urgent_one_preempts_one_job_that_suffices(tmp_path: Path) -> None:
+def test_the_urgent_one_preempts_one_job_that_suffices(tmp_path):
     (tmp_path / "urgent.py").write_text(blocks("policy: urgent")[0])
     jobs = [TraceJob(row, 0.0, 100.0, 200.0, Ask(4), preemptible_after_s=0.0) for row in (1, 2)]
     jobs.append(TraceJob(3, 10.0, 10.0, 20.0, Ask(4), urgency=20))
@@ -51,7 +49,7 @@ def test_the_urgent_one_preempts_one_job_that_suffices(tmp_path: Path) -> None:
     assert (found.start[2], found.state[:2].count("preempted"), found.state[2]) == (10.0, 1, "completed")
 
 
-def test_the_even_one_keeps_elastic_jobs_equally_large(tmp_path: Path) -> None:
+def test_the_even_one_keeps_elastic_jobs_equally_large(tmp_path):
     (tmp_path / "even.py").write_text(blocks("policy: even")[0])
     site = ElasticSite(make(str(tmp_path / "even.py"), {}), "0-7")
     for jobid in (1, 2):
@@ -64,20 +62,20 @@ def test_the_even_one_keeps_elastic_jobs_equally_large(tmp_path: Path) -> None:
     assert (sizes[0], sizes[-1], site.refused) == ([7, 0], [4, 4], [])
 
 
-def test_the_rules_are_those_of_the_suite() -> None:
+def test_the_rules_are_those_of_the_suite():
     says = {**LAWS, **{name: rule.says for name, rule in RULES.items()}, COST: COST_SAYS}
     assert {name: cells[0] for name, cells in rows("rules").items()} == says
     assert SLACK == 3
 
 
-def test_the_table_of_ours_is_complete() -> None:
+def test_the_table_of_ours_is_complete():
     listed = rows("policies")
     assert listed.keys() == OWN.keys()
     for name, cls in OWN.items():
         assert re.findall(r"`([\w-]+)`", listed[name][0]) == sorted(cls.OPTIONS)
 
 
-def test_the_view_and_the_decisions_are_all_there() -> None:
+def test_the_view_and_the_decisions_are_all_there():
     for name, _ in inspect.getmembers(View):
         assert name.startswith("_") or re.search(rf"^\| .*`{name}[`(]", PAGE, re.MULTILINE), name
     for kind in Decision.__args__:
@@ -89,22 +87,22 @@ def test_the_view_and_the_decisions_are_all_there() -> None:
         assert f"`{name}`" in PAGE
 
 
-def test_its_texts_name_policies() -> None:
+def test_its_texts_name_policies():
     for spec in blocks("specs")[0].split():
         assert make(*parse_spec(spec)).name in OWN
 
 
-def test_its_python_runs() -> None:
+def test_its_python_runs():
     for text in blocks("python"):
         exec(text, {})
 
 
-def test_its_commands_are_there() -> None:
+def test_its_commands_are_there():
     for line in blocks("commands")[0].splitlines():
         words = line.removeprefix("$ fluxsched ").split()
         done = CliRunner().invoke(main, [*words[: 2 if words[0] == "policy" else 1], "--help"])
         assert done.exit_code == 0, line
 
 
-def test_no_line_of_text_is_longer_than_the_house_allows() -> None:
+def test_no_line_of_text_is_longer_than_the_house_allows():
     assert max(len(line) for line in PAGE.splitlines() if not line.startswith("|")) <= 125

@@ -1,23 +1,21 @@
 """Trees of accounts for tests."""
 
-from __future__ import annotations
-
 import pytest
 
 from fluxsched.sched.accounts.measure import Measure
 from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.tree import Account, Accounts
+from fluxsched.sched.accounts.tree import Accounts
 
 BOTH = pytest.mark.parametrize("signal", list(Signal))
 
 
-def cores(capacity: int, signal: Signal = Signal.FLOW, half_life_s: float = 600.0, **options: bool) -> Accounts:
+def cores(capacity, signal=Signal.FLOW, half_life_s=600.0, **options):
     accounts = Accounts(Measure({"core": 1.0}), signal, half_life_s, 0.0, **options)
     accounts.set_capacity((capacity,), 0.0)
     return accounts
 
 
-def account(accounts: Accounts, *path: str, weight: float = 1.0, active: int = 0) -> Account:
+def account(accounts, *path, weight=1.0, active=0):
     found = accounts.account(path)
     accounts.configure(found, weight)
     accounts.activate(found, active)

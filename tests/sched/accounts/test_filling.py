@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from typing import NamedTuple
 
@@ -13,14 +12,13 @@ from hypothesis import strategies as st
 from fluxsched.sched.accounts.limits import AccountLimits
 from fluxsched.sched.accounts.measure import Measure
 from fluxsched.sched.accounts.order import FairOrder
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.tree import Account, Accounts
+from fluxsched.sched.accounts.tree import Accounts
 from tests.generated.share import examples
-from tests.sched.progressive_filling import Asked, Filling, Path, Site
+from tests.sched.progressive_filling import Asked, Filling, Site
 
 from .conftest import BOTH
 
-LEAVES: list[Path] = [
+LEAVES = [
     ("a", "ann"), ("a", "bob"), ("b", "ann"), ("b", "c", "cyd"), ("b", "c", "dan"), ("b", "e", "f", "eve"),
     ("g", "ann"),
 ]  # fmt: skip
@@ -56,7 +54,7 @@ WEIGHTS = st.dictionaries(
 class Both:
     """The accounts under test and the filling, told the same."""
 
-    def __init__(self, signal: Signal, weights: dict[Path, float], shares_of_all: bool, cap: float | None) -> None:
+    def __init__(self, signal, weights, shares_of_all, cap):
         self.now_s = 0.0
         self.accounts = Accounts(Measure({"core": 1.0, "gpu": 10.0}), signal, 100.0, 0.0, shares_of_all)
         self.accounts.set_capacity((CORES, 4), 0.0)
@@ -64,16 +62,16 @@ class Both:
         self.limits = AccountLimits(self.accounts, cap, None if cap is None else 20.0)
         for path, weight in weights.items():
             self.accounts.configure(self.accounts.account(path), weight)
-        caps: dict[Path, float] = {} if cap is None else {("b",): 0.7}
+        caps = {} if cap is None else {("b",): 0.7}
         for path, own in caps.items():
             self.limits.set_cap(self.accounts.account(path), own)
         self.filling = Filling(
             Site(Fraction(CORES + 40), signal.value, 100.0, weights, shares_of_all, cap, caps, self.limits.budget)
         )
-        self.amounts: dict[int, tuple[int, int]] = {}
+        self.amounts = {}
         self.jobs = 0
 
-    def do(self, step: Step) -> None:
+    def do(self, step):
         self.now_s += step.pause_s
         waiting, holding = sorted(self.filling.waiting), sorted(self.filling.holding)
         if step.what == "wait":
@@ -93,7 +91,7 @@ class Both:
             else:
                 self.order.withdraw(self.accounts.account(path))
 
-    def _wait(self, step: Step) -> None:
+    def _wait(self, step):
         self.jobs += 1
         path = LEAVES[step.which % len(LEAVES)]
         usage = Fraction(step.cores + 10 * step.gpus)
@@ -101,22 +99,22 @@ class Both:
         self.amounts[self.jobs] = step.cores, step.gpus
         self.accounts.activate(self.accounts.account(path), 1)
 
-    def _start(self, job: Asked, account: Account) -> None:
+    def _start(self, job, account):
         if not job.is_firm:
             self.limits.pay(job.path[-1], self.limits.charge(account, float(job.usage), float(job.safe_minutes)))
         self.filling.starts(job.jobid, self.now_s)
         self.accounts.book(account, self.amounts[job.jobid], 1, job.is_firm, self.now_s)
         self.order.changed(account)
 
-    def _leave(self, job: Asked, account: Account) -> None:
+    def _leave(self, job, account):
         self.filling.leaves(job.jobid)
         self.accounts.activate(account, -1)
 
-    def _plan(self, job: Asked, account: Account) -> None:
+    def _plan(self, job, account):
         self.filling.plans(job.jobid)
         self.order.plan(account, float(job.usage))
 
-    def _end(self, jobid: int) -> None:
+    def _end(self, jobid):
         job, account = self.filling.holding[jobid], self.accounts.account(self.filling.holding[jobid].path)
         if jobid in self.filling.charges:
             self.limits.pay(job.path[-1], -float(self.filling.charges[jobid]))
@@ -125,14 +123,14 @@ class Both:
         self.accounts.activate(account, -1)
         self.order.changed(account)
 
-    def compare(self) -> None:
+    def compare(self):
         self._compare_accounts()
         self._compare_limits()
         found = self.order.first(self.now_s)
         best = self.filling.next(self.now_s, set())
         assert (() if found is None else found.path) in ([job.path for job in best] or [()])
 
-    def _compare_accounts(self) -> None:
+    def _compare_accounts(self):
         scale = self.accounts.advance(self.now_s)
         for path in [*LEAVES, ("a",), ("b",), ("b", "c"), ("b", "e"), ("g",)]:
             account = self.accounts.account(path)
@@ -142,7 +140,7 @@ class Both:
             assert account.firm.level(scale) == pytest.approx(self.filling.firm_flow(path, self.now_s), abs=1e-9)
             assert self.accounts.fair_usage(account) == pytest.approx(float(self.filling.fair_usage(path)))
 
-    def _compare_limits(self) -> None:
+    def _compare_limits(self):
         for job in self.filling.waiting.values():
             account, usage = self.accounts.account(job.path), float(job.usage)
             if job.is_firm:
@@ -159,9 +157,7 @@ class Both:
 @pytest.mark.parametrize("cap", [None, 1.2])
 @settings(max_examples=examples(60), deadline=None)
 @given(steps=STEPS, weights=WEIGHTS, shares_of_all=st.booleans())
-def test_accounts_are_what_the_formulas_say(
-    signal: Signal, cap: float | None, steps: Sequence[Step], weights: dict[Path, float], shares_of_all: bool
-) -> None:
+def test_accounts_are_what_the_formulas_say(signal, cap, steps, weights, shares_of_all):
     both = Both(signal, weights, shares_of_all, cap)
     for step in steps:
         both.do(step)

@@ -1,7 +1,5 @@
 """Caps on firm usage and budgets of preemptible usage: the numbers of the design."""
 
-from __future__ import annotations
-
 import math
 
 import pytest
@@ -12,7 +10,7 @@ from fluxsched.sched.accounts.limits import BUDGET, CAP, AccountLimits, Blocked
 from .conftest import account, cores
 
 
-def test_a_cap_of_1_2_of_a_share_of_250() -> None:
+def test_a_cap_of_1_2_of_a_share_of_250():
     accounts = cores(250)
     user = account(accounts, "bank", "user", active=1)
     limits = AccountLimits(accounts, cap=1.2)
@@ -21,14 +19,14 @@ def test_a_cap_of_1_2_of_a_share_of_250() -> None:
     assert limits.over_cap(user, 20, 0.0) == Blocked(CAP, ("bank", "user"), 290, 20, 300)
 
 
-def test_preemptible_jobs_do_not_count_against_the_cap() -> None:
+def test_preemptible_jobs_do_not_count_against_the_cap():
     accounts = cores(250)
     user = account(accounts, "user", active=1)
     accounts.book(user, (250,), 1, False, 0.0)
     assert AccountLimits(accounts, cap=1.0).over_cap(user, 250, 0.0) is None
 
 
-def test_a_cap_holds_in_every_account_above() -> None:
+def test_a_cap_holds_in_every_account_above():
     accounts = cores(100)
     ann, bob = account(accounts, "bank", "ann", active=1), account(accounts, "bank", "bob", active=1)
     account(accounts, "other", "c", active=1)
@@ -41,7 +39,7 @@ def test_a_cap_holds_in_every_account_above() -> None:
     assert limits.over_cap(bob, 6, 0.0) is None
 
 
-def test_what_time_alone_lifts_says_when() -> None:
+def test_what_time_alone_lifts_says_when():
     """A flow of 200 over nothing falls to a cap of 100 in one half-life."""
     accounts = cores(100)
     user = account(accounts, "user", active=1)
@@ -55,7 +53,7 @@ def test_what_time_alone_lifts_says_when() -> None:
     assert limits.over_cap(user, 10, blocked.until_s) is None
 
 
-def test_what_only_an_end_lifts_says_no_time() -> None:
+def test_what_only_an_end_lifts_says_no_time():
     accounts = cores(100)
     user = account(accounts, "user", active=1)
     accounts.book(user, (100,), 1, True, 0.0)
@@ -64,7 +62,7 @@ def test_what_only_an_end_lifts_says_no_time() -> None:
     assert math.isinf(blocked.until_s)
 
 
-def test_the_budget_at_its_share() -> None:
+def test_the_budget_at_its_share():
     accounts = cores(100)
     user = account(accounts, "user", active=1)
     accounts.book(user, (100,), 1, False, 0.0)
@@ -78,7 +76,7 @@ def test_the_budget_at_its_share() -> None:
     assert limits.over_budget(user, "user", 10, 40) is None
 
 
-def test_only_what_is_beyond_the_share_is_charged() -> None:
+def test_only_what_is_beyond_the_share_is_charged():
     accounts = cores(250)
     user = account(accounts, "user", active=1)
     accounts.book(user, (240,), 1, True, 0.0)
@@ -89,7 +87,7 @@ def test_only_what_is_beyond_the_share_is_charged() -> None:
     assert limits.charge(user, 20, 30) == 600
 
 
-def test_without_a_budget_all_is_free() -> None:
+def test_without_a_budget_all_is_free():
     accounts = cores(1)
     limits = AccountLimits(accounts)
     assert math.isinf(limits.left("user"))
@@ -98,6 +96,6 @@ def test_without_a_budget_all_is_free() -> None:
 
 @pytest.mark.parametrize("value", [-1.0, math.nan, math.inf])
 @pytest.mark.parametrize("name", [CAP, BUDGET])
-def test_limits_are_numbers_of_at_least_0(name: str, value: float) -> None:
+def test_limits_are_numbers_of_at_least_0(name, value):
     with pytest.raises(InvalidValue, match=f"{name} .* must be a number of at least 0"):
         AccountLimits(cores(1), **{name: value})

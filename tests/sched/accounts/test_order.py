@@ -1,10 +1,7 @@
 """Progressive filling: the numbers of the design, and a brute-force filling beside it."""
 
-from __future__ import annotations
-
 import math
 import random
-from collections.abc import Mapping, Sequence
 
 import pytest
 from hypothesis import given, settings
@@ -12,13 +9,12 @@ from hypothesis import strategies as st
 
 from fluxsched.sched.accounts.order import FairOrder
 from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.tree import Account, Accounts
 from tests.generated.share import examples
 
 from .conftest import BOTH, account, cores
 
 
-def filled(accounts: Accounts, wants: Mapping[Sequence[str], int], capacity: int) -> list[str]:
+def filled(accounts, wants, capacity):
     """Progressive filling of an empty machine by endless jobs of so many cores: NAME and its usage, start by start."""
     order = FairOrder(accounts)
     leaves = {accounts.account(path): want for path, want in wants.items()}
@@ -40,30 +36,27 @@ def filled(accounts: Accounts, wants: Mapping[Sequence[str], int], capacity: int
 class TestFilling:
     @pytest.mark.parametrize(
         ("signal", "starts"),
-        [
-            (Signal.FLOW, "B4 B8 A10 B12 B16 A20 B20"),
-            (Signal.DECAYED_USAGE, "A10 B4 B8 B12 A20 B16 B20"),
-        ],
+        [(Signal.FLOW, "B4 B8 A10 B12 B16 A20 B20"), (Signal.DECAYED_USAGE, "A10 B4 B8 B12 A20 B16 B20")],
     )
-    def test_of_forty_cores_with_tens_and_fours(self, signal: Signal, starts: str) -> None:
+    def test_of_forty_cores_with_tens_and_fours(self, signal, starts):
         assert " ".join(filled(cores(40, signal), {("A",): 10, ("B",): 4}, 40)) == starts
 
     @BOTH
-    def test_weights_1_and_3(self, signal: Signal) -> None:
+    def test_weights_1_and_3(self, signal):
         accounts = cores(40, signal)
         a, b = account(accounts, "a"), account(accounts, "b", weight=3)
         filled(accounts, {("a",): 1, ("b",): 1}, 40)
         assert (a.all_jobs.usage, b.all_jobs.usage) == (10, 30)
 
     @BOTH
-    def test_weights_1_a_half_and_a_tenth(self, signal: Signal) -> None:
+    def test_weights_1_a_half_and_a_tenth(self, signal):
         accounts = cores(96, signal)
         three = [account(accounts, name, weight=w) for name, w in (("a", 1), ("b", 0.5), ("c", 0.1))]
         filled(accounts, {("a",): 1, ("b",): 1, ("c",): 1}, 96)
         assert [one.all_jobs.usage for one in three] == [60, 30, 6]
 
     @BOTH
-    def test_banks_share_before_their_users(self, signal: Signal) -> None:
+    def test_banks_share_before_their_users(self, signal):
         accounts = cores(40, signal)
         leaves = [("X", "a"), ("X", "b"), ("Y", "c")]
         filled(accounts, dict.fromkeys(leaves, 1), 40)
@@ -72,7 +65,7 @@ class TestFilling:
     @pytest.mark.parametrize(
         ("signal", "counts"), [(Signal.FLOW, {"a": 0, "b": 4000}), (Signal.DECAYED_USAGE, {"a": 1100, "b": 2900})]
     )
-    def test_jobs_of_the_whole_machine_one_after_the_other(self, signal: Signal, counts: dict[str, int]) -> None:
+    def test_jobs_of_the_whole_machine_one_after_the_other(self, signal, counts):
         accounts = cores(40, signal, half_life_s=3600.0)
         order, started = FairOrder(accounts), {"a": 0, "b": 0}
         for name, weight in (("a", 1.0), ("b", 3.0)):
@@ -87,7 +80,7 @@ class TestFilling:
         assert started == {name: pytest.approx(count, abs=25) if count else 0 for name, count in counts.items()}
 
     @pytest.mark.parametrize(("signal", "first"), [(Signal.FLOW, False), (Signal.DECAYED_USAGE, True)])
-    def test_a_large_job_beside_endless_small_ones(self, signal: Signal, first: bool) -> None:
+    def test_a_large_job_beside_endless_small_ones(self, signal, first):
         """A wants 30 of 40 cores; B and C always have another job of one core."""
         accounts = cores(40, signal)
         order = FairOrder(accounts)
@@ -110,7 +103,7 @@ class TestFilling:
         assert bool(ahead) is first
 
     @BOTH
-    def test_one_that_used_much_is_first_again_when_it_has_fallen_far_enough(self, signal: Signal) -> None:
+    def test_one_that_used_much_is_first_again_when_it_has_fallen_far_enough(self, signal):
         """Alone by time: A used 100 and uses nothing, B goes on with 30; both offer 1."""
         accounts = cores(1000, signal)
         order = FairOrder(accounts)
@@ -125,7 +118,7 @@ class TestFilling:
         turn_s = 6000.0 + 600 * math.log2(100 / (31 if signal is Signal.FLOW else 60))
         assert [order.first(turn_s + late_s) for late_s in (-1.0, 1.0)] == [b, a]
 
-    def test_equal_decayed_usage_goes_by_what_is_used_now(self) -> None:
+    def test_equal_decayed_usage_goes_by_what_is_used_now(self):
         """After a half-life: Z has used 100 and uses none, A has just begun with 50; both keys are 50."""
         accounts = cores(1000, Signal.DECAYED_USAGE)
         order = FairOrder(accounts)
@@ -137,7 +130,7 @@ class TestFilling:
         order.offer(z, 1)
         assert order.first(600.0) is z
 
-    def test_equal_flows_go_by_the_flow_without_the_next_job(self) -> None:
+    def test_equal_flows_go_by_the_flow_without_the_next_job(self):
         accounts = cores(1000, Signal.FLOW)
         order = FairOrder(accounts)
         a, z = account(accounts, "a", active=1), account(accounts, "z", active=1)
@@ -146,7 +139,7 @@ class TestFilling:
             order.offer(leaf, 40 - held)
         assert order.first(0.0) is z
 
-    def test_reservations_count_until_the_pass_is_over(self) -> None:
+    def test_reservations_count_until_the_pass_is_over(self):
         accounts = cores(40)
         order = FairOrder(accounts)
         a, b = account(accounts, "a", active=1), account(accounts, "b", active=1)
@@ -158,7 +151,7 @@ class TestFilling:
         order.forget_plans()
         assert order.first(0.0) is a
 
-    def test_the_last_offer_of_a_bank_takes_it_out(self) -> None:
+    def test_the_last_offer_of_a_bank_takes_it_out(self):
         accounts = cores(40)
         order = FairOrder(accounts)
         leaf = account(accounts, "bank", "user", active=1)
@@ -170,7 +163,7 @@ class TestFilling:
         assert order.first(1.0) is leaf
 
 
-def keys_of(accounts: Accounts, at: Account, offered: Mapping[Account, float], scale: float) -> tuple[float, float]:
+def keys_of(accounts, at, offered, scale):
     """The order's keys as the design writes them, from the levels of this moment."""
     usage, level = at.all_jobs.usage, at.all_jobs.level(scale)
     if accounts.signal is Signal.FLOW:
@@ -178,13 +171,13 @@ def keys_of(accounts: Accounts, at: Account, offered: Mapping[Account, float], s
     return (usage + level) / at.weight, usage / at.weight
 
 
-def brute_force(accounts: Accounts, offers: Mapping[Account, float], now_s: float) -> tuple[Account | None, bool]:
+def brute_force(accounts, offers, now_s):
     """Whose job is first, found by looking at all; and whether another is as close as rounding."""
     scale = accounts.advance(now_s)
-    offered: dict[Account, float] = dict(offers)
+    offered = dict(offers)
     close = False
 
-    def best(at: Account) -> Account | None:
+    def best(at):
         nonlocal close
         if at in offers:
             return at
@@ -213,11 +206,11 @@ PATHS = [("a",), ("b",), ("x", "c"), ("x", "d"), ("x", "e"), ("y", "f"), ("y", "
 @BOTH
 @settings(max_examples=examples(150), deadline=None)
 @given(steps=STEPS)
-def test_the_order_is_that_of_a_brute_force_filling(signal: Signal, steps: list[tuple[str, int, int, float]]) -> None:
+def test_the_order_is_that_of_a_brute_force_filling(signal, steps):
     accounts = cores(1000, signal, half_life_s=100.0)
     order, now_s = FairOrder(accounts), 0.0
     leaves = [account(accounts, *path, active=1) for path in PATHS]
-    offers: dict[Account, float] = {}
+    offers = {}
     for what, index, amount, pause_s in steps:
         leaf = leaves[index]
         now_s += pause_s
@@ -240,7 +233,7 @@ def test_the_order_is_that_of_a_brute_force_filling(signal: Signal, steps: list[
 
 
 @BOTH
-def test_overtaking_as_time_passes_is_seen_without_looking_at_all(signal: Signal) -> None:
+def test_overtaking_as_time_passes_is_seen_without_looking_at_all(signal):
     """A thousand accounts of different histories, asked over two weeks; nothing changes but time."""
     accounts, chance = cores(10_000, signal, half_life_s=86_400.0), random.Random(7)
     order = FairOrder(accounts)

@@ -1,12 +1,10 @@
 """Accounts as values: every number of the page, in parts, at any size."""
 
-from __future__ import annotations
-
 import pytest
 
 from fluxsched.sched.accounts.limits import AccountLimits
 from fluxsched.sched.accounts.measure import Measure
-from fluxsched.sched.accounts.report import AccountRow, AccountsReport, Counts, report
+from fluxsched.sched.accounts.report import AccountRow, Counts, report
 from fluxsched.sched.accounts.settings import Bank, FairSettings
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.accounts.tree import Accounts
@@ -18,7 +16,7 @@ NO_JOBS = Counts({}, {}, {})
 class Site:
     """A tree of 100 cores, as a scheduler makes it of settings."""
 
-    def __init__(self, *, shares_of_all: bool = False) -> None:
+    def __init__(self, *, shares_of_all=False):
         self.settings = FairSettings(
             Signal.FLOW, 100.0, weights={"core": 1.0, "gpu": 10.0}, cap=1.2, budget_min=600.0, banks=BANKS
         )
@@ -30,16 +28,16 @@ class Site:
             self.tree.configure(account, bank.weight)
             self.limits.set_cap(account, bank.cap)
 
-    def report(self, counts: Counts = NO_JOBS, now_s: float = 0.0, **part: int) -> AccountsReport:
+    def report(self, counts=NO_JOBS, now_s=0.0, **part):
         return report(self.tree, self.limits, self.settings, counts, now_s, **part)
 
 
 @pytest.fixture
-def site() -> Site:
+def site():
     return Site()
 
 
-def test_every_number(site: Site) -> None:
+def test_every_number(site):
     ann = site.tree.account(site.settings.account_path("optics", "ann"))
     zoe = site.tree.account(("physics", "zoe"))
     for account in (ann, zoe):
@@ -62,7 +60,7 @@ def test_every_number(site: Site) -> None:
     assert (rows[("standby",)].is_active, rows[("standby",)].held) == (False, {})
 
 
-def test_without_limits_there_are_none() -> None:
+def test_without_limits_there_are_none():
     tree = Accounts(Measure({"core": 1.0}), Signal.FLOW, 100.0, 0.0)
     tree.account(("default", "ann"))
     (bank, user) = report(tree, AccountLimits(tree), FairSettings(), NO_JOBS, 0.0).rows
@@ -71,9 +69,9 @@ def test_without_limits_there_are_none() -> None:
     ]  # fmt: skip
 
 
-def test_parts_have_every_account_once_also_while_others_are_made(site: Site) -> None:
-    found: list[tuple[str, ...]] = []
-    start: int | None = 0
+def test_parts_have_every_account_once_also_while_others_are_made(site):
+    found = []
+    start = 0
     while start is not None:
         site.tree.account(("physics", f"u{start}"))
         part = site.report(start=start, limit=2)
@@ -84,7 +82,7 @@ def test_parts_have_every_account_once_also_while_others_are_made(site: Site) ->
     assert site.report(start=1000).rows == []
 
 
-def test_shares_of_all_count_what_is_configured_whatever_its_number() -> None:
+def test_shares_of_all_count_what_is_configured_whatever_its_number():
     site = Site(shares_of_all=True)
     assert [row.share for row in site.report().rows] == [0.75, 0.75, 0.25]  # optics is alone in physics
     site.tree.configure(site.tree.account(("standby",)), 5.0)
@@ -93,6 +91,6 @@ def test_shares_of_all_count_what_is_configured_whatever_its_number() -> None:
     assert site.report().rows[-1].share == pytest.approx(0.375 / 3)  # one that is not configured, beside optics
 
 
-def test_a_bank_is_not_a_user_of_that_name(site: Site) -> None:
+def test_a_bank_is_not_a_user_of_that_name(site):
     site.tree.account(site.settings.account_path("physics", "optics"))
     assert [(row.path[-1], row.is_user) for row in site.report().rows[-1:]] == [("optics (user)", True)]

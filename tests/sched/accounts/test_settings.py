@@ -1,9 +1,6 @@
 """What a site settles about fair shares is checked once, by name."""
 
-from __future__ import annotations
-
 from math import inf, nan
-from typing import Any
 
 import pytest
 
@@ -13,14 +10,14 @@ from fluxsched.sched.accounts.settings import RATE_MAX, Bank, FairSettings
 from fluxsched.sched.accounts.tree import DEPTH_MAX
 
 
-def test_banks_have_a_path() -> None:
+def test_banks_have_a_path():
     fair = FairSettings(banks={"physics": Bank(3), "optics": Bank(parent="physics", users={"ann": 2})})
     assert fair.path("optics") == ("physics", "optics")
     assert FairSettings().path("any") == ("any",)
 
 
 @pytest.mark.parametrize("weight", [0.0, -1.0, nan, inf])
-def test_weights_are_above_0(weight: float) -> None:
+def test_weights_are_above_0(weight):
     with pytest.raises(InvalidValue, match=r"banks\.a\.weight: .* above 0"):
         FairSettings(banks={"a": Bank(weight)})
     with pytest.raises(InvalidValue, match=r"banks\.a\.users\.ann: .* above 0"):
@@ -44,12 +41,12 @@ def test_weights_are_above_0(weight: float) -> None:
         ({"banks": {"a": Bank(parent="a")}}, "circle, a -> a"),
     ],
 )
-def test_what_is_wrong_is_named(values: dict[str, Any], part: str) -> None:
+def test_what_is_wrong_is_named(values, part):
     with pytest.raises(InvalidValue, match=part):
         FairSettings(**values)
 
 
-def test_all_that_is_wrong_is_told_at_its_place() -> None:
+def test_all_that_is_wrong_is_told_at_its_place():
     chain = {f"b{at}": Bank(parent=f"b{(at + 1) % 20}") for at in range(20)}
     with pytest.raises(InvalidParts) as told:
         FairSettings(cap=-1.0, banks={"a\x1b[1m": Bank(0.0, users={"b\nc": nan}), "led": Bank(parent="b3"), **chain})
@@ -65,14 +62,14 @@ def test_all_that_is_wrong_is_told_at_its_place() -> None:
     assert str(told.value).isprintable()
 
 
-def test_a_user_is_not_the_bank_of_that_name() -> None:
+def test_a_user_is_not_the_bank_of_that_name():
     fair = FairSettings(banks={"physics": Bank(), "ann": Bank(parent="physics")})
     assert fair.account_path("physics", "bob") == ("physics", "bob")
     assert fair.account_path("physics", "ann") != fair.path("ann")
     assert fair.account_path("ann", "ann") == ("physics", "ann", "ann")
 
 
-def test_limits() -> None:
+def test_limits():
     deep = {f"b{at}": Bank(parent=f"b{at - 1}" if at else None) for at in range(DEPTH_MAX)}
     with pytest.raises(InvalidValue, match=f"the limit is {DEPTH_MAX - 1}"):
         FairSettings(banks=deep)

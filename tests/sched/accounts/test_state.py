@@ -1,26 +1,23 @@
 """The history of accounts as a text: it comes back as it was; what is wrong with one is said and changes nothing."""
 
-from __future__ import annotations
-
 import json
-from typing import Any
 
 import pytest
 
 from fluxsched.sched.accounts import state
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.accounts.state import CLOCK_STEP_MAX_S, NOTHING, STATE_BYTES_MAX, VERSION
-from fluxsched.sched.accounts.tree import ACCOUNTS_MAX, DEPTH_MAX, Accounts
+from fluxsched.sched.accounts.tree import ACCOUNTS_MAX, DEPTH_MAX
 from tests.sched.accounts.conftest import BOTH, cores
 
 ANN = ("physics", "ann")
 
 
-def levels(accounts: Accounts, *path: str, now_s: float) -> tuple[float, float]:
+def levels(accounts, *path, now_s):
     return accounts.levels(now_s).get(path, (0.0, 0.0))
 
 
-def used(signal: Signal = Signal.DECAYED_USAGE, half_life_s: float = 600.0) -> Accounts:
+def used(signal=Signal.DECAYED_USAGE, half_life_s=600.0):
     """ann used 100 cores for one half-life, until 600 s."""
     accounts = cores(1000, signal, half_life_s)
     ann = accounts.account(ANN)
@@ -30,7 +27,7 @@ def used(signal: Signal = Signal.DECAYED_USAGE, half_life_s: float = 600.0) -> A
 
 
 @BOTH
-def test_what_was_saved_goes_on_where_it_would_be_by_now(signal: Signal) -> None:
+def test_what_was_saved_goes_on_where_it_would_be_by_now(signal):
     before, after = used(signal), cores(1000, signal)
     text = state.saved(before, 700.0)
     after.book(after.account(ANN), (10,), 1, True, 1200.0)  # a job that hello names
@@ -41,14 +38,14 @@ def test_what_was_saved_goes_on_where_it_would_be_by_now(signal: Signal) -> None
     assert levels(after, *ANN, now_s=1800.0) == pytest.approx(levels(before, *ANN, now_s=1800.0))
 
 
-def test_usage_comes_from_the_running_jobs_and_not_from_the_text() -> None:
+def test_usage_comes_from_the_running_jobs_and_not_from_the_text():
     after = cores(1000, Signal.DECAYED_USAGE)
     assert state.restore(after, state.saved(used(), 600.0), 600.0) is None
     assert after.account(ANN).all_jobs.usage == 0.0
     assert levels(after, *ANN, now_s=600.0) == (50.0, 100.0)
 
 
-def test_the_text_is_one_versioned_json_value() -> None:
+def test_the_text_is_one_versioned_json_value():
     assert json.loads(state.saved(used(), 600.0)) == {
         "version": VERSION,
         "saved": 600.0,
@@ -58,7 +55,7 @@ def test_the_text_is_one_versioned_json_value() -> None:
     }
 
 
-def test_what_has_fallen_to_nothing_is_forgotten() -> None:
+def test_what_has_fallen_to_nothing_is_forgotten():
     accounts = used()
     assert levels(accounts, *ANN, now_s=600.0 * 30)[0] > NOTHING
     assert len(json.loads(state.saved(accounts, 600.0 * 30))["accounts"]) == 3
@@ -66,7 +63,7 @@ def test_what_has_fallen_to_nothing_is_forgotten() -> None:
     assert json.loads(state.saved(accounts, 600.0 * 45))["accounts"] == []
 
 
-def changed(**parts: Any) -> str:
+def changed(**parts):
     return json.dumps(json.loads(state.saved(used(), 600.0)) | parts)
 
 
@@ -96,7 +93,7 @@ def changed(**parts: Any) -> str:
         (changed(saved=600.0).replace("50.0", "NaN"), "damaged: "),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_said_in_one_line_and_changes_nothing(saved: object, said: str) -> None:
+def test_what_is_wrong_is_said_in_one_line_and_changes_nothing(saved, said):
     accounts = cores(1000, Signal.DECAYED_USAGE)
     what = state.restore(accounts, saved, 600.0)
     assert what is not None
@@ -106,13 +103,13 @@ def test_what_is_wrong_is_said_in_one_line_and_changes_nothing(saved: object, sa
     assert list(accounts.root.walk()) == [accounts.root]
 
 
-def test_a_clock_that_was_set_back_a_little_forgets_nothing() -> None:
+def test_a_clock_that_was_set_back_a_little_forgets_nothing():
     after = cores(1000, Signal.DECAYED_USAGE)
     assert state.restore(after, state.saved(used(), 660.0), 601.0) is None
     assert levels(after, *ANN, now_s=601.0) == pytest.approx(levels(used(), *ANN, now_s=660.0))
 
 
-def test_where_not_all_accounts_find_a_place_none_is_made() -> None:
+def test_where_not_all_accounts_find_a_place_none_is_made():
     saved = changed(accounts=[[[str(number)], 1.0, 1.0] for number in range(ACCOUNTS_MAX)])
     accounts = cores(1000, Signal.DECAYED_USAGE)
     accounts.account(("one", "more"))
@@ -121,7 +118,7 @@ def test_where_not_all_accounts_find_a_place_none_is_made() -> None:
     assert list(accounts.root.children) == ["one"]
 
 
-def test_more_accounts_than_there_can_be_are_not_even_made() -> None:
+def test_more_accounts_than_there_can_be_are_not_even_made():
     saved = changed(accounts=[[[str(number)], 1.0, 1.0] for number in range(ACCOUNTS_MAX + 2)])
     accounts = cores(1000, Signal.DECAYED_USAGE)
     what = state.restore(accounts, saved, 600.0)
@@ -129,7 +126,7 @@ def test_more_accounts_than_there_can_be_are_not_even_made() -> None:
     assert not accounts.root.children
 
 
-def test_beyond_its_limit_the_accounts_nearest_nothing_are_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_beyond_its_limit_the_accounts_nearest_nothing_are_left_out(monkeypatch):
     accounts = cores(1000, Signal.DECAYED_USAGE)
     for number in range(100):
         user = accounts.account((f"user{number:02}",))

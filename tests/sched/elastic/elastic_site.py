@@ -9,9 +9,9 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.sched.effects import DecisionRefused, Effect, Granted, Grown, Raise, Shrunk
-from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policy import Decision, Policy, View
+from tests.sched.site import scheduler_of
 
 
 def resources(ranks: str, cores: int = 4, gpus: Sequence[int] = (), **properties: str) -> ResourceSet:
@@ -76,14 +76,14 @@ class ElasticSite:
 
     def __init__(
         self,
-        policy: Policy,
+        policy: Policy | str,
         ranks: str,
         cores: int = 4,
         topology: Topology | None = None,
         gpus: Sequence[int] = (),
         **options: Any,
     ) -> None:
-        self.scheduler = Scheduler(policy, **options)
+        self.scheduler = scheduler_of(policy, **options)
         self.specs: dict[int, Any] = {}
         self.held: dict[int, ResourceSet] = {}
         self.leaving: dict[int, Idset] = {}

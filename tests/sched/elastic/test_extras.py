@@ -1,10 +1,5 @@
 """Extras go for jobs that wait: under fair shares, and for the first who waits where no accounts are kept."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from fluxsched.core.idset import EMPTY
@@ -12,31 +7,25 @@ from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import Granted, Grown, Raise, Shrunk
 from fluxsched.sched.engine.running import growing
 from fluxsched.sched.engine.running.planned import plan_of_all
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.policies.conservative import Conservative
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fair.policy import Fair
-from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.policies.giving_way import until_gone
-from fluxsched.sched.policy import Policy
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
+from tests.sched.site import scheduler_of
 
 A, B, C = 1, 2, 3
 
 
-def fair(ranks: str, cores: int = 4, **settings: Any) -> ElasticSite:
-    return ElasticSite(Fair(Easy()), ranks, cores, fair=FairSettings(**settings))
+def fair(ranks, cores=4, **settings):
+    return ElasticSite("fair:backfill=easy", ranks, cores, fair=FairSettings(**settings))
 
 
-def worker_pool(site: ElasticSite, after: float | None = 0.0) -> None:
+def worker_pool(site, after=0.0):
     """A's coordinator and 4-10 workers, on all there is."""
     own = {} if after is None else {"preemptible-after": after}
     site.submit(1, jobspec(1, "4-10", **own), A)
     site.run()
 
 
-def test_the_vector_of_a_coordinator_and_its_workers() -> None:
+def test_the_vector_of_a_coordinator_and_its_workers():
     site = fair("0-6")
     worker_pool(site)
     assert site.sizes(1) == [7]  # 1 + 6
@@ -56,7 +45,7 @@ def test_the_vector_of_a_coordinator_and_its_workers() -> None:
     assert site.sizes(1, 2, 3) == [0, 2, 1]  # all 5 went
 
 
-def test_one_that_may_not_be_preempted_still_gives_its_extras() -> None:
+def test_one_that_may_not_be_preempted_still_gives_its_extras():
     site = fair("0-6", rate=0)
     worker_pool(site, None)
     site.submit(2, jobspec(2, elastic=False), B)
@@ -67,7 +56,7 @@ def test_one_that_may_not_be_preempted_still_gives_its_extras() -> None:
     assert site.sizes(1, 2, 3) == [5, 2, 0]
 
 
-def test_extras_go_before_whole_jobs() -> None:
+def test_extras_go_before_whole_jobs():
     site = fair("0-7")
     site.submit(1, jobspec(1, "1-4"), A)
     site.run()
@@ -87,7 +76,7 @@ def test_extras_go_before_whole_jobs() -> None:
     assert [one.jobid for one in site.raised] == [11]  # they have the same to lose
 
 
-def with_extras_and_a_whole_job_to_go() -> ElasticSite:
+def with_extras_and_a_whole_job_to_go():
     """Job 2 of B waits for three targets, of which an elastic job of A gives two."""
     site = fair("0-5")
     site.submit(1, jobspec("1-3"), A)
@@ -100,7 +89,7 @@ def with_extras_and_a_whole_job_to_go() -> ElasticSite:
     return site
 
 
-def test_extras_and_whole_jobs_go_together_and_what_is_not_needed_stays() -> None:
+def test_extras_and_whole_jobs_go_together_and_what_is_not_needed_stays():
     site = with_extras_and_a_whole_job_to_go()
     assert site.sizes(1) == [1]
     assert [one.jobid for one in site.raised] == [11]
@@ -108,7 +97,7 @@ def test_extras_and_whole_jobs_go_together_and_what_is_not_needed_stays() -> Non
     assert site.sizes(1, 2, 12, 13) == [1, 3, 1, 1]
 
 
-def test_a_value_of_the_range_is_reached_though_fewer_are_wanted() -> None:
+def test_a_value_of_the_range_is_reached_though_fewer_are_wanted():
     site = fair("0-8")
     site.submit(1, jobspec(1, "4-8:4"), A)
     site.run()
@@ -120,7 +109,7 @@ def test_a_value_of_the_range_is_reached_though_fewer_are_wanted() -> None:
     assert site.sizes(1, 2) == [5, 1]
 
 
-def test_the_youngest_go_first_and_never_that_of_the_first_task() -> None:
+def test_the_youngest_go_first_and_never_that_of_the_first_task():
     site = fair("0-3")
     site.submit(1, jobspec("1-6"), A)
     site.run()
@@ -134,7 +123,7 @@ def test_the_youngest_go_first_and_never_that_of_the_first_task() -> None:
     assert str(site.leaving[1]) == "1,4-5"
 
 
-def test_only_those_over_their_share_give_and_only_until_they_are_at_it() -> None:
+def test_only_those_over_their_share_give_and_only_until_they_are_at_it():
     site = fair("0-7")
     site.submit(1, jobspec("1-3"), A)
     site.run()
@@ -151,7 +140,7 @@ def test_only_those_over_their_share_give_and_only_until_they_are_at_it() -> Non
     assert site.sizes(4) == [2]
 
 
-def test_extras_cost_no_budget_and_count_under_no_cap_but_in_usage() -> None:
+def test_extras_cost_no_budget_and_count_under_no_cap_but_in_usage():
     site = fair("0-9", cap=0.5, budget_min=1000.0)
     site.submit(1, jobspec("2-10"), A)  # firm: 2 of its targets are under the cap of 5
     site.run()
@@ -166,7 +155,7 @@ def test_extras_cost_no_budget_and_count_under_no_cap_but_in_usage() -> None:
 
 @pytest.mark.parametrize(("least", "charge"), [(2, 0.0), (5, 0.0), (6, 120.0), (8, 360.0)])
 @pytest.mark.parametrize("is_found", [False, True])
-def test_only_minima_beyond_the_share_are_charged(least: int, charge: float, is_found: bool) -> None:
+def test_only_minima_beyond_the_share_are_charged(least, charge, is_found):
     """Shares are 20; the elastic job starts with all 9 targets that are free, and is safe for 30 minutes."""
     site = fair("0-9", budget_min=500.0)
     site.submit(2, jobspec(1, elastic=False), B)
@@ -176,7 +165,7 @@ def test_only_minima_beyond_the_share_are_charged(least: int, charge: float, is_
     assert site.sizes(1) == [9]
     scheduler = site.scheduler
     if is_found:
-        scheduler, whole = Scheduler(Fair(Easy()), fair=FairSettings(budget_min=500.0)), resources("0-9")
+        scheduler, whole = (scheduler_of("fair:backfill=easy", fair=FairSettings(budget_min=500.0)), resources("0-9"))
         scheduler.grown("default", whole, whole.ranks, EMPTY, site.now_s)
         for jobid, user in ((2, B), (1, A)):
             spec = site.specs[jobid]
@@ -186,7 +175,7 @@ def test_only_minima_beyond_the_share_are_charged(least: int, charge: float, is_
     assert (row.usage, row.budget_left_min) == (36.0, 500.0 - charge)
 
 
-def test_a_growing_job_gets_steps_in_fair_order() -> None:
+def test_a_growing_job_gets_steps_in_fair_order():
     site = fair("0-9")
     site.submit(9, jobspec(6, elastic=False), C)
     site.run()
@@ -199,12 +188,13 @@ def test_a_growing_job_gets_steps_in_fair_order() -> None:
     assert site.sizes(1, 2) == [5, 5]
 
 
-PLAIN: list[Callable[[], Policy]] = [Fifo, FirstFit, Easy, Conservative]
+PLAIN = ["fifo", "firstfit", "easy", "conservative"]
+FAIR = "fair:backfill=easy"
 
 
 @pytest.mark.parametrize("policy", PLAIN)
-def test_without_accounts_extras_go_for_the_first_who_waits_if_that_suffices(policy: Callable[[], Policy]) -> None:
-    site = ElasticSite(policy(), "0-6")
+def test_without_accounts_extras_go_for_the_first_who_waits_if_that_suffices(policy):
+    site = ElasticSite(policy, "0-6")
     worker_pool(site)
     site.submit(2, jobspec(3, elastic=False))
     site.submit(3, jobspec(2, elastic=False))
@@ -221,8 +211,8 @@ def test_without_accounts_extras_go_for_the_first_who_waits_if_that_suffices(pol
 
 
 @pytest.mark.parametrize("policy", PLAIN)
-def test_the_place_is_kept_until_all_have_left_it(policy: Callable[[], Policy]) -> None:
-    site = ElasticSite(policy(), "0-7")
+def test_the_place_is_kept_until_all_have_left_it(policy):
+    site = ElasticSite(policy, "0-7")
     site.submit(1, jobspec("1-4"))
     site.run()
     site.submit(2, jobspec("1-4"))
@@ -238,7 +228,7 @@ def test_the_place_is_kept_until_all_have_left_it(policy: Callable[[], Policy]) 
     assert site.sizes(3, 4) == [6, 0]
 
 
-def test_the_owner_is_told_what_has_to_go_first() -> None:
+def test_the_owner_is_told_what_has_to_go_first():
     assert until_gone(1, 0) == "starts when 1 preempted job is gone"
     assert until_gone(2, 0) == "starts when 2 preempted jobs are gone"
     assert until_gone(0, 1) == "starts when extras of 1 elastic job are gone"
@@ -251,7 +241,7 @@ def test_the_owner_is_told_what_has_to_go_first() -> None:
     assert site.scheduler.why(2, site.now_s).reason == "starts when extras of 1 elastic job are gone"
 
 
-def test_in_the_pass_in_which_extras_go_for_a_job_others_do_not_grow_where_it_is_to_start() -> None:
+def test_in_the_pass_in_which_extras_go_for_a_job_others_do_not_grow_where_it_is_to_start():
     site = fair("0-7")
     for jobid, nodes, user in ((1, "1-5", A), (9, 1, B), (2, "2-3", B)):
         site.submit(jobid, jobspec(nodes, elastic=jobid != 9), user)
@@ -265,11 +255,11 @@ def test_in_the_pass_in_which_extras_go_for_a_job_others_do_not_grow_where_it_is
     assert site.sizes(1, 2, 3) == [4, 2, 2]
 
 
-def test_jobs_grow_beside_all_reservations_of_several_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_grow_beside_all_reservations_of_several_queues(monkeypatch):
     made = []
     monkeypatch.setattr(growing, "plan_of_all", lambda *given: made.append(given) or plan_of_all(*given))
     queues = {"batch": "default", "debug": "default"}
-    site = ElasticSite(Conservative(), "0-7", queues=queues, policies={"debug": Easy()})
+    site = ElasticSite("conservative", "0-7", queues=queues, policies={"debug": "easy"})
     site.submit(1, jobspec(3, elastic=False, duration=100.0))
     site.submit(2, jobspec("1-9", duration=50.0))
     site.run()
@@ -285,13 +275,12 @@ def test_jobs_grow_beside_all_reservations_of_several_queues(monkeypatch: pytest
     assert not made
 
 
-@pytest.mark.parametrize("policy", [*PLAIN, Fair])
+@pytest.mark.parametrize("policy", [*PLAIN, FAIR])
 @pytest.mark.parametrize("nodes", ["1-4", 4])
-def test_nothing_goes_in_one_group_for_a_job_that_another_one_starts(policy: Any, nodes: int | str) -> None:
+def test_nothing_goes_in_one_group_for_a_job_that_another_one_starts(policy, nodes):
     """A has a group and a target of another, so that it is above its share; the other group has room for B."""
-    made = Fair(Easy()) if policy is Fair else policy()
-    queues: dict[str, Any] = {"wide": ("default", "other"), "there": "other"}
-    site = ElasticSite(made, "0-3", groups=("default", "other"), queues=queues, fair=FairSettings())
+    queues = {"wide": ("default", "other"), "there": "other"}
+    site = ElasticSite(policy, "0-3", groups=("default", "other"), queues=queues, fair=FairSettings())
     more = resources("4-7")
     site.did(site.scheduler.grown("other", more, more.ranks, EMPTY, site.now_s))
     safe = {"preemptible-after": 0.0, "queue": "wide"}
@@ -304,7 +293,7 @@ def test_nothing_goes_in_one_group_for_a_job_that_another_one_starts(policy: Any
     site.submit(4, jobspec(2, elastic=False, queue="wide"), C)
     effects = [effect for effect in site.run() if not isinstance(effect, Granted)]
     if nodes == 4:
-        assert bool(effects) == bool(site.raised) == (policy is Fair)
+        assert bool(effects) == bool(site.raised) == (policy == FAIR)
         return
     (shrunk,) = effects
     assert isinstance(shrunk, Shrunk)
@@ -312,10 +301,10 @@ def test_nothing_goes_in_one_group_for_a_job_that_another_one_starts(policy: Any
     assert site.sizes(1, 2, 3, 4) == [2, 1, 2, 2]
 
 
-def test_no_whole_job_goes_in_one_group_where_another_has_extras_enough() -> None:
+def test_no_whole_job_goes_in_one_group_where_another_has_extras_enough():
     """A has four jobs in one group, and an elastic one in the other; B wants a target of either, C of the first."""
-    queues: dict[str, Any] = {"wide": ("default", "other"), "here": "default", "there": "other"}
-    site = ElasticSite(Fair(Easy()), "0-3", groups=("default", "other"), queues=queues, fair=FairSettings())
+    queues = {"wide": ("default", "other"), "here": "default", "there": "other"}
+    site = ElasticSite("fair:backfill=easy", "0-3", groups=("default", "other"), queues=queues, fair=FairSettings())
     more = resources("4-7")
     site.did(site.scheduler.grown("other", more, more.ranks, EMPTY, site.now_s))
     for jobid in range(1, 5):
@@ -332,9 +321,9 @@ def test_no_whole_job_goes_in_one_group_where_another_has_extras_enough() -> Non
     assert [type(effect) for effect in site.run()] == [Raise]
 
 
-def test_a_job_that_was_shrunk_does_not_grow_at_once_under_the_next_scheduler() -> None:
+def test_a_job_that_was_shrunk_does_not_grow_at_once_under_the_next_scheduler():
     for shrunk_s, grows in ((None, True), (941.0, False), (939.0, True)):
-        site = ElasticSite(Easy(), "0-3")
+        site = ElasticSite("easy", "0-3")
         site.held[1], site.specs[1] = resources("0-1", 4), jobspec("1-3")
         site.scheduler.hello(1, 16, 1000, 1.0, site.held[1], EMPTY, site.specs[1], site.now_s, shrunk_s=shrunk_s)
         assert [type(one) for one in site.look()] == [Grown] * grows, shrunk_s

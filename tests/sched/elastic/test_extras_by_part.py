@@ -1,10 +1,6 @@
 """Others go for a job of several parts where they help it: none is spent where no lacking part has any use for it."""
 
-from __future__ import annotations
-
-from collections.abc import Sequence
 from itertools import combinations
-from random import Random
 
 import pytest
 from hypothesis import given, settings
@@ -12,11 +8,6 @@ from hypothesis import strategies as st
 
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import Raise, Shrunk
-from fluxsched.sched.policies.conservative import Conservative
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fair.policy import Fair
-from fluxsched.sched.policies.firstfit import FirstFit
-from fluxsched.sched.policy import Policy
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 
 LAST_THREE = (0, 0, 0, 0, 0, 1, 1, 1)
@@ -25,18 +16,18 @@ LAST_THREE = (0, 0, 0, 0, 0, 1, 1, 1)
 WEIGHTLESS = FairSettings(weights={"core": 1})
 
 
-def site_of(policy: Policy, gpus: Sequence[int]) -> ElasticSite:
+def site_of(policy, gpus):
     return ElasticSite(policy, f"0-{len(gpus) - 1}", gpus=gpus, fair=WEIGHTLESS)
 
 
-def left(site: ElasticSite, jobid: int = 1) -> list[int]:
+def left(site, jobid=1):
     """What the job is to leave."""
     return list(site.leaving.get(jobid, ()))
 
 
 @pytest.mark.parametrize("sizes", ["1-8", "1-8:2:*", "2-8:2:+"])
-def test_extras_go_within_the_excess_over_the_share_where_they_help(sizes: str) -> None:
-    site = site_of(Fair(Easy()), LAST_THREE)
+def test_extras_go_within_the_excess_over_the_share_where_they_help(sizes):
+    site = site_of("fair:backfill=easy", LAST_THREE)
     site.submit(1, jobspec(sizes), 1000)
     site.run()
     site.now_s += 10
@@ -49,9 +40,9 @@ def test_extras_go_within_the_excess_over_the_share_where_they_help(sizes: str) 
     assert site.sizes(2) == [2]
 
 
-@pytest.mark.parametrize("policy", [Easy, Conservative, FirstFit, lambda: Fair(Easy())])
-def test_the_few_extras_of_a_job_go_where_they_help(policy: type[Policy]) -> None:
-    site = site_of(policy(), LAST_THREE)
+@pytest.mark.parametrize("policy", ["easy", "conservative", "firstfit", "fair:backfill=easy"])
+def test_the_few_extras_of_a_job_go_where_they_help(policy):
+    site = site_of(policy, LAST_THREE)
     site.submit(1, jobspec("6-8"), 1000)
     site.run()
     site.now_s += 10
@@ -62,16 +53,16 @@ def test_the_few_extras_of_a_job_go_where_they_help(policy: type[Policy]) -> Non
     assert site.sizes(1, 2) == [6, 2]
 
 
-def test_none_goes_where_they_do_not_suffice() -> None:
-    site = site_of(Easy(), LAST_THREE)
+def test_none_goes_where_they_do_not_suffice():
+    site = site_of("easy", LAST_THREE)
     site.submit(1, jobspec("7-8"), 1000)
     site.run()
     site.submit(2, jobspec(1, 1, elastic=False, gpus=(1, 0)), 1001)
     assert site.run() == []
 
 
-def test_whole_jobs_go_within_the_excess_over_the_share_where_they_help() -> None:
-    site = site_of(Fair(Easy()), LAST_THREE)
+def test_whole_jobs_go_within_the_excess_over_the_share_where_they_help():
+    site = site_of("fair:backfill=easy", LAST_THREE)
     for jobid in range(1, 9):
         site.submit(jobid, jobspec(1, elastic=False, **{"preemptible-after": 0.0}), 1000)
     site.run()
@@ -84,8 +75,8 @@ def test_whole_jobs_go_within_the_excess_over_the_share_where_they_help() -> Non
     assert site.sizes(10) == [3]
 
 
-def test_extras_that_do_not_suffice_leave_of_the_excess_what_whole_jobs_need() -> None:
-    site = site_of(Fair(Easy()), LAST_THREE)
+def test_extras_that_do_not_suffice_leave_of_the_excess_what_whole_jobs_need():
+    site = site_of("fair:backfill=easy", LAST_THREE)
     site.submit(1, jobspec("1-5"), 1000)
     site.run()
     for jobid in range(2, 5):
@@ -102,10 +93,10 @@ def test_extras_that_do_not_suffice_leave_of_the_excess_what_whole_jobs_need() -
 
 @given(st.randoms(use_true_random=False), st.booleans())
 @settings(max_examples=20)
-def test_the_fewest_go_that_would_do_and_none_if_none_would(chance: Random, fair: bool) -> None:
+def test_the_fewest_go_that_would_do_and_none_if_none_would(chance, fair):
     gpus = [chance.choice([0, 0, 1, 2]) for _ in range(8)]
-    site = site_of(Fair(Easy()) if fair else Easy(), gpus)
-    least: dict[int, int] = {}
+    site = site_of("fair:backfill=easy" if fair else "easy", gpus)
+    least = {}
     for jobid in range(1, chance.randint(2, 4)):
         least[jobid] = chance.randint(1, 2)
         site.submit(jobid, jobspec(f"{least[jobid]}-8"), 1000)
@@ -138,9 +129,9 @@ def test_the_fewest_go_that_would_do_and_none_if_none_would(chance: Random, fair
 
 @given(st.randoms(use_true_random=False))
 @settings(max_examples=20)
-def test_the_fewest_whole_jobs_go_that_would_do_and_none_if_none_would(chance: Random) -> None:
+def test_the_fewest_whole_jobs_go_that_would_do_and_none_if_none_would(chance):
     gpus = [chance.choice([0, 0, 1, 2]) for _ in range(8)]
-    site = site_of(Fair(Easy()), gpus)
+    site = site_of("fair:backfill=easy", gpus)
     for jobid in range(1, chance.randint(6, 9)):
         firm = {} if chance.random() < 0.7 else {"preemptible-after": 1e9}
         site.submit(jobid, jobspec(1, elastic=False, **{"preemptible-after": 0.0, **firm}), 1000)
@@ -169,7 +160,7 @@ def test_the_fewest_whole_jobs_go_that_would_do_and_none_if_none_would(chance: R
     assert site.sizes(10) == [sum(counts) if sizes else 0]
 
 
-def fits(free: set[int], gpus: Sequence[int], parts: list[tuple[int, int]]) -> bool:
+def fits(free, gpus, parts):
     """Whether each part has as many targets with as many GPUs."""
     if not parts:
         return True

@@ -1,16 +1,12 @@
 """A what-if goes back to the same point as often as it is asked to, with all that jobs had then."""
 
-from __future__ import annotations
-
-from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.preemption.if_gone import Leaving
-from fluxsched.sched.queue.pending import Waiting
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 
 
-def waiting_for(nodes: int) -> tuple[ElasticSite, Waiting]:
+def waiting_for(nodes):
     """An elastic job has all of so many targets, and one that wants as many waits."""
-    site = ElasticSite(Easy(), f"0-{nodes - 1}")
+    site = ElasticSite("easy", f"0-{nodes - 1}")
     site.submit(1, jobspec(f"1-{nodes}"))
     site.run()
     site.submit(2, jobspec(nodes, elastic=False))
@@ -18,7 +14,7 @@ def waiting_for(nodes: int) -> tuple[ElasticSite, Waiting]:
     return site, queue.jobs.by_id[2]
 
 
-def test_a_mark_may_be_gone_back_to_twice() -> None:
+def test_a_mark_may_be_gone_back_to_twice():
     """What was left after the first time back is left no more after the second: all of the job can be given."""
     site, job = waiting_for(4)
     group = site.scheduler.group("default")

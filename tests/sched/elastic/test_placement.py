@@ -1,9 +1,5 @@
 """Elastic jobs get more in the order in which their queue's policy places jobs, at their start and as they grow."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from fluxsched.core.idset import EMPTY
@@ -11,12 +7,9 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.sched.effects import Granted, Grown
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fair.policy import Fair
-from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policy import Policy, placement_of
+from fluxsched.sched.policy import placement_of
 from fluxsched.sched.pool.placement import BEST_FIT, LEAST_LOST, WORST_FIT
+from tests.sched.site import policy_of, scheduler_of
 
 GIB = 1 << 30
 NODES = ((72, 128), (56, 256), (56, 64))
@@ -26,7 +19,7 @@ ORDERS = {LEAST_LOST: [2, 0], BEST_FIT: [1, 2], WORST_FIT: [0, 1]}
 """The first two of them by each placement."""
 
 
-def machine() -> ResourceSet:
+def machine():
     entries = [
         {"rank": str(rank), "children": {"core": f"0-{cores - 1}"}, "amounts": {"memory": memory * GIB}}
         for rank, (cores, memory) in enumerate(NODES)
@@ -35,7 +28,7 @@ def machine() -> ResourceSet:
     return ResourceSet.parse({"version": 1, "execution": execution})
 
 
-def ask(nodes: int | str, queue: str = "", **ours: Any) -> Jobspec:
+def ask(nodes, queue="", **ours):
     """So many slots of 50 cores and 32 GiB, each on a node of its own."""
     core, memory = {"type": "core", "count": 50}, {"type": "memory", "count": 32, "unit": "GiB"}
     slot = {"type": "slot", "count": 1, "label": "task", "with": [core, memory]}
@@ -46,13 +39,13 @@ def ask(nodes: int | str, queue: str = "", **ours: Any) -> Jobspec:
     })  # fmt: skip
 
 
-def scheduler_of(policy: Policy, topology: Topology | None = None, **options: Any) -> Scheduler:
-    scheduler, whole = Scheduler(policy, **options), machine().with_topology(topology or Topology())
+def machine_under(policy, topology=None, **options):
+    scheduler, whole = scheduler_of(policy, **options), machine().with_topology(topology or Topology())
     scheduler.grown("default", whole, whole.ranks, EMPTY, 1000.0)
     return scheduler
 
 
-def given(scheduler: Scheduler) -> list[list[int]]:
+def given(scheduler):
     """The ranks that job 1 gets, step by step."""
     effects = list(scheduler.schedule(1001.0))
     scheduler.check()
@@ -60,15 +53,15 @@ def given(scheduler: Scheduler) -> list[list[int]]:
     return [list(ResourceSet.parse(R).ranks) for R in found]
 
 
-def start(scheduler: Scheduler, jobid: int, spec: Jobspec) -> None:
+def start(scheduler, jobid, spec):
     scheduler.alloc(jobid, 16, 1000, 1.0, spec, 1000.0)
 
 
 @pytest.mark.parametrize("is_fair", [False, True])
 @pytest.mark.parametrize("placement", ORDERS)
-def test_it_grows_as_it_was_placed(placement: str, is_fair: bool) -> None:
-    inner = Easy(placement=placement)
-    scheduler = scheduler_of(Fair(inner) if is_fair else inner)
+def test_it_grows_as_it_was_placed(placement, is_fair):
+    inner = "fair:backfill=easy," if is_fair else "easy:"
+    scheduler = machine_under(f"{inner}placement={placement}")
     start(scheduler, 1, ask("1-2", elastic=True))
     start(scheduler, 2, ask(3))  # so that the first starts with its minimum
     first, second = ORDERS[placement]
@@ -76,15 +69,15 @@ def test_it_grows_as_it_was_placed(placement: str, is_fair: bool) -> None:
 
 
 @pytest.mark.parametrize("placement", ORDERS)
-def test_alone_it_starts_with_as_much_as_fits_likewise(placement: str) -> None:
-    scheduler = scheduler_of(Fifo(placement=placement))
+def test_alone_it_starts_with_as_much_as_fits_likewise(placement):
+    scheduler = machine_under(f"fifo:placement={placement}")
     start(scheduler, 1, ask("1-2", elastic=True))
     assert given(scheduler) == [sorted(ORDERS[placement])]
 
 
-def test_what_is_near_comes_before_what_is_placed_first() -> None:
+def test_what_is_near_comes_before_what_is_placed_first():
     leaves = Topology.parse([{"name": "a", "hosts": "n0"}, {"name": "b", "hosts": "n[1-2]"}])
-    scheduler = scheduler_of(Easy(placement=LEAST_LOST), leaves)
+    scheduler = machine_under("easy:placement=least-lost", leaves)
     start(scheduler, 1, ask("1-2", elastic=True))
     start(scheduler, 2, ask(3))
     assert given(scheduler) == [[2], [1]]
@@ -92,9 +85,9 @@ def test_what_is_near_comes_before_what_is_placed_first() -> None:
 
 @pytest.mark.parametrize(("queue", "second"), [("tight", 0), ("other", 1), ("", 1)])
 @pytest.mark.parametrize("targets_first", [True, False])
-def test_one_that_is_found_running_grows_as_its_queue_places(queue: str, second: int, targets_first: bool) -> None:
-    tight, whole = {"tight": Easy(placement=LEAST_LOST)}, machine()
-    scheduler = Scheduler(Easy(placement=BEST_FIT), policies=tight, queues={"tight": "default", "other": "default"})
+def test_one_that_is_found_running_grows_as_its_queue_places(queue, second, targets_first):
+    tight, whole = {"tight": "easy:placement=least-lost"}, machine()
+    scheduler = scheduler_of("easy:placement=best-fit", policies=tight, queues={"tight": "default", "other": "default"})
     grow = "default", whole, whole.ranks, EMPTY, 1000.0
     if targets_first:
         scheduler.grown(*grow)
@@ -108,12 +101,10 @@ def test_one_that_is_found_running_grows_as_its_queue_places(queue: str, second:
     assert given(scheduler) == [[second]]
 
 
-def test_the_placement_of_a_policy_is_what_it_says_if_that_is_one() -> None:
-    class Odd(Easy):
-        placement = "by the moon"  # type: ignore[assignment]
-
-        def __init__(self) -> None:
-            self._order = "fifo"
+def test_the_placement_of_a_policy_is_what_it_says_if_that_is_one():
+    class Odd:
+        name = "odd"
+        placement = "by the moon"
 
     assert placement_of(Odd()) == WORST_FIT
-    assert placement_of(Fair(Easy(placement=BEST_FIT))) == BEST_FIT
+    assert placement_of(policy_of("fair:backfill=easy,placement=best-fit")) == BEST_FIT

@@ -1,9 +1,5 @@
 """Elastic jobs in the engine: at their start, as they grow, what is refused whoever asks, and what a restart finds."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
@@ -13,28 +9,27 @@ from fluxsched.core.topology import Topology
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.effects import Granted, Grown, Raise, Shrunk
 from fluxsched.sched.engine.passes import REFUSALS_LOGGED_MAX, REFUSALS_MAX
-from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.holdings.elastic import SHRINK_PAUSE_S
-from fluxsched.sched.policies.easy import Easy
 from fluxsched.sched.policy import Fits, Grow, Shrink
 from fluxsched.sched.pool.placement import blocks_in, ranks_in
 from tests.sched.elastic.elastic_site import ElasticSite, Scripted, jobspec, resources
+from tests.sched.site import scheduler_of
 
 
-def ids(text: str) -> Idset:
+def ids(text):
     return Idset.parse(text)
 
 
-def test_alone_it_starts_with_as_much_as_fits_and_says_which_part_is_where() -> None:
-    site = ElasticSite(Easy(), "0-6")
+def test_alone_it_starts_with_as_much_as_fits_and_says_which_part_is_where():
+    site = ElasticSite("easy", "0-6")
     site.submit(1, jobspec(1, "4-10"))
     (granted,) = site.run()
     assert isinstance(granted, Granted)
     assert granted.R["scheduling"]["parts"] == {"p0": "0", "p1": "1-6"}
 
 
-def test_where_another_job_waits_it_starts_with_its_minima() -> None:
-    site = ElasticSite(Easy(), "0-6")
+def test_where_another_job_waits_it_starts_with_its_minima():
+    site = ElasticSite("easy", "0-6")
     site.submit(1, jobspec("2-7"))
     site.submit(2, jobspec(3, elastic=False))
     site.run()
@@ -42,8 +37,8 @@ def test_where_another_job_waits_it_starts_with_its_minima() -> None:
     assert len(site.unanswered) == 0
 
 
-def test_without_resizes_its_size_is_settled_at_its_start() -> None:
-    site = ElasticSite(Easy(), "0-6", resizes=False)
+def test_without_resizes_its_size_is_settled_at_its_start():
+    site = ElasticSite("easy", "0-6", resizes=False)
     site.submit(1, jobspec("2-5"))
     site.run()
     more = resources("7")
@@ -52,8 +47,8 @@ def test_without_resizes_its_size_is_settled_at_its_start() -> None:
     assert site.sizes(1) == [5]
 
 
-def test_it_grows_by_what_joins_and_what_others_free_to_values_of_its_range() -> None:
-    site = ElasticSite(Easy(), "0-5")
+def test_it_grows_by_what_joins_and_what_others_free_to_values_of_its_range():
+    site = ElasticSite("easy", "0-5")
     site.submit(1, jobspec(2, elastic=False))
     site.run()
     site.submit(2, jobspec("2+:2:*"))
@@ -69,15 +64,15 @@ def test_it_grows_by_what_joins_and_what_others_free_to_values_of_its_range() ->
     assert site.sizes(2) == [8]
 
 
-def test_no_reservation_is_delayed_by_growing() -> None:
-    site = ElasticSite(Easy(), "0-7")
+def test_no_reservation_is_delayed_by_growing():
+    site = ElasticSite("easy", "0-7")
     site.submit(1, jobspec(4, elastic=False, duration=100.0))
     site.run()
     site.submit(2, jobspec("2-8"))
     site.submit(3, jobspec(8, elastic=False, duration=50.0))
     site.run()
     assert site.sizes(1, 2, 3) == [4, 4, 0]
-    site = ElasticSite(Easy(), "0-7")
+    site = ElasticSite("easy", "0-7")
     site.submit(1, jobspec(4, elastic=False, duration=100.0))
     site.run()
     site.submit(2, jobspec("2-8", duration=5000.0))
@@ -86,8 +81,8 @@ def test_no_reservation_is_delayed_by_growing() -> None:
     assert site.sizes(1, 2, 3) == [4, 2, 0]  # the two others are to be free when 1 has ended
 
 
-def test_the_one_that_began_first_grows_first() -> None:
-    site = ElasticSite(Easy(), "0-5")
+def test_the_one_that_began_first_grows_first():
+    site = ElasticSite("easy", "0-5")
     site.submit(9, jobspec(2, elastic=False))
     site.run()
     site.submit(1, jobspec("2-4"))
@@ -98,7 +93,7 @@ def test_the_one_that_began_first_grows_first() -> None:
     assert site.sizes(1, 2) == [4, 2]
 
 
-def test_a_bound_on_hops_holds_as_it_grows_also_for_policies() -> None:
+def test_a_bound_on_hops_holds_as_it_grows_also_for_policies():
     policy = Scripted()
     leaves = Topology.parse([{"name": "a", "hosts": "n[0-3]"}, {"name": "b", "hosts": "n[4-7]"}])
     site = ElasticSite(policy, "0-7", topology=leaves)
@@ -115,9 +110,9 @@ def test_a_bound_on_hops_holds_as_it_grows_also_for_policies() -> None:
     assert site.held[1].ranks == ids("4-7")
 
 
-def test_where_a_job_grows_does_not_change_what_other_jobs_of_that_size_need() -> None:
+def test_where_a_job_grows_does_not_change_what_other_jobs_of_that_size_need():
     leaves = Topology.parse([{"name": "a", "hosts": "n[0-3]"}, {"name": "b", "hosts": "n[4-7]"}])
-    site = ElasticSite(Easy(), "0-7", topology=leaves)
+    site = ElasticSite("easy", "0-7", topology=leaves)
     site.submit(9, jobspec(6, elastic=False, duration=50.0))
     site.run()
     site.submit(1, jobspec("1-4", duration=100.0))
@@ -131,8 +126,8 @@ def test_where_a_job_grows_does_not_change_what_other_jobs_of_that_size_need() -
     assert all(running.needs.values())
 
 
-def test_nodes_in_part_are_grown_on_others_than_it_has() -> None:
-    site = ElasticSite(Easy(), "0-2")
+def test_nodes_in_part_are_grown_on_others_than_it_has():
+    site = ElasticSite("easy", "0-2")
     site.submit(1, jobspec("1-3", exclusive=False, cores=2))
     site.run()
     assert site.sizes(1) == [3]
@@ -143,7 +138,7 @@ def test_nodes_in_part_are_grown_on_others_than_it_has() -> None:
 
 
 @pytest.fixture
-def scripted() -> tuple[ElasticSite, Scripted]:
+def scripted():
     """Job 1 has 0 and 1-4, of which it may have 2, 4 or 6; 2 has 7 and is not elastic; 5-6, which 1 has left, are idle.
 
     3 waits for all.
@@ -162,7 +157,7 @@ def scripted() -> tuple[ElasticSite, Scripted]:
     return site, policy
 
 
-def fit_on(site: ElasticSite, ranks: str, cores: int = 4, part: int = 1) -> Fits:
+def fit_on(site, ranks, cores=4, part=1):
     blocks = blocks_in(resources(ranks, cores))
     by_part = [EMPTY, EMPTY]
     by_part[part] = ids(ranks)
@@ -183,7 +178,7 @@ def fit_on(site: ElasticSite, ranks: str, cores: int = 4, part: int = 1) -> Fits
         (Shrink(1, ids("3-4"), "", 77), "job ƒ2L, for which it was to shrink, does not wait"),
     ],
 )
-def test_shrinks_that_are_refused(scripted: tuple[ElasticSite, Scripted], decision: Shrink, why: str) -> None:
+def test_shrinks_that_are_refused(scripted, decision, why):
     site, policy = scripted
     policy.wanted = [decision]
     assert site.look() == []
@@ -191,9 +186,7 @@ def test_shrinks_that_are_refused(scripted: tuple[ElasticSite, Scripted], decisi
     assert site.refused == [f"policy 'scripted': job {format_f58(decision.jobid)} cannot shrink: {why}"]
 
 
-def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(
-    scripted: tuple[ElasticSite, Scripted],
-) -> None:
+def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(scripted):
     site, policy = scripted
     policy.wanted = [Shrink(1, ids("3-4"), "a test"), Shrink(1, ids("3-4"), "a test")]
     (shrunk,) = site.look()
@@ -214,9 +207,7 @@ def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(
         ("5", 4, 0, "part p0 would have 2 nodes, and asks for 1"),
     ],
 )
-def test_grows_that_are_refused(
-    scripted: tuple[ElasticSite, Scripted], ranks: str, cores: int, part: int, why: str
-) -> None:
+def test_grows_that_are_refused(scripted, ranks, cores, part, why):
     site, policy = scripted
     policy.wanted = [Grow(1, fit_on(site, ranks, cores, part))]
     site.scheduler._ledger.elastic.by_id[1].elastic.paused_until_s = 0.0
@@ -226,7 +217,7 @@ def test_grows_that_are_refused(
     assert site.refused == [f"policy 'scripted': job ƒ2 cannot grow: {why}"]
 
 
-def test_who_cannot_grow_at_all_is_named_with_the_reason(scripted: tuple[ElasticSite, Scripted]) -> None:
+def test_who_cannot_grow_at_all_is_named_with_the_reason(scripted):
     site, policy = scripted
     fit = fit_on(site, "5-6")
     policy.wanted = [Grow(2, fit), Grow(9, fit)]
@@ -242,23 +233,21 @@ def test_who_cannot_grow_at_all_is_named_with_the_reason(scripted: tuple[Elastic
     ]  # fmt: skip
 
 
-def test_a_policy_that_is_refused_again_and_again_learns_what_was_wrong_last(
-    scripted: tuple[ElasticSite, Scripted],
-) -> None:
+def test_a_policy_that_is_refused_again_and_again_learns_what_was_wrong_last(scripted):
     site, policy = scripted
     policy.wanted = [Shrink(2, ids("7"), "")] * (REFUSALS_MAX + 1)
     with pytest.raises(LocalProtocolError, match="the last: job ƒ3 cannot shrink: it is not elastic"):
         site.look()
 
 
-def test_what_is_told_of_one_pass_is_limited(scripted: tuple[ElasticSite, Scripted]) -> None:
+def test_what_is_told_of_one_pass_is_limited(scripted):
     site, policy = scripted
     policy.wanted = [Shrink(1, ids(str(rank)), "") for rank in range(8, 8 + REFUSALS_LOGGED_MAX + 5)]
     site.look()
     assert len(site.refused) == REFUSALS_LOGGED_MAX
 
 
-def test_a_grow_that_a_policy_wants_is_made(scripted: tuple[ElasticSite, Scripted]) -> None:
+def test_a_grow_that_a_policy_wants_is_made(scripted):
     site, policy = scripted
     policy.wanted = [Grow(1, fit_on(site, "5-6"))]
     assert site.look() == []
@@ -270,7 +259,7 @@ def test_a_grow_that_a_policy_wants_is_made(scripted: tuple[ElasticSite, Scripte
     assert grown.R["scheduling"]["parts"] == {"p1": "5-6"}
 
 
-def test_it_rests_for_a_minute_after_a_shrink_and_a_pass_comes_then(scripted: tuple[ElasticSite, Scripted]) -> None:
+def test_it_rests_for_a_minute_after_a_shrink_and_a_pass_comes_then(scripted):
     site, _ = scripted
     assert site.look() == []
     assert site.scheduler.group("default").wake_s == site.now_s + SHRINK_PAUSE_S
@@ -279,9 +268,9 @@ def test_it_rests_for_a_minute_after_a_shrink_and_a_pass_comes_then(scripted: tu
     assert site.sizes(1) == [7]
 
 
-def with_a_grow_that_is_not_answered() -> ElasticSite:
+def with_a_grow_that_is_not_answered():
     """Job 1 runs on ranks 0 and 1, and is to have 2 and 3 as well."""
-    site = ElasticSite(Easy(), "0-1")
+    site = ElasticSite("easy", "0-1")
     site.submit(1, jobspec("2-4"))
     site.run()
     site.answers = False
@@ -291,7 +280,7 @@ def with_a_grow_that_is_not_answered() -> ElasticSite:
     return site
 
 
-def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once() -> None:
+def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once():
     site = with_a_grow_that_is_not_answered()
     assert site.scheduler.resource_status()[2].ranks == ids("0-3")
     site.did(site.scheduler.grow_failed(1, ids("2-3"), site.now_s))
@@ -303,8 +292,8 @@ def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once() -> None:
         site.scheduler.grow_failed(1, ids("0"), site.now_s) if site.scheduler._ledger.ungrow(1, ids("0"), 0.0) else None
 
 
-def test_a_size_that_is_settled_is_never_changed_again() -> None:
-    site = ElasticSite(Easy(), "0-3")
+def test_a_size_that_is_settled_is_never_changed_again():
+    site = ElasticSite("easy", "0-3")
     site.submit(9, jobspec(1, elastic=False))
     site.submit(1, jobspec("1-4"))
     site.run()
@@ -321,8 +310,8 @@ def test_a_size_that_is_settled_is_never_changed_again() -> None:
     assert isinstance(raised, Raise)
 
 
-def test_a_shrink_of_a_settled_size_is_not_tried_again() -> None:
-    site = ElasticSite(Easy(), "0-3")
+def test_a_shrink_of_a_settled_size_is_not_tried_again():
+    site = ElasticSite("easy", "0-3")
     site.submit(1, jobspec("1-4"))
     site.run()
     site.submit(2, jobspec(2, elastic=False))
@@ -334,7 +323,7 @@ def test_a_shrink_of_a_settled_size_is_not_tried_again() -> None:
     assert site.sizes(1) == [4]
 
 
-def test_a_final_free_does_not_cover_what_is_not_answered() -> None:
+def test_a_final_free_does_not_cover_what_is_not_answered():
     site = with_a_grow_that_is_not_answered()
     site.end(1)
     assert site.scheduler.resource_status()[2].ranks == ids("2-3")  # law 5: it may be stored by now
@@ -343,7 +332,7 @@ def test_a_final_free_does_not_cover_what_is_not_answered() -> None:
     assert site.scheduler.grow_failed(1, ids("2-3"), site.now_s) == []  # it has ended
 
 
-def test_a_shrink_that_failed_leaves_all_as_it_was(scripted: tuple[ElasticSite, Scripted]) -> None:
+def test_a_shrink_that_failed_leaves_all_as_it_was(scripted):
     site, policy = scripted
     policy.wanted = [Shrink(1, ids("3-4"), "a test")]
     site.look()
@@ -354,9 +343,7 @@ def test_a_shrink_that_failed_leaves_all_as_it_was(scripted: tuple[ElasticSite, 
     assert site.sizes(1) == [5]
 
 
-def test_targets_that_leave_the_group_take_extras_and_end_it_only_below_its_minima(
-    scripted: tuple[ElasticSite, Scripted],
-) -> None:
+def test_targets_that_leave_the_group_take_extras_and_end_it_only_below_its_minima(scripted):
     site, _ = scripted
     effects = site.did(site.scheduler.shrunk("default", ids("4"), True, site.now_s))
     assert effects[:1] == [Shrunk(1, ids("3-4"), "target 4 left the group")]  # down to a value of its range
@@ -368,7 +355,7 @@ def test_targets_that_leave_the_group_take_extras_and_end_it_only_below_its_mini
     assert [type(effect) for effect in ended if isinstance(effect, Shrunk | Raise)] == [Raise]
 
 
-def test_what_leaves_before_its_grow_is_answered_goes_then() -> None:
+def test_what_leaves_before_its_grow_is_answered_goes_then():
     site = with_a_grow_that_is_not_answered()
     assert site.did(site.scheduler.shrunk("default", ids("3"), True, site.now_s)) == []
     site.held[1] |= resources("2-3")
@@ -377,8 +364,8 @@ def test_what_leaves_before_its_grow_is_answered_goes_then() -> None:
 
 
 @pytest.mark.parametrize("going", ["", "5-6"])
-def test_hello_restores_parts_sizes_and_what_is_going(going: str) -> None:
-    scheduler = Scheduler(Easy())
+def test_hello_restores_parts_sizes_and_what_is_going(going):
+    scheduler = scheduler_of("easy")
     whole = resources("0-7")
     scheduler.grown("default", whole, whole.ranks, EMPTY, 1000.0)
     held = ResourceSet.parse(_with_parts(resources("0-6").to_json(), p0="0", p1="1-6"))
@@ -393,5 +380,5 @@ def test_hello_restores_parts_sizes_and_what_is_going(going: str) -> None:
         assert not scheduler._preemptions.leaving
 
 
-def _with_parts(r: dict[str, Any], **parts: str) -> dict[str, Any]:
+def _with_parts(r, **parts):
     return {**r, "scheduling": {"writer": "fluxsched", "parts": parts}}

@@ -4,8 +4,6 @@ It shares no code with the ledger. A hypothesis machine drives a whole scheduler
 message, and that what the scheduler calls allocated is what is out. A scheduler that skips one free is caught.
 """
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -14,22 +12,16 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Canceled, Denied, Effect, Granted, Raise, Release
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.policies.conservative import Conservative
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policies.firstfit import FirstFit
-from fluxsched.sched.policies.hybrid import Hybrid
-from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Policy
-from fluxsched.sched.pool.placement import Blocks, blocks_of, parts_in
+from fluxsched.sched.effects import Canceled, Denied, Granted, Raise, Release
+from fluxsched.sched.pool.placement import blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
 from tests.generated.share import examples
+from tests.sched.site import scheduler_of
 
 RANKS, CORES = 6, 3
 
 
-def targets(ranks: Idset) -> ResourceSet:
+def targets(ranks):
     lite = [{"rank": str(ranks), "children": {"core": f"0-{CORES - 1}"}}] if ranks else []
     execution = {"R_lite": lite, "starttime": 0.0, "expiration": 0.0, "nodelist": [f"n[{ranks}]" if ranks else ""]}
     return ResourceSet.parse({"version": 1, "execution": execution})
@@ -38,13 +30,13 @@ def targets(ranks: Idset) -> ResourceSet:
 class Auditor:
     """Who was granted which core, which targets are ours, up, and leaving."""
 
-    def __init__(self) -> None:
-        self.out: dict[tuple[int, int], int] = {}
-        self.waiting: set[int] = set()
-        self.ended: set[int] = set()
+    def __init__(self):
+        self.out = {}
+        self.waiting = set()
+        self.ended = set()
         self.ours = self.up = self.leaving = EMPTY
 
-    def sees(self, effects: list[Effect]) -> None:
+    def sees(self, effects):
         for effect in effects:
             match effect:
                 case Granted(jobid, granted):
@@ -61,21 +53,21 @@ class Auditor:
                     assert jobid not in self.ended, "raised twice"
                     self.ended.add(jobid)
 
-    def granted(self, jobid: int, resources: ResourceSet) -> None:
+    def granted(self, jobid, resources):
         assert resources.ranks <= self.up & self.ours, "granted what is down or not ours"
         for core in cores_of(resources):
             assert core not in self.out, f"{core} granted to {jobid}, held by {self.out[core]}"
             self.out[core] = jobid
 
-    def freed(self, resources: ResourceSet) -> None:
+    def freed(self, resources):
         for core in cores_of(resources):
             del self.out[core]
 
     @property
-    def busy(self) -> Idset:
+    def busy(self):
         return Idset.of({rank for rank, _ in self.out})
 
-    def audits(self, scheduler: Scheduler) -> None:
+    def audits(self, scheduler):
         total, down, allocated = scheduler.resource_status()
         assert total.ranks == self.ours
         assert down.ranks == self.ours - self.up
@@ -85,7 +77,7 @@ class Auditor:
         assert ended <= self.ended, "a job on a leaving target was not told"
 
 
-def cores_of(resources: ResourceSet) -> list[tuple[int, int]]:
+def cores_of(resources):
     return [(rank, core) for entry in resources.entries for rank in entry.ranks for core in entry.children.cores]
 
 
@@ -95,37 +87,37 @@ SETS = st.sets(st.integers(0, RANKS - 1), min_size=1).map(Idset.of)
 class SchedulerMachine(RuleBasedStateMachine):
     """Jobs and targets come and go; after each event a pass, or no pass."""
 
-    policy: Policy = FirstFit(BEST_FIT)
+    policy = "firstfit:placement=best-fit"
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.scheduler, self.auditor = Scheduler(self.policy), Auditor()
-        self.held: dict[int, ResourceSet] = {}
+        self.scheduler, self.auditor = scheduler_of(self.policy), Auditor()
+        self.held = {}
         self.jobid = 0
         self.now_s = 1.0
 
-    def did(self, effects: list[Effect]) -> None:
+    def did(self, effects):
         self.auditor.sees(effects)
         for effect in effects:
             if isinstance(effect, Granted):
                 self.held[effect.jobid] = ResourceSet.parse(effect.R)
 
     @rule(ranks=SETS, down=SETS)
-    def grow(self, ranks: Idset, down: Idset) -> None:
+    def grow(self, ranks, down):
         new = ranks - self.auditor.ours - self.auditor.leaving
         self.auditor.ours |= new
         self.auditor.up = (self.auditor.up - new) | (new - down)
         self.did(self.scheduler.grown("default", targets(new), new - down, new & down))
 
     @rule(ranks=SETS)
-    def shrink(self, ranks: Idset) -> None:
+    def shrink(self, ranks):
         leaving = ranks & self.auditor.ours
         self.auditor.ours -= leaving
         self.auditor.leaving |= leaving
         self.did(self.scheduler.shrunk("default", leaving, True))
 
     @rule(ranks=SETS, up=st.booleans())
-    def change_availability(self, ranks: Idset, up: bool) -> None:
+    def change_availability(self, ranks, up):
         ranks &= self.auditor.ours
         self.auditor.up = self.auditor.up | ranks if up else self.auditor.up - ranks
         self.did((self.scheduler.went_online if up else self.scheduler.went_offline)(ranks))
@@ -134,7 +126,7 @@ class SchedulerMachine(RuleBasedStateMachine):
         nodes=st.none() | st.integers(1, 3), cores=st.integers(1, 3), whole=st.booleans(), priority=st.integers(0, 3),
         limit_s=st.sampled_from([0.0, 5.0, 9.0]),
     )  # fmt: skip
-    def submit(self, nodes: int | None, cores: int, whole: bool, priority: int, limit_s: float) -> None:
+    def submit(self, nodes, cores, whole, priority, limit_s):
         self.jobid += 1
         self.auditor.waiting.add(self.jobid)
         spec = Jobspec.from_command(
@@ -144,18 +136,18 @@ class SchedulerMachine(RuleBasedStateMachine):
         self.did(self.scheduler.alloc(self.jobid, priority, 1000, 0.0, spec))
 
     @rule(passed_s=st.sampled_from([0.0, 2.0]))
-    def run(self, passed_s: float) -> None:
+    def run(self, passed_s):
         self.now_s += passed_s
         self.did(list(self.scheduler.schedule(self.now_s)))
 
     @rule(data=st.data(), end_s=st.integers(0, 20).map(float))
     @precondition(lambda self: self.held)
-    def expire(self, data: st.DataObject, end_s: float) -> None:
+    def expire(self, data, end_s):
         self.did(self.scheduler.expiration(data.draw(st.sampled_from(sorted(self.held))), end_s))
 
     @rule(data=st.data())
     @precondition(lambda self: self.held)
-    def free(self, data: st.DataObject) -> None:
+    def free(self, data):
         jobid = data.draw(st.sampled_from(sorted(self.held)))
         held = self.held.pop(jobid)
         part = held.restrict(held.ranks.first(data.draw(st.integers(1, len(held)))))
@@ -166,14 +158,14 @@ class SchedulerMachine(RuleBasedStateMachine):
 
     @rule(data=st.data(), priority=st.integers(0, 3), cancel=st.booleans())
     @precondition(lambda self: self.jobid)
-    def change(self, data: st.DataObject, priority: int, cancel: bool) -> None:
+    def change(self, data, priority, cancel):
         jobid = data.draw(st.integers(1, self.jobid))
         self.did(self.scheduler.cancel(jobid) if cancel else self.scheduler.prioritize([(jobid, priority)]))
 
     @rule()
-    def reload(self) -> None:
+    def reload(self):
         """The scheduler is gone and a new one says hello; what was leaving comes back no more."""
-        self.scheduler = Scheduler(self.policy)
+        self.scheduler = scheduler_of(self.policy)
         self.auditor.waiting.clear()
         self.auditor.ended.clear()  # the new one cannot know whom the old one told
         self.auditor.leaving = EMPTY
@@ -185,25 +177,25 @@ class SchedulerMachine(RuleBasedStateMachine):
         assert self.scheduler.stats()["foreign"] == sum(bool(held.ranks & foreign) for held in self.held.values())
 
     @invariant()
-    def books_agree(self) -> None:
+    def books_agree(self):
         self.scheduler.check()
         self.auditor.audits(self.scheduler)
 
 
 class FifoMachine(SchedulerMachine):
-    policy = Fifo(WORST_FIT)
+    policy = "fifo:placement=worst-fit"
 
 
 class EasyMachine(SchedulerMachine):
-    policy = Easy(order="sjf")
+    policy = "easy:order=sjf"
 
 
 class HybridMachine(SchedulerMachine):
-    policy = Hybrid(depth=2)
+    policy = "hybrid:depth=2"
 
 
 class CompressMachine(SchedulerMachine):
-    policy = Conservative(compress="yes")
+    policy = "conservative:compress=yes"
 
 
 SchedulerMachine.TestCase.settings = settings(max_examples=examples(25), stateful_step_count=30)
@@ -215,14 +207,14 @@ TestEasy, TestHybrid, TestCompress = EasyMachine.TestCase, HybridMachine.TestCas
 
 
 @pytest.mark.plain_only("replaces a method of Pool")
-def test_the_auditor_catches_a_skipped_free(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_auditor_catches_a_skipped_free(monkeypatch):
     """The mutation: `give` forgets rank 1, so the cores freed there stay allocated."""
     give = Pool.give
 
-    def forgetful(pool: Pool, blocks: Blocks) -> None:
+    def forgetful(pool, blocks):
         give(pool, blocks_of(part for part in parts_in(blocks) if part.rank != 1))
 
-    scheduler, auditor = Scheduler(Fifo()), Auditor()
+    scheduler, auditor = scheduler_of("fifo"), Auditor()
     auditor.ours = auditor.up = Idset.parse("0-1")
     scheduler.grown("default", targets(auditor.ours), auditor.ours, EMPTY)
     auditor.waiting.add(1)

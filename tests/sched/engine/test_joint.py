@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
 from math import inf
 from typing import Any, ClassVar
 
@@ -11,44 +10,40 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted, Release
-from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import FREE, PASS, Gate, Wait
-from fluxsched.sched.policy import Decision, Deny, View
-from fluxsched.sched.registry import load
+from fluxsched.sched.policy import Deny
+from tests.sched.site import Bench, make_r, scheduler_of, spec
 
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
 POLICIES = (
     "fifo", "firstfit", "easy", "easy:order=sjf", "conservative", "conservative:compress", "hybrid:depth=3", "fair"
 )  # fmt: skip
 
 
 @pytest.fixture
-def site(bench_of: Any, make_r: MakeR) -> Callable[..., Any]:
+def site():
     """site(policy): groups a with nodes 0-3 and b with 4-5; queue wide has both, queue here has a."""
 
-    def make(policy: str, **options: Any) -> Any:
-        bench = bench_of(load(policy)[0], "a", "b", queues={"wide": ("a", "b"), "here": "a"}, **options)
-        bench.grow(make_r("0-3"), group="a")
-        bench.grow(make_r("4-5"), group="b")
+    def make(policy, **options):
+        bench = Bench(policy, "a", "b", queues={"wide": ("a", "b"), "here": "a"}, **options)
+        bench.grow("0-3", group="a")
+        bench.grow("4-5", group="b")
         return bench
 
     return make
 
 
-def starts(effects: list[Any]) -> dict[int, str]:
+def starts(effects):
     return {effect.jobid: where(effect) for effect in effects if isinstance(effect, Granted)}
 
 
-def where(granted: Granted) -> str:
+def where(granted):
     return str(Idset.of([part.rank for part in granted.fit.parts]))
 
 
-def promised(scheduler: Scheduler) -> dict[int, float]:
+def promised(scheduler):
     """The reservations whose time is known; asserts that no job has two."""
-    found: dict[int, float] = {}
+    found = {}
     for kept in scheduler.planned():
         if kept.start_s < inf:
             assert kept.jobid not in found, f"job {kept.jobid} has reservations in two groups"
@@ -57,22 +52,22 @@ def promised(scheduler: Scheduler) -> dict[int, float]:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_a_job_runs_in_the_first_group_with_room(site: Any, spec: Spec, policy: str) -> None:
+def test_a_job_runs_in_the_first_group_with_room(site, policy):
     bench = site(policy)
     for jobid in (1, 2, 3):
-        bench.submit(jobid, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+        bench.submit(jobid, nodes=2, exclusive=True, duration=60.0, queue="wide")
     assert starts(bench.run()) == {1: "0-1", 2: "2-3", 3: "4-5"}
-    bench.submit(4, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(4, nodes=2, exclusive=True, duration=60.0, queue="wide")
     assert starts(bench.run()) == {}
     bench.free(3)
     assert starts(bench.run()) == {4: "4-5"}
     assert bench.scheduler.stats()["groups"]["a"]["waiting"] == 0
 
 
-def test_denied_only_if_all_groups_deny(site: Any, spec: Spec) -> None:
+def test_denied_only_if_all_groups_deny(site):
     bench = site("fifo")
-    assert bench.submit(1, spec(nodes=4, exclusive=True, queue="wide")) == []  # only a has so many
-    (denied,) = bench.submit(2, spec(nodes=5, exclusive=True, queue="wide"))
+    assert bench.submit(1, nodes=4, exclusive=True, queue="wide") == []  # only a has so many
+    (denied,) = bench.submit(2, nodes=5, exclusive=True, queue="wide")
     assert isinstance(denied, Denied)
     assert denied.note.startswith("group a: needs 5 ")
     assert "; group b: needs 5 " in denied.note
@@ -81,28 +76,26 @@ def test_denied_only_if_all_groups_deny(site: Any, spec: Spec) -> None:
     assert starts(bench.run()) == {1: "0-3"}
 
 
-def test_a_group_passes_over_jobs_that_it_could_never_hold(site: Any, spec: Spec) -> None:
+def test_a_group_passes_over_jobs_that_it_could_never_hold(site):
     bench = site("fifo")
-    bench.submit(1, spec(nodes=4, exclusive=True, queue="here"))
+    bench.submit(1, nodes=4, exclusive=True, queue="here")
     bench.run()
-    bench.submit(2, spec(nodes=3, exclusive=True, queue="wide"))
-    bench.submit(3, spec(nodes=2, exclusive=True, queue="wide"))
+    bench.submit(2, nodes=3, exclusive=True, queue="wide")
+    bench.submit(3, nodes=2, exclusive=True, queue="wide")
     assert starts(bench.run()) == {3: "4-5"}
     assert "group b: needs 3 exclusive nodes" in bench.why(2)
     assert bench.why(2).startswith("group a: ")
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_gangs_over_groups_of_8_and_1_never_use_the_smaller(
-    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
-) -> None:
-    bench = bench_of(load(policy)[0], "one", "eight", queues={"wide": ("one", "eight")})
-    bench.grow(make_r("8"), group="one")
-    bench.grow(make_r("0-7"), group="eight")
+def test_gangs_over_groups_of_8_and_1_never_use_the_smaller(policy):
+    bench = Bench(policy, "one", "eight", queues={"wide": ("one", "eight")})
+    bench.grow("8", group="one")
+    bench.grow("0-7", group="eight")
     gangs = [spec(nodes=3, exclusive=True, duration=60.0, queue="wide"), spec(nslots=9, duration=60.0, queue="wide")]
     for jobid in range(1, 7):
         bench.submit(jobid, gangs[jobid % 3 == 0])
-    begun: dict[int, str] = {}
+    begun = {}
     while len(begun) < 6:
         some = starts(bench.run())
         assert some
@@ -111,16 +104,16 @@ def test_gangs_over_groups_of_8_and_1_never_use_the_smaller(
         for jobid in some:
             bench.free(jobid)
     assert not any("8" in ranks for ranks in begun.values())
-    (denied,) = bench.submit(7, spec(nodes=9, exclusive=True, queue="wide"))
+    (denied,) = bench.submit(7, nodes=9, exclusive=True, queue="wide")
     assert isinstance(denied, Denied)
 
 
-def test_a_reservation_is_in_the_group_where_the_job_starts_first(site: Any, spec: Spec) -> None:
+def test_a_reservation_is_in_the_group_where_the_job_starts_first(site):
     bench = site("easy")
-    bench.submit(1, spec(nodes=4, exclusive=True, duration=600.0, queue="wide"))
-    bench.submit(2, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(1, nodes=4, exclusive=True, duration=600.0, queue="wide")
+    bench.submit(2, nodes=2, exclusive=True, duration=60.0, queue="wide")
     bench.run()
-    bench.submit(3, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(3, nodes=2, exclusive=True, duration=60.0, queue="wide")
     assert bench.run() == []  # a was asked first: what it says is over before it is told
     assert promised(bench.scheduler) == {3: 160.0}
     bench.now_s += 1.0
@@ -132,12 +125,12 @@ def test_a_reservation_is_in_the_group_where_the_job_starts_first(site: Any, spe
     assert bench.scheduler.plan("a", bench.now_s) == []
 
 
-def test_a_reservation_moves_when_another_group_is_sooner(site: Any, spec: Spec) -> None:
+def test_a_reservation_moves_when_another_group_is_sooner(site):
     bench = site("easy")
-    bench.submit(1, spec(nodes=4, exclusive=True, duration=600.0, queue="wide"))
-    bench.submit(2, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(1, nodes=4, exclusive=True, duration=600.0, queue="wide")
+    bench.submit(2, nodes=2, exclusive=True, duration=60.0, queue="wide")
     bench.run()
-    bench.submit(3, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(3, nodes=2, exclusive=True, duration=60.0, queue="wide")
     bench.run()
     bench.did(bench.scheduler.expiration(1, 130.0))
     bench.run()
@@ -149,22 +142,22 @@ def test_a_reservation_moves_when_another_group_is_sooner(site: Any, spec: Spec)
 
 
 @pytest.mark.parametrize("queue", ["wide", "here"])
-def test_what_a_job_leaves_behind_is_looked_at_again_at_once(site: Any, spec: Spec, queue: str) -> None:
+def test_what_a_job_leaves_behind_is_looked_at_again_at_once(site, queue):
     """The head of a's line starts in b, so that what is behind it starts in a in the same turn."""
     bench = site("fifo")
-    bench.submit(1, spec(nodes=3, exclusive=True, queue="here"))
+    bench.submit(1, nodes=3, exclusive=True, queue="here")
     bench.run()
-    bench.submit(2, spec(nodes=2, exclusive=True, queue="wide"))
-    bench.submit(3, spec(nodes=1, exclusive=True, queue=queue))
+    bench.submit(2, nodes=2, exclusive=True, queue="wide")
+    bench.submit(3, nodes=1, exclusive=True, queue=queue)
     assert starts(bench.run()) == {2: "4-5", 3: "3"}
 
 
-def test_a_canceled_job_leaves_all_lines(site: Any, spec: Spec) -> None:
+def test_a_canceled_job_leaves_all_lines(site):
     bench = site("easy")
-    bench.submit(1, spec(nodes=4, exclusive=True, duration=60.0, queue="wide"))
-    bench.submit(2, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(1, nodes=4, exclusive=True, duration=60.0, queue="wide")
+    bench.submit(2, nodes=2, exclusive=True, duration=60.0, queue="wide")
     bench.run()
-    bench.submit(3, spec(nodes=1, exclusive=True, queue="wide"))
+    bench.submit(3, nodes=1, exclusive=True, queue="wide")
     bench.run()
     assert bench.did(bench.scheduler.cancel(3)) == [Canceled(3)]
     assert bench.scheduler.cancel(3) == []
@@ -173,14 +166,14 @@ def test_a_canceled_job_leaves_all_lines(site: Any, spec: Spec) -> None:
     assert not bench.scheduler.group("a").joint
 
 
-def test_a_job_is_set_aside_when_no_group_can_hold_it_any_more(site: Any, spec: Spec) -> None:
+def test_a_job_is_set_aside_when_no_group_can_hold_it_any_more(site):
     bench = site("firstfit")
-    bench.submit(1, spec(nodes=4, exclusive=True, queue="here"))
-    bench.submit(2, spec(nodes=2, exclusive=True, queue="here"))
+    bench.submit(1, nodes=4, exclusive=True, queue="here")
+    bench.submit(2, nodes=2, exclusive=True, queue="here")
     bench.run()
     bench.free(1)
     for jobid, nodes in ((3, 2), (4, 4)):
-        bench.submit(jobid, spec(nodes=nodes, exclusive=True, queue="wide"))
+        bench.submit(jobid, nodes=nodes, exclusive=True, queue="wide")
     bench.did(bench.scheduler.went_offline(Idset.parse("0-5")))
     bench.run()
     assert bench.did(bench.scheduler.shrunk("b", Idset.parse("4"), True)) == [Release("b", Idset.parse("4"))]
@@ -193,12 +186,12 @@ def test_a_job_is_set_aside_when_no_group_can_hold_it_any_more(site: Any, spec: 
     assert bench.scheduler.stats()["groups"]["b"]["unsatisfiable"] == 2
 
 
-def test_a_job_that_waits_twice_counts_once_in_its_account(site: Any, spec: Spec) -> None:
+def test_a_job_that_waits_twice_counts_once_in_its_account(site):
     bench = site("fair")
-    bench.submit(1, spec(nodes=4, exclusive=True, duration=60.0, queue="wide"))
-    bench.submit(2, spec(nodes=2, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(1, nodes=4, exclusive=True, duration=60.0, queue="wide")
+    bench.submit(2, nodes=2, exclusive=True, duration=60.0, queue="wide")
     bench.run()
-    bench.submit(3, spec(nodes=1, exclusive=True, duration=60.0, queue="wide"))
+    bench.submit(3, nodes=1, exclusive=True, duration=60.0, queue="wide")
     bench.run()
     assert list(bench.scheduler.accounts.waiting.values()) == [1]
     bench.did(bench.scheduler.prioritize([(3, 0)]))
@@ -215,10 +208,10 @@ class DenyHere:
     name = "deny-here"
     OPTIONS: ClassVar[dict[str, Any]] = {}
 
-    def __init__(self, times: int) -> None:
+    def __init__(self, times):
         self._times = times
 
-    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+    def schedule(self, view, now_s):
         for job in list(view.queue):
             if self._times:
                 self._times -= 1
@@ -226,11 +219,11 @@ class DenyHere:
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_a_policy_denies_a_job_only_in_all_groups(bench_of: Any, make_r: MakeR, spec: Spec, times: int) -> None:
-    bench = bench_of(DenyHere(times), "a", "b", queues={"wide": ("a", "b")})
-    bench.grow(make_r("0"), group="a")
-    bench.grow(make_r("1"), group="b")
-    bench.submit(1, spec(queue="wide"))
+def test_a_policy_denies_a_job_only_in_all_groups(times):
+    bench = Bench(DenyHere(times), "a", "b", queues={"wide": ("a", "b")})
+    bench.grow("0", group="a")
+    bench.grow("1", group="b")
+    bench.submit(1, queue="wide")
     assert [type(each) for each in bench.run() if isinstance(each, Denied)] == [Denied] * (times - 1)
     assert bench.scheduler.stats()["groups"]["b"]["waiting"] == 2 - times
 
@@ -243,21 +236,21 @@ class Asks:
 
     name = "asks"
 
-    def pre_enqueue(self, job: Any) -> Any:
+    def pre_enqueue(self, job):
         return PASS if job.jobid != 2 or self.is_open else Gate("not yet", (FREE,))
 
-    def permit(self, job: Any, fit: Any, now_s: float) -> Any:
+    def permit(self, job, fit, now_s):
         return Wait(60.0, "ask") if job.jobid == 2 else PASS
 
     is_open = False
 
 
-def test_plugins_are_asked_once_about_a_job_of_several_groups(site: Any, spec: Spec) -> None:
+def test_plugins_are_asked_once_about_a_job_of_several_groups(site):
     plugin = Asks()
     bench = site("firstfit", plugins={"": [plugin]})
-    bench.submit(1, spec(nodes=4, exclusive=True, queue="here"))
+    bench.submit(1, nodes=4, exclusive=True, queue="here")
     bench.run()
-    bench.submit(2, spec(nodes=2, exclusive=True, queue="wide"))
+    bench.submit(2, nodes=2, exclusive=True, queue="wide")
     assert starts(bench.run()) == {}
     assert bench.why(2).startswith("plugin 'asks': not yet")
     plugin.is_open = True
@@ -271,7 +264,7 @@ def test_plugins_are_asked_once_about_a_job_of_several_groups(site: Any, spec: S
     bench.did(bench.scheduler.permit(2, "asks", True, "", bench.now_s))
     assert str(bench.granted[2].ranks) == "0-1"
     assert not bench.scheduler.group("a").joint
-    bench.submit(3, spec(nodes=2, exclusive=True, queue="wide"))
+    bench.submit(3, nodes=2, exclusive=True, queue="wide")
     assert bench.did(bench.scheduler.cancel(3)) == [Canceled(3)]
 
 
@@ -281,17 +274,17 @@ def test_plugins_are_asked_once_about_a_job_of_several_groups(site: Any, spec: S
 class Run:
     """Jobs of random sizes on a scheduler, until all have ended; what is asserted after each pass is the law."""
 
-    def __init__(self, policy: str, groups: list[tuple[str, ResourceSet]], queues: dict[str, Any]) -> None:
-        self.scheduler = Scheduler(load(policy)[0], [name for name, _ in groups], queues)
+    def __init__(self, policy, groups, queues):
+        self.scheduler = scheduler_of(policy, [name for name, _ in groups], queues)
         for name, resources in groups:
             self.scheduler.grown(name, resources, resources.ranks, Idset())
-        self.started: list[tuple[int, float, str]] = []
-        self.promises: dict[int, list[float]] = {}
-        self._ends: dict[float, list[int]] = {}
+        self.started = []
+        self.promises = {}
+        self._ends = {}
 
-    def go(self, jobs: list[tuple[float, float, dict[str, Any]]]) -> None:
+    def go(self, jobs):
         """Jobs are (submit, limit, spec)."""
-        arrive: dict[float, list[int]] = {}
+        arrive = {}
         for jobid, (at, _, _) in enumerate(jobs, 1):
             arrive.setdefault(at, []).append(jobid)
         while times := sorted({*arrive, *self._ends}):
@@ -319,9 +312,7 @@ JOBS = st.lists(
 @example("easy", [(0, 1, 1, "wide"), (0, 1, 4, "wide"), (0, 1, 4, "wide"), (0, 1, 4, "here")])
 @settings(max_examples=30, deadline=None)
 @given(policy=st.sampled_from(POLICIES), jobs=JOBS)
-def test_all_start_that_a_group_could_run_and_promises_are_kept(
-    make_r: MakeR, spec: Spec, policy: str, jobs: list[tuple[int, int, int, str]]
-) -> None:
+def test_all_start_that_a_group_could_run_and_promises_are_kept(policy, jobs):
     """Every start is legal (`check`), a job has one reservation at most, and whoever is feasible somewhere starts."""
     groups = [("a", make_r("0-3")), ("b", make_r("4-5")), ("c", make_r("6-8"))]
     queues = {"wide": ("a", "b", "c"), "x": ("c", "b"), "here": "a"}
@@ -346,9 +337,7 @@ def test_all_start_that_a_group_could_run_and_promises_are_kept(
 
 @settings(max_examples=30, deadline=None)
 @given(policy=st.sampled_from(POLICIES[:-1]), jobs=JOBS)  # accounts span groups
-def test_jobs_that_fit_in_one_group_each_start_as_from_queues_of_their_own(
-    make_r: MakeR, spec: Spec, policy: str, jobs: list[tuple[int, int, int, str]]
-) -> None:
+def test_jobs_that_fit_in_one_group_each_start_as_from_queues_of_their_own(policy, jobs):
     groups = [("a", make_r("0-3", ssd="0-3")), ("b", make_r("4-7", hdd="4-7"))]
     found = []
     for queues in ({"wide": ("a", "b")}, {"wide": ("a",), "ssd": "a", "hdd": "b"}):

@@ -1,34 +1,25 @@
 """What the owner of a waiting job was not told at once, since he had just heard of it, is told when it is due."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from math import inf, nextafter
 from random import Random
-from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import PAUSED, Annotated
-from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.notices import ESTIMATE_STEP_S, NOTICE_EVERY_S
-from fluxsched.sched.registry import load
-
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
+from tests.sched.site import Bench, make_r, scheduler_of, spec
 
 
-def owed(bench: Any) -> int:
+def owed(bench):
     return sum(len(group.notices._due) for group in bench.scheduler._groups.values())
 
 
-def kept_back(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def kept_back(bench):
     """At 100 s job 2 was told that it starts at 200 s; since 101 s it is to start at 150 s, and was not told yet."""
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=4, exclusive=True, duration=100.0))
-    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
+    bench.grow("0-3")
+    bench.submit(1, nodes=4, exclusive=True, duration=100.0)
+    bench.submit(2, nodes=4, exclusive=True, duration=10.0)
     bench.run()
     assert bench.scheduler.next_notice_s == inf
     bench.now_s += 1.0
@@ -37,11 +28,9 @@ def kept_back(bench: Any, make_r: MakeR, spec: Spec) -> None:
     assert bench.scheduler.next_notice_s == 100.0 + NOTICE_EVERY_S
 
 
-def test_what_was_kept_back_is_told_when_it_is_due_though_nothing_happens(
-    bench_of: Any, make_r: MakeR, spec: Spec
-) -> None:
-    bench = bench_of(load("easy")[0])
-    kept_back(bench, make_r, spec)
+def test_what_was_kept_back_is_told_when_it_is_due_though_nothing_happens():
+    bench = Bench("easy")
+    kept_back(bench)
     for end_s in (160.0, 170.0):
         bench.now_s += 1.0
         bench.did(bench.scheduler.expiration(1, end_s))
@@ -57,9 +46,9 @@ def test_what_was_kept_back_is_told_when_it_is_due_though_nothing_happens(
     assert bench.scheduler.stats()["passes"] == passes, "no policy was asked for it"
 
 
-def test_what_is_as_it_was_when_it_is_due_is_not_told_again(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(load("easy")[0])
-    kept_back(bench, make_r, spec)
+def test_what_is_as_it_was_when_it_is_due_is_not_told_again():
+    bench = Bench("easy")
+    kept_back(bench)
     bench.did(bench.scheduler.expiration(1, 200.0))
     assert bench.run() == []
     bench.now_s += NOTICE_EVERY_S
@@ -67,7 +56,7 @@ def test_what_is_as_it_was_when_it_is_due_is_not_told_again(bench_of: Any, make_
     assert bench.scheduler.next_notice_s == inf
 
 
-LEFT: dict[str, Callable[[Any], Any]] = {
+LEFT = {
     "started": lambda bench: bench.free(1),
     "canceled": lambda bench: bench.scheduler.cancel(2),
     "held": lambda bench: bench.scheduler.prioritize([(2, 0)]),
@@ -76,9 +65,9 @@ LEFT: dict[str, Callable[[Any], Any]] = {
 
 
 @pytest.mark.parametrize("left", LEFT)
-def test_who_does_not_wait_any_more_is_told_nothing(bench_of: Any, make_r: MakeR, spec: Spec, left: str) -> None:
-    bench = bench_of(load("easy")[0])
-    kept_back(bench, make_r, spec)
+def test_who_does_not_wait_any_more_is_told_nothing(left):
+    bench = Bench("easy")
+    kept_back(bench)
     LEFT[left](bench)
     assert not any(isinstance(effect, Annotated) for effect in bench.run())
     bench.now_s = bench.scheduler.next_notice_s
@@ -86,12 +75,12 @@ def test_who_does_not_wait_any_more_is_told_nothing(bench_of: Any, make_r: MakeR
     assert bench.scheduler.next_notice_s == inf
 
 
-def test_who_comes_again_is_told_in_his_own_time(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(load("easy")[0])
-    kept_back(bench, make_r, spec)
+def test_who_comes_again_is_told_in_his_own_time():
+    bench = Bench("easy")
+    kept_back(bench)
     bench.scheduler.cancel(2)
     bench.now_s += 1.0
-    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
+    bench.submit(2, nodes=4, exclusive=True, duration=10.0)
     (told,) = bench.run()
     assert told.annotations["sched"]["t_estimate"] == 150.0
     bench.did(bench.scheduler.expiration(1, 160.0))
@@ -103,13 +92,13 @@ def test_who_comes_again_is_told_in_his_own_time(bench_of: Any, make_r: MakeR, s
     assert bench.run() == [Annotated(2, {"sched": {"t_estimate": 160.0}})]
 
 
-def test_a_pass_that_was_dropped_leaves_what_is_due_for_later(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(load("easy")[0])
-    kept_back(bench, make_r, spec)
+def test_a_pass_that_was_dropped_leaves_what_is_due_for_later():
+    bench = Bench("easy")
+    kept_back(bench)
     bench.now_s += NOTICE_EVERY_S
     bench.did(bench.scheduler.cancel(2))
     for jobid in (3, 4):
-        bench.submit(jobid, spec(nodes=4, exclusive=True, duration=10.0))
+        bench.submit(jobid, nodes=4, exclusive=True, duration=10.0)
     effects = bench.scheduler.schedule(bench.now_s)
     next(effects)
     effects.close()
@@ -119,16 +108,14 @@ def test_a_pass_that_was_dropped_leaves_what_is_due_for_later(bench_of: Any, mak
 
 
 @pytest.mark.parametrize("policy", ["easy", "hybrid:depth=3", "conservative"])
-def test_ten_seconds_after_the_last_event_all_reasons_are_current(
-    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
-) -> None:
+def test_ten_seconds_after_the_last_event_all_reasons_are_current(policy):
     """Whatever came and went: what owners have heard is what is planned, and nothing is left in the heap."""
-    bench, known = bench_of(load(policy)[0]), {}
-    bench.grow(make_r("0-3"))
+    bench, known = Bench(policy), {}
+    bench.grow("0-3")
     draw = Random(28)
     for jobid in range(1, 60):
         bench.now_s += draw.random()
-        bench.submit(jobid, spec(nodes=draw.randint(1, 4), exclusive=True, duration=draw.uniform(5.0, 90.0)))
+        bench.submit(jobid, nodes=draw.randint(1, 4), exclusive=True, duration=draw.uniform(5.0, 90.0))
         if bench.granted and draw.random() < 0.5:
             bench.free(draw.choice(list(bench.granted)))
         if draw.random() < 0.2:
@@ -145,14 +132,14 @@ def test_ten_seconds_after_the_last_event_all_reasons_are_current(
         assert known[jobid] == pytest.approx(start_s, abs=ESTIMATE_STEP_S)
 
 
-def _hear(known: dict[int, float | None], effect: Any) -> None:
+def _hear(known, effect):
     sched = effect.annotations["sched"] if isinstance(effect, Annotated) else {}
     if "t_estimate" in sched:
         known[effect.jobid] = sched["t_estimate"]
 
 
-def test_without_annotations_none_are_kept_back(make_r: MakeR, spec: Spec) -> None:
-    scheduler = Scheduler(load("easy")[0], notify=False)
+def test_without_annotations_none_are_kept_back():
+    scheduler = scheduler_of("easy", notify=False)
     resources = make_r("0-3")
     scheduler.grown("default", resources, resources.ranks, Idset())
     for jobid in (1, 2):

@@ -1,33 +1,24 @@
 """Where other schedulers break, by the name of the defect: each of these killed or corrupted one."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.effects import Denied, Granted, Paused
-from fluxsched.sched.registry import load
-
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
+from tests.sched.site import Bench, make_r, spec
 
 POLICIES = ["fifo", "firstfit", "easy", "easy:order=sjf", "hybrid:depth=3", "conservative", "conservative:compress"]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_burst(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
+def test_burst(policy):
     """60 submits at once behind a blocked head: no job is granted twice, and idle nodes do not stay idle."""
-    bench = bench_of(load(policy)[0])
-    bench.grow(make_r("0-63"))
-    bench.submit(1, spec(nodes=3, exclusive=True))
+    bench = Bench(policy)
+    bench.grow("0-63")
+    bench.submit(1, nodes=3, exclusive=True)
     bench.run()
-    bench.submit(2, spec(nodes=64, exclusive=True))
+    bench.submit(2, nodes=64, exclusive=True)
     bench.run()
     for jobid in range(3, 63):
-        bench.submit(jobid, spec(nodes=1, exclusive=True))
+        bench.submit(jobid, nodes=1, exclusive=True)
     bench.run()  # the bench fails on a second grant
     assert len(bench.granted) == (1 if policy == "fifo" else 61)
     for _ in range(3):
@@ -38,9 +29,9 @@ def test_burst(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_recursion(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
+def test_recursion(policy):
     """2,000 jobs become runnable in one instant, in one pass."""
-    bench = bench_of(load(policy)[0])
+    bench = Bench(policy)
     scheduler = bench.scheduler
     one = spec()
     for jobid in range(2000):
@@ -53,34 +44,34 @@ def test_recursion(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> Non
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_not_nothing(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
+def test_not_nothing(policy):
     """`{"not":[]}` matches nothing and is denied, `{"or":[]}` matches everything; nobody dies."""
-    bench = bench_of(load(policy)[0])
-    bench.submit(1, spec(constraint={"not": []}))
-    (denied,) = bench.grow(make_r("0"))
+    bench = Bench(policy)
+    bench.submit(1, constraint={"not": []})
+    (denied,) = bench.grow("0")
     assert isinstance(denied, Denied)
     assert "nothing" in denied.note
-    (denied,) = bench.submit(2, spec(constraint={"not": []}))
+    (denied,) = bench.submit(2, constraint={"not": []})
     assert isinstance(denied, Denied)
-    bench.submit(3, spec(constraint={"or": []}))
+    bench.submit(3, constraint={"or": []})
     assert [effect.jobid for effect in bench.run()] == [3]
 
 
 @pytest.mark.parametrize("policy", [one for one in POLICIES if one not in ("fifo", "firstfit")])
-def test_frozen_reservation(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
+def test_frozen_reservation(policy):
     """The head's reservation is not that of the moment it was made: a job that ends early brings it forward."""
-    bench = bench_of(load(policy)[0])
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=2, exclusive=True, duration=1000.0))
-    bench.submit(2, spec(nodes=1, exclusive=True, duration=100.0))
+    bench = Bench(policy)
+    bench.grow("0-3")
+    bench.submit(1, nodes=2, exclusive=True, duration=1000.0)
+    bench.submit(2, nodes=1, exclusive=True, duration=100.0)
     bench.run()
-    bench.submit(3, spec(nodes=4, exclusive=True, duration=10.0))
+    bench.submit(3, nodes=4, exclusive=True, duration=10.0)
     bench.run()  # at 100 s; reserved for 1100
     bench.now_s = 150.0
     bench.free(1)
     bench.run()  # now for 200
-    bench.submit(4, spec(nodes=1, exclusive=True, duration=900.0))  # would end before 1100
-    bench.submit(5, spec(nodes=1, exclusive=True, duration=50.0))
+    bench.submit(4, nodes=1, exclusive=True, duration=900.0)  # would end before 1100
+    bench.submit(5, nodes=1, exclusive=True, duration=50.0)
     bench.run()
     assert set(bench.granted) == {2, 5}
     bench.now_s = 200.0

@@ -1,46 +1,40 @@
 """When and where jobs will start: reservations as promises, else a forecast, also while a pass makes them anew."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from math import inf
-from typing import Any
 
 import pytest
 
 from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
 from fluxsched.runtime.scheduler_process.plan import reasons_of
 from fluxsched.sched.engine import forecast, planned_starts
-from fluxsched.sched.engine.planned_starts import FORECAST_KEPT_S, FORECASTS_MAX, KEPT_S, PLANNED_JOBS_MAX, PlannedStart
-from fluxsched.sched.loading import parse_spec
-from fluxsched.sched.registry import make
+from fluxsched.sched.engine.planned_starts import FORECAST_KEPT_S, FORECASTS_MAX, KEPT_S, PLANNED_JOBS_MAX
+from tests.sched.site import Bench, spec
 
 ENDS_S = 200.0
 
 
 @pytest.fixture
-def four(bench_of: Any, make_r: Any, spec: Any) -> Callable[..., Any]:
+def four():
     """At 100 s job 1 runs on two of four nodes until 200; jobs 2 (4 nodes) and 3 (1 node, for long) wait."""
 
-    def build(policy: str, limit_s: float = 100.0, **options: Any) -> Any:
-        bench = bench_of(make(*parse_spec(policy)), **options)
-        bench.grow(make_r("0-3"))
-        bench.submit(1, spec(nodes=2, cores=4, duration=limit_s))
+    def build(policy, limit_s=100.0, **options):
+        bench = Bench(policy, **options)
+        bench.grow("0-3")
+        bench.submit(1, nodes=2, cores=4, duration=limit_s)
         bench.run()
-        bench.submit(2, spec(nodes=4, cores=4, duration=50.0))
-        bench.submit(3, spec(nodes=1, cores=4, duration=1000.0))
+        bench.submit(2, nodes=4, cores=4, duration=50.0)
+        bench.submit(3, nodes=1, cores=4, duration=1000.0)
         bench.run()
         return bench
 
     return build
 
 
-def plan(bench: Any, group: str = "default") -> list[PlannedStart]:
-    found: list[PlannedStart] = bench.scheduler.plan(group, bench.now_s)
-    return found
+def plan(bench, group="default"):
+    return bench.scheduler.plan(group, bench.now_s)
 
 
-def starts(bench: Any) -> dict[int, tuple[float, float, bool]]:
+def starts(bench):
     return {one.jobid: (one.start_s, one.end_s, one.is_promised) for one in plan(bench)}
 
 
@@ -55,15 +49,15 @@ def starts(bench: Any) -> dict[int, tuple[float, float, bool]]:
         ("hybrid:depth=0", {2: (1100.0, 1150.0, False)}),
     ],
 )
-def test_what_each_policy_plans(four: Any, policy: str, planned: dict[int, tuple[float, float, bool]]) -> None:
+def test_what_each_policy_plans(four, policy, planned):
     assert starts(four(policy)) == planned
 
 
-def test_where_and_how_much(four: Any, spec: Any) -> None:
+def test_where_and_how_much(four):
     bench = four("conservative")
     first, second = plan(bench)
     assert (first.nnodes, first.ncores, str(first.ranks) if first.ranks else None) == (4, 16, None)
-    bench.submit(4, spec(nodes=1, cores=1, duration=10.0, constraint={"ranks": ["3"]}))
+    bench.submit(4, nodes=1, cores=1, duration=10.0, constraint={"ranks": ["3"]})
     bench.run()
     bench.now_s += KEPT_S
     found = {one.jobid: one for one in plan(bench)}
@@ -71,19 +65,19 @@ def test_where_and_how_much(four: Any, spec: Any) -> None:
     assert second.jobid == 3
 
 
-def test_no_limit_no_forecast(four: Any) -> None:
+def test_no_limit_no_forecast(four):
     assert starts(four("fifo", limit_s=0.0)) == {}
     assert starts(four("easy", limit_s=0.0)) == {}
 
 
-def test_a_forecast_job_without_a_limit_has_no_end(four: Any, spec: Any) -> None:
+def test_a_forecast_job_without_a_limit_has_no_end(four):
     bench = four("fifo")
-    bench.submit(9, spec(nodes=4, cores=4), priority=31)
+    bench.submit(9, nodes=4, cores=4, priority=31)
     bench.run()
     assert starts(bench)[9] == (200.0, inf, False)
 
 
-def test_an_answer_with_forecasts_serves_for_longer(four: Any, spec: Any) -> None:
+def test_an_answer_with_forecasts_serves_for_longer(four):
     bench = four("fifo")
     assert starts(bench)[2] == (200.0, 250.0, False)
     bench.scheduler.expiration(1, 150.0)
@@ -93,10 +87,10 @@ def test_an_answer_with_forecasts_serves_for_longer(four: Any, spec: Any) -> Non
     assert starts(bench)[2][0] == 150.0
 
 
-def test_an_answer_serves_all_who_ask_for_a_while(four: Any, spec: Any) -> None:
+def test_an_answer_serves_all_who_ask_for_a_while(four):
     bench = four("conservative")
     assert plan(bench)
-    bench.submit(5, spec(nodes=4, cores=4, duration=1.0))
+    bench.submit(5, nodes=4, cores=4, duration=1.0)
     bench.run()
     bench.scheduler.cancel(2)
     assert [one.jobid for one in plan(bench)] == [3], "those that have gone are not shown"
@@ -107,10 +101,10 @@ def test_an_answer_serves_all_who_ask_for_a_while(four: Any, spec: Any) -> None:
     assert {one.jobid for one in plan(bench)} == {5}, "a clock that steps back is no reason to keep an answer for long"
 
 
-def test_within_a_pass_what_it_has_not_come_to_stands_as_before(four: Any, spec: Any) -> None:
+def test_within_a_pass_what_it_has_not_come_to_stands_as_before(four):
     bench = four("conservative:order=sjf")
     before = starts(bench)
-    bench.submit(6, spec(nodes=4, cores=4, duration=5.0))
+    bench.submit(6, nodes=4, cores=4, duration=5.0)
     bench.now_s += KEPT_S
     passing = bench.scheduler.schedule(bench.now_s)
     next(passing)
@@ -120,7 +114,7 @@ def test_within_a_pass_what_it_has_not_come_to_stands_as_before(four: Any, spec:
     assert during[2][2] is True
 
 
-def test_an_answer_has_limits(four: Any, spec: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_answer_has_limits(four, monkeypatch):
     assert (PLANNED_JOBS_MAX, FORECASTS_MAX) == (1000, 8)
     monkeypatch.setattr(planned_starts, "PLANNED_JOBS_MAX", 1)
     assert list(starts(four("conservative"))) == [2], "the first in time"
@@ -133,26 +127,24 @@ def test_an_answer_has_limits(four: Any, spec: Any, monkeypatch: pytest.MonkeyPa
     assert list(starts(four("fifo"))) == [2], "one is made in any case"
 
 
-def test_a_group_that_is_not_served(four: Any) -> None:
+def test_a_group_that_is_not_served(four):
     with pytest.raises(Exception, match="group 'lab' was not acquired"):
         plan(four("fifo"), "lab")
 
 
-def test_before_the_first_grow_nothing_is_planned(bench_of: Any, spec: Any) -> None:
-    bench = bench_of(make(*parse_spec("conservative")))
+def test_before_the_first_grow_nothing_is_planned():
+    bench = Bench("conservative")
     bench.submit(1, spec())
     assert plan(bench) == []
 
 
-def test_reasons_of_many_share_what_is_forecast(
-    four: Any, spec: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_reasons_of_many_share_what_is_forecast(four, monkeypatch):
     bench = four("easy")
     for jobid in (7, 8):
-        bench.submit(jobid, spec(nodes=3, cores=4, duration=10.0))
+        bench.submit(jobid, nodes=3, cores=4, duration=10.0)
     bench.run()
 
-    def asked() -> dict[int, tuple[str, float | None, bool]]:
+    def asked():
         wanted = SchedReasonsRequest([1, 2, 3, 7, 8, 99])
         return {jobid: tuple(rest) for jobid, *rest in reasons_of(bench.scheduler, wanted, bench.now_s).jobs}
 
@@ -167,7 +159,7 @@ def test_reasons_of_many_share_what_is_forecast(
     assert asked()[2] == found[2], "what is planned needs no forecast"
 
 
-def test_jobs_on_many_targets_make_forecasts_dear(four: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_jobs_on_many_targets_make_forecasts_dear(four, monkeypatch):
     ledger = four("easy").scheduler._ledger
     parts = sum(len(holding.parts) for holding in ledger)
     assert parts > len(ledger)

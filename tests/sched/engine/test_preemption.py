@@ -1,11 +1,7 @@
 """`Preempt` and `Wake`: what is granted and what is refused, whichever policy asks; and what is going in plans."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from dataclasses import replace
 from math import inf, nan
-from typing import Any
 
 import pytest
 
@@ -14,62 +10,60 @@ from fluxsched.sched.accounts.settings import RATE_WINDOW_S, FairSettings
 from fluxsched.sched.effects import PREEMPT, Granted, Raise
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policy import Decision, Preempt, View, Wake
+from fluxsched.sched.policy import Preempt, Wake
 from fluxsched.sched.preemption.preemptions import REST_FROM, REST_MAX_S, Preemptions
-
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
+from tests.sched.site import Bench, make_r, spec
 
 
 class Scripted(Easy):
     """EASY, and then what a test wants."""
 
     name = "scripted"
-    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
+    OPTIONS = {}  # noqa: RUF012
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
-        self.wanted: list[Decision] = []
-        self.seen: list[tuple[float, dict[int, int], int]] = []
+        self.wanted = []
+        self.seen = []
 
-    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+    def schedule(self, view, now_s):
         yield from super().schedule(view, now_s)
         self.seen.append((now_s, dict(view.preemptions.going), view.preemptions.left(now_s)))
         while self.wanted:
             yield self.wanted.pop(0)
 
 
-def preemptible(spec: dict[str, Any], after: float | None) -> dict[str, Any]:
+def preemptible(spec, after):
     if after is not None:
         spec["attributes"]["system"]["preemptible-after"] = after
     return spec
 
 
 @pytest.fixture
-def policy() -> Scripted:
+def policy():
     return Scripted()
 
 
 @pytest.fixture
-def full(bench_of: Any, make_r: MakeR, spec: Spec, policy: Scripted) -> Any:
+def full(policy):
     """Jobs 1 and 2 hold the two targets, 1 preemptible after 10 s, 2 never; 3 waits for one of them."""
-    bench = bench_of(policy)
-    bench.grow(make_r("0-1"))
+    bench = Bench(policy)
+    bench.grow("0-1")
     bench.submit(1, preemptible(spec(nodes=1, exclusive=True), 10))
-    bench.submit(2, spec(nodes=1, exclusive=True))
+    bench.submit(2, nodes=1, exclusive=True)
     bench.run()
-    bench.submit(3, spec(nodes=1, exclusive=True, duration=60))
+    bench.submit(3, nodes=1, exclusive=True, duration=60)
     bench.run()
     return bench
 
 
-def preempt(bench: Any, policy: Scripted, *jobids: int, beneficiary: int = 3) -> list[Any]:
+def preempt(bench, policy, *jobids, beneficiary=3):
     policy.wanted = [Preempt(jobid, beneficiary, "account a uses 2 of its share 1") for jobid in jobids]
     bench.scheduler.updated("default", 0.0)  # all is examined
     return [effect for effect in bench.run() if isinstance(effect, Raise)]
 
 
-def test_a_granted_one_raises_an_exception_that_says_for_whom(full: Any, policy: Scripted) -> None:
+def test_a_granted_one_raises_an_exception_that_says_for_whom(full, policy):
     full.now_s += 10
     (raised,) = preempt(full, policy, 1)
     assert (raised.jobid, raised.type) == (1, PREEMPT)
@@ -79,17 +73,16 @@ def test_a_granted_one_raises_an_exception_that_says_for_whom(full: Any, policy:
 
 
 @pytest.mark.parametrize(
-    ("jobid", "after_s", "why"),
-    [(1, 9.999, "too young"), (2, 1e9, "never"), (3, 10, "waits"), (99, 10, "not here")],
+    ("jobid", "after_s", "why"), [(1, 9.999, "too young"), (2, 1e9, "never"), (3, 10, "waits"), (99, 10, "not here")]
 )
-def test_what_is_refused(full: Any, policy: Scripted, jobid: int, after_s: float, why: str) -> None:
+def test_what_is_refused(full, policy, jobid, after_s, why):
     full.now_s += after_s
     assert preempt(full, policy, jobid) == [], why
     assert full.scheduler.stats()["refused"] == 1
     assert not policy.seen[-1][1]
 
 
-def test_one_that_is_going_or_ends_anyway_is_refused(full: Any, policy: Scripted) -> None:
+def test_one_that_is_going_or_ends_anyway_is_refused(full, policy):
     full.now_s += 10
     assert len(preempt(full, policy, 1, 1)) == 1
     assert full.scheduler.stats()["refused"] == 1
@@ -97,7 +90,7 @@ def test_one_that_is_going_or_ends_anyway_is_refused(full: Any, policy: Scripted
     assert preempt(full, policy, 1) == []
 
 
-def test_one_on_a_shrunk_target_is_refused(full: Any, policy: Scripted) -> None:
+def test_one_on_a_shrunk_target_is_refused(full, policy):
     full.now_s += 10
     ranks = full.granted[1].ranks
     full.did(full.scheduler.shrunk("default", ranks, True))
@@ -105,7 +98,7 @@ def test_one_on_a_shrunk_target_is_refused(full: Any, policy: Scripted) -> None:
     assert full.scheduler.stats()["refused"] == 1
 
 
-def test_one_on_which_no_exception_was_raised_is_not_going_and_is_not_asked_again(full: Any, policy: Scripted) -> None:
+def test_one_on_which_no_exception_was_raised_is_not_going_and_is_not_asked_again(full, policy):
     full.now_s += 10
     preempt(full, policy, 1)
     full.run()
@@ -119,28 +112,24 @@ def test_one_on_which_no_exception_was_raised_is_not_going_and_is_not_asked_agai
     full.scheduler.check()
 
 
-def test_one_that_began_in_the_future_began_when_it_was_found_running(
-    bench_of: Any, make_r: MakeR, spec: Spec, policy: Scripted
-) -> None:
-    bench = bench_of(policy)
-    bench.grow(make_r("0"))
+def test_one_that_began_in_the_future_began_when_it_was_found_running(policy):
+    bench = Bench(policy)
+    bench.grow("0")
     later = replace(make_r("0"), starttime_s=bench.now_s + 3600)
     bench.scheduler.hello(1, 16, 1, 1.0, later, jobspec=preemptible(spec(cores=4), 10), now_s=bench.now_s)
-    bench.submit(3, spec(cores=4, duration=60))
+    bench.submit(3, cores=4, duration=60)
     bench.run()
     assert preempt(bench, policy, 1) == []
     bench.now_s += 10
     assert [effect.jobid for effect in preempt(bench, policy, 1)] == [1]
 
 
-def test_for_a_job_that_does_not_wait_none_is_preempted(full: Any, policy: Scripted) -> None:
+def test_for_a_job_that_does_not_wait_none_is_preempted(full, policy):
     full.now_s += 10
     assert preempt(full, policy, 1, beneficiary=2) == preempt(full, policy, 1, beneficiary=77) == []
 
 
-def test_what_is_going_holds_all_until_it_is_freed_and_plans_take_it_to_end_in_time(
-    full: Any, policy: Scripted, spec: Spec
-) -> None:
+def test_what_is_going_holds_all_until_it_is_freed_and_plans_take_it_to_end_in_time(full, policy):
     assert [kept.start_s for kept in full.scheduler.planned()] == [inf], "jobs 1 and 2 have no limit"
     full.now_s += 10
     preempt(full, policy, 1)
@@ -153,13 +142,13 @@ def test_what_is_going_holds_all_until_it_is_freed_and_plans_take_it_to_end_in_t
     assert policy.seen[-1][1] == {}
 
 
-def test_an_end_of_its_own_that_comes_sooner_stays(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+def test_an_end_of_its_own_that_comes_sooner_stays():
     policy = Scripted()
-    bench = bench_of(policy, preempt_timeout_s=30.0)
-    bench.grow(make_r("0"))
+    bench = Bench(policy, preempt_timeout_s=30.0)
+    bench.grow("0")
     bench.submit(1, preemptible(spec(cores=4, duration=20), 0))
     bench.run()
-    bench.submit(3, spec(cores=4, duration=60))
+    bench.submit(3, cores=4, duration=60)
     bench.now_s += 1
     preempt(bench, policy, 1)
     bench.run()
@@ -169,7 +158,7 @@ def test_an_end_of_its_own_that_comes_sooner_stays(bench_of: Any, make_r: MakeR,
     assert [kept.start_s for kept in bench.scheduler.planned()] == [131.0], "it is killed by then"
 
 
-def test_if_the_beneficiary_leaves_its_victims_are_going_all_the_same(full: Any, policy: Scripted) -> None:
+def test_if_the_beneficiary_leaves_its_victims_are_going_all_the_same(full, policy):
     full.now_s += 10
     preempt(full, policy, 1)
     full.did(full.scheduler.cancel(3))
@@ -180,39 +169,37 @@ def test_if_the_beneficiary_leaves_its_victims_are_going_all_the_same(full: Any,
     assert policy.seen[-1][1] == {}
 
 
-def preemptible_any() -> dict[str, Any]:
+def preemptible_any():
     """A job of one core."""
     slot = {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}
     tasks = [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}]
     return {"version": 1, "resources": [slot], "tasks": tasks, "attributes": {"system": {"duration": 0.0}}}
 
 
-def test_a_job_found_running_may_be_preempted_by_what_its_jobspec_says(
-    bench_of: Any, make_r: MakeR, spec: Spec
-) -> None:
+def test_a_job_found_running_may_be_preempted_by_what_its_jobspec_says():
     """Unless it is said that it is going already."""
     policy = Scripted()
-    bench = bench_of(policy)
+    bench = Bench(policy)
     machine = make_r("0")
     bench.grow(machine)
     held = ResourceSet.parse({**machine.to_json(), "execution": {**machine.to_json()["execution"], "starttime": 90.0}})
     bench.granted[1] = held
     bench.did(bench.scheduler.hello(1, 16, 1000, 1.0, held, jobspec=preemptible(spec(cores=4), 20), now_s=100.0))
-    bench.submit(3, spec(cores=4))
+    bench.submit(3, cores=4)
     assert preempt(bench, policy, 1) == []
     bench.now_s = 110.0
     assert [raised.jobid for raised in preempt(bench, policy, 1)] == [1]
 
 
-def test_a_job_that_is_found_going_is_going(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+def test_a_job_that_is_found_going_is_going():
     policy = Scripted()
-    bench = bench_of(policy, fair=FairSettings(rate=2))
+    bench = Bench(policy, fair=FairSettings(rate=2))
     machine = make_r("0")
     bench.grow(machine)
     bench.granted[1] = machine
     jobspec = preemptible(spec(cores=4), 0)
     bench.did(bench.scheduler.hello(1, 16, 1000, 1.0, machine, jobspec=jobspec, now_s=100.0, preempted_s=98.0))
-    bench.submit(3, spec(cores=4))
+    bench.submit(3, cores=4)
     assert preempt(bench, policy, 1) == []
     now_s, going, left = policy.seen[-1]
     assert (going, left) == ({1: 0}, 1), "it counts for the rate as well"
@@ -226,14 +213,14 @@ def test_a_job_that_is_found_going_is_going(bench_of: Any, make_r: MakeR, spec: 
 # ---- the rate
 
 
-def test_the_rate_holds_in_any_window(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+def test_the_rate_holds_in_any_window():
     policy = Scripted()
-    bench = bench_of(policy, fair=FairSettings(rate=2))
+    bench = Bench(policy, fair=FairSettings(rate=2))
     bench.grow(make_r("0", cores=8))
     for jobid in range(1, 9):
         bench.submit(jobid, preemptible(spec(), 0))
     bench.run()
-    bench.submit(9, spec(cores=8))
+    bench.submit(9, cores=8)
     assert len(preempt(bench, policy, 1, 2, 3, beneficiary=9)) == 2
     assert bench.scheduler.stats()["refused"] == 1
     bench.now_s += RATE_WINDOW_S - 0.001
@@ -247,20 +234,20 @@ def test_the_rate_holds_in_any_window(bench_of: Any, make_r: MakeR, spec: Spec) 
     assert len(preempt(bench, policy, 5, beneficiary=9)) == 1, "a clock that steps back does not stop it for long"
 
 
-def test_at_rate_0_none_is_preempted(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+def test_at_rate_0_none_is_preempted():
     policy = Scripted()
-    bench = bench_of(policy, fair=FairSettings(rate=0))
-    bench.grow(make_r("0"))
+    bench = Bench(policy, fair=FairSettings(rate=0))
+    bench.grow("0")
     bench.submit(1, preemptible(spec(cores=4), 0))
     bench.run()
-    bench.submit(3, spec(cores=4))
+    bench.submit(3, cores=4)
     assert preempt(bench, policy, 1) == []
 
 
 # ---- searches
 
 
-def test_a_long_search_in_vain_rests_for_the_time_that_it_is_worth() -> None:
+def test_a_long_search_in_vain_rests_for_the_time_that_it_is_worth():
     preemptions = Preemptions(Ledger([]))
     preemptions.searched_in_vain(7, REST_FROM, 100.0)
     assert preemptions.rests_until_s(7, 100.0) == 100.0, "a short one is made again in each pass"
@@ -271,10 +258,10 @@ def test_a_long_search_in_vain_rests_for_the_time_that_it_is_worth() -> None:
     assert preemptions.rests_until_s(7, 101.0 - REST_MAX_S - 1) == 101.0 - REST_MAX_S - 1, "the clock stepped back"
 
 
-def test_what_begins_and_ends_unseen_leaves_nothing_behind(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+def test_what_begins_and_ends_unseen_leaves_nothing_behind():
     policy = Scripted()
-    bench = bench_of(policy)
-    bench.grow(make_r("0"))
+    bench = Bench(policy)
+    bench.grow("0")
     for jobid in range(1, 20):
         bench.submit(jobid, preemptible(spec(cores=4), 0))
         bench.run()
@@ -286,7 +273,7 @@ def test_what_begins_and_ends_unseen_leaves_nothing_behind(bench_of: Any, make_r
 # ---- waking
 
 
-def test_a_pass_comes_when_it_was_asked_for(full: Any, policy: Scripted) -> None:
+def test_a_pass_comes_when_it_was_asked_for(full, policy):
     policy.wanted = [Wake(105.0), Wake(104.0), Wake(106.0)]
     full.scheduler.updated("default", 0.0)
     full.run()
@@ -302,9 +289,7 @@ def test_a_pass_comes_when_it_was_asked_for(full: Any, policy: Scripted) -> None
 
 
 @pytest.mark.parametrize("at_s", [100.0, 99.0, -inf, nan])
-def test_a_time_that_has_come_is_refused_since_passes_would_never_end(
-    full: Any, policy: Scripted, at_s: float
-) -> None:
+def test_a_time_that_has_come_is_refused_since_passes_would_never_end(full, policy, at_s):
     policy.wanted = [Wake(at_s)]
     full.scheduler.updated("default", 0.0)
     full.run()

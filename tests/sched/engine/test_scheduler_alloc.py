@@ -1,30 +1,20 @@
 """The scheduler's side of allocation (RFC 27): answers to alloc, free, cancel, prioritize, expiration, feasibility."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted
-from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting import group
 from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
-from fluxsched.sched.policies.fifo import Fifo
 from fluxsched.sched.queue import pending
-
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
+from tests.sched.site import make_r, scheduler_of, spec
 
 
-def test_a_grant_says_everything(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_a_grant_says_everything(bench):
     bench.grow(make_r("0-1", 4, 2, ssd="0", **{"+local": "0"}))
-    bench.submit(1, spec(nslots=2, cores=2, gpus=1, duration=30.0))
+    bench.submit(1, nslots=2, cores=2, gpus=1, duration=30.0)
     (granted,) = bench.run()
     assert granted.jobid == 1
     assert granted.R == {
@@ -43,10 +33,10 @@ def test_a_grant_says_everything(bench: Any, make_r: MakeR, spec: Spec) -> None:
     }
 
 
-def test_free_makes_room_for_the_next(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0"))
-    bench.submit(1, spec(cores=4))
-    bench.submit(2, spec(cores=4))
+def test_free_makes_room_for_the_next(bench):
+    bench.grow("0")
+    bench.submit(1, cores=4)
+    bench.submit(2, cores=4)
     assert [type(effect) for effect in bench.run()] == [Granted, Annotated]
     assert bench.run() == []
     bench.free(1)
@@ -58,11 +48,11 @@ def test_free_makes_room_for_the_next(bench: Any, make_r: MakeR, spec: Spec) -> 
         bench.scheduler.free(1, bench.granted[2], True)
 
 
-def test_pending_reasons_are_annotated_only_when_they_change(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0-2"))
-    bench.submit(1, spec(nodes=1, exclusive=True))
-    bench.submit(2, spec(nodes=1, exclusive=True))
-    bench.submit(3, spec(nodes=3, exclusive=True))
+def test_pending_reasons_are_annotated_only_when_they_change(bench):
+    bench.grow("0-2")
+    bench.submit(1, nodes=1, exclusive=True)
+    bench.submit(2, nodes=1, exclusive=True)
+    bench.submit(3, nodes=3, exclusive=True)
     reason = "needs 3 exclusive nodes of 1 slot of 1 core; 1 node fits now, 2 nodes are busy"
     assert bench.run()[2:] == [Annotated(3, {"sched": {"reason_pending": reason}})]
     assert bench.why(3) == reason
@@ -80,7 +70,7 @@ def test_pending_reasons_are_annotated_only_when_they_change(bench: Any, make_r:
     assert words in annotated.annotations["sched"]["reason_pending"]
 
 
-BAD_SPECS: list[tuple[Any, str]] = [
+BAD_SPECS = [
     ({}, "jobspec"),
     ("{", "JSON"),
     ([], "object"),
@@ -89,10 +79,8 @@ BAD_SPECS: list[tuple[Any, str]] = [
 
 
 @pytest.mark.parametrize(("bad", "words"), BAD_SPECS)
-def test_a_bad_jobspec_is_denied_and_the_module_lives_on(
-    bench: Any, make_r: MakeR, spec: Spec, bad: Any, words: str
-) -> None:
-    bench.grow(make_r("0"))
+def test_a_bad_jobspec_is_denied_and_the_module_lives_on(bench, bad, words):
+    bench.grow("0")
     (denied,) = bench.submit(1, bad)
     assert isinstance(denied, Denied)
     assert words in denied.note
@@ -101,8 +89,8 @@ def test_a_bad_jobspec_is_denied_and_the_module_lives_on(
     assert isinstance(bench.run()[0], Granted)
 
 
-def test_a_job_alloced_twice_is_the_senders_fault(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0"))
+def test_a_job_alloced_twice_is_the_senders_fault(bench):
+    bench.grow("0")
     bench.submit(1, spec())
     for _ in range(2):
         with pytest.raises(RemoteProtocolError, match="job 1"):
@@ -110,41 +98,39 @@ def test_a_job_alloced_twice_is_the_senders_fault(bench: Any, make_r: MakeR, spe
         bench.run()
 
 
-def test_a_full_queue_denies_politely(
-    bench: Any, make_r: MakeR, spec: Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_full_queue_denies_politely(bench, monkeypatch):
     monkeypatch.setattr(pending, "WAITING_MAX", 1)
-    bench.grow(make_r("0"))
+    bench.grow("0")
     bench.submit(1, spec())
     (denied,) = bench.submit(2, spec())
     assert denied == Denied(2, "the queue is full: 1 jobs wait; submit again when some have started")
 
 
-def test_cancel_answers_only_who_waits(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0"))
-    bench.submit(1, spec(cores=4))
-    bench.submit(2, spec(cores=4))
+def test_cancel_answers_only_who_waits(bench):
+    bench.grow("0")
+    bench.submit(1, cores=4)
+    bench.submit(2, cores=4)
     bench.run()
     assert bench.did(bench.scheduler.cancel(2)) == [Canceled(2)]
     assert bench.did(bench.scheduler.cancel(2)) == []
     assert bench.did(bench.scheduler.cancel(1)) == []  # its success is on the way: the job manager frees it
 
 
-def test_cancel_of_a_blocked_head_lets_others_pass(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0-1"))
-    bench.submit(1, spec(nodes=1, exclusive=True))
-    bench.submit(2, spec(nodes=2, exclusive=True))
-    bench.submit(3, spec(nodes=1, exclusive=True))
+def test_cancel_of_a_blocked_head_lets_others_pass(bench):
+    bench.grow("0-1")
+    bench.submit(1, nodes=1, exclusive=True)
+    bench.submit(2, nodes=2, exclusive=True)
+    bench.submit(3, nodes=1, exclusive=True)
     bench.run()
     assert set(bench.granted) == {1}
     bench.did(bench.scheduler.cancel(2))
     assert [effect.jobid for effect in bench.run()] == [3]
 
 
-def test_prioritize_reorders_holds_and_ignores_who_is_gone(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0"))
+def test_prioritize_reorders_holds_and_ignores_who_is_gone(bench):
+    bench.grow("0")
     for jobid in (1, 2, 3):
-        bench.submit(jobid, spec(cores=4))
+        bench.submit(jobid, cores=4)
     bench.did(bench.scheduler.prioritize([(3, 31), (1, 0), (99, 5)]))
     assert [effect.jobid for effect in bench.run()] == [3, 2]
     assert "held" in bench.why(1)
@@ -153,9 +139,9 @@ def test_prioritize_reorders_holds_and_ignores_who_is_gone(bench: Any, make_r: M
     assert [effect.jobid for effect in bench.run()] == [1]
 
 
-def test_expiration_of_a_running_job(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_expiration_of_a_running_job(bench):
     bench.grow(make_r("0", expiration=500.0))
-    bench.submit(1, spec(duration=10.0))
+    bench.submit(1, duration=10.0)
     bench.run()
     assert bench.did(bench.scheduler.expiration(1, 200.0)) == []
     with pytest.raises(Refused, match="after the end"):
@@ -166,8 +152,8 @@ def test_expiration_of_a_running_job(bench: Any, make_r: MakeR, spec: Spec) -> N
     assert running.expiration_s == 200.0
 
 
-def test_feasibility_ignores_availability_and_load(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0-3"), offline="0-3")
+def test_feasibility_ignores_availability_and_load(bench):
+    bench.grow("0-3", offline="0-3")
     assert bench.scheduler.feasible(spec(nodes=4, cores=4)) is None
     assert bench.scheduler.feasible(Jobspec.parse(spec(nodes=4, cores=4))) is None
     assert "only 4 such nodes" in (bench.scheduler.feasible(spec(nodes=5)) or "")
@@ -175,11 +161,11 @@ def test_feasibility_ignores_availability_and_load(bench: Any, make_r: MakeR, sp
     assert bench.scheduler.feasible(spec(nodes=4)) is not None
 
 
-def test_status_and_stats(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_status_and_stats(bench):
     bench.grow(make_r("0-3", 4, 1), offline="3")
-    bench.submit(1, spec(cores=2, gpus=1))
-    bench.submit(2, spec(nodes=4))
-    bench.submit(3, spec(nodes=5))
+    bench.submit(1, cores=2, gpus=1)
+    bench.submit(2, nodes=4)
+    bench.submit(3, nodes=5)
     bench.run()
     total, down, allocated = bench.scheduler.resource_status()
     assert [part.summary() for part in (total, down, allocated)] == [
@@ -194,8 +180,8 @@ def test_status_and_stats(bench: Any, make_r: MakeR, spec: Spec) -> None:
     assert stats["groups"] == {"default": counts}
 
 
-def test_why_of_others(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0"))
+def test_why_of_others(bench):
+    bench.grow("0")
     bench.submit(1, spec())
     bench.run()
     assert bench.why(1) == "holds resources"
@@ -203,20 +189,18 @@ def test_why_of_others(bench: Any, make_r: MakeR, spec: Spec) -> None:
         bench.why(9)
 
 
-def test_groups_are_checked_when_it_is_made() -> None:
+def test_groups_are_checked_when_it_is_made():
     with pytest.raises(InvalidValue, match="at least one group"):
-        Scheduler(Fifo(), ())
+        scheduler_of("fifo", ())
     with pytest.raises(InvalidValue, match="groups b"):
-        Scheduler(Fifo(), ("a",), {"q": "b"})
+        scheduler_of("fifo", ("a",), {"q": "b"})
 
 
-def test_a_verdict_that_was_forgotten_is_worked_out_again(
-    bench: Any, make_r: MakeR, spec: Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_verdict_that_was_forgotten_is_worked_out_again(bench, monkeypatch):
     assert group.VERDICTS_MAX > 2
     monkeypatch.setattr(group, "VERDICTS_MAX", 2)
     bench.grow(make_r("0-1", 4))
     for jobid, cores in enumerate([1, 2, 3, 4, 5, 1, 5]):
-        denied = [effect for effect in bench.submit(jobid, spec(cores=cores)) if isinstance(effect, Denied)]
+        denied = [effect for effect in bench.submit(jobid, cores=cores) if isinstance(effect, Denied)]
         assert bool(denied) == (cores == 5)
         assert len(bench.scheduler._groups["default"]._verdicts) <= 2

@@ -1,48 +1,38 @@
 """Jobs that were accepted wait while their group cannot hold them; what could never run is denied."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
 from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted, Release
 from fluxsched.sched.engine.waiting.set_aside import utc_text
-from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policies.firstfit import FirstFit
 from fluxsched.sched.queue.pending import PendingJobs
-
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
+from tests.sched.site import Bench, make_r, spec
 
 NOON_S = 1763812980.0  # Nov22 12:03 UTC
 MISSING = "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes; it had 4 until Nov22 12:03 UTC"
 
 
-def ids(text: str) -> Idset:
+def ids(text):
     return Idset.parse(text)
 
 
-def shrink(bench: Any, targets: str, now_s: float = NOON_S) -> list[Any]:
+def shrink(bench, targets, now_s=NOON_S):
     return bench.did(bench.scheduler.shrunk("default", ids(targets), True, now_s))
 
 
-def grow(bench: Any, resources: ResourceSet, now_s: float = NOON_S + 60.0) -> list[Any]:
+def grow(bench, resources, now_s=NOON_S + 60.0):
     return bench.did(bench.scheduler.grown("default", resources, resources.ranks, Idset(), now_s))
 
 
-def told(effects: list[Any], jobid: int) -> dict[str, Any]:
+def told(effects, jobid):
     [mine] = [effect for effect in effects if isinstance(effect, Annotated) and effect.jobid == jobid]
     return dict(mine.annotations["sched"])
 
 
-def test_exclude_and_include_of_a_node_denies_no_job(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=4))
+def test_exclude_and_include_of_a_node_denies_no_job(bench):
+    bench.grow("0-3")
+    bench.submit(1, nodes=4)
     effects = shrink(bench, "3")
     assert told(effects, 1) == {"reason_pending": MISSING}
     assert Release("default", ids("3")) in effects
@@ -54,54 +44,54 @@ def test_exclude_and_include_of_a_node_denies_no_job(bench: Any, make_r: MakeR, 
     assert isinstance(granted, Granted)
 
 
-def test_reload_with_more_cores_denies_no_job_while_the_group_is_empty(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_reload_with_more_cores_denies_no_job_while_the_group_is_empty(bench):
     """All targets leave and come home; the jobs keep their order."""
-    bench.grow(make_r("0-3"))
+    bench.grow("0-3")
     for jobid in (1, 2):
-        bench.submit(jobid, spec(nodes=4, cores=4))
+        bench.submit(jobid, nodes=4, cores=4)
     words = told(shrink(bench, "0-3"), 2)["reason_pending"]
     assert words.endswith("no node of the group matches; it had 4 until Nov22 12:03 UTC")
     grow(bench, make_r("0-3"))
     assert [effect.jobid for effect in bench.run() if isinstance(effect, Granted)] == [1]
 
 
-def test_a_job_set_aside_blocks_no_other(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=4))
-    bench.submit(2, spec(nodes=1))
+def test_a_job_set_aside_blocks_no_other(bench):
+    bench.grow("0-3")
+    bench.submit(1, nodes=4)
+    bench.submit(2, nodes=1)
     shrink(bench, "3")
     assert [effect.jobid for effect in bench.run() if isinstance(effect, Granted)] == [2]
 
 
-def test_more_is_lost_and_the_reason_follows(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=4))
+def test_more_is_lost_and_the_reason_follows(bench):
+    bench.grow("0-3")
+    bench.submit(1, nodes=4)
     shrink(bench, "3")
     words = told(shrink(bench, "2", NOON_S + 3600.0), 1)["reason_pending"]
     assert words == MISSING.replace("only 3", "only 2")
     assert told(grow(bench, make_r("2")), 1)["reason_pending"] == MISSING
 
 
-def test_what_it_had_counts_what_came_meanwhile(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=4))
+def test_what_it_had_counts_what_came_meanwhile(bench):
+    bench.grow("0-3")
+    bench.submit(1, nodes=4)
     grow(bench, make_r("4-5"))
     assert "it had 6 until" in told(shrink(bench, "0-2"), 1)["reason_pending"]
 
 
-def test_deny_brings_the_old_rule_back(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(Fifo(), unsatisfiable="deny")
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=4))
+def test_deny_brings_the_old_rule_back():
+    bench = Bench("fifo", unsatisfiable="deny")
+    bench.grow("0-3")
+    bench.submit(1, nodes=4)
     assert Denied(1, "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes") in shrink(bench, "3")
     waiting = spec(nodes=4)
     waiting["attributes"]["system"]["unsatisfiable"] = "wait"
     assert isinstance(bench.submit(2, waiting)[0], Denied)
     with pytest.raises(InvalidValue, match="'later' is not one of wait, deny"):
-        bench_of(Fifo(), unsatisfiable="later")
+        Bench("fifo", unsatisfiable="later")
 
 
-def test_new_jobs_that_could_never_run_are_denied_and_old_ones_wait(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_new_jobs_that_could_never_run_are_denied_and_old_ones_wait(bench):
     """After a reload of the scheduler or a restart of the instance nothing is known of the time before."""
     grow(bench, make_r("0-2"), NOON_S)
     scheduler = bench.scheduler
@@ -114,8 +104,8 @@ def test_new_jobs_that_could_never_run_are_denied_and_old_ones_wait(bench: Any, 
     assert "only 2 such nodes" in told([late], 3)["reason_pending"]
 
 
-def test_a_job_that_asks_for_it_waits_for_what_never_was(bench: Any, make_r: MakeR, spec: Spec) -> None:
-    bench.grow(make_r("0-2"))
+def test_a_job_that_asks_for_it_waits_for_what_never_was(bench):
+    bench.grow("0-2")
     wanted = spec(nodes=4)
     wanted["attributes"]["system"]["unsatisfiable"] = "wait"
     (note,) = bench.submit(1, wanted)
@@ -124,11 +114,11 @@ def test_a_job_that_asks_for_it_waits_for_what_never_was(bench: Any, make_r: Mak
     assert isinstance(bench.run()[0], Granted)
 
 
-def test_cancel_priority_and_numbers_of_who_is_set_aside(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(FirstFit())
-    bench.grow(make_r("0-3"))
+def test_cancel_priority_and_numbers_of_who_is_set_aside():
+    bench = Bench("firstfit")
+    bench.grow("0-3")
     for jobid in (1, 2, 3):
-        bench.submit(jobid, spec(nodes=4))
+        bench.submit(jobid, nodes=4)
     shrink(bench, "3")
     stats = bench.scheduler.stats()["groups"]["default"]
     assert (stats["waiting"], stats["unsatisfiable"]) == (3, 3)
@@ -144,14 +134,12 @@ def test_cancel_priority_and_numbers_of_who_is_set_aside(bench_of: Any, make_r: 
 
 
 @pytest.mark.plain_only("replaces a method of PendingJobs")
-def test_the_way_back_into_a_full_queue_waits_for_the_next_change(
-    bench: Any, make_r: MakeR, spec: Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=4))
+def test_the_way_back_into_a_full_queue_waits_for_the_next_change(bench, monkeypatch):
+    bench.grow("0-3")
+    bench.submit(1, nodes=4)
     shrink(bench, "3")
 
-    def full(queue: PendingJobs, job: object) -> None:
+    def full(queue, job):
         raise LimitExceeded("full")
 
     with monkeypatch.context() as patched:
@@ -162,5 +150,5 @@ def test_the_way_back_into_a_full_queue_waits_for_the_next_change(
     assert not bench.scheduler.set_aside()
 
 
-def test_times_beyond_the_calendar_are_still_words() -> None:
+def test_times_beyond_the_calendar_are_still_words():
     assert utc_text(1e18) == "1000000000000000000 s"

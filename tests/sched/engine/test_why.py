@@ -1,28 +1,17 @@
 """What a waiting job's owner is told: the reason, the rule, and when at the earliest. Goldens, whole."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
-from typing import Any
-
 import pytest
 
-from fluxsched.core.resources import ResourceSet
 from fluxsched.core.why import Why
 from fluxsched.sched.engine.forecast import NAMED_MAX
-from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import decide
 from fluxsched.sched.registry import make
-
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
+from tests.sched.site import Bench, make_r, spec
 
 FIFO = "fifo: Strict order: the first job that cannot start holds back all others."
 FIRSTFIT = "firstfit: Starts every job that fits, in `order`; others are skipped."
 EASY = "easy: The first job that cannot start has a reservation; others start, in `order`, if they do not delay it."
-CONSERVATIVE = (
-    "conservative: Every job has a reservation, made in `order`; others start early only if they delay none."
-)
+CONSERVATIVE = "conservative: Every job has a reservation, made in `order`; others start early only if they delay none."
 NEEDS_4 = "needs 4 exclusive nodes of 1 slot of 1 core; 2 nodes fit now, 2 nodes are busy"
 IN_THE_WAY = "fits now, but not for as long as it may run: job ƒ3 is to start in 100s"
 PLANNED = "as it is planned; sooner if running jobs end before their limits"
@@ -30,25 +19,24 @@ LIMITS = "if running jobs use up their limits and no job goes ahead of it"
 
 
 @pytest.fixture
-def four(bench_of: Any, make_r: MakeR, spec: Spec) -> Callable[..., Any]:
+def four():
     """At 100 s job 1 runs on two of four nodes until 200; jobs 2 (4 nodes) and 3 (1 node, for long) wait."""
 
-    def build(policy: str, limit_s: float = 100.0) -> Any:
-        bench = bench_of(make(*parse_spec(policy)))
-        bench.grow(make_r("0-3"))
-        bench.submit(1, spec(nodes=2, exclusive=True, duration=limit_s))
+    def build(policy, limit_s=100.0):
+        bench = Bench(policy)
+        bench.grow("0-3")
+        bench.submit(1, nodes=2, exclusive=True, duration=limit_s)
         bench.run()
-        bench.submit(2, spec(nodes=4, exclusive=True, duration=50.0))
-        bench.submit(3, spec(nodes=1, exclusive=True, duration=1000.0))
+        bench.submit(2, nodes=4, exclusive=True, duration=50.0)
+        bench.submit(3, nodes=1, exclusive=True, duration=1000.0)
         bench.run()
         return bench
 
     return build
 
 
-def why(bench: Any, jobid: int) -> Why:
-    found: Why = bench.scheduler.why(jobid, bench.now_s)
-    return found
+def why(bench, jobid):
+    return bench.scheduler.why(jobid, bench.now_s)
 
 
 @pytest.mark.parametrize(
@@ -56,7 +44,7 @@ def why(bench: Any, jobid: int) -> Why:
     [("fifo", FIFO, LIMITS), ("firstfit", FIRSTFIT, LIMITS), ("easy", EASY, PLANNED),
      ("conservative", CONSERVATIVE, PLANNED), ("hybrid:depth=0", None, LIMITS)],
 )  # fmt: skip
-def test_the_first_in_line(four: Any, policy: str, rule: str | None, when: str) -> None:
+def test_the_first_in_line(four, policy, rule, when):
     found = why(four(policy), 2)
     assert found.reason.startswith("needs 4 exclusive nodes of 1 slot of 1 core; ")
     assert rule is None or found.rule == f"first in line under {rule}"
@@ -64,14 +52,12 @@ def test_the_first_in_line(four: Any, policy: str, rule: str | None, when: str) 
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy", "conservative"])
-def test_jobs_of_parts_are_told_which_parts_are_short(
-    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
-) -> None:
-    bench = bench_of(make(*parse_spec(policy)))
+def test_jobs_of_parts_are_told_which_parts_are_short(policy):
+    bench = Bench(policy)
     bench.grow(make_r("0-3", ssd="0-1"))
-    bench.submit(1, spec(nodes=2, exclusive=True, duration=100.0))
+    bench.submit(1, nodes=2, exclusive=True, duration=100.0)
     bench.run()
-    bench.submit(2, spec(parts=((1, {"properties": ["ssd"]}), (2, None)), duration=50.0))
+    bench.submit(2, parts=((1, {"properties": ["ssd"]}), (2, None)), duration=50.0)
     bench.run()
     found = why(bench, 2)
     assert found.reason == (
@@ -79,11 +65,11 @@ def test_jobs_of_parts_are_told_which_parts_are_short(
         "p0 needs 1 node; none is free, 2 nodes are busy"
     )
     assert found.earliest_s == 200.0
-    [denied] = bench.submit(3, spec(parts=((1, None), (4, None))))
+    [denied] = bench.submit(3, parts=((1, None), (4, None)))
     assert denied.note.endswith("p0 and p1 need 5 nodes, the group has only 4 nodes for any of them")
 
 
-def test_behind_the_first_in_line(four: Any) -> None:
+def test_behind_the_first_in_line(four):
     waits = "waits its turn; 1 ahead of it in the queue"
     head = "not before job ƒ3, first in line"
     assert why(four("fifo"), 3) == Why(waits, f"1 ahead of it under {FIFO}", head, 200.0)
@@ -93,7 +79,7 @@ def test_behind_the_first_in_line(four: Any) -> None:
     assert (planned.when, planned.earliest_s) == (PLANNED, 250.0)
 
 
-def test_where_a_running_job_has_no_limit_nothing_can_be_told(four: Any) -> None:
+def test_where_a_running_job_has_no_limit_nothing_can_be_told(four):
     for policy in ("fifo", "easy"):
         bench = four(policy, limit_s=0.0)
         assert why(bench, 2)[2:] == ("not known: ƒ2, running, has no time limit", None)
@@ -102,40 +88,40 @@ def test_where_a_running_job_has_no_limit_nothing_can_be_told(four: Any) -> None
     )  # fmt: skip
 
 
-def test_jobs_of_another_group_are_not_in_the_way(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(make("fifo", {}), "default", "lab", queues={"lab": "lab"})
-    bench.grow(make_r("0-1"), offline="1")
-    bench.grow(make_r("2"), group="lab")
-    bench.submit(1, spec(nodes=1, exclusive=True, queue="lab"))
-    bench.submit(2, spec(nodes=2, exclusive=True))
+def test_jobs_of_another_group_are_not_in_the_way():
+    bench = Bench("fifo", "default", "lab", queues={"lab": "lab"})
+    bench.grow("0-1", offline="1")
+    bench.grow("2", group="lab")
+    bench.submit(1, nodes=1, exclusive=True, queue="lab")
+    bench.submit(2, nodes=2, exclusive=True)
     bench.run()
     assert why(bench, 2).when == "not known: it needs nodes that are down"
 
 
-def test_a_job_does_not_block_itself(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+def test_a_job_does_not_block_itself():
     """Job 4 could start on rank 2, which job 3 is to have; so it is planned where job 1 ends, before job 3 starts."""
-    bench = bench_of(make("conservative", {}))
-    bench.grow(make_r("0-2"))
+    bench = Bench("conservative")
+    bench.grow("0-2")
     waiting = ((1, 1, 10.0, "0"), (2, 1, 50.25, "1"), (3, 2, 100.0, "1-2"), (4, 1, 100.0, "0,2"))
     for jobid, nodes, limit_s, ranks in waiting:
-        bench.submit(jobid, spec(nodes=nodes, exclusive=True, duration=limit_s, constraint={"ranks": [ranks]}))
+        bench.submit(jobid, nodes=nodes, exclusive=True, duration=limit_s, constraint={"ranks": [ranks]})
     bench.run()
     found = why(bench, 4)
     assert found.reason == "fits now, but not for as long as it may run: job ƒ4 is to start in 50s"
     assert (found.when, found.earliest_s) == (PLANNED, 110.0)
 
 
-def test_the_end_of_the_resources_is_a_limit(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(make("fifo", {}))
+def test_the_end_of_the_resources_is_a_limit():
+    bench = Bench("fifo")
     bench.grow(make_r("0", expiration=900.0))
-    bench.submit(1, spec(nodes=1, exclusive=True))
-    bench.submit(2, spec(nodes=1, exclusive=True))
+    bench.submit(1, nodes=1, exclusive=True)
+    bench.submit(2, nodes=1, exclusive=True)
     bench.run()
     assert why(bench, 2)[2:] == (LIMITS, 900.0)
 
 
-def test_after_the_end_of_the_resources(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(make("fifo", {}))
+def test_after_the_end_of_the_resources():
+    bench = Bench("fifo")
     bench.grow(make_r("0", expiration=60.0))
     bench.submit(1, spec())
     bench.run()
@@ -145,32 +131,32 @@ def test_after_the_end_of_the_resources(bench_of: Any, make_r: MakeR, spec: Spec
     )  # fmt: skip
 
 
-def test_what_is_down(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(make("easy", {}))
-    bench.grow(make_r("0-3"), offline="3")
-    bench.submit(1, spec(nodes=4))
+def test_what_is_down():
+    bench = Bench("easy")
+    bench.grow("0-3", offline="3")
+    bench.submit(1, nodes=4)
     bench.run()
     reason = "needs 4 nodes of 1 slot of 1 core; 3 nodes fit now, 1 node is down"
     assert why(bench, 1) == Why(reason, f"first in line under {EASY}", "not known: it needs nodes that are down")
 
 
-def test_a_constraint_that_no_free_target_meets(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(make("firstfit", {}))
+def test_a_constraint_that_no_free_target_meets():
+    bench = Bench("firstfit")
     bench.grow(make_r("0-3", ssd="0"))
-    bench.submit(1, spec(nodes=1, exclusive=True, duration=60.0, constraint={"properties": ["ssd"]}))
-    bench.submit(2, spec(nodes=1, duration=60.0, constraint={"properties": ["ssd"]}))
+    bench.submit(1, nodes=1, exclusive=True, duration=60.0, constraint={"properties": ["ssd"]})
+    bench.submit(2, nodes=1, duration=60.0, constraint={"properties": ["ssd"]})
     bench.run()
     reason = "needs 1 node of 1 slot of 1 core with ssd; none is free, 1 node is busy"
     assert why(bench, 2) == Why(reason, f"first in line under {FIRSTFIT}", LIMITS, 160.0)
 
 
-def test_on_hold_and_before_the_resources(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def test_on_hold_and_before_the_resources(bench):
     bench.submit(1, spec())
     assert why(bench, 1) == Why(
         "waits for the resources of group 'default' to be acquired", "no job is judged before that",
         "not known: as soon as they are acquired",
     )  # fmt: skip
-    bench.grow(make_r("0"))
+    bench.grow("0")
     bench.submit(2, spec(), priority=0)
     assert why(bench, 2) == Why(
         "is held: its priority is 0; raise its urgency", "a job on hold is skipped", "not while it is held"
@@ -180,22 +166,22 @@ def test_on_hold_and_before_the_resources(bench: Any, make_r: MakeR, spec: Spec)
 
 class Silent:
     name = "silent"
-    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
+    OPTIONS = {}  # noqa: RUF012
 
-    def schedule(self, view: Any, now_s: float) -> Iterator[Any]:
+    def schedule(self, view, now_s):
         return iter(())
 
 
-def test_a_policy_that_decides_nothing_is_pointed_at(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(Silent())
-    bench.grow(make_r("0"))
+def test_a_policy_that_decides_nothing_is_pointed_at():
+    bench = Bench(Silent())
+    bench.grow("0")
     bench.submit(1, spec())
     bench.submit(2, spec())
     bench.run()
     silent = "fits now, but policy 'silent' has looked at the queue and decided nothing about it"
     rule = "waits with 1 other in the order of policy silent: it does not say how it decides"
     assert why(bench, 1) == Why(silent, rule, "it fits now")
-    bench.submit(3, spec(cores=4))
+    bench.submit(3, cores=4)
     bench.run()
     assert why(bench, 2).reason == silent
     assert why(bench, 2).rule.startswith("waits with 2 others in the order of policy silent")
@@ -205,21 +191,21 @@ class Smallest:
     """The smallest first."""
 
     name = "smallest"
-    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
+    OPTIONS = {}  # noqa: RUF012
 
-    def schedule(self, view: Any, now_s: float) -> Iterator[Any]:
+    def schedule(self, view, now_s):
         for job in sorted(view.queue, key=lambda job: job.request.cores):
             yield decide(job, view.place(job))
 
 
-def test_an_order_of_the_policys_own_is_not_called_a_line(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
+def test_an_order_of_the_policys_own_is_not_called_a_line():
     """Job 1 came first and goes last: it is not first in line, nor does job 2 wait for it."""
-    bench = bench_of(Smallest())
-    bench.grow(make_r("0"))
-    bench.submit(9, spec(cores=4, duration=50.0))
+    bench = Bench(Smallest())
+    bench.grow("0")
+    bench.submit(9, cores=4, duration=50.0)
     bench.run()
-    bench.submit(1, spec(cores=4, duration=10.0))
-    bench.submit(2, spec(cores=1, duration=10.0))
+    bench.submit(1, cores=4, duration=10.0)
+    bench.submit(2, cores=1, duration=10.0)
     assert why(bench, 2).reason == "its policy has not looked at it yet"
     bench.run()
     rule = "waits with 1 other in the order of policy smallest: The smallest first."
@@ -228,14 +214,12 @@ def test_an_order_of_the_policys_own_is_not_called_a_line(bench_of: Any, make_r:
 
 
 @pytest.mark.parametrize("order", ["sjf", "lxf"])
-def test_under_an_order_the_place_is_that_of_the_order(
-    bench_of: Any, make_r: MakeR, spec: Spec, order: str
-) -> None:
+def test_under_an_order_the_place_is_that_of_the_order(order):
     for policy in ("firstfit", "easy"):
-        bench = bench_of(make(policy, {"order": order}))
-        bench.grow(make_r("0"))
+        bench = Bench(make(policy, {"order": order}))
+        bench.grow("0")
         for jobid, limit_s in ((1, 50.0), (2, 90.0), (3, 30.0), (4, 10.0)):
-            bench.submit(jobid, spec(cores=4, duration=limit_s))
+            bench.submit(jobid, cores=4, duration=limit_s)
             bench.run()
         last = "2 ahead of it" if policy == "firstfit" else "has a reservation"  # easy reserves for who came first
         assert why(bench, 2).rule.startswith(last)
@@ -243,7 +227,7 @@ def test_under_an_order_the_place_is_that_of_the_order(
         assert why(bench, 4).rule.startswith(f"first in the order {order}, under {policy}: ")
 
 
-def test_asking_changes_nothing(four: Any) -> None:
+def test_asking_changes_nothing(four):
     bench = four("fifo")
     (group,) = bench.scheduler._groups.values()
     for jobid in (2, 3, 2):
@@ -252,11 +236,11 @@ def test_asking_changes_nothing(four: Any) -> None:
     bench.scheduler.check()
 
 
-def test_few_of_the_jobs_without_a_limit_are_named(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(make("easy", {}))
-    bench.grow(make_r("0-4"))
+def test_few_of_the_jobs_without_a_limit_are_named():
+    bench = Bench("easy")
+    bench.grow("0-4")
     for jobid in range(1, NAMED_MAX + 3):
-        bench.submit(jobid, spec(nodes=1, exclusive=True))
-    bench.submit(9, spec(nodes=5, exclusive=True, duration=10.0))
+        bench.submit(jobid, nodes=1, exclusive=True)
+    bench.submit(9, nodes=5, exclusive=True, duration=10.0)
     bench.run()
     assert why(bench, 9).when == "not known: ƒ2, ƒ3, ƒ4 and 2 more run without a limit"

@@ -1,10 +1,5 @@
 """What holds whatever plugins say: nothing leaks, a fault concerns one job, plans keep, delegation is exact."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -13,41 +8,31 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.sched.effects import Granted, PluginFailed
 from fluxsched.sched.engine.hooked.plugins import FAULTS_MAX, ROUNDS_MAX
-from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import PASS, SKIP, Gate, Later, Never, Wait
 from fluxsched.sched.hooks.calls import ANNOTATION_KEYS_MAX
 from fluxsched.sched.hooks.chain import PLUGINS_MAX, RETRY_S, WHY_CHARS_MAX
 from fluxsched.sched.hooks.labels import LABEL_CHARS_MAX, READS_MAX
 from fluxsched.sched.hooks.sorts import SORT_ITEMS_MAX
 from fluxsched.sched.hooks.verdicts import VERDICTS_MAX
-from fluxsched.sched.policies.conservative import Conservative
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policies.firstfit import FirstFit
-from fluxsched.sched.policies.hybrid import Hybrid
 from fluxsched.sched.shape import SHAPES_MAX
+from tests.sched.site import Bench, make_r, scheduler_of, spec
 
-Build = Callable[..., Any]
-POLICIES = [Fifo, FirstFit, Easy, Conservative, Hybrid]
+POLICIES = ["fifo", "firstfit", "easy", "conservative", "hybrid"]
 FAILING = ("pre_enqueue", "queue_sort", "pre_filter", "filter", "pre_score", "score", "look", "reserve", "permit",
            "pre_bind", "bind")  # fmt: skip
 
 
-def bad(*_: Any) -> Any:
+def bad(*_):
     raise ZeroDivisionError("mine")
 
 
 @pytest.mark.parametrize("point", FAILING)
-def test_after_an_exception_that_job_waits_and_all_else_goes_on(
-    bench_of: Build, make_r: Build, plugin: Build, spec: Build, point: str
-) -> None:
+def test_after_an_exception_that_job_waits_and_all_else_goes_on(plugin, point):
     bad_one = plugin("bad", reads=("name",), **{point: bad, **({"score": 0} if point == "pre_score" else {})})
     good = plugin("good", reserve=PASS, unreserve=None)
-    bench = bench_of(
-        FirstFit(), queues={"mine": "default"}, policies={"mine": Fifo()}, plugins={"mine": [good, bad_one]}
-    )
+    bench = Bench("firstfit", queues={"mine": "default"}, policies={"mine": "fifo"}, plugins={"mine": [good, bad_one]})
     bench.grow(make_r("0-3", 4))
-    bench.submit(1, spec(queue="mine"))
+    bench.submit(1, queue="mine")
     bench.submit(2, spec())
     found = bench.run()
     assert [each.jobid for each in found if isinstance(each, Granted)] == [2]
@@ -62,13 +47,11 @@ def test_after_an_exception_that_job_waits_and_all_else_goes_on(
 
 
 @pytest.mark.parametrize("point", ["unreserve", "post_bind", "on_free"])
-def test_a_fault_where_nothing_is_asked_is_told_and_the_rest_goes_on(
-    bench_of: Build, make_r: Build, plugin: Build, spec: Build, point: str
-) -> None:
+def test_a_fault_where_nothing_is_asked_is_told_and_the_rest_goes_on(plugin, point):
     points = {"reserve": PASS, "unreserve": None, "post_bind": None, "on_free": None}
     plugins = [plugin("a", **points), plugin("bad", **{**points, point: bad}), plugin("c", **points)]
     last = plugin("last", reserve=Later("no") if point == "unreserve" else PASS)
-    bench = bench_of(Fifo(), plugins={"": [*plugins, last]})
+    bench = Bench("fifo", plugins={"": [*plugins, last]})
     bench.grow(make_r("0", 4))
     bench.submit(1, spec())
     found = bench.run()
@@ -79,52 +62,52 @@ def test_a_fault_where_nothing_is_asked_is_told_and_the_rest_goes_on(
     assert [each.count(point) for each in plugins] == [1, 1, 1]
 
 
-def test_a_wrong_answer_is_a_fault(bench_of: Build, make_r: Build, plugin: Build, spec: Build) -> None:
+def test_a_wrong_answer_is_a_fault(plugin):
     for point, answer in (
         ("pre_enqueue", Later("x")), ("pre_enqueue", Gate("x", on=("never",))), ("pre_filter", True), ("filter", SKIP),
         ("look", Wait(1.0)), ("reserve", None), ("permit", Wait(0.0)), ("pre_bind", Never("x")),
         ("bind", dict.fromkeys(map(str, range(ANNOTATION_KEYS_MAX + 1)))), ("bind", {1: 2}),
-        ("queue_sort", (1,) * (SORT_ITEMS_MAX + 1)), ("pre_enqueue", Gate("x", on=5)),  # type: ignore[arg-type]
-        ("pre_enqueue", Gate("x", at_s="22:00")), ("pre_filter", Later("x", "soon")),  # type: ignore[arg-type]
-        ("filter", Later("x", 10**400)), ("reserve", Later("x", "soon")),  # type: ignore[arg-type]
-        ("permit", Wait("1h")), ("score", "best"),  # type: ignore[arg-type]
+        ("queue_sort", (1,) * (SORT_ITEMS_MAX + 1)), ("pre_enqueue", Gate("x", on=5)),
+        ("pre_enqueue", Gate("x", at_s="22:00")), ("pre_filter", Later("x", "soon")),
+        ("filter", Later("x", 10**400)), ("reserve", Later("x", "soon")),
+        ("permit", Wait("1h")), ("score", "best"),
     ):  # fmt: skip
-        bench = bench_of(Fifo(), plugins={"": [plugin(**{point: answer})]})
+        bench = Bench("fifo", plugins={"": [plugin(**{point: answer})]})
         bench.grow(make_r("0", 4))
         bench.submit(1, spec())
         found = bench.run()
         assert f"plugin 'p': {point} answered" in bench.why(1)
         assert [type(each) for each in found if isinstance(each, (PluginFailed, Granted))] == [PluginFailed]
-    long = bench_of(Fifo(), plugins={"": [plugin(reserve=Later("x" * 2 * WHY_CHARS_MAX))]})
+    long = Bench("fifo", plugins={"": [plugin(reserve=Later("x" * 2 * WHY_CHARS_MAX))]})
     long.grow(make_r("0", 4))
     long.submit(1, spec())
     long.run()
     assert len(long.why(1)) < WHY_CHARS_MAX + 20
 
 
-def test_reasons_and_events_may_be_of_any_kind(bench_of: Build, make_r: Build, plugin: Build, spec: Build) -> None:
-    odd: Any = KeyError("x")
+def test_reasons_and_events_may_be_of_any_kind(plugin):
+    odd = KeyError("x")
     for point, answer in (
-        ("pre_enqueue", Gate(odd, on=["free"])), ("pre_filter", Later(odd)), ("filter", Never(odd)),  # type: ignore[arg-type]
+        ("pre_enqueue", Gate(odd, on=["free"])), ("pre_filter", Later(odd)), ("filter", Never(odd)),
         ("reserve", Later(odd)), ("permit", Wait(1, odd)),
     ):  # fmt: skip
-        bench = bench_of(Fifo(), plugins={"": [plugin(**{point: answer})]})
+        bench = Bench("fifo", plugins={"": [plugin(**{point: answer})]})
         bench.grow(make_r("0", 4))
-        bench.submit(1, spec(cores=3))
+        bench.submit(1, cores=3)
         assert not [each for each in bench.run() if isinstance(each, (PluginFailed, Granted))]
         assert point == "filter" or "plugin 'p': 'x'" in bench.why(1)
 
 
 @pytest.mark.parametrize("generation", ["new", -1, property(bad)])
-def test_a_generation_that_is_none_is_a_fault(bench_of: Build, make_r: Build, spec: Build, generation: object) -> None:
+def test_a_generation_that_is_none_is_a_fault(generation):
     class Odd:
         name = "odd"
 
-        def filter(self, shape: Any, kind: Any) -> Any:
+        def filter(self, shape, kind):
             return PASS
 
-    Odd.generation = generation  # type: ignore[attr-defined]
-    bench = bench_of(Fifo(), plugins={"": [Odd()]})
+    Odd.generation = generation
+    bench = Bench("fifo", plugins={"": [Odd()]})
     bench.grow(make_r("0", 4))
     bench.submit(1, spec())
     found = bench.run()
@@ -132,8 +115,8 @@ def test_a_generation_that_is_none_is_a_fault(bench_of: Build, make_r: Build, sp
     assert "generation should be a number" in bench.why(1)
 
 
-def test_faults_are_counted_beyond_a_limit(bench_of: Build, make_r: Build, plugin: Build, spec: Build) -> None:
-    bench = bench_of(FirstFit(), plugins={"": [plugin(pre_enqueue=bad)]})
+def test_faults_are_counted_beyond_a_limit(plugin):
+    bench = Bench("firstfit", plugins={"": [plugin(pre_enqueue=bad)]})
     bench.grow(make_r("0", 4))
     for jobid in range(FAULTS_MAX + 5):
         bench.submit(jobid, spec())
@@ -142,18 +125,16 @@ def test_faults_are_counted_beyond_a_limit(bench_of: Build, make_r: Build, plugi
     assert notes[-1] == "5 more faults of plugins"
 
 
-def test_plugins_that_never_come_to_an_end_are_asked_later(
-    bench_of: Build, make_r: Build, plugin: Build, spec: Build
-) -> None:
+def test_plugins_that_never_come_to_an_end_are_asked_later(plugin):
     """Each of them undoes what the other waits for."""
     turn = [0]
 
-    def permit(job: Any, fit: Any, now_s: float) -> Any:
+    def permit(job, fit, now_s):
         turn[0] += 1
         return Later("no") if turn[0] % 2 == 0 else Wait(60.0)
 
     asked = plugin(permit=permit)
-    bench = bench_of(FirstFit(), plugins={"": [asked]})
+    bench = Bench("firstfit", plugins={"": [asked]})
     bench.grow(make_r("0", 4))
     for jobid in (1, 2):
         bench.submit(jobid, spec())
@@ -165,22 +146,20 @@ def test_plugins_that_never_come_to_an_end_are_asked_later(
 # ---- plans
 
 
-@pytest.mark.parametrize("policy", [Easy, Conservative, Hybrid])
-def test_a_job_has_a_reservation_only_where_its_plugins_let_it(
-    bench_of: Build, make_r: Build, plugin: Build, spec: Build, policy: Any
-) -> None:
+@pytest.mark.parametrize("policy", ["easy", "conservative", "hybrid"])
+def test_a_job_has_a_reservation_only_where_its_plugins_let_it(plugin, policy):
     """The head may only run on ranks 2 and 3, which are busy until 200: all of 0 and 1 is free for others."""
     only = plugin(
         reads=("name",), pre_filter=lambda shape, group: Idset.parse("2-3") if shape.label("name") == "head" else PASS
     )
-    bench = bench_of(policy(), plugins={"": [only]})
+    bench = Bench(policy, plugins={"": [only]})
     bench.grow(make_r("0-3", 4))
-    bench.submit(1, spec(nodes=2, exclusive=True, duration=100.0, constraint={"ranks": ["2-3"]}))
+    bench.submit(1, nodes=2, exclusive=True, duration=100.0, constraint={"ranks": ["2-3"]})
     bench.run()
     head = spec(nodes=1, exclusive=True, duration=50.0)
     head["attributes"]["system"]["job"] = {"name": "head"}
     bench.submit(2, head)
-    bench.submit(3, spec(nodes=2, exclusive=True, duration=1000.0))
+    bench.submit(3, nodes=2, exclusive=True, duration=1000.0)
     grants = {each.jobid: each for each in bench.run() if isinstance(each, Granted)}
     assert set(grants) == {3}
     assert {part.rank for part in grants[3].fit.parts} == {0, 1}
@@ -193,24 +172,22 @@ def test_a_job_has_a_reservation_only_where_its_plugins_let_it(
     assert [each.jobid for each in bench.run() if isinstance(each, Granted)] == [2]
 
 
-@pytest.mark.parametrize("policy", [Easy, Conservative])
+@pytest.mark.parametrize("policy", ["easy", "conservative"])
 @pytest.mark.parametrize("point", ["pre_filter", "reserve", "pre_enqueue"])
-def test_who_is_held_back_breaks_no_reservation(
-    bench_of: Build, make_r: Build, plugin: Build, spec: Build, policy: Any, point: str
-) -> None:
+def test_who_is_held_back_breaks_no_reservation(plugin, policy, point):
     """Job 2 is held back by a plugin, job 3 has a reservation at 200, and job 4 may not delay it."""
     no = Gate("no") if point == "pre_enqueue" else Later("no")
     says = plugin(reads=("name",), **{point: lambda about, *_: no if about.label("name") == "held" else PASS})
-    bench = bench_of(policy(), plugins={"": [says]})
+    bench = Bench(policy, plugins={"": [says]})
     bench.grow(make_r("0-1", 4))
-    bench.submit(1, spec(nodes=1, exclusive=True, duration=100.0))
+    bench.submit(1, nodes=1, exclusive=True, duration=100.0)
     bench.run()
     held = spec(nodes=1, duration=10.0)
     held["attributes"]["system"]["job"] = {"name": "held"}
     bench.submit(2, held)
-    bench.submit(3, spec(nodes=2, exclusive=True, duration=10.0))
-    bench.submit(4, spec(nodes=1, exclusive=True, duration=500.0))
-    bench.submit(5, spec(nodes=1, exclusive=True, duration=50.0))
+    bench.submit(3, nodes=2, exclusive=True, duration=10.0)
+    bench.submit(4, nodes=1, exclusive=True, duration=500.0)
+    bench.submit(5, nodes=1, exclusive=True, duration=50.0)
     assert 4 not in [each.jobid for each in bench.run() if isinstance(each, Granted)]
     if point != "reserve":  # else job 2, whose turn it is, keeps its place
         assert {kept.jobid: kept.start_s for kept in bench.scheduler.planned() if kept.start_s < 1e9}[3] == 200.0
@@ -227,14 +204,12 @@ JOBS = st.lists(
 @pytest.mark.parametrize("policy", POLICIES)
 @given(jobs=JOBS)
 @settings(max_examples=15)
-def test_whom_every_plugin_skips_the_policy_decides_as_without_plugins(
-    make_r: Build, spec: Build, policy: Any, jobs: list[tuple[int, int, int, float]]
-) -> None:
+def test_whom_every_plugin_skips_the_policy_decides_as_without_plugins(policy, jobs):
     class Skips:
         name = "skips"
         READS = ("user", "name")
 
-        def pre_filter(self, shape: Any, group: Any) -> Any:
+        def pre_filter(self, shape, group):
             return SKIP
 
         filter = score = look = reserve = permit = pre_bind = bind = bad
@@ -242,17 +217,17 @@ def test_whom_every_plugin_skips_the_policy_decides_as_without_plugins(
     class Passes:
         name = "passes"
 
-        def filter(self, shape: Any, kind: Any) -> Any:
+        def filter(self, shape, kind):
             return PASS
 
-        def reserve(self, job: Any, fit: Any) -> Any:
+        def reserve(self, job, fit):
             return PASS
 
-    def schedule(plugins: list[Any]) -> list[tuple[float, int, Any]]:
-        scheduler, found, now_s = Scheduler(policy(), plugins={"": plugins}), [], 100.0
+    def schedule(plugins):
+        scheduler, found, now_s = scheduler_of(policy, plugins={"": plugins}), [], 100.0
         resources = make_r("0-4", 4)
         scheduler.grown("default", resources, resources.ranks, Idset())
-        ends: dict[float, list[int]] = {}
+        ends = {}
         for jobid, (after, nodes, cores, limit_s) in enumerate(jobs):
             now_s += after
             scheduler.alloc(jobid, 16, 1, now_s, spec(nodes=nodes, cores=cores, duration=limit_s), now_s)
@@ -274,15 +249,15 @@ def test_whom_every_plugin_skips_the_policy_decides_as_without_plugins(
 # ---- settings
 
 
-def test_what_is_wrong_with_plugins_is_said_at_once(plugin: Build) -> None:
-    def with_(*plugins: Any, queue: str = "") -> Scheduler:
-        return Scheduler(Fifo(), queues={"mine": "default"}, plugins={queue: plugins})
+def test_what_is_wrong_with_plugins_is_said_at_once(plugin):
+    def with_(*plugins, queue=""):
+        return scheduler_of("fifo", queues={"mine": "default"}, plugins={queue: plugins})
 
     class Nothing:
         name = "nothing"
 
     class Nameless:
-        def look(self, job: Any, rank: int) -> Any: ...
+        def look(self, job, rank): ...
 
     for fault, plugins in (
         ("has none of the methods", [Nothing()]),
@@ -304,18 +279,16 @@ def test_what_is_wrong_with_plugins_is_said_at_once(plugin: Build) -> None:
         with_(plugin("a", reads=tuple(f"attributes.system.k{n}" for n in range(READS_MAX + 1))))
 
 
-def test_labels_make_shapes_and_are_what_plugins_read(
-    bench_of: Build, make_r: Build, plugin: Build, spec: Build
-) -> None:
-    seen: dict[str, Any] = {}
+def test_labels_make_shapes_and_are_what_plugins_read(plugin):
+    seen = {}
     names = ("user", "bank", "queue", "name", "attributes.system.x.y", "attributes.system.z", "attributes.system.none")
 
-    def pre_filter(shape: Any, group: Any) -> Any:
+    def pre_filter(shape, group):
         seen.update({name: shape.label(name) for name in names})
         return PASS
 
     asked = plugin(reads=names, pre_filter=pre_filter)
-    bench = bench_of(Fifo(), queues={"mine": "default"}, plugins={"": [asked]})
+    bench = Bench("fifo", queues={"mine": "default"}, plugins={"": [asked]})
     bench.grow(make_r("0", 4))
     job = spec(queue="mine")
     job["attributes"]["system"] |= {"bank": "b", "x": {"y": [1, 2]}, "z": "z" * 2 * LABEL_CHARS_MAX}
@@ -330,14 +303,12 @@ def test_labels_make_shapes_and_are_what_plugins_read(
     }  # fmt: skip
 
 
-def test_verdicts_are_forgotten_with_their_jobs(
-    bench_of: Build, make_r: Build, plugin: Build, spec: Build, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_verdicts_are_forgotten_with_their_jobs(plugin, monkeypatch):
     assert VERDICTS_MAX <= SHAPES_MAX
     monkeypatch.setattr("fluxsched.sched.hooks.verdicts.VERDICTS_MAX", 4)
     asked = plugin(reads=("name",), pre_filter=lambda shape, group: Idset.parse("0"))
     asked.generation = 0
-    bench = bench_of(FirstFit(), plugins={"": [asked]})
+    bench = Bench("firstfit", plugins={"": [asked]})
     bench.grow(make_r("0-1", 32))
     for jobid in range(10):
         job = spec()
@@ -352,10 +323,8 @@ def test_verdicts_are_forgotten_with_their_jobs(
     assert len(bench.run()) == 1
 
 
-def test_permits_are_answered_only_where_they_are_waited_for(
-    bench_of: Build, make_r: Build, plugin: Build, spec: Build
-) -> None:
-    bench = bench_of(Fifo(), plugins={"": [plugin("door", permit=Wait(9.0)), plugin("gate", permit=Wait(5.0))]})
+def test_permits_are_answered_only_where_they_are_waited_for(plugin):
+    bench = Bench("fifo", plugins={"": [plugin("door", permit=Wait(9.0)), plugin("gate", permit=Wait(5.0))]})
     bench.grow(make_r("0", 4))
     bench.submit(1, spec())
     bench.run()
@@ -367,15 +336,15 @@ def test_permits_are_answered_only_where_they_are_waited_for(
     assert bench.scheduler.permit(1, "door", True, "", 100.0) == []
     assert len(bench.did(bench.scheduler.permit(1, "gate", True, "", 100.0))) == 1
     with pytest.raises(Refused, match="of a plugin"):
-        Scheduler(Fifo()).permit(1, "door", True, "", 100.0)
+        scheduler_of("fifo").permit(1, "door", True, "", 100.0)
 
 
-def test_adopted_jobs_are_told_of(bench_of: Build, make_r: Build, plugin: Build, spec: Build) -> None:
-    told: list[Any] = []
+def test_adopted_jobs_are_told_of(plugin):
+    told = []
     counts = plugin(
         reads=("user",), post_bind=lambda job, fit: told.append((job, fit)), on_free=lambda job, fit: told.append(job)
     )
-    bench = bench_of(Fifo(), plugins={"": [counts]})
+    bench = Bench("fifo", plugins={"": [counts]})
     bench.scheduler.hello(7, 16, 1000, 1.0, make_r("0", 2), jobspec=spec(cores=2, duration=5.0))
     bench.scheduler.hello(8, 16, 1001, 1.0, make_r("1", 2))
     bench.grow(make_r("0-1", 4))

@@ -1,9 +1,5 @@
 """Plugins by name: files, options, several texts in one; what is wrong is said when they are loaded."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from fluxsched.adapters.flux.options import parse_options
@@ -26,6 +22,7 @@ from fluxsched.sim import Ask, Trace, TraceJob, run
 
 NIGHT = """
 from fluxsched.sched.hooks.api import PASS, Later, Option
+from tests.sched.site import policy_of
 
 class Night:
     name = "night"
@@ -40,20 +37,20 @@ class Night:
 
 
 @pytest.fixture
-def night(tmp_path: Path) -> Path:
+def night(tmp_path):
     file = tmp_path / "night.py"
     file.write_text(NIGHT)
     return file
 
 
-def test_policies_and_plugins_of_queues_in_one_text(night: Path) -> None:
+def test_policies_and_plugins_of_queues_in_one_text(night):
     found = load(f"easy:order=sjf|{night}:from-hour=20;debug=fifo;batch=|{night}")
     assert (found.policy.name, {queue: policy.name for queue, policy in found.own.items()}) == (
         "easy",
         {"debug": "fifo"},
     )
     assert list(found.plugins) == ["", "batch"]
-    assert [plugin.from_hour for each in found.plugins.values() for plugin in each] == [20, 22]  # type: ignore[attr-defined]
+    assert [plugin.from_hour for each in found.plugins.values() for plugin in each] == [20, 22]
     assert load("fifo").plugins == {}
     assert split_plugins("a:b=c|d|e") == ("a:b=c", ["d", "e"])
     assert join_plugins("a", ["d", "e"]) == "a|d|e"
@@ -61,7 +58,7 @@ def test_policies_and_plugins_of_queues_in_one_text(night: Path) -> None:
     assert not has_plugin("easy")
 
 
-def test_what_is_wrong_with_a_plugin_is_said_when_it_is_loaded(night: Path, tmp_path: Path) -> None:
+def test_what_is_wrong_with_a_plugin_is_said_when_it_is_loaded(night, tmp_path):
     none = tmp_path / "none.py"
     none.write_text("class Policy:\n    name = 'x'\n")
     wrong = tmp_path / "wrong.py"
@@ -90,7 +87,7 @@ def test_what_is_wrong_with_a_plugin_is_said_when_it_is_loaded(night: Path, tmp_
     assert set(ARGUMENTS) == set(POINTS)
 
 
-def test_texts_with_plugins_in_configurations(night: Path, tmp_path: Path) -> None:
+def test_texts_with_plugins_in_configurations(night, tmp_path):
     queues = {
         "debug": QueueConfig("debug", policy="|./night.py"),
         "batch": QueueConfig("batch", policy="fifo|./night.py"),
@@ -107,7 +104,7 @@ def test_texts_with_plugins_in_configurations(night: Path, tmp_path: Path) -> No
     assert default_name("easy|./night.py", ()) == "sched-easy"
 
 
-def test_simulations_and_flux_take_the_same_texts(night: Path) -> None:
+def test_simulations_and_flux_take_the_same_texts(night):
     night.write_text(NIGHT.replace("return PASS", "return PASS if rank != 0 else Later('not there')"))
     jobs = [TraceJob(1, 0.0, 60.0, 120.0, Ask(1)), TraceJob(2, 0.0, 5.0, 10.0, Ask(1))]
     found = run(Trace.of(jobs), f"easy|{night}", procs=2, placements=True).jobs

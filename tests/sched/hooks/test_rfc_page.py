@@ -1,23 +1,19 @@
 """The plugin of the page on plugins does what the page says."""
 
-from __future__ import annotations
-
 import re
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from fluxsched.sched.effects import Granted
-from fluxsched.sched.policies.fifo import Fifo
+from tests.sched.site import Bench, make_r, spec
 
 PAGE = (Path(__file__).parents[3] / "rfc" / "plugins.md").read_text()
 
 
-def test_the_nightly_gate(bench_of: Callable[..., Any], make_r: Callable[..., Any], spec: Callable[..., Any]) -> None:
-    names: dict[str, Any] = {}
+def test_the_nightly_gate():
+    names = {}
     (code,) = re.findall(r"<!-- plugin: night -->\n```python\n(.*?)```", PAGE, re.S)
     exec(code, names)
-    bench = bench_of(Fifo(), plugins={"": [names["Night"]()]})
+    bench = Bench("fifo", plugins={"": [names["Night"]()]})
     bench.grow(make_r("0", 4))
     job = spec()
     job["attributes"]["system"]["night"] = True

@@ -1,31 +1,17 @@
 """The points of a job that is to start: reserve, permit, bind, and what is taken back."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from fluxsched.core.idset import Idset
 from fluxsched.sched.effects import Granted
-from fluxsched.sched.hooks.api import (
-    LATERS_MAX,
-    PASS,
-    SKIP,
-    Later,
-    Wait,
-)
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.hooks.api import LATERS_MAX, PASS, SKIP, Later, Wait
+from tests.sched.site import spec
 
-from .conftest import Build, started, told
+from .conftest import started, told
 
 
-def test_reserve_holds_back_and_is_taken_back_in_reverse(
-    bench_with: Build, plugin: Build, spec: Build, calls: list[Any]
-) -> None:
-    says: list[Any] = [Later("no")]
+def test_reserve_holds_back_and_is_taken_back_in_reverse(bench_with, plugin, calls):
+    says = [Later("no")]
     plugins = [plugin(name, reserve=PASS, unreserve=None) for name in ("a", "b")]
-    bench = bench_with(*plugins, plugin("c", reserve=lambda job, fit: says[0], unreserve=None), policy=Fifo())
+    bench = bench_with(*plugins, plugin("c", reserve=lambda job, fit: says[0], unreserve=None), policy="fifo")
     bench.submit(1, spec())
     bench.submit(2, spec())
     found = bench.run()
@@ -40,26 +26,26 @@ def test_reserve_holds_back_and_is_taken_back_in_reverse(
     assert set(started(bench.run())) == {1, 2, 3}
 
 
-def test_a_later_holds_back_its_job_and_not_its_equals(bench_with: Build, plugin: Build, spec: Build) -> None:
+def test_a_later_holds_back_its_job_and_not_its_equals(bench_with, plugin):
     asked = plugin(reserve=lambda job, fit: Later("not this one") if job.jobid % 2 else PASS)
     bench = bench_with(asked)
     for jobid in range(1, 9):
         bench.submit(jobid, spec())
     assert set(started(bench.run())) == {2, 4, 6, 8}
-    for policy in (FirstFit(), Easy(), Fifo()):
-        many = plugin(policy.name, reserve=Later("none of them"))
+    for policy in ("firstfit", "easy", "fifo"):
+        many = plugin(policy, reserve=Later("none of them"))
         bench = bench_with(many, policy=policy)
         for jobid in range(3 * LATERS_MAX):
-            bench.submit(jobid, spec(duration=10.0))
+            bench.submit(jobid, duration=10.0)
         assert started(bench.run()) == {}
         assert many.count("reserve") <= LATERS_MAX
 
 
-def test_permits_wait_are_given_refused_and_time_out(bench_with: Build, plugin: Build, spec: Build) -> None:
+def test_permits_wait_are_given_refused_and_time_out(bench_with, plugin):
     asked = plugin("door", reserve=PASS, unreserve=None, permit=Wait(60.0, "knock"), on_free=None)
     bench = bench_with(asked)
     for jobid in (1, 2, 3):
-        bench.submit(jobid, spec(nodes=1, exclusive=True, duration=100.0))
+        bench.submit(jobid, nodes=1, exclusive=True, duration=100.0)
     found = bench.run()
     assert started(found) == {}
     assert told(found) == dict.fromkeys((1, 2, 3), "plugin 'door': knock")
@@ -81,8 +67,8 @@ def test_permits_wait_are_given_refused_and_time_out(bench_with: Build, plugin: 
     assert asked.count("on_free") == 1
 
 
-def test_a_permit_that_is_not_given_in_time_is_asked_for_again(bench_with: Build, plugin: Build, spec: Build) -> None:
-    says: list[Any] = [Wait(60.0)]
+def test_a_permit_that_is_not_given_in_time_is_asked_for_again(bench_with, plugin):
+    says = [Wait(60.0)]
     asked = plugin("door", reserve=PASS, unreserve=None, permit=lambda job, fit, now_s: says[0])
     bench = bench_with(asked)
     bench.submit(1, spec())
@@ -93,10 +79,10 @@ def test_a_permit_that_is_not_given_in_time_is_asked_for_again(bench_with: Build
     assert (asked.count("reserve"), asked.count("unreserve")) == (2, 1)
 
 
-def test_jobs_that_start_together_wait_for_each_other(bench_with: Build, plugin: Build, spec: Build) -> None:
-    here: set[int] = set()
+def test_jobs_that_start_together_wait_for_each_other(bench_with, plugin):
+    here = set()
 
-    def permit(job: Any, fit: Any, now_s: float) -> Any:
+    def permit(job, fit, now_s):
         here.add(job.jobid)
         return PASS if len(here) == 3 else Wait(60.0, "for its partners")
 
@@ -108,7 +94,7 @@ def test_jobs_that_start_together_wait_for_each_other(bench_with: Build, plugin:
     assert set(started(bench.run())) == {1, 2, 3}
 
 
-def test_what_waits_for_a_permit_goes_back_when_its_target_goes(bench_with: Build, plugin: Build, spec: Build) -> None:
+def test_what_waits_for_a_permit_goes_back_when_its_target_goes(bench_with, plugin):
     asked = plugin("door", reserve=PASS, unreserve=None, permit=Wait(60.0))
     bench = bench_with(asked)
     bench.submit(1, spec())
@@ -121,8 +107,8 @@ def test_what_waits_for_a_permit_goes_back_when_its_target_goes(bench_with: Buil
     assert not bench.allocated.ranks
 
 
-def test_binding(bench_with: Build, plugin: Build, spec: Build, calls: list[Any]) -> None:
-    says: list[Any] = [Later("not yet")]
+def test_binding(bench_with, plugin, calls):
+    says = [Later("not yet")]
     plugins = [
         plugin("a", reserve=PASS, unreserve=None, pre_bind=lambda job, fit: says[0], bind=SKIP, post_bind=None),
         plugin("b", bind=lambda job, fit: {"node": fit.parts[0].rank}, on_free=None),

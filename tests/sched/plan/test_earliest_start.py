@@ -1,20 +1,14 @@
 """The earliest start, found target by target, against the sweep through time that tries each instant."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import combinations
 from math import inf, nextafter
-from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan import earliest_start
 from fluxsched.sched.plan.placed import PoolPlan
@@ -26,9 +20,8 @@ from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shape
 from tests.generated.share import examples
 from tests.sched.plan.running_at_random import some_running
+from tests.sched.site import make_r, request_of
 
-MakeR = Callable[..., ResourceSet]
-RequestOf = Callable[..., Request]
 NOW_S = 10.0
 
 wishes = st.one_of(
@@ -49,9 +42,7 @@ limits = st.sampled_from([0.0, 1.0, 3.0, 8.0])
     waiting=st.lists(st.lists(st.tuples(wishes, limits), min_size=1, max_size=6), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_it_tells_what_trying_would(
-    make_r: MakeR, request_of: RequestOf, running: list[Any], waiting: list[Any], data: st.DataObject
-) -> None:
+def test_it_tells_what_trying_would(running, waiting, data):
     pool = Pool()
     resources = make_r("0-5", 4, 1, ssd="1-2")
     pool.add(resources, resources.ranks)
@@ -76,9 +67,7 @@ WHERE = st.sampled_from([{}, {"properties": ["ssd"]}, {"ranks": ["0,2-4"]}])
 PARTS = st.lists(st.tuples(COUNTS, WHERE), min_size=2, max_size=3)
 
 
-def plain_start(
-    pool: Pool, ledger: Ledger, kept: list[tuple[float, float, set[int]]], asked: list[Any], limit_s: float
-) -> float:
+def plain_start(pool, ledger, kept, asked, limit_s):
     """The earliest instant at which each part has as many targets as it needs, by trying all choices of targets."""
     soon_s = nextafter(NOW_S, inf)
     free_s = dict.fromkeys([rank for rank in pool.ranks if pool.is_up(rank)], NOW_S)
@@ -88,7 +77,7 @@ def plain_start(
                 free_s[rank] = max(free_s[rank], holding.end_s, soon_s)
     names = {"ssd": {1, 2}}
 
-    def suits(constraint: Any, rank: int) -> bool:
+    def suits(constraint, rank):
         if "properties" in constraint:
             return rank in names["ssd"]
         return rank in (0, 2, 3, 4) if constraint else True
@@ -101,7 +90,7 @@ def plain_start(
     return inf
 
 
-def _fits_all(asked: list[tuple[int, set[int]]]) -> bool:
+def _fits_all(asked):
     if not asked:
         return True
     (n, suited), *others = asked
@@ -116,15 +105,13 @@ def _fits_all(asked: list[tuple[int, set[int]]]) -> bool:
     down=st.sets(st.integers(0, 5), max_size=2),
     elastic=st.booleans(),
 )
-def test_jobs_of_parts_start_as_soon_as_any_choice_of_targets_allows(
-    make_r: MakeR, request_of: RequestOf, running: list[Any], waiting: list[Any], down: set[int], elastic: bool
-) -> None:
+def test_jobs_of_parts_start_as_soon_as_any_choice_of_targets_allows(running, waiting, down, elastic):
     pool = Pool()
     resources = make_r("0-5", 4, 1, ssd="1-2")
     pool.add(resources, resources.ranks - Idset.of(down))
     ledger, index = some_running(pool, request_of, running)
     plan = PoolPlan(pool, index, NOW_S, inf)
-    kept: list[tuple[float, float, set[int]]] = []
+    kept = []
     for jobid, (asked, limit_s) in enumerate(waiting, 1000):
         several = [request_of(nodes=nodes, exclusive=True, constraint=what) for nodes, what in asked]
         request = Request.of_parts([replace(part, elastic=elastic) for part in several])
@@ -139,9 +126,7 @@ def test_jobs_of_parts_start_as_soon_as_any_choice_of_targets_allows(
             assert [len(ranks) for ranks in made.fit.by_part] == [c.min for c, _ in asked] or not elastic
 
 
-def test_who_would_run_into_a_reservation_is_seen_where_its_start_is_a_coarser_float_than_the_last_good_moment(
-    make_r: MakeR, request_of: RequestOf
-) -> None:
+def test_who_would_run_into_a_reservation_is_seen_where_its_start_is_a_coarser_float_than_the_last_good_moment():
     pool = Pool()
     resources = make_r("0-2", 1, 0, ssd="0,2")
     pool.add(resources, resources.ranks)
@@ -152,16 +137,14 @@ def test_who_would_run_into_a_reservation_is_seen_where_its_start_is_a_coarser_f
         fit = find_fit(pool, Shape(request_of(nodes=1, constraint={"ranks": [str(rank)]})), BEST_FIT)
         assert fit is not None
         ledger.adopt(jobid, fit.blocks, end_s)
-        index.began(ledger.get(jobid))  # type: ignore[arg-type]
+        index.began(ledger.get(jobid))
     plan = PoolPlan(pool, index, NOW_S, inf)
     both = request_of(nodes=2, constraint={"properties": ["ssd"]})
     assert plan.reserve(Waiting(3, 16, 1, 0.0, Shape(both), 5.0)).start_s == 20.0
     assert plan.reserve(Waiting(4, 16, 1, 0.0, Shape(request_of(nodes=2)), 8.0)).start_s == 25.0
 
 
-def test_no_more_gains_than_the_limit_are_remembered(
-    monkeypatch: pytest.MonkeyPatch, make_r: MakeR, request_of: RequestOf
-) -> None:
+def test_no_more_gains_than_the_limit_are_remembered(monkeypatch):
     assert earliest_start.GAINS_MAX > 2
     monkeypatch.setattr(earliest_start, "GAINS_MAX", 2)
     pool, resources = Pool(), make_r("0-2", 4)
@@ -172,7 +155,7 @@ def test_no_more_gains_than_the_limit_are_remembered(
     fit = find_fit(pool, Shape(request_of(nodes=3, cores=4)), BEST_FIT)
     assert fit is not None
     ledger.adopt(1, fit.blocks, 20.0)
-    index.began(ledger.get(1))  # type: ignore[arg-type]
+    index.began(ledger.get(1))
     plan = PoolPlan(pool, index, NOW_S, inf)
     for cores in range(1, 5):
         job = Waiting(1 + cores, 16, 1, 0.0, Shape(request_of(cores=cores)), 5.0)

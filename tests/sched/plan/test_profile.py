@@ -1,7 +1,5 @@
 """Counting over time, against a loop that looks at every instant."""
 
-from __future__ import annotations
-
 from math import inf, nextafter
 
 from hypothesis import given, settings
@@ -21,26 +19,26 @@ JOBS = st.lists(st.tuples(SIZES, LIMITS, st.sampled_from("tttg")), min_size=1, m
 class Loop:
     """The same by the definition."""
 
-    def __init__(self, running: list[tuple[float, int]], free: int) -> None:
+    def __init__(self, running, free):
         self.ends = [(max(end_s, nextafter(NOW, inf)), cores) for end_s, cores in running]
         self.free = free
-        self.taken: list[tuple[float, float, int]] = []
+        self.taken = []
 
-    def at(self, time_s: float) -> int:
+    def at(self, time_s):
         given_back = sum(cores for end_s, cores in self.ends if end_s <= time_s)
         return self.free + given_back - sum(cores for start_s, end_s, cores in self.taken if start_s <= time_s < end_s)
 
-    def fits(self, start_s: float, limit_s: float, cores: int) -> bool:
+    def fits(self, start_s, limit_s, cores):
         begins = [begin_s for begin_s, _, _ in self.taken if start_s < begin_s < start_s + limit_s]
         return all(self.at(time_s) >= cores for time_s in (start_s, *begins))
 
-    def earliest(self, cores: int, limit_s: float, now_s: float = NOW) -> float:
+    def earliest(self, cores, limit_s, now_s=NOW):
         times = {now_s, *(end_s for end_s, _ in self.ends), *(end_s for _, end_s, _ in self.taken)}
         later = sorted(time_s for time_s in times if now_s <= time_s < inf)
         return next((time_s for time_s in later if self.fits(time_s, limit_s, cores)), inf)
 
 
-def profile_of(running: list[tuple[float, int]], free: int) -> Profile:
+def profile_of(running, free):
     releases = ReleaseIndex()
     for jobid, (end_s, cores) in enumerate(running):
         releases.add(jobid, end_s, cores)
@@ -49,9 +47,7 @@ def profile_of(running: list[tuple[float, int]], free: int) -> Profile:
 
 @given(RUNNING, st.integers(0, 8), JOBS)
 @settings(max_examples=examples(80))
-def test_like_a_loop_over_all_instants(
-    running: list[tuple[float, int]], free: int, jobs: list[tuple[int, float, str]]
-) -> None:
+def test_like_a_loop_over_all_instants(running, free, jobs):
     profile, loop = profile_of(running, free), Loop(running, free)
     for cores, limit_s, what in jobs:
         start_s = profile.earliest(cores, limit_s)
@@ -69,7 +65,7 @@ def test_like_a_loop_over_all_instants(
             profile.take(begin_s, end_s, -given_back)
 
 
-def test_many_steps_stand_in_several_chunks() -> None:
+def test_many_steps_stand_in_several_chunks():
     running = [(20.0 + n, 1 + n % 3) for n in range(200)]
     profile, loop = profile_of(running, 2), Loop(running, 2)
     for n in range(4 * CHUNK):
@@ -82,9 +78,7 @@ def test_many_steps_stand_in_several_chunks() -> None:
 
 @given(RUNNING, st.integers(0, 8), JOBS, st.integers(1, 20))
 @settings(max_examples=examples(80))
-def test_it_holds_at_a_later_time(
-    running: list[tuple[float, int]], free: int, jobs: list[tuple[int, float, str]], later: int
-) -> None:
+def test_it_holds_at_a_later_time(running, free, jobs, later):
     """As long as no job has ended meanwhile, and no reservation has begun."""
     now_s = NOW + later
     running = [(end_s + 100, cores) for end_s, cores in running]

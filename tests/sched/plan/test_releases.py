@@ -1,7 +1,5 @@
 """The release index against a sorted list."""
 
-from __future__ import annotations
-
 from math import inf
 
 import pytest
@@ -19,7 +17,7 @@ STEPS = st.lists(
 
 @given(STEPS, st.sampled_from([1, 3, 256]))
 @settings(max_examples=60)
-def test_releases_are_a_sorted_list(steps: list[tuple[int, float, int]], chunk: int) -> None:
+def test_releases_are_a_sorted_list(steps, chunk):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(releases, "CHUNK", chunk)  # so that few jobs make many chunks
         mine, want = ReleaseIndex(), dict[int, JobRelease]()
@@ -41,7 +39,7 @@ def test_releases_are_a_sorted_list(steps: list[tuple[int, float, int]], chunk: 
         assert mine.when(0) == (-inf, 0)
 
 
-def test_changing_and_asking_for_what_is_not_there() -> None:
+def test_changing_and_asking_for_what_is_not_there():
     running = ReleaseIndex()
     running.add(1, 10.0, 4)
     running.add(2, 5.0, 1)

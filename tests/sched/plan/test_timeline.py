@@ -1,23 +1,19 @@
 """Numbers of fields against sets of ids, target by target."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterable
 from math import inf
-from random import Random
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan import timeline
 from fluxsched.sched.plan.earliest_start import BusyTargets
-from fluxsched.sched.plan.timeline import IdLayout, TargetIds, Timeline
+from fluxsched.sched.plan.timeline import IdLayout, Timeline
 from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
-from fluxsched.sched.pool.placement import Blocks, Part, blocks_of, parts_in
+from fluxsched.sched.pool.placement import Part, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
+from tests.sched.site import make_r
 
 CORES, GPUS = 5, 2
 
@@ -25,13 +21,13 @@ ranks = st.one_of(st.integers(0, 40), st.integers(0, 3000))
 held = st.dictionaries(ranks, st.tuples(st.integers(0, (1 << CORES) - 1), st.integers(0, (1 << GPUS) - 1)), max_size=40)
 
 
-def blocks_with(ids: dict[int, tuple[int, int]]) -> Blocks:
+def blocks_with(ids):
     return blocks_of([Part(rank, cores, gpus) for rank, (cores, gpus) in ids.items()])
 
 
 @settings(max_examples=60)
 @given(st.lists(held, max_size=4), st.sets(ranks))
-def test_numbers_say_what_the_blocks_say(several: list[dict[int, tuple[int, int]]], some: set[int]) -> None:
+def test_numbers_say_what_the_blocks_say(several, some):
     layout = IdLayout(CORES, GPUS)
     numbers = [layout.ids(blocks_with(each)) for each in several]
     everything = 0
@@ -44,7 +40,7 @@ def test_numbers_say_what_the_blocks_say(several: list[dict[int, tuple[int, int]
         assert {(cores, gpus) for _, cores, gpus in layout.parts(layout.whole(number))} == full
         assert (number & layout.cores).bit_count() == sum([cores.bit_count() for cores, _ in mine.values()])
         everything |= number
-    words: dict[int, int] = {}
+    words = {}
     for rank in some:
         words[rank >> WORD_SHIFT] = words.get(rank >> WORD_SHIFT, 0) | 1 << (rank & LOW_BITS)
     known = set().union(*several)
@@ -54,9 +50,7 @@ def test_numbers_say_what_the_blocks_say(several: list[dict[int, tuple[int, int]
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.sets(st.integers(0, 7), min_size=1), st.integers(0, 3), st.sampled_from([0.0, 5.0, 9.0]))))
-def test_what_is_given_is_the_same_job_by_job_and_target_by_target(
-    make_r: Callable[..., ResourceSet], wanted: list[tuple[set[int], int, float]]
-) -> None:
+def test_what_is_given_is_the_same_job_by_job_and_target_by_target(wanted):
     pool = Pool()
     resources = make_r("0-7", 4, 0)
     pool.add(resources, resources.ranks)
@@ -73,7 +67,7 @@ def test_what_is_given_is_the_same_job_by_job_and_target_by_target(
 
 @settings(max_examples=20)
 @given(st.randoms(use_true_random=False), st.sampled_from([0, timeline.KEPT_BYTES_MAX]))
-def test_what_is_free_is_what_was_given_by_then_and_is_not_reserved(chance: Random, kept_bytes: int) -> None:
+def test_what_is_free_is_what_was_given_by_then_and_is_not_reserved(chance, kept_bytes):
     jobs = [
         (rank, 1 << core, chance.choice([inf, *map(float, range(1, 20))]))
         for rank in range(8)
@@ -81,16 +75,16 @@ def test_what_is_free_is_what_was_given_by_then_and_is_not_reserved(chance: Rand
         if chance.random() < 0.6
     ]
 
-    def project(ranks: Iterable[int], soon_s: float) -> tuple[list[TargetIds], dict[float, list[TargetIds]]]:
+    def project(ranks, soon_s):
         busy = {rank: sum(core for at, core, _ in jobs if at == rank) for rank in ranks}
-        ends: dict[float, list[TargetIds]] = {}
+        ends = {}
         for rank, core, end_s in jobs:
             if rank in busy and end_s < inf:
                 ends.setdefault(max(end_s, soon_s), []).append((rank, core, 0))
         return [(rank, ((1 << CORES) - 1) & ~cores, 0) for rank, cores in busy.items()], ends
 
     layout = IdLayout(CORES, GPUS)
-    reserved: list[tuple[float, float, int]] = []
+    reserved = []
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(timeline, "KEPT_BYTES_MAX", kept_bytes)
         view = Timeline(layout, 0.0, None, project)

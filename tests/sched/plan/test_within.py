@@ -1,31 +1,24 @@
 """The earliest start within a bound on hops, against the sweep through time that tries each instant."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 from math import inf
-from typing import Any
 
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobspec import Request
-from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue.pending import Waiting
 from fluxsched.sched.shape import Shape
 from tests.sched.plan.running_at_random import some_running
+from tests.sched.site import make_r, request_of
 
-MakeR = Callable[..., ResourceSet]
-RequestOf = Callable[..., Request]
 NOW_S = 10.0
 
 wishes = st.one_of(
@@ -47,7 +40,7 @@ NETWORK = Topology.parse(
 )  # n8 is under none
 
 
-def largest_hops(fit: Fits) -> float:
+def largest_hops(fit):
     hosts = [f"n{part.rank}" for part in fit.parts]
     hops = [NETWORK.hops(one, other) for one in hosts for other in hosts]
     return max(inf if each is None else each for each in hops)
@@ -59,9 +52,7 @@ def largest_hops(fit: Fits) -> float:
     waiting=st.lists(st.lists(st.tuples(wishes, limits, bounds), min_size=1, max_size=5), min_size=1, max_size=3),
     data=st.data(),
 )
-def test_it_tells_what_trying_would(
-    make_r: MakeR, request_of: RequestOf, running: list[Any], waiting: list[Any], data: st.DataObject
-) -> None:
+def test_it_tells_what_trying_would(running, waiting, data):
     pool = Pool()
     resources = make_r("0-8", 4, ssd="1-6").with_topology(NETWORK)
     pool.add(resources, resources.ranks)
@@ -84,7 +75,7 @@ def test_it_tells_what_trying_would(
                 index.freed(jobid)
 
 
-def test_a_bounded_head_waits_for_the_leaf_that_is_free_first(make_r: MakeR, request_of: RequestOf) -> None:
+def test_a_bounded_head_waits_for_the_leaf_that_is_free_first():
     """Four nodes are free at 12, but three under one leaf only at 15."""
     pool = Pool()
     resources = make_r("0-8").with_topology(NETWORK)

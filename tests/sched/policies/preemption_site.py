@@ -11,7 +11,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import PREEMPT, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.registry import load
+from tests.sched.site import policy_of
 
 MakeR = Callable[..., ResourceSet]
 
@@ -22,7 +22,7 @@ class Site:
     def __init__(self, make_r: MakeR, targets: int, cores: int, policy: str = "fair", **fair: Any) -> None:
         fair.setdefault("rate", 1000)
         user_name: Callable[[int], str] = lambda user: chr(96 + user)  # noqa: E731
-        self.scheduler = Scheduler(load(policy)[0], fair=FairSettings(**fair), user_name=user_name, notify=False)
+        self.scheduler = Scheduler(policy_of(policy), fair=FairSettings(**fair), user_name=user_name, notify=False)
         self.resources = make_r("0" if targets == 1 else f"0-{targets - 1}", cores=cores)
         self.scheduler.grown("default", self.resources, self.resources.ranks, EMPTY)
         self.cores = cores

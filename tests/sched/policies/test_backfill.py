@@ -1,27 +1,19 @@
 """What backfill promises, on generated workloads: nodes of cores and GPUs, constraints, limits that hold."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import pairwise
 from math import inf
-from typing import Any
 
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.queue.orders import ORDERS
-from fluxsched.sched.registry import load
 from tests.generated.share import examples
-
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
+from tests.sched.site import Bench, make_r, simulate, spec
 
 SSD = {"properties": ["ssd"]}
 TIMES = st.integers(0, 60).map(float)
@@ -46,23 +38,21 @@ WHOLE_SHAPES = st.one_of(
 WHOLE = st.lists(st.tuples(TIMES, LIMITS, LIMITS, WHOLE_SHAPES), min_size=2, max_size=20)
 
 
-def workload(drawn: list[Any], spec: Spec) -> list[tuple[float, float, dict[str, Any]]]:
+def workload(drawn):
     """(submit, run, spec): nobody runs longer than its limit."""
     return [(at, min(run, limit), spec(duration=limit, **shape)) for at, run, limit, shape in sorted(drawn, key=repr)]
 
 
 @pytest.fixture(scope="session")
-def nodes(make_r: MakeR) -> ResourceSet:
+def nodes():
     """Four nodes of four cores and two GPUs, two of them with ssd."""
     return make_r("0-3", cores=4, gpus=2, ssd="0-1")
 
 
 @given(MIXED, st.sampled_from(["easy", *(f"easy:order={order}" for order in ORDERS)]))
 @settings(max_examples=examples(120))
-def test_the_head_never_starts_later_than_its_first_estimate(
-    simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
-) -> None:
-    study = simulate(load(policy)[0], nodes, workload(drawn, spec))
+def test_the_head_never_starts_later_than_its_first_estimate(nodes, drawn, policy):
+    study = simulate(policy, nodes, workload(drawn))
     assert len(study.starts) == len(drawn)  # nobody starves
     for jobid, estimates in study.estimates.items():
         first_s = estimates[0][1]
@@ -98,10 +88,8 @@ SEATED = [
 @example(drawn=ELSEWHERE, policy="conservative:compress,order=sjf")
 @example(drawn=SEATED, policy="conservative:compress")
 @settings(max_examples=examples(100))
-def test_no_job_starts_later_than_promised_with_compress(
-    simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
-) -> None:
-    study = simulate(load(policy)[0], nodes, workload(drawn, spec))
+def test_no_job_starts_later_than_promised_with_compress(nodes, drawn, policy):
+    study = simulate(policy, nodes, workload(drawn))
     assert len(study.starts) == len(drawn)
     for jobid, estimates in study.estimates.items():
         promised = [start_s for _, start_s in estimates]
@@ -111,9 +99,9 @@ def test_no_job_starts_later_than_promised_with_compress(
 
 @given(MIXED)
 @settings(max_examples=examples(40))
-def test_a_promise_may_break_without_compress(simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any]) -> None:
+def test_a_promise_may_break_without_compress(nodes, drawn):
     """The plan made anew keeps the order only; all start all the same, and each has an estimate while it waits."""
-    study = simulate(load("conservative")[0], nodes, workload(drawn, spec))
+    study = simulate("conservative", nodes, workload(drawn))
     assert len(study.starts) == len(drawn)
     assert all(start_s < inf for estimates in study.estimates.values() for _, start_s in estimates)
 
@@ -125,11 +113,9 @@ def test_a_promise_may_break_without_compress(simulate: Any, nodes: ResourceSet,
 )  # fmt: skip
 @given(drawn=MIXED)
 @settings(max_examples=examples(40))
-def test_hybrid_is_what_it_says(
-    simulate: Any, nodes: ResourceSet, spec: Spec, one: str, other: str, drawn: list[Any]
-) -> None:
-    jobs = workload(drawn, spec)
-    assert simulate(load(one)[0], nodes, jobs).starts == simulate(load(other)[0], nodes, jobs).starts
+def test_hybrid_is_what_it_says(nodes, one, other, drawn):
+    jobs = workload(drawn)
+    assert simulate(one, nodes, jobs).starts == simulate(other, nodes, jobs).starts
 
 
 POLICIES = [
@@ -140,11 +126,9 @@ POLICIES = [
 
 @given(MIXED | COUNTED, st.sampled_from(POLICIES))
 @settings(max_examples=examples(150))
-def test_examining_only_what_may_have_changed_changes_nothing(
-    simulate: Any, nodes: ResourceSet, spec: Spec, drawn: list[Any], policy: str
-) -> None:
-    jobs = workload(drawn, spec)
-    quick, whole = simulate(load(policy)[0], nodes, jobs), simulate(load(policy)[0], nodes, jobs, fresh=True)
+def test_examining_only_what_may_have_changed_changes_nothing(nodes, drawn, policy):
+    jobs = workload(drawn)
+    quick, whole = simulate(policy, nodes, jobs), simulate(policy, nodes, jobs, fresh=True)
     assert quick.starts == whole.starts
     if "order" not in policy:
         assert quick.selections == whole.selections
@@ -156,33 +140,29 @@ def test_examining_only_what_may_have_changed_changes_nothing(
 @pytest.mark.parametrize("policy", ["easy", "easy:order=sjf"])
 @given(drawn=COUNTED)
 @settings(max_examples=examples(25))
-def test_counting_says_what_the_pool_says(
-    simulate: Any, make_r: MakeR, spec: Spec, policy: str, machine: str, drawn: list[Any]
-) -> None:
+def test_counting_says_what_the_pool_says(policy, machine, drawn):
     """With one reservation; several have their places on the pool, which counting does not fix before they start."""
     resources = make_r("0-5", 1) if machine == "one target a core" else make_r("0", 6)
-    jobs = workload(drawn, spec)
-    counted = simulate(load(policy)[0], resources, jobs)
+    jobs = workload(drawn)
+    counted = simulate(policy, resources, jobs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunningJobs, "uniform", False)
-        assert simulate(load(policy)[0], resources, jobs).starts == counted.starts
+        assert simulate(policy, resources, jobs).starts == counted.starts
 
 
 @given(drawn=WHOLE)
 @settings(max_examples=examples(20))
-def test_counting_says_what_the_pool_says_of_parts(simulate: Any, make_r: MakeR, spec: Spec, drawn: list[Any]) -> None:
-    jobs = workload(drawn, spec)
-    counted = simulate(load("easy")[0], make_r("0-5"), jobs)
+def test_counting_says_what_the_pool_says_of_parts(drawn):
+    jobs = workload(drawn)
+    counted = simulate("easy", make_r("0-5"), jobs)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(RunningJobs, "uniform", False)
-        assert simulate(load("easy")[0], make_r("0-5"), jobs).starts == counted.starts
+        assert simulate("easy", make_r("0-5"), jobs).starts == counted.starts
 
 
 @pytest.mark.plain_only("replaces classes of the planner")
-def test_both_ways_are_taken_where_they_should_be(
-    simulate: Any, make_r: MakeR, nodes: ResourceSet, spec: Spec, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    kinds: set[type] = set()
+def test_both_ways_are_taken_where_they_should_be(nodes, monkeypatch):
+    kinds = set()
     make = SchedulingPass._make_plan
     monkeypatch.setattr(
         SchedulingPass, "_make_plan", lambda scheduling_pass: (plan := make(scheduling_pass), kinds.add(type(plan)))[0]
@@ -197,38 +177,34 @@ def test_both_ways_are_taken_where_they_should_be(
     ]  # fmt: skip
     for resources, jobs, kind in cases:
         kinds.clear()
-        simulate(load("easy")[0], resources, jobs)
+        simulate("easy", resources, jobs)
         assert kind in kinds
         assert kind is PoolPlan or kinds == {kind}
 
 
 @pytest.mark.parametrize("is_plain", [True, False])
-def test_no_job_of_another_queue_delays_a_first_job_on_nodes_that_both_may_use(
-    bench_of: Any, make_r: MakeR, spec: Spec, is_plain: bool
-) -> None:
-    bench = bench_of(load("easy")[0])
+def test_no_job_of_another_queue_delays_a_first_job_on_nodes_that_both_may_use(is_plain):
+    bench = Bench("easy")
     bench.grow(make_r("0-1", cores=1))
     kind = {} if is_plain else {"constraint": {"ranks": ["0-1"]}}
-    bench.submit(1, spec(queue="batch", duration=100.0, nodes=1, **kind))
-    bench.submit(2, spec(queue="batch", duration=100.0, nodes=2, **kind))  # starts at 100 s
-    bench.submit(3, spec(queue="debug", duration=200.0, nodes=1, **kind))
-    bench.submit(4, spec(queue="debug", duration=50.0, nodes=1, **kind))
+    bench.submit(1, queue="batch", duration=100.0, nodes=1, **kind)
+    bench.submit(2, queue="batch", duration=100.0, nodes=2, **kind)  # starts at 100 s
+    bench.submit(3, queue="debug", duration=200.0, nodes=1, **kind)
+    bench.submit(4, queue="debug", duration=50.0, nodes=1, **kind)
     bench.run()
     assert bench.granted.keys() == {1, 4}
 
 
 @pytest.mark.parametrize("is_plain", [True, False])
-def test_each_queue_keeps_its_first_job_where_queues_share_a_group(
-    bench_of: Any, make_r: MakeR, spec: Spec, is_plain: bool
-) -> None:
+def test_each_queue_keeps_its_first_job_where_queues_share_a_group(is_plain):
     """`batch` has ranks 0-1, `debug` the others: a stream of small jobs overtakes no first job of its own queue."""
-    bench = bench_of(load("easy")[0])
+    bench = Bench("easy")
     bench.grow(make_r("0-3", cores=1))
 
-    def submit(jobid: int, queue: str, nodes: int, limit_s: float, ranks: str) -> None:
+    def submit(jobid, queue, nodes, limit_s, ranks):
         constraint = {"ranks": [ranks]}
         kind = {"nodes": nodes, "exclusive": True} if is_plain else {"nodes": nodes}
-        bench.submit(jobid, spec(queue=queue, duration=limit_s, constraint=constraint, **kind))
+        bench.submit(jobid, queue=queue, duration=limit_s, constraint=constraint, **kind)
 
     submit(1, "batch", 2, 1000.0, "0-1")
     submit(2, "debug", 1, 10.0, "2")
@@ -258,11 +234,11 @@ def test_each_queue_keeps_its_first_job_where_queues_share_a_group(
     assert "first in line" in bench.scheduler.why(5, bench.now_s).rule
 
 
-def test_one_queue_or_none_has_one_head(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(load("easy")[0])
+def test_one_queue_or_none_has_one_head():
+    bench = Bench("easy")
     bench.grow(make_r("0-3", cores=1))
     for jobid, (nodes, queue) in enumerate(((3, None), (2, "only"), (3, "only"), (1, "only")), 1):
-        bench.submit(jobid, spec(nodes=nodes, exclusive=True, duration=10.0 * jobid, queue=queue))
+        bench.submit(jobid, nodes=nodes, exclusive=True, duration=10.0 * jobid, queue=queue)
         if jobid == 1:
             bench.run()
     bench.run()

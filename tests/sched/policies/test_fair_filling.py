@@ -5,10 +5,9 @@ Both signals, trees, ties, weights, shares of the active and of all, caps, budge
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from fractions import Fraction
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given, settings
@@ -19,10 +18,9 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import Bank, FairSettings
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.effects import Granted
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.registry import load
 from tests.generated.share import examples
-from tests.sched.progressive_filling import EXPEDITED, Asked, Filling, Path, Site, filled
+from tests.sched.progressive_filling import EXPEDITED, Asked, Filling, Site, filled
+from tests.sched.site import scheduler_of
 
 CORES = 2000
 """More than all jobs of a history ask for."""
@@ -59,30 +57,30 @@ STEPS = st.lists(
 )
 
 
-def site(signal: Signal, shares_of_all: bool, limited: bool) -> FairSettings:
+def site(signal, shares_of_all, limited):
     banks = {
         "a": Bank(2.0, users={"1": 3.0, "2": 0.1}),
         "b": Bank(),
         "c": Bank(0.5, parent="b", cap=0.05 if limited else None),
         "d": Bank(parent="c", users={"3": 2.0}),
     }
-    limits: dict[str, Any] = {"cap": 0.1, "budget_min": 500.0} if limited else {}
+    limits = {"cap": 0.1, "budget_min": 500.0} if limited else {}
     return FairSettings(signal=signal, half_life_s=300.0, banks=banks, shares_of_all=shares_of_all, **limits)
 
 
 class Beside:
     """A scheduler under `fair`, and a filling that is told the same."""
 
-    def __init__(self, fair: FairSettings) -> None:
+    def __init__(self, fair):
         self.fair = fair
         self.now_s = 1000.0
-        self.scheduler = Scheduler(load("fair:backfill=fifo")[0], fair=fair, user_name=str)
+        self.scheduler = scheduler_of("fair:backfill=fifo", fair=fair, user_name=str)
         children = {"core": f"0-{CORES - 1}", "gpu": "0-99"}
         execution = {"R_lite": [{"rank": "0", "children": children}], "nodelist": ["n0"]}
         resources = ResourceSet.parse({"version": 1, "execution": {**execution, "starttime": 0, "expiration": 0}})
         self.scheduler.grown("default", resources, resources.ranks, EMPTY, self.now_s)
         banks = fair.banks or {}
-        weights: dict[Path, float] = {fair.path(name): bank.weight for name, bank in banks.items()}
+        weights = {fair.path(name): bank.weight for name, bank in banks.items()}
         weights |= {(*fair.path(name), user): w for name, bank in banks.items() for user, w in bank.users.items()}
         caps = {fair.path(name): bank.cap for name, bank in banks.items() if bank.cap is not None}
         self.filling = Filling(
@@ -93,7 +91,7 @@ class Beside:
         )  # fmt: skip
         self.jobs = 0
 
-    def do(self, step: Step) -> None:
+    def do(self, step):
         self.now_s += step.pause_s
         waiting, holding = sorted(self.filling.waiting), sorted(self.filling.holding)
         match step.what:
@@ -117,14 +115,14 @@ class Beside:
             case "pass":
                 self._pass()
 
-    def _submit(self, step: Step) -> None:
+    def _submit(self, step):
         self.jobs += 1
         path = (*self.fair.path(step.bank), str(step.user))
         job = Asked(
             self.jobs, path, Fraction(USAGES[step.shape]), 16, self.now_s, step.after_s, step.limit_s,
         )  # fmt: skip
         self.filling.waits(job)
-        system: dict[str, Any] = {"duration": step.limit_s, "bank": step.bank}
+        system = {"duration": step.limit_s, "bank": step.bank}
         if step.after_s is not None:
             system["preemptible-after"] = step.after_s
         children = [{"type": kind, "count": count} for kind, count in SHAPES[step.shape].items()]
@@ -136,13 +134,13 @@ class Beside:
         }
         self.scheduler.alloc(self.jobs, 16, step.user, self.now_s, spec, self.now_s)
 
-    def _prioritize(self, jobid: int, priority: int) -> None:
+    def _prioritize(self, jobid, priority):
         job = self.filling.waiting[jobid]
         self.filling.leaves(jobid)
         self.filling.waits(Asked(job.jobid, job.path, job.usage, priority, *_rest(job)))
         self.scheduler.prioritize([(jobid, priority)])
 
-    def _pass(self) -> None:
+    def _pass(self):
         started = [one.jobid for one in self.scheduler.schedule(self.now_s) if isinstance(one, Granted)]
         expected = filled(self.filling, self.now_s, lambda job: True)
         for at, jobid in enumerate(started):
@@ -153,7 +151,7 @@ class Beside:
         self.scheduler.check()
 
 
-def _rest(job: Asked) -> tuple[float, float | None, float]:
+def _rest(job):
     return job.submit_s, job.preemptible_after_s, job.limit_s
 
 
@@ -161,9 +159,7 @@ def _rest(job: Asked) -> tuple[float, float | None, float]:
 @pytest.mark.parametrize("signal", list(Signal))
 @settings(max_examples=examples(40), deadline=None)
 @given(steps=STEPS, shares_of_all=st.booleans())
-def test_a_pass_with_room_for_all_is_a_progressive_filling(
-    signal: Signal, limited: bool, steps: Sequence[Step], shares_of_all: bool
-) -> None:
+def test_a_pass_with_room_for_all_is_a_progressive_filling(signal, limited, steps, shares_of_all):
     beside = Beside(site(signal, shares_of_all, limited))
     for step in [*steps, Step("pass", "a", 1, 0, 1, None, 0.0, 1.0)]:
         beside.do(step)

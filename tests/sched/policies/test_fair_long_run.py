@@ -1,12 +1,9 @@
 """`fair` in the long run: with endless backlog what accounts get comes to their weights, or to what the signal says."""
 
-from __future__ import annotations
-
 import heapq
 from collections import Counter
 from functools import cache
 from random import Random
-from typing import Any
 
 import pytest
 
@@ -16,50 +13,48 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import Bank, FairSettings
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.effects import Granted
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.registry import load
 from tests.generated.share import first
+from tests.sched.site import scheduler_of
 
 CORES = 100
 BACKLOG = 3
 """Jobs that wait in each account at any time."""
 
-User = tuple[str, int]
 """A bank, and the number of a user."""
 
 
 class EndlessBacklog:
     """A machine on which as many jobs start as fit, and all users always have more."""
 
-    def __init__(self, fair: FairSettings, users: list[User], policy: str = "fair:backfill=easy") -> None:
+    def __init__(self, fair, users, policy="fair:backfill=easy"):
         self.chance = Random(1)
         self.now_s = 0.0
-        self.core_s: Counter[User] = Counter()
-        self.starts: Counter[User] = Counter()
+        self.core_s = Counter()
+        self.starts = Counter()
         self._users = users
-        self._scheduler = Scheduler(load(policy)[0], fair=fair, notify=False)
+        self._scheduler = scheduler_of(policy, fair=fair, notify=False)
         execution = {"R_lite": [{"rank": "0", "children": {"core": f"0-{CORES - 1}"}}], "nodelist": ["n0"]}
         resources = ResourceSet.parse({"version": 1, "execution": {**execution, "starttime": 0, "expiration": 0}})
         self._scheduler.grown("default", resources, resources.ranks, EMPTY)
-        self._jobs: list[tuple[User, int, float]] = []
-        self._ends: list[tuple[float, int]] = []
+        self._jobs = []
+        self._ends = []
 
-    def submit(self, user: User, cores: int, run_s: float) -> None:
+    def submit(self, user, cores, run_s):
         jobid = len(self._jobs)
         self._jobs.append((user, cores, run_s))
         self._scheduler.alloc(jobid, 16, user[1], float(jobid), _spec(user[0], cores, run_s), self.now_s)
 
-    def again(self, user: User) -> None:
+    def again(self, user):
         """One more of small jobs, all different."""
         self.submit(user, self.chance.choice((1, 1, 2)), self.chance.uniform(300, 1500))
 
-    def run(self, until_s: float) -> None:
+    def run(self, until_s):
         for user in self._users * BACKLOG:
             self.again(user)
         while self.now_s < until_s:
             self.step()
 
-    def step(self) -> list[User]:
+    def step(self):
         """The users whose jobs start at the next end."""
         started = []
         for effect in self._scheduler.schedule(self.now_s):
@@ -78,8 +73,8 @@ class EndlessBacklog:
 
 
 @cache
-def _spec(bank: str, cores: int, run_s: float) -> Jobspec:
-    spec: dict[str, Any] = {
+def _spec(bank, cores, run_s):
+    spec = {
         "version": 1,
         "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]}],
         "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
@@ -88,7 +83,7 @@ def _spec(bank: str, cores: int, run_s: float) -> Jobspec:
     return Jobspec.parse(spec)
 
 
-def test_core_seconds_come_to_the_weights() -> None:
+def test_core_seconds_come_to_the_weights():
     """Two levels: banks 3:2:1, and users of several weights in them; jobs are at most a fiftieth of the machine."""
     banks = {"a": Bank(3.0, users={"1": 2.0}), "b": Bank(2.0, users={"4": 0.5}), "c": Bank(1.0)}
     parts = {("a", 1): 6 / 18, ("a", 2): 3 / 18, ("b", 3): 4 / 18, ("b", 4): 2 / 18, ("c", 5): 3 / 18}
@@ -99,7 +94,7 @@ def test_core_seconds_come_to_the_weights() -> None:
     assert {user: used / total for user, used in site.core_s.items()} == pytest.approx(parts, rel=0.05)
 
 
-def test_the_past_is_made_up_for_within_some_half_lives() -> None:
+def test_the_past_is_made_up_for_within_some_half_lives():
     """One bank alone for a half-life: then the other gets more than half, until both have had the same of late."""
     banks = {"a": Bank(), "b": Bank()}
     site = EndlessBacklog(FairSettings(half_life_s=3600.0, banks=banks), [("a", 1)])
@@ -120,7 +115,7 @@ def test_the_past_is_made_up_for_within_some_half_lives() -> None:
 
 @pytest.mark.parametrize("policy", first(["fair:backfill=easy", "fair:backfill=fifo"]))
 @pytest.mark.parametrize(("signal", "light"), [(Signal.FLOW, 0), (Signal.DECAYED_USAGE, 1100)])
-def test_jobs_of_the_whole_machine_one_after_the_other(signal: Signal, light: int, policy: str) -> None:
+def test_jobs_of_the_whole_machine_one_after_the_other(signal, light, policy):
     """Weights 1:3, 4000 jobs of 600 s: the light account gets none under `flow`."""
     banks = {"a": Bank(1.0), "b": Bank(3.0)}
     fair = FairSettings(signal=signal, half_life_s=3600.0, banks=banks)
@@ -128,7 +123,7 @@ def test_jobs_of_the_whole_machine_one_after_the_other(signal: Signal, light: in
     users = [("a", 1), ("b", 2)]
     for user in users:
         site.submit(user, CORES, 600.0)
-    site.again = lambda user: site.submit(user, CORES, 600.0)  # type: ignore[method-assign]
+    site.again = lambda user: site.submit(user, CORES, 600.0)
     for _ in range(4000):
         assert len(site.step()) == 1
     assert site.starts["a", 1] == pytest.approx(light, abs=25)

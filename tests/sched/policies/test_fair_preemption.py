@@ -1,10 +1,6 @@
 """Preemption under `fair` through the real scheduler: the table of its page, for whom, how many, and how it goes on."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -16,21 +12,22 @@ from fluxsched.sched.policies.fair import victims
 from fluxsched.sched.policies.fair.victims import VictimSearch
 from fluxsched.sched.preemption.preemptions import Preemptions
 from tests.generated.share import examples
-from tests.sched.policies.preemption_site import MakeR, Site
+from tests.sched.policies.preemption_site import Site
+from tests.sched.site import make_r, spec
 
 INNER = ("easy", "fifo", "conservative", "hybrid", "firstfit")
 
 
 @pytest.fixture
-def site_of(make_r: MakeR) -> Callable[..., Site]:
+def site_of():
     return lambda *args, **options: Site(make_r, *args, **options)
 
 
 @pytest.fixture
-def full_of_a(site_of: SiteOf) -> SiteOf:
+def full_of_a(site_of):
     """A site on each core of which a job of a's runs."""
 
-    def fill(targets: int, cores: int, **options: Any) -> Site:
+    def fill(targets, cores, **options):
         site = site_of(targets, cores, **options)
         site.submit("a", targets * cores)
         site.passes()
@@ -39,13 +36,11 @@ def full_of_a(site_of: SiteOf) -> SiteOf:
     return fill
 
 
-SiteOf = Callable[..., Site]
-
 # ---- the table
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_an_account_within_its_share_gets_it(site_of: SiteOf, inner: str) -> None:
+def test_an_account_within_its_share_gets_it(site_of, inner):
     site = site_of(1, 32, policy=f"fair:backfill={inner}")
     a = site.submit("a", 32)
     assert site.passes() == []
@@ -55,7 +50,7 @@ def test_an_account_within_its_share_gets_it(site_of: SiteOf, inner: str) -> Non
     assert site.held == {"a": 16, "b": 16}
 
 
-def test_a_third_takes_of_both_and_then_none_goes(full_of_a: SiteOf) -> None:
+def test_a_third_takes_of_both_and_then_none_goes(full_of_a):
     site = full_of_a(1, 32)
     site.submit("b", 32)
     site.settle()
@@ -66,7 +61,7 @@ def test_a_third_takes_of_both_and_then_none_goes(full_of_a: SiteOf) -> None:
     assert site.settle(1000) == []
 
 
-def test_weights_say_how_much(full_of_a: SiteOf) -> None:
+def test_weights_say_how_much(full_of_a):
     banks = {"default": Bank(users={"a": 0.5, "b": 1.0})}
     site = full_of_a(1, 32, banks=banks)
     site.submit("b", 32)
@@ -74,13 +69,13 @@ def test_weights_say_how_much(full_of_a: SiteOf) -> None:
     assert site.held == {"a": 11, "b": 21}
 
 
-def test_for_more_than_the_share_none_goes(full_of_a: SiteOf) -> None:
+def test_for_more_than_the_share_none_goes(full_of_a):
     site = full_of_a(1, 32)
     site.submit("b", cores=32)
     assert site.passes(60) == []
 
 
-def test_for_a_whole_target_those_on_one_target_go(site_of: SiteOf) -> None:
+def test_for_a_whole_target_those_on_one_target_go(site_of):
     site = site_of(2, 32)
     a = site.submit("a", 64)
     site.passes()
@@ -94,9 +89,7 @@ def test_for_a_whole_target_those_on_one_target_go(site_of: SiteOf) -> None:
     assert site.held == {"a": 32, "b": 32}
 
 
-def test_for_a_job_of_parts_those_go_where_its_parts_can_be(
-    site_of: SiteOf, spec: Callable[..., dict[str, Any]]
-) -> None:
+def test_for_a_job_of_parts_those_go_where_its_parts_can_be(site_of):
     site = site_of(5, 4)
     alone = site.submit("a", 5, nodes=1)
     site.passes()
@@ -109,7 +102,7 @@ def test_for_a_job_of_parts_those_go_where_its_parts_can_be(
     assert 100 in site.running
 
 
-def test_the_later_of_the_account_that_is_over(site_of: SiteOf) -> None:
+def test_the_later_of_the_account_that_is_over(site_of):
     site = site_of(3, 4)
     site.submit("b", nodes=1)
     _, later = site.submit("c", nodes=1), []
@@ -123,7 +116,7 @@ def test_the_later_of_the_account_that_is_over(site_of: SiteOf) -> None:
 # ---- how it goes on
 
 
-def test_the_note_names_the_beneficiary_and_whose_share_it_was(full_of_a: SiteOf) -> None:
+def test_the_note_names_the_beneficiary_and_whose_share_it_was(full_of_a):
     site = full_of_a(1, 32)
     site.submit("b")
     (preempted,) = site.passes(1)
@@ -131,7 +124,7 @@ def test_the_note_names_the_beneficiary_and_whose_share_it_was(full_of_a: SiteOf
     assert site.notes[preempted] == wanted
 
 
-def test_no_more_go_for_a_job_until_these_are_gone(full_of_a: SiteOf) -> None:
+def test_no_more_go_for_a_job_until_these_are_gone(full_of_a):
     site = full_of_a(2, 4)
     (b,) = site.submit("b", nodes=1)
     preempted = site.passes(1)
@@ -146,7 +139,7 @@ def test_no_more_go_for_a_job_until_these_are_gone(full_of_a: SiteOf) -> None:
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_no_other_job_gets_the_place(full_of_a: SiteOf, inner: str) -> None:
+def test_no_other_job_gets_the_place(full_of_a, inner):
     """b waits for a whole target whose jobs go one by one; c's small jobs arrive meanwhile and find no place there."""
     site = full_of_a(2, 4, policy=f"fair:backfill={inner}")
     (b,) = site.submit("b", nodes=1, duration=100)
@@ -163,7 +156,7 @@ def test_no_other_job_gets_the_place(full_of_a: SiteOf, inner: str) -> None:
     assert all(jobid in site.running for jobid in c)
 
 
-def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go(full_of_a: SiteOf) -> None:
+def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go(full_of_a):
     site = full_of_a(1, 4)
     (b,) = site.submit("b")
     preempted = site.passes(1)
@@ -175,7 +168,7 @@ def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go(full_of_a: 
     assert not site.scheduler._preemptions.awaited
 
 
-def test_none_goes_within_an_account_nor_before_its_time(site_of: SiteOf) -> None:
+def test_none_goes_within_an_account_nor_before_its_time(site_of):
     site = site_of(1, 4)
     site.submit("a", 4, after=50)
     site.passes()
@@ -187,7 +180,7 @@ def test_none_goes_within_an_account_nor_before_its_time(site_of: SiteOf) -> Non
     assert len(site.passes(0.1)) == 1
 
 
-def test_what_allows_no_preemption_stays(site_of: SiteOf) -> None:
+def test_what_allows_no_preemption_stays(site_of):
     site = site_of(1, 4)
     site.submit("a", 4, after=None)
     site.passes()
@@ -195,7 +188,7 @@ def test_what_allows_no_preemption_stays(site_of: SiteOf) -> None:
     assert site.passes(1e6) == []
 
 
-def test_the_rate_holds_back_and_then_a_pass_comes(full_of_a: SiteOf) -> None:
+def test_the_rate_holds_back_and_then_a_pass_comes(full_of_a):
     site = full_of_a(1, 32, rate=10)
     site.submit("b", 32)
     assert len(site.passes(1)) == 10
@@ -207,14 +200,14 @@ def test_the_rate_holds_back_and_then_a_pass_comes(full_of_a: SiteOf) -> None:
     assert site.held == {"a": 16, "b": 16}
 
 
-def test_more_than_the_rate_allows_ever_is_not_preempted(full_of_a: SiteOf) -> None:
+def test_more_than_the_rate_allows_ever_is_not_preempted(full_of_a):
     site = full_of_a(2, 4, rate=3)
     site.submit("b", nodes=1)
     assert site.passes(1) == []
     assert site.settle(1000) == []
 
 
-def test_a_slot_may_need_several_that_share_a_target(full_of_a: SiteOf) -> None:
+def test_a_slot_may_need_several_that_share_a_target(full_of_a):
     site = full_of_a(2, 8)
     (b,) = site.submit("b", cores=5)
     preempted = site.passes(1)
@@ -223,7 +216,7 @@ def test_a_slot_may_need_several_that_share_a_target(full_of_a: SiteOf) -> None:
     assert b in site.running
 
 
-def test_a_first_job_that_is_owed_nothing_stops_it(full_of_a: SiteOf) -> None:
+def test_a_first_job_that_is_owed_nothing_stops_it(full_of_a):
     """b is first, and not within its share with its job: what c wants, behind it, is not preempted for, either."""
     site = full_of_a(1, 32)
     (b,) = site.submit("b", cores=32)
@@ -233,7 +226,7 @@ def test_a_first_job_that_is_owed_nothing_stops_it(full_of_a: SiteOf) -> None:
     assert len(site.passes(1)) == 1
 
 
-def test_banks_share_first_and_users_within_them(site_of: SiteOf) -> None:
+def test_banks_share_first_and_users_within_them(site_of):
     """x holds 12 of its 8, all a's: y's c takes 4 of it; b of x takes what a has above its share of x."""
     site = site_of(1, 16, banks={"x": Bank(), "y": Bank()})
     site.submit("a", 12, bank="x")
@@ -252,10 +245,10 @@ def test_banks_share_first_and_users_within_them(site_of: SiteOf) -> None:
 
 @pytest.mark.plain_only("replaces a method")
 @pytest.mark.parametrize("after", [None, 0])
-def test_where_none_may_go_nothing_is_searched(site_of: SiteOf, after: float | None, monkeypatch: Any) -> None:
+def test_where_none_may_go_nothing_is_searched(site_of, after, monkeypatch):
     """No job allows it, or no account is above its share."""
 
-    def no_search(*_: Any) -> Any:
+    def no_search(*_):
         raise AssertionError("a search")
 
     monkeypatch.setattr(VictimSearch, "go_on", no_search)
@@ -269,7 +262,7 @@ def test_where_none_may_go_nothing_is_searched(site_of: SiteOf, after: float | N
 
 
 @pytest.mark.plain_only("constants are compiled in")
-def test_a_long_search_lets_questions_be_answered(full_of_a: SiteOf, monkeypatch: Any) -> None:
+def test_a_long_search_lets_questions_be_answered(full_of_a, monkeypatch):
     monkeypatch.setattr(victims, "LOOKED_AT_ONCE", 8)
     site = full_of_a(8, 4)
     (b,) = site.submit("b", nodes=3)
@@ -301,7 +294,7 @@ EVENTS = st.lists(
 )
 
 
-def played(site: Site, events: list[Any]) -> list[list[int]]:
+def played(site, events):
     """What is preempted at each event; before the next, all that are going are gone."""
     found = []
     for event, *rest in events:
@@ -326,15 +319,13 @@ def played(site: Site, events: list[Any]) -> list[list[int]]:
     return found
 
 
-def beneficiaries(site: Site) -> list[int]:
+def beneficiaries(site):
     return list(site.scheduler._preemptions.awaited)
 
 
 @given(EVENTS, st.sampled_from(INNER), st.integers(2, 4), st.sampled_from([3, 1000]))
 @settings(max_examples=examples(150), deadline=None)
-def test_none_is_preempted_in_vain_and_it_comes_to_an_end(
-    make_r: MakeR, events: list[Any], inner: str, targets: int, rate: int
-) -> None:
+def test_none_is_preempted_in_vain_and_it_comes_to_an_end(events, inner, targets, rate):
     site = Site(make_r, targets, 4, policy=f"fair:backfill={inner}", rate=rate)
     played(site, events)
     assert not site.going
@@ -343,7 +334,7 @@ def test_none_is_preempted_in_vain_and_it_comes_to_an_end(
 
 @given(EVENTS, st.sampled_from(INNER))
 @settings(max_examples=examples(100), deadline=None)
-def test_where_nothing_happens_any_more_preemption_ends(make_r: MakeR, events: list[Any], inner: str) -> None:
+def test_where_nothing_happens_any_more_preemption_ends(events, inner):
     """Once all are old enough, each of those that run is preempted at most once more."""
     site = Site(make_r, 3, 4, policy=f"fair:backfill={inner}")
     played(site, events)
@@ -354,7 +345,7 @@ def test_where_nothing_happens_any_more_preemption_ends(make_r: MakeR, events: l
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_a_job_behind_does_not_use_up_the_cap_meanwhile(site_of: SiteOf, inner: str) -> None:
+def test_a_job_behind_does_not_use_up_the_cap_meanwhile(site_of, inner):
     site = site_of(2, 20, policy=f"fair:backfill={inner}", cap=1.0)
     site.submit("b", cores=18)
     site.submit("b", cores=17)

@@ -5,19 +5,19 @@ Some days here, most of them in the compiled build only; `benchmarks/fair_years.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any, ClassVar
+from collections.abc import Mapping
+from typing import ClassVar
 
 import pytest
 
-from fluxsched.sched.policy import Decision, Option, Preempt, Start, View
-from fluxsched.sched.registry import load
+from fluxsched.sched.policy import Option, Preempt, Start
 from tests.generated.share import first
 from tests.sched.faulty_site import FaultySite
+from tests.sched.site import policy_of
 
 DAY_S = 86_400.0
 
-SITES: list[tuple[str, int, dict[str, Any]]] = [
+SITES = [
     ("fair:backfill=easy", 2, {"seed": 2, "rate": 3}),
     ("fair:backfill=easy", 1, {"seed": 2, "load": 1.5, "timeout_s": 300.0}),  # some jobs are shorter
     ("fair:backfill=easy", 2, {"seed": 2, "load": 1.5, "overdue": 0.4, "whole": True}),  # it is planned by counting
@@ -38,8 +38,8 @@ SITES: list[tuple[str, int, dict[str, Any]]] = [
 
 # found by any when preemption was sabotaged at nine places is found by the first four as well
 @pytest.mark.parametrize(("policy", "days", "settings"), first(SITES))
-def test_no_preemption_breaks_a_law(policy: str, days: int, settings: dict[str, Any]) -> None:
-    site = FaultySite(load(policy)[0], **{"seed": 1, **settings})
+def test_no_preemption_breaks_a_law(policy, days, settings):
+    site = FaultySite(policy_of(policy), **{"seed": 1, **settings})
     site.live(days * DAY_S)
     assert site.judge.faults == []
     assert site.judge.counts["preempted"] >= 4
@@ -48,11 +48,11 @@ def test_no_preemption_breaks_a_law(policy: str, days: int, settings: dict[str, 
 class Greedy:
     """First come, first served; for each job that does not fit all go that the engine lets go."""
 
-    name: ClassVar[str] = "greedy"
+    name = "greedy"
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
-    ACCOUNTS: ClassVar[bool] = True
+    ACCOUNTS = True
 
-    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+    def schedule(self, view, now_s):
         for job in view.queue:
             fit = view.find(job)
             if fit is not None:
@@ -64,7 +64,7 @@ class Greedy:
                     yield Preempt(part.jobid, job.jobid, "greed")
 
 
-def test_the_judge_finds_what_breaks_a_law() -> None:
+def test_the_judge_finds_what_breaks_a_law():
     site = FaultySite(Greedy(), 1)
     site.live(DAY_S / 4)
     said = "\n".join(site.judge.faults)

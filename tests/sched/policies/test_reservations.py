@@ -1,53 +1,44 @@
 """Reservations and what moves them: drains, shrinks, other limits, other queues; what users are told of them."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Mapping
-from typing import Any
-
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.effects import Annotated, Granted, Paused
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
-from fluxsched.sched.policy import Policy
 from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
 from fluxsched.sched.registry import load
-
-MakeR = Callable[..., ResourceSet]
-Spec = Callable[..., dict[str, Any]]
+from tests.sched.site import Bench, make_r, scheduler_of, spec
 
 PLANNING = ["easy", "hybrid:depth=3", "conservative", "conservative:compress"]
 
 
-def planned(scheduler: Scheduler, group: str = "default") -> dict[int, float]:
+def planned(scheduler, group="default"):
     queues = scheduler._groups[group].queues.values()
     return {jobid: kept.start_s for queue in queues for jobid, kept in queue.planned.items()}
 
 
-def blocked(bench: Any, make_r: MakeR, spec: Spec) -> None:
+def blocked(bench):
     """At 100 s jobs 1 and 2 run on two of four nodes each, until 150 and 200; job 3 needs three."""
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=2, exclusive=True, duration=50.0))
-    bench.submit(2, spec(nodes=2, exclusive=True, duration=100.0))
-    bench.submit(3, spec(nodes=3, exclusive=True, duration=10.0))
+    bench.grow("0-3")
+    bench.submit(1, nodes=2, exclusive=True, duration=50.0)
+    bench.submit(2, nodes=2, exclusive=True, duration=100.0)
+    bench.submit(3, nodes=3, exclusive=True, duration=10.0)
     bench.run()
 
 
 @pytest.mark.parametrize("policy", PLANNING)
-def test_a_reservation_is_when_limits_end(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
-    bench = bench_of(load(policy)[0])
-    blocked(bench, make_r, spec)
+def test_a_reservation_is_when_limits_end(policy):
+    bench = Bench(policy)
+    blocked(bench)
     assert planned(bench.scheduler) == {3: 200.0}
 
 
 @pytest.mark.parametrize("policy", PLANNING)
-def test_another_limit_moves_it(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
-    bench = bench_of(load(policy)[0])
-    blocked(bench, make_r, spec)
+def test_another_limit_moves_it(policy):
+    bench = Bench(policy)
+    blocked(bench)
     bench.did(bench.scheduler.expiration(2, 170.0))
     bench.run()
     assert planned(bench.scheduler) == {3: 170.0}
@@ -57,34 +48,29 @@ def test_another_limit_moves_it(bench_of: Any, make_r: MakeR, spec: Spec, policy
 
 
 @pytest.mark.parametrize("policy", ["conservative", "conservative:compress"])
-def test_what_was_planned_by_its_place_counts_with_whole_nodes(
-    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
-) -> None:
-    """As long as a job waits that shares nodes, places are planned; exclusive jobs of one core take four all the same.
-    """
-    bench = bench_of(load(policy)[0])
-    bench.grow(make_r("0-1"))
-    bench.submit(1, spec(nodes=2, exclusive=True, duration=50.0))
+def test_what_was_planned_by_its_place_counts_with_whole_nodes(policy):
+    """While a job waits that shares nodes, places are planned; exclusive jobs of one core take four all the same."""
+    bench = Bench(policy)
+    bench.grow("0-1")
+    bench.submit(1, nodes=2, exclusive=True, duration=50.0)
     bench.run()
     for jobid in (2, 3):
-        bench.submit(jobid, spec(nodes=1, exclusive=True, duration=100.0))
-    bench.submit(4, spec(nodes=1, duration=10.0))
+        bench.submit(jobid, nodes=1, exclusive=True, duration=100.0)
+    bench.submit(4, nodes=1, duration=10.0)
     bench.run()
     bench.scheduler.cancel(4)
-    bench.submit(5, spec(nodes=1, exclusive=True, duration=10.0))
+    bench.submit(5, nodes=1, exclusive=True, duration=10.0)
     bench.run()
     assert planned(bench.scheduler) == {2: 150.0, 3: 150.0, 5: 250.0}
 
 
 @pytest.mark.parametrize("policy", PLANNING)
-def test_a_drained_target_does_not_come_back_with_its_job(
-    bench_of: Any, make_r: MakeR, spec: Spec, policy: str
-) -> None:
-    bench = bench_of(load(policy)[0])
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=2, exclusive=True, duration=50.0))
-    bench.submit(2, spec(nodes=2, exclusive=True, duration=100.0))
-    bench.submit(3, spec(nodes=2, exclusive=True, duration=10.0))
+def test_a_drained_target_does_not_come_back_with_its_job(policy):
+    bench = Bench(policy)
+    bench.grow("0-3")
+    bench.submit(1, nodes=2, exclusive=True, duration=50.0)
+    bench.submit(2, nodes=2, exclusive=True, duration=100.0)
+    bench.submit(3, nodes=2, exclusive=True, duration=10.0)
     bench.run()
     assert planned(bench.scheduler) == {3: 150.0}
     lost = bench.granted[1].ranks.first(1)
@@ -96,26 +82,24 @@ def test_a_drained_target_does_not_come_back_with_its_job(
     assert planned(bench.scheduler) == {3: 150.0}
 
 
-def test_what_only_drained_targets_could_serve_has_no_estimate_and_blocks_no_job(
-    bench_of: Any, make_r: MakeR, spec: Spec
-) -> None:
-    bench = bench_of(load("easy")[0])
-    bench.grow(make_r("0-3"), offline="3")
-    bench.submit(1, spec(nodes=4, exclusive=True, duration=10.0))
-    bench.submit(2, spec(nodes=3, exclusive=True, duration=1000.0))
+def test_what_only_drained_targets_could_serve_has_no_estimate_and_blocks_no_job():
+    bench = Bench("easy")
+    bench.grow("0-3", offline="3")
+    bench.submit(1, nodes=4, exclusive=True, duration=10.0)
+    bench.submit(2, nodes=3, exclusive=True, duration=1000.0)
     bench.run()
     assert set(bench.granted) == {2}
     assert planned(bench.scheduler) == {1: float("inf")}
 
 
 @pytest.mark.parametrize("policy", PLANNING)
-def test_a_shrink_moves_it_or_sets_the_job_aside(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
-    bench = bench_of(load(policy)[0])
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=2, exclusive=True, duration=50.0))
-    bench.submit(2, spec(nodes=2, exclusive=True, duration=100.0))
-    bench.submit(3, spec(nodes=2, exclusive=True, duration=10.0))
-    bench.submit(4, spec(nodes=4, exclusive=True, duration=10.0))
+def test_a_shrink_moves_it_or_sets_the_job_aside(policy):
+    bench = Bench(policy)
+    bench.grow("0-3")
+    bench.submit(1, nodes=2, exclusive=True, duration=50.0)
+    bench.submit(2, nodes=2, exclusive=True, duration=100.0)
+    bench.submit(3, nodes=2, exclusive=True, duration=10.0)
+    bench.submit(4, nodes=4, exclusive=True, duration=10.0)
     bench.run()
     assert planned(bench.scheduler)[3] == 150.0
     effects = bench.did(bench.scheduler.shrunk("default", bench.granted[1].ranks.first(1), typed=True))
@@ -126,21 +110,21 @@ def test_a_shrink_moves_it_or_sets_the_job_aside(bench_of: Any, make_r: MakeR, s
 
 
 @pytest.mark.parametrize("policy", PLANNING)
-def test_a_job_past_its_end_may_end_at_any_time(bench_of: Any, make_r: MakeR, spec: Spec, policy: str) -> None:
-    bench = bench_of(load(policy)[0])
-    blocked(bench, make_r, spec)
+def test_a_job_past_its_end_may_end_at_any_time(policy):
+    bench = Bench(policy)
+    blocked(bench)
     bench.now_s = 500.0
-    bench.submit(4, spec(nodes=1, exclusive=True, duration=1.0))
+    bench.submit(4, nodes=1, exclusive=True, duration=1.0)
     bench.run()
     assert 500.0 < planned(bench.scheduler)[3] < 500.1
     assert 4 not in bench.granted
 
 
-def test_owners_are_told_at_a_bounded_rate(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(load("easy")[0])
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=4, exclusive=True, duration=100.0))
-    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
+def test_owners_are_told_at_a_bounded_rate():
+    bench = Bench("easy")
+    bench.grow("0-3")
+    bench.submit(1, nodes=4, exclusive=True, duration=100.0)
+    bench.submit(2, nodes=4, exclusive=True, duration=10.0)
     told = [effect for effect in bench.run() if isinstance(effect, Annotated)]
     assert [effect.annotations["sched"]["t_estimate"] for effect in told] == [200.0]
     for end_s in (150.0, 160.0, 170.0):
@@ -159,11 +143,11 @@ def test_owners_are_told_at_a_bounded_rate(bench_of: Any, make_r: MakeR, spec: S
     assert (notes["selection_type"], notes["t_estimate"], notes["reason_pending"]) == ("reserved", None, None)
 
 
-def test_what_cannot_be_promised_any_more_is_taken_back_at_once(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(load("easy")[0])
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=4, exclusive=True, duration=100.0))
-    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
+def test_what_cannot_be_promised_any_more_is_taken_back_at_once():
+    bench = Bench("easy")
+    bench.grow("0-3")
+    bench.submit(1, nodes=4, exclusive=True, duration=100.0)
+    bench.submit(2, nodes=4, exclusive=True, duration=10.0)
     bench.run()
     bench.now_s += 1.0
     bench.did(bench.scheduler.went_offline(Idset.parse("3")))
@@ -174,39 +158,37 @@ def test_what_cannot_be_promised_any_more_is_taken_back_at_once(bench_of: Any, m
     assert bench.run() == []  # a promise may wait
 
 
-def test_who_overtakes_was_backfilled(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(load("easy")[0])
-    bench.grow(make_r("0-3"))
-    bench.submit(1, spec(nodes=3, exclusive=True, duration=100.0))
-    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0))
-    bench.submit(3, spec(nodes=1, exclusive=True, duration=101.0))
-    bench.submit(4, spec(nodes=1, exclusive=True, duration=100.0))
+def test_who_overtakes_was_backfilled():
+    bench = Bench("easy")
+    bench.grow("0-3")
+    bench.submit(1, nodes=3, exclusive=True, duration=100.0)
+    bench.submit(2, nodes=4, exclusive=True, duration=10.0)
+    bench.submit(3, nodes=1, exclusive=True, duration=101.0)
+    bench.submit(4, nodes=1, exclusive=True, duration=100.0)
     selections = {effect.jobid: effect.selection for effect in bench.run() if isinstance(effect, Granted)}
     assert selections == {1: "immediate", 4: "backfilled"}
 
 
 @pytest.mark.parametrize(("policy", "warned"), [("easy", True), ("conservative", True), ("fifo", False)])
-def test_a_job_without_a_limit_is_warned_where_backfill_suffers(
-    bench_of: Any, make_r: MakeR, spec: Spec, policy: str, warned: bool
-) -> None:
-    bench = bench_of(load(policy)[0])
-    bench.grow(make_r("0"))
+def test_a_job_without_a_limit_is_warned_where_backfill_suffers(policy, warned):
+    bench = Bench(policy)
+    bench.grow("0")
     effects = bench.submit(1, spec())
     assert [set(effect.annotations["sched"]) for effect in effects] == ([{"warning"}] if warned else [])
-    assert bench.submit(2, spec(duration=5.0)) == []
+    assert bench.submit(2, duration=5.0) == []
 
 
-def test_the_end_of_the_resources_is_a_limit(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = bench_of(load("easy")[0])
+def test_the_end_of_the_resources_is_a_limit():
+    bench = Bench("easy")
     bench.grow(make_r("0-1", expiration=400.0))
-    assert bench.submit(1, spec(nodes=1, exclusive=True)) == []
-    bench.submit(2, spec(nodes=2, exclusive=True))
+    assert bench.submit(1, nodes=1, exclusive=True) == []
+    bench.submit(2, nodes=2, exclusive=True)
     bench.run()
     assert planned(bench.scheduler) == {2: 400.0}
 
 
-def test_a_pass_over_many_who_are_blocked_pauses(make_r: MakeR, spec: Spec) -> None:
-    scheduler = Scheduler(load("easy")[0], notify=False)
+def test_a_pass_over_many_who_are_blocked_pauses():
+    scheduler = scheduler_of("easy", notify=False)
     resources = make_r("0-3", 1)
     scheduler.grown("default", resources, resources.ranks, Idset())
     scheduler.alloc(0, 16, 1, 0.0, spec(nslots=3, duration=100.0))
@@ -223,28 +205,26 @@ def test_a_pass_over_many_who_are_blocked_pauses(make_r: MakeR, spec: Spec) -> N
 class PolicyQueues:
     """Two queues over one group: `debug` has a policy of its own."""
 
-    def __init__(self, bench_of: Any, specs: str, make_r: MakeR) -> None:
+    def __init__(self, specs):
         policy, own, _ = load(specs)
-        self.bench = bench_of(policy, queues={"batch": "default", "debug": "default"})
+        self.bench = Bench(policy, queues={"batch": "default", "debug": "default"})
         self.bench.scheduler = Scheduler(policy, ("default",), {"batch": "default", "debug": "default"}, own)
         self.bench.grow(make_r("0-3", debug="0-1"))
 
 
-DEBUG: Mapping[str, Any] = {"properties": ["debug"]}
+DEBUG = {"properties": ["debug"]}
 
 
 @pytest.mark.parametrize("other", ["fifo", "firstfit", "easy", "conservative"])
-def test_queues_of_one_group_keep_each_others_reservations(
-    bench_of: Any, make_r: MakeR, spec: Spec, other: str
-) -> None:
+def test_queues_of_one_group_keep_each_others_reservations(other):
     """The head of `batch` waits for all nodes; jobs of `debug` may use the idle ones until then, and no longer."""
-    bench = PolicyQueues(bench_of, f"easy;debug={other}", make_r).bench
-    bench.submit(1, spec(nodes=2, exclusive=True, duration=100.0, queue="batch", constraint={"not": [DEBUG]}))
+    bench = PolicyQueues(f"easy;debug={other}").bench
+    bench.submit(1, nodes=2, exclusive=True, duration=100.0, queue="batch", constraint={"not": [DEBUG]})
     bench.run()
-    bench.submit(2, spec(nodes=4, exclusive=True, duration=10.0, queue="batch"))
+    bench.submit(2, nodes=4, exclusive=True, duration=10.0, queue="batch")
     bench.run()
-    bench.submit(3, spec(nodes=1, exclusive=True, duration=100.0, queue="debug", constraint=DEBUG))
-    bench.submit(4, spec(nodes=1, exclusive=True, duration=101.0, queue="debug", constraint=DEBUG))
+    bench.submit(3, nodes=1, exclusive=True, duration=100.0, queue="debug", constraint=DEBUG)
+    bench.submit(4, nodes=1, exclusive=True, duration=101.0, queue="debug", constraint=DEBUG)
     bench.run()
     assert set(bench.granted) == {1, 3}
     assert planned(bench.scheduler)[2] == 200.0
@@ -255,17 +235,17 @@ def test_queues_of_one_group_keep_each_others_reservations(
     assert set(bench.granted) == {2}
 
 
-def test_each_queue_has_its_own_order(bench_of: Any, make_r: MakeR, spec: Spec) -> None:
-    bench = PolicyQueues(bench_of, "fifo;debug=firstfit:order=sjf", make_r).bench
+def test_each_queue_has_its_own_order():
+    bench = PolicyQueues("fifo;debug=firstfit:order=sjf").bench
     for jobid, limit_s in ((1, 50.0), (2, 20.0), (3, 30.0)):
-        bench.submit(jobid, spec(nodes=1, exclusive=True, duration=limit_s, queue="debug", constraint=DEBUG))
+        bench.submit(jobid, nodes=1, exclusive=True, duration=limit_s, queue="debug", constraint=DEBUG)
     bench.run()
     assert set(bench.granted) == {2, 3}
 
 
-def test_a_policy_of_a_queue_is_named_with_it() -> None:
+def test_a_policy_of_a_queue_is_named_with_it():
     policy, own, _ = load("conservative:compress;debug=fifo;gpu=easy:order=sjf")
-    made: list[Policy] = [policy, *own.values()]
+    made = [policy, *own.values()]
     assert [one.name for one in made] == ["conservative", "fifo", "easy"]
     assert list(own) == ["debug", "gpu"]
     for bad in ("easy;fifo", "easy;=fifo", "easy;debug=fifo;debug=easy", "easy;debug="):

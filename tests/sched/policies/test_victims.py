@@ -1,17 +1,11 @@
 """Which running jobs go: the search against the words of its law done plainly, on generated machines."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from math import inf
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.jobspec import Request
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.policies.fair import victims
 from fluxsched.sched.policies.fair.levels import Levels
 from fluxsched.sched.policies.fair.victims import VICTIMS_MAX
@@ -20,13 +14,11 @@ from fluxsched.sched.pool.placement import BEST_FIT
 from fluxsched.sched.shape import Shape
 from tests.generated.share import examples
 from tests.sched.policies.plain_victims import Machine, Plainly
-
-MakeR = Callable[..., ResourceSet]
-RequestOf = Callable[..., Request]
+from tests.sched.site import make_r, request_of
 
 
 @pytest.fixture
-def machine(make_r: MakeR) -> Callable[[str, int], Machine]:
+def machine():
     return lambda ranks, cores: Machine(make_r(ranks, cores=cores))
 
 
@@ -50,15 +42,7 @@ PATHS = [("x", "a"), ("x", "b"), ("y", "c"), ("d",), ("e",), ("z", "f")]
     st.lists(st.sampled_from([0.25, 1.0, 2.0]), min_size=7, max_size=7),
 )
 @settings(max_examples=examples(300), deadline=None)
-def test_the_search_does_what_its_law_says(
-    make_r: MakeR,
-    request_of: RequestOf,
-    jobs: list[tuple[int, int, int, int, float | None]],
-    wanted: tuple[int | None, int, int],
-    exclusive: bool,
-    path: tuple[str, ...],
-    weights: list[float],
-) -> None:
+def test_the_search_does_what_its_law_says(jobs, wanted, exclusive, path, weights):
     made = Machine(make_r("0-3", cores=8))
     accounts = [made.account(*path, weight=weight) for path, weight in zip(PATHS, weights, strict=False)]
     for jobid, (at, cores, nodes, begun, after_s) in enumerate(sorted(jobs, key=lambda job: job[3])):
@@ -77,7 +61,7 @@ def test_the_search_does_what_its_law_says(
 # ---- by hand
 
 
-def test_a_bank_over_its_share_takes_only_from_its_own_users(machine: Any, request_of: RequestOf) -> None:
+def test_a_bank_over_its_share_takes_only_from_its_own_users(machine):
     """x holds 7 of its 4, y 1; b of x wants one core: of a, also of x, but not of c, of y."""
     made = machine("0", 8)
     a, c = made.account("x", "a"), made.account("y", "c")
@@ -90,7 +74,7 @@ def test_a_bank_over_its_share_takes_only_from_its_own_users(machine: Any, reque
     assert list(made.search(d, request_of()).victims) == [6], "a bank within its share takes of others"
 
 
-def test_of_several_the_account_furthest_over_goes_first(machine: Any, request_of: RequestOf) -> None:
+def test_of_several_the_account_furthest_over_goes_first(machine):
     made = machine("0", 8)
     a, b = made.account("a", weight=2.0), made.account("b")
     for jobid in range(5):
@@ -101,7 +85,7 @@ def test_of_several_the_account_furthest_over_goes_first(machine: Any, request_o
     assert list(made.search(c, request_of()).victims) == [7], "3 of 2 is more than 5 of 4"
 
 
-def test_what_is_too_young_names_the_time_from_which_it_may_go(machine: Any, request_of: RequestOf) -> None:
+def test_what_is_too_young_names_the_time_from_which_it_may_go(machine):
     made = machine("0", 8)
     a, b = made.account("a"), made.account("b", waits=1)
     for jobid in range(8):
@@ -112,9 +96,7 @@ def test_what_is_too_young_names_the_time_from_which_it_may_go(machine: Any, req
 
 
 @pytest.mark.plain_only("replaces a method")
-def test_so_many_are_looked_at_and_no_more(
-    machine: Any, request_of: RequestOf, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_so_many_are_looked_at_and_no_more(machine, monkeypatch):
     assert VICTIMS_MAX == 65_536
     made = machine("0-31", 4)
     a, b, c = made.account("a"), made.account("b"), made.account("c", waits=1)
@@ -125,7 +107,7 @@ def test_so_many_are_looked_at_and_no_more(
     assert made.search(c, request_of()).fit is not None
     monkeypatch.setattr(victims, "VICTIMS_MAX", 64)
     monkeypatch.setattr(victims, "LOOKED_AT_ONCE", 16)
-    looked: list[int] = []
+    looked = []
     at = victims.Openings.at
     monkeypatch.setattr(victims.Openings, "at", lambda openings, rank: (looked.append(rank), at(openings, rank))[1])
     found = made.search(c, whole)

@@ -1,7 +1,5 @@
 """Two-level bit sets against Python's own sets."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,17 +10,17 @@ from fluxsched.sched.pool.bitset import WORD_BITS, Bits, ids_of, lowest, mask_of
 IDS = st.integers(0, 3 * WORD_BITS)
 
 
-def place(id: int) -> tuple[int, int]:
+def place(id):
     return id // WORD_BITS, 1 << id % WORD_BITS
 
 
-def bits_of(mask: int) -> Idset:
+def bits_of(mask):
     return Idset(mask)
 
 
 @given(st.lists(st.tuples(st.booleans(), IDS), max_size=60), st.sets(IDS, max_size=30))
 @settings(max_examples=60)
-def test_bits_are_a_set(changes: list[tuple[bool, int]], others: set[int]) -> None:
+def test_bits_are_a_set(changes, others):
     bits, want = Bits(), set[int]()
     for put, id in changes:
         if put and id not in want:
@@ -40,7 +38,7 @@ def test_bits_are_a_set(changes: list[tuple[bool, int]], others: set[int]) -> No
     assert all((id in bits) == (id in want) for id, _ in enumerate(range(0, 3 * WORD_BITS, 97)))
 
 
-def test_adding_twice_and_removing_nothing_are_bugs() -> None:
+def test_adding_twice_and_removing_nothing_are_bugs():
     bits = Bits.of(0b101)
     with pytest.raises(AssertionError, match="already"):
         bits.put(0, 0b110)
@@ -53,7 +51,7 @@ def test_adding_twice_and_removing_nothing_are_bugs() -> None:
 
 @given(st.sets(st.integers(0, 5 * WORD_BITS)))
 @settings(max_examples=40)
-def test_words_are_a_mask_cut(ids: set[int]) -> None:
+def test_words_are_a_mask_cut(ids):
     mask = sum(1 << id for id in ids)
     words = dict(words_of(mask))
     assert all(0 < word < 1 << WORD_BITS for word in words.values())
@@ -62,6 +60,6 @@ def test_words_are_a_mask_cut(ids: set[int]) -> None:
 
 @given(st.integers(1, 1 << 70), st.data())
 @settings(max_examples=60)
-def test_lowest(mask: int, data: st.DataObject) -> None:
+def test_lowest(mask, data):
     n = data.draw(st.integers(1, mask.bit_count()))
     assert list(ids_of(lowest(mask, n))) == list(ids_of(mask))[:n]

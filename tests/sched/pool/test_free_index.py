@@ -1,14 +1,11 @@
 """Levels and their orders, against sorting all targets."""
 
-from __future__ import annotations
-
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.pool import free_index
 from fluxsched.sched.pool.bitset import WORD_BITS
-from fluxsched.sched.pool.free_index import FreeIndex, FreeLevel
+from fluxsched.sched.pool.free_index import FreeIndex
 from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
 
 CORES, GPUS = 3, 2
@@ -18,9 +15,7 @@ RANKS = st.sampled_from([0, 1, 2, WORD_BITS, 7 * WORD_BITS, 8 * WORD_BITS + 1, 9
 
 @given(st.lists(st.tuples(RANKS, PLACES | st.none()), max_size=30), PLACES, st.integers(0, 5), st.integers(0, 5))
 @settings(max_examples=100)
-def test_orders(
-    changes: list[tuple[int, tuple[int, int] | None]], need: tuple[int, int], early: int, late: int
-) -> None:
+def test_orders(changes, need, early, late):
     """The indexes of first-fit and worst-fit are made when first asked for, so that is done at any time in between."""
     index, stands = FreeIndex(CORES, GPUS), dict[int, tuple[int, int]]()
     for step, (rank, place) in enumerate(changes):
@@ -41,18 +36,18 @@ def test_orders(
             assert shown(index.in_use(*need, WORST_FIT)) == sorted(places, key=lambda place: (-place[0], place[1]))
 
 
-def shown(levels: list[FreeLevel]) -> list[tuple[int, int]]:
+def shown(levels):
     return [(level.cores, level.gpus) for level in levels]
 
 
-def test_needs_beyond_the_totals_fit_nowhere() -> None:
+def test_needs_beyond_the_totals_fit_nowhere():
     index = FreeIndex(CORES, GPUS)
     index.level(CORES, GPUS).put(0, 1)
     assert index.fitting(CORES + 1, 0) == index.fitting(0, GPUS + 1) == (0, 0)
     assert index.first(0) == (0, 0)
 
 
-def test_remembered_needs_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_remembered_needs_are_bounded(monkeypatch):
     assert free_index.FITTING_MAX > 2
     monkeypatch.setattr(free_index, "FITTING_MAX", 2)
     index = FreeIndex(CORES, GPUS)

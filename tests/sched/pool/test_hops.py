@@ -1,10 +1,7 @@
 """Placement by hops: the vectors, bounds and their reasons, and every choice against one that tries all sets."""
 
-from __future__ import annotations
-
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -24,7 +21,7 @@ from fluxsched.sched.shape import Shape
 from tests.generated.share import examples
 
 
-def leaves_of(*sizes: int) -> list[Switch]:
+def leaves_of(*sizes):
     """Leaves l0, l1, ... of consecutive hosts n0, n1, ..."""
     first, made = 0, []
     for at, size in enumerate(sizes):
@@ -33,7 +30,7 @@ def leaves_of(*sizes: int) -> list[Switch]:
     return made
 
 
-def pool_of(switches: list[Switch], targets: int, cores: int = 4, free: str | None = None, gpus: str = "") -> Pool:
+def pool_of(switches, targets, cores=4, free=None, gpus=""):
     """Targets 0, 1, ... on hosts n0, n1, ..., of which all but `free` are taken whole."""
     with_gpus = Idset.parse(gpus)
     ranks = Idset.span(0, targets - 1)
@@ -53,15 +50,15 @@ def pool_of(switches: list[Switch], targets: int, cores: int = 4, free: str | No
     return pool
 
 
-def nodes(n: int | str, slots: int = 1, cores: int = 1, exclusive: bool = True, **more: object) -> Request:
-    return Request(Count.parse(n), Count.parse(slots), cores, exclusive=exclusive, **more)  # type: ignore[arg-type]
+def nodes(n, slots=1, cores=1, exclusive=True, **more):
+    return Request(Count.parse(n), Count.parse(slots), cores, exclusive=exclusive, **more)
 
 
-def slots(n: int | str, cores: int = 1, **more: object) -> Request:
-    return Request(None, Count.parse(n), cores, **more)  # type: ignore[arg-type]
+def slots(n, cores=1, **more):
+    return Request(None, Count.parse(n), cores, **more)
 
 
-def ranks(pool: Pool, request: Request, placement: str = BEST_FIT) -> str:
+def ranks(pool, request, placement=BEST_FIT):
     outcome = place_now(pool, Shape(request), placement)
     assert isinstance(outcome, Fits), outcome
     return str(Idset.of([part.rank for part in outcome.parts]))
@@ -70,7 +67,7 @@ def ranks(pool: Pool, request: Request, placement: str = BEST_FIT) -> str:
 TWO = [*leaves_of(4, 4), Switch("spine", switches=("l0", "l1"))]
 
 
-def test_nodes_go_where_their_largest_hops_are_least() -> None:
+def test_nodes_go_where_their_largest_hops_are_least():
     pool = pool_of(TWO, 8, free="0,1,4-7")
     for placement in (BEST_FIT, WORST_FIT, FIRST_FIT):
         assert ranks(pool, nodes(4), placement) == "4-7"
@@ -79,7 +76,7 @@ def test_nodes_go_where_their_largest_hops_are_least() -> None:
     assert ranks(pool, nodes(5)) == "0-1,4-6"
 
 
-def test_a_bound_waits_and_says_why() -> None:
+def test_a_bound_waits_and_says_why():
     pool = pool_of(TWO, 8, free="0,1,4,5")
     outcome = place_now(pool, Shape(nodes(4, max_hops=2)), BEST_FIT)
     assert outcome == Insufficient(
@@ -90,7 +87,7 @@ def test_a_bound_waits_and_says_why() -> None:
     assert ranks(pool, nodes("2-8", max_hops=2)) == "0-1"
 
 
-def test_a_bound_that_can_never_be_met_is_denied() -> None:
+def test_a_bound_that_can_never_be_met_is_denied():
     pool = pool_of(TWO, 8)
     assert place_now(pool, Shape(nodes(5, max_hops=2)), BEST_FIT) == Infeasible(
         "needs 5 exclusive nodes of 1 slot of 1 core within 2 hops; "
@@ -101,7 +98,7 @@ def test_a_bound_that_can_never_be_met_is_denied() -> None:
     assert ranks(pool, slots(16, max_hops=2)) == "0-3"
 
 
-def test_a_bound_without_a_topology_is_denied_with_the_remedy() -> None:
+def test_a_bound_without_a_topology_is_denied_with_the_remedy():
     pool = pool_of([], 8)
     outcome = place_now(pool, Shape(nodes(2, max_hops=2)), BEST_FIT)
     assert isinstance(outcome, Infeasible)
@@ -111,14 +108,14 @@ def test_a_bound_without_a_topology_is_denied_with_the_remedy() -> None:
     assert ranks(pool, slots(4, max_hops=2)) == "0"
 
 
-def test_targets_under_other_roots_are_never_within_a_bound() -> None:
+def test_targets_under_other_roots_are_never_within_a_bound():
     pool = pool_of(leaves_of(2, 2), 6)
     assert ranks(pool, nodes(3)) == "0-2"
     assert isinstance(place_now(pool, Shape(nodes(3, max_hops=16)), BEST_FIT), Infeasible)
     assert ranks(pool, nodes(2, max_hops=2)) == "0-1"
 
 
-def test_slots_over_several_targets_go_under_one_leaf() -> None:
+def test_slots_over_several_targets_go_under_one_leaf():
     pool = pool_of([*leaves_of(2, 2), Switch("s", switches=("l0", "l1"))], 4, cores=32)
     partly = find_fit(pool, Shape(slots(1, 16)), BEST_FIT)
     assert partly is not None
@@ -130,7 +127,7 @@ def test_slots_over_several_targets_go_under_one_leaf() -> None:
     assert isinstance(place_now(pool, Shape(slots(5, 16, max_hops=2)), BEST_FIT), Infeasible)
 
 
-def test_gangs_over_groups_of_8_and_1_never_use_the_smaller() -> None:
+def test_gangs_over_groups_of_8_and_1_never_use_the_smaller():
     pool = pool_of([*leaves_of(8, 1), Switch("s", switches=("l0", "l1"))], 9)
     for _ in range(4):
         fit = find_fit(pool, Shape(nodes(2)), BEST_FIT)
@@ -140,7 +137,7 @@ def test_gangs_over_groups_of_8_and_1_never_use_the_smaller() -> None:
     assert isinstance(place_now(pool, Shape(nodes(2)), BEST_FIT), Insufficient)
 
 
-def test_constraints_and_gpus_count_where_they_are() -> None:
+def test_constraints_and_gpus_count_where_they_are():
     pool = pool_of(TWO, 8, gpus="1-2,4-6")
     three = nodes(3, constraint=Constraint.parse({"properties": ["gpu"]}))
     assert ranks(pool, three) == "4-6"
@@ -149,14 +146,14 @@ def test_constraints_and_gpus_count_where_they_are() -> None:
     assert ranks(pool, nodes(4), WORST_FIT) == "0-3"
 
 
-def test_a_range_takes_the_most_that_fits_then_the_nearest() -> None:
+def test_a_range_takes_the_most_that_fits_then_the_nearest():
     pool = pool_of(TWO, 8, free="0,1,4-6")
     assert ranks(pool, nodes("2-4")) == "0-1,4-5"
     assert ranks(pool, nodes("2-4", max_hops=2)) == "4-6"
     assert ranks(pool, nodes("2-3")) == "4-6"
 
 
-def test_targets_come_go_and_move() -> None:
+def test_targets_come_go_and_move():
     pool = pool_of(TWO, 8, free="0-1,4-7")
     assert ranks(pool, nodes(4)) == "4-7"
     pool.set_down(Idset.parse("4"))
@@ -173,7 +170,7 @@ def test_targets_come_go_and_move() -> None:
     assert ranks(pool, nodes(4)) == "0-1,4-5"
 
 
-def test_a_host_that_joins_is_under_its_switch() -> None:
+def test_a_host_that_joins_is_under_its_switch():
     pool = pool_of(leaves_of(2), 2)
     late = ResourceSet(
         (Entry(Idset.parse("2-3"), Children(Idset.span(0, 3))),), Hostlist.parse("n[2-3]"),
@@ -186,7 +183,7 @@ def test_a_host_that_joins_is_under_its_switch() -> None:
     assert pool.rooms.network.within(Idset.parse("1-2"), 16) == Idset.parse("1-2")
 
 
-def test_what_ifs_are_seen_and_undone() -> None:
+def test_what_ifs_are_seen_and_undone():
     pool = pool_of(TWO, 8, free="0,1,4-7")
     shape = Shape(nodes(4))
     whole = find_fit(pool, shape, BEST_FIT)
@@ -200,7 +197,7 @@ def test_what_ifs_are_seen_and_undone() -> None:
     assert ranks(pool, nodes(4)) == "4-7"
 
 
-def test_only_so_many_rooms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_rooms_are_kept(monkeypatch):
     assert ROOMS_MAX == 32
     pool = pool_of(TWO, 8, cores=64)
     for cores in range(1, 40):
@@ -212,7 +209,7 @@ def test_only_so_many_rooms_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @st.composite
-def machines(draw: st.DrawFn) -> tuple[list[Switch], int]:
+def machines(draw):
     """Up to 64 targets under a tree whose leaves may not be equally deep; some are under none."""
     sizes = draw(st.lists(st.integers(1, 12), min_size=1, max_size=8))
     below = leaves_of(*sizes)
@@ -227,17 +224,17 @@ def machines(draw: st.DrawFn) -> tuple[list[Switch], int]:
     return made, min(sum(sizes) + draw(st.integers(0, 2)), 64)
 
 
-def spread(topology: Topology, some: list[int]) -> float:
+def spread(topology, some):
     """The largest hops between two of these targets."""
     pairs = [topology.hops(f"n{one}", f"n{other}") for one, other in combinations(some, 2)]
     return max([float("inf") if hops is None else hops for hops in pairs], default=0)
 
 
-def least_spread(topology: Topology, units: dict[int, int], n: int) -> float:
+def least_spread(topology, units, n):
     """The least that targets holding `n` in all can have: within some distance of one of them are enough."""
     if max(units.values(), default=0) >= n:
         return 0
-    balls: set[tuple[int, ...]] = set()
+    balls = set()
     for middle in units:
         away = {other: topology.hops(f"n{middle}", f"n{other}") for other in units}
         for hops in {hops for hops in away.values() if hops}:
@@ -248,7 +245,7 @@ def least_spread(topology: Topology, units: dict[int, int], n: int) -> float:
 
 @settings(max_examples=examples(30), deadline=None)
 @given(machines(), st.data())
-def test_the_largest_hops_are_the_least_of_all(machine: tuple[list[Switch], int], data: st.DataObject) -> None:
+def test_the_largest_hops_are_the_least_of_all(machine, data):
     switches, targets = machine
     pool, topology = pool_of(switches, targets), Topology.of(switches)
     free = dict.fromkeys(range(targets), 4)

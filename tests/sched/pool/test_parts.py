@@ -1,8 +1,5 @@
 """Requests of several parts: placed when all their minima fit at once, against brute force on small pools."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Sequence
 from itertools import combinations
 
 from hypothesis import given, settings
@@ -20,33 +17,33 @@ from fluxsched.sched.pool.placement import BEST_FIT, PLACEMENTS, WORST_FIT, Fits
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shape
+from tests.sched.site import make_r
 
-MakeR = Callable[..., ResourceSet]
 ids = Idset.parse
 
 
-def only(ranks: str) -> Constraint:
+def only(ranks):
     return Constraint.parse({"ranks": [ranks]}) if ranks else EVERYTHING
 
 
-def part(label: str, nodes: int | str, ranks: str = "", cores: int = 1, gpus: int = 0, elastic: bool = True) -> Request:
+def part(label, nodes, ranks="", cores=1, gpus=0, elastic=True):
     return Request(
         Count.parse(nodes), cores=cores, gpus=gpus, exclusive=True, constraint=only(ranks), label=label, elastic=elastic
     )
 
 
-def parts(*several: Request) -> Shape:
+def parts(*several):
     request = Request.of_parts(several)
     return Shape(request.bound(EVERYTHING, None, True) if several[0].elastic else request)
 
 
-def pool_of(resources: ResourceSet, up: str | None = None) -> Pool:
+def pool_of(resources, up=None):
     pool = Pool()
     pool.add(resources, resources.ranks if up is None else ids(up))
     return pool
 
 
-def placed(fit: Fits | None) -> list[str] | None:
+def placed(fit):
     return None if fit is None else [str(ranks) for ranks in fit.by_part]
 
 
@@ -56,7 +53,7 @@ TEAM = parts(part("coordinator", 1), part("workers", "4-10"))
 # ---- the numbers of the specification
 
 
-def test_a_coordinator_and_its_workers(make_r: MakeR) -> None:
+def test_a_coordinator_and_its_workers():
     pool = pool_of(make_r("0-6", gpus=1))
     assert placed(find_fit(pool, TEAM, WORST_FIT)) == ["0", "1-4"]
     fit = find_fit(pool, TEAM, WORST_FIT, extras=True)
@@ -69,7 +66,7 @@ def test_a_coordinator_and_its_workers(make_r: MakeR) -> None:
     )
 
 
-def test_gangs_over_a_group_that_is_too_small_are_never_placed(make_r: MakeR) -> None:
+def test_gangs_over_a_group_that_is_too_small_are_never_placed():
     """Groups of 8 and of 1: the smaller is never used, not even for a part."""
     small, large = pool_of(make_r("8")), pool_of(make_r("0-7"))
     assert placed(find_fit(large, TEAM, WORST_FIT, extras=True)) == ["0", "1-7"]
@@ -79,7 +76,7 @@ def test_gangs_over_a_group_that_is_too_small_are_never_placed(make_r: MakeR) ->
     assert shortage(large, TEAM.request) == (None, None)
 
 
-def test_what_two_parts_share_counts_for_both(make_r: MakeR) -> None:
+def test_what_two_parts_share_counts_for_both():
     shape = parts(part("a", 2, "0-2"), part("b", "2-9", "1-3"), part("c", 1))
     pool = pool_of(make_r("0-4"), up="0-3")
     assert place_now(pool, shape, WORST_FIT) == Insufficient(
@@ -92,13 +89,13 @@ def test_what_two_parts_share_counts_for_both(make_r: MakeR) -> None:
     assert place_now(pool, shape, WORST_FIT) == Infeasible(why)
 
 
-def test_what_no_part_finds_large_enough(make_r: MakeR) -> None:
+def test_what_no_part_finds_large_enough():
     shape = parts(part("a", "1-2"), part("b", 1, gpus=2))
     why = f"needs {shape.request}; b needs 1 node, the group has no node for it"
     assert place_now(pool_of(make_r("0-3", gpus=1)), shape, WORST_FIT) == Infeasible(why)
 
 
-def test_the_first_part_gets_its_extras_first(make_r: MakeR) -> None:
+def test_the_first_part_gets_its_extras_first():
     shape = parts(part("a", "1-5:2"), part("b", "1-9"))
     pool = pool_of(make_r("0-5"))
     assert placed(find_fit(pool, shape, WORST_FIT, extras=True)) == ["0-4", "5"]
@@ -106,12 +103,12 @@ def test_the_first_part_gets_its_extras_first(make_r: MakeR) -> None:
     assert placed(find_fit(pool, fixed, WORST_FIT)) == ["0-2", "3-5"]
 
 
-def test_targets_that_few_parts_can_use_are_taken_first(make_r: MakeR) -> None:
+def test_targets_that_few_parts_can_use_are_taken_first():
     pool = pool_of(make_r("0-3"))
     assert placed(find_fit(pool, parts(part("a", "1-2"), part("b", 1, "0-1")), WORST_FIT)) == ["2", "0"]
 
 
-def test_the_order_is_that_of_the_placement(make_r: MakeR) -> None:
+def test_the_order_is_that_of_the_placement():
     pool = pool_of(make_r("0-1", cores=8))
     pool.add(make_r("2-3", cores=4), ids("2-3"))
     shape = parts(part("a", "1-2"), part("b", 1))
@@ -120,7 +117,7 @@ def test_the_order_is_that_of_the_placement(make_r: MakeR) -> None:
     assert find_on(pool, shape, 0) is None
 
 
-def test_a_what_if_prefers_what_was_given(make_r: MakeR) -> None:
+def test_a_what_if_prefers_what_was_given():
     pool = pool_of(make_r("0-7"))
     held = find_fit(pool, parts(part("a", "5-6"), part("b", 1)), WORST_FIT)
     assert held is not None
@@ -133,7 +130,7 @@ def test_a_what_if_prefers_what_was_given(make_r: MakeR) -> None:
         assert placed(what_if.find(shape, BEST_FIT, avoid=held.blocks[:1])) is None
 
 
-def test_licences_are_the_jobs(make_r: MakeR) -> None:
+def test_licences_are_the_jobs():
     shape = Shape(Request.of_parts((part("a", "1-2"), part("b", 1)), (("matlab", 2),)))
     pool = pool_of(make_r("0-3"))
     assert isinstance(place_now(pool, shape, WORST_FIT), Infeasible)
@@ -148,7 +145,7 @@ def test_licences_are_the_jobs(make_r: MakeR) -> None:
 # ---- against brute force
 
 
-def fits_all(suited: Sequence[set[int]], counts: Sequence[int]) -> bool:
+def fits_all(suited, counts):
     """Whether so many targets can be found for each part, by trying."""
     if not counts:
         return True
@@ -168,9 +165,7 @@ PARTS = st.lists(st.tuples(RANGES, SETS), min_size=2, max_size=4)
 
 @settings(max_examples=60)
 @given(PARTS, SETS, SETS, st.booleans(), st.sampled_from(PLACEMENTS))
-def test_parts_fit_if_and_only_if_brute_force_fits_them(
-    asked: list[tuple[Count, set[int]]], busy: set[int], down: set[int], elastic: bool, placement: str
-) -> None:
+def test_parts_fit_if_and_only_if_brute_force_fits_them(asked, busy, down, elastic, placement):
     pool = Pool()
     for at, rank in enumerate(RANKS):  # two classes
         entry = {"rank": str(rank), "children": {"core": "0-1", **({"gpu": "0"} if at % 2 else {})}}
@@ -182,7 +177,7 @@ def test_parts_fit_if_and_only_if_brute_force_fits_them(
         for at, (nodes, some) in enumerate(asked)
     ]
     shape = Shape(Request.of_parts(several))
-    if elastic and not shape.request.nodes.is_fixed:  # type: ignore[union-attr]
+    if elastic and not shape.request.nodes.is_fixed:
         shape = Shape(shape.request.bound(EVERYTHING, None, True))
     free = [some - busy - down for _, some in asked]
     minima = [nodes.min for nodes, _ in asked]
@@ -204,7 +199,7 @@ def test_parts_fit_if_and_only_if_brute_force_fits_them(
     assert pool.take(fit.blocks)
 
 
-def _block(pool: Pool, rank: int) -> object:
+def _block(pool, rank):
     shape = Shape(Request(exclusive=True, constraint=only(str(rank))))
     fit = find_fit(pool, shape, BEST_FIT)
     return None if fit is None else fit.blocks[0]
@@ -212,21 +207,19 @@ def _block(pool: Pool, rank: int) -> object:
 
 @settings(max_examples=40)
 @given(st.lists(st.tuples(st.integers(0, 3), SETS), min_size=1, max_size=4))
-def test_what_is_short_is_what_lacks_most(asked: list[tuple[int, set[int]]]) -> None:
+def test_what_is_short_is_what_lacks_most(asked):
     suited = [some for _, some in asked]
     masks = [Idset.of(some).mask for some in suited]
     counts = {key: mask.bit_count() for key, mask in by_suited(masks).items()}
     short = Hall(counts, [n for n, _ in asked]).shortfall()
     sets = [some for size in range(1, len(asked) + 1) for some in combinations(range(len(asked)), size)]
-    found = [
-        (some, sum(asked[at][0] for at in some), len(set().union(*[suited[at] for at in some]))) for some in sets
-    ]
+    found = [(some, sum(asked[at][0] for at in some), len(set().union(*[suited[at] for at in some]))) for some in sets]
     most = max(needed - there for _, needed, there in found)
     assert (short is None) == fits_all(suited, [n for n, _ in asked]) == (most <= 0)
     assert short == (next(each for each in found if each[1] - each[2] == most) if most > 0 else None)
 
 
-def test_eight_parts_that_suit_each_their_own_sets(make_r: MakeR) -> None:
+def test_eight_parts_that_suit_each_their_own_sets():
     pool = pool_of(make_r("0-255"))
     several = [
         part(f"p{at}", "16-32", str(Idset.of(rank for rank in range(256) if rank >> at & 1 or rank % 3 == 0)))
@@ -238,7 +231,7 @@ def test_eight_parts_that_suit_each_their_own_sets(make_r: MakeR) -> None:
     assert len(fit.parts) == 256
 
 
-def test_parts_are_never_on_targets_that_take_one_part_only(make_r: MakeR) -> None:
+def test_parts_are_never_on_targets_that_take_one_part_only():
     pool = pool_of(make_r("0-5").add_property(ONE_PART, ids("0-3")))
     two = parts(part("a", 1), part("b", "1-4"))
     assert placed(find_fit(pool, two, WORST_FIT)) == ["4", "5"]

@@ -1,18 +1,13 @@
 """Parts of a request by hops: each under the lowest switch with room, all within the bound."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
-from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.sched.pool.parts import near, near_ever
 from fluxsched.sched.pool.parts.near import TRIES_MAX
@@ -20,8 +15,8 @@ from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, Fits, Infeasible, Insufficient
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.shape import Shape
+from tests.sched.site import make_r
 
-MakeR = Callable[..., ResourceSet]
 NETWORK = Topology.parse(
     [
         {"name": "l0", "hosts": "n[0-3]"},
@@ -32,12 +27,12 @@ NETWORK = Topology.parse(
 )
 
 
-def parts(*nodes: int | str, max_hops: int | None = None) -> Shape:
+def parts(*nodes, max_hops=None):
     each = [Request(Count.parse(n), exclusive=True, label=f"p{at}") for at, n in enumerate(nodes)]
     return Shape(Request.of_parts(each).bound(EVERYTHING, max_hops, False))
 
 
-def pool_of(make_r: MakeR, busy: str = "") -> Pool:
+def pool_of(busy=""):
     pool = Pool()
     resources = make_r("0-8").with_topology(NETWORK)
     pool.add(resources, resources.ranks)
@@ -48,47 +43,47 @@ def pool_of(make_r: MakeR, busy: str = "") -> Pool:
     return pool
 
 
-def placed(pool: Pool, shape: Shape) -> list[str]:
+def placed(pool, shape):
     outcome = place_now(pool, shape, BEST_FIT)
     assert isinstance(outcome, Fits), outcome
     return [str(ranks) for ranks in outcome.by_part]
 
 
-def test_each_part_is_under_one_leaf(make_r: MakeR) -> None:
-    assert placed(pool_of(make_r), parts(3, 4)) == ["4-6", "0-3"]
-    assert placed(pool_of(make_r, busy="0"), parts(1, 4)) == ["1", "4-7"]
-    assert placed(pool_of(make_r, busy="0,4"), parts(1, 3, 3)) == ["8", "1-3", "5-7"]
+def test_each_part_is_under_one_leaf():
+    assert placed(pool_of(), parts(3, 4)) == ["4-6", "0-3"]
+    assert placed(pool_of(busy="0"), parts(1, 4)) == ["1", "4-7"]
+    assert placed(pool_of(busy="0,4"), parts(1, 3, 3)) == ["8", "1-3", "5-7"]
 
 
-def test_all_parts_wait_for_their_bound(make_r: MakeR) -> None:
-    assert placed(pool_of(make_r, busy="0"), parts(1, 3, 4, max_hops=2)) == ["8", "1-3", "4-7"]
-    outcome = place_now(pool_of(make_r, busy="0,4"), parts(1, 2, 4, max_hops=2), BEST_FIT)
+def test_all_parts_wait_for_their_bound():
+    assert placed(pool_of(busy="0"), parts(1, 3, 4, max_hops=2)) == ["8", "1-3", "4-7"]
+    outcome = place_now(pool_of(busy="0,4"), parts(1, 2, 4, max_hops=2), BEST_FIT)
     assert isinstance(outcome, Insufficient)
     assert outcome.why.endswith(
         "all parts fit, but not that near each other: of p1 at most 3 nodes are under one switch of 2 hops (l0 or l1); "
         "of p2 at most 3 nodes are under one switch of 2 hops (l0 or l1)"
     )
-    never = place_now(pool_of(make_r), parts(1, 5, max_hops=2), BEST_FIT)
+    never = place_now(pool_of(), parts(1, 5, max_hops=2), BEST_FIT)
     assert isinstance(never, Infeasible)
     assert "p1 needs 5 exclusive nodes" in never.why
 
 
-def test_a_range_gets_what_is_within_the_bound(make_r: MakeR) -> None:
-    assert placed(pool_of(make_r), parts("1-9", max_hops=2)) == ["0-3"]
-    assert placed(pool_of(make_r), parts("1-9", "1-9", max_hops=2)) == ["0-3", "4"]
+def test_a_range_gets_what_is_within_the_bound():
+    assert placed(pool_of(), parts("1-9", max_hops=2)) == ["0-3"]
+    assert placed(pool_of(), parts("1-9", "1-9", max_hops=2)) == ["0-3", "4"]
 
 
-def test_only_so_many_switches_are_tried(make_r: MakeR, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_so_many_switches_are_tried(monkeypatch):
     assert TRIES_MAX == 256
-    pool, shape = pool_of(make_r, busy="0"), parts(3, 3, max_hops=2)
+    pool, shape = pool_of(busy="0"), parts(3, 3, max_hops=2)
     assert isinstance(place_now(pool, shape, BEST_FIT), Fits)
     monkeypatch.setattr(near, "TRIES_MAX", 1)
     assert placed(pool, parts(2, max_hops=2)) == ["1-2"]
 
 
-def test_parts_that_can_never_all_be_near_are_denied(make_r: MakeR, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_that_can_never_all_be_near_are_denied(monkeypatch):
     assert near_ever.TRIES_MAX == 256
-    pool, shape = pool_of(make_r, busy="0,4"), parts(3, 3, 2, max_hops=2)
+    pool, shape = pool_of(busy="0,4"), parts(3, 3, 2, max_hops=2)
     outcome = place_now(pool, shape, BEST_FIT)
     assert isinstance(outcome, Infeasible)
     assert outcome.why.endswith("; each part has room within the bound, but never all of them at one time")
@@ -97,7 +92,7 @@ def test_parts_that_can_never_all_be_near_are_denied(make_r: MakeR, monkeypatch:
     assert isinstance(place_now(pool, shape, BEST_FIT), Insufficient)
 
 
-def can(free: set[int], sizes: list[int], max_hops: int) -> bool:
+def can(free, sizes, max_hops):
     """Whether all parts find targets that near each other, by trying all."""
     if not sizes:
         return True
@@ -110,8 +105,8 @@ def can(free: set[int], sizes: list[int], max_hops: int) -> bool:
 
 @settings(max_examples=30, deadline=None)
 @given(st.sets(st.integers(0, 8)), st.lists(st.integers(1, 4), min_size=2, max_size=3), st.sampled_from([2, 4]))
-def test_a_bound_is_met_whenever_it_can_be(make_r: MakeR, busy: set[int], sizes: list[int], max_hops: int) -> None:
-    outcome = place_now(pool_of(make_r, str(Idset.of(busy))), parts(*sizes, max_hops=max_hops), BEST_FIT)
+def test_a_bound_is_met_whenever_it_can_be(busy, sizes, max_hops):
+    outcome = place_now(pool_of(str(Idset.of(busy))), parts(*sizes, max_hops=max_hops), BEST_FIT)
     assert isinstance(outcome, Fits) == can(set(range(9)) - busy, sizes, max_hops)
     assert isinstance(outcome, Infeasible) != can(set(range(9)), sizes, max_hops)
     if isinstance(outcome, Fits):

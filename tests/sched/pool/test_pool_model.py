@@ -4,33 +4,18 @@ A hypothesis machine drives both, with what-ifs in between, and compares every o
 Ranks are spread over words, and few layouts are told apart, so that mixed classes are met too.
 """
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.pool import target_classes
 from fluxsched.sched.pool.place import find_fit, find_on, infeasible, place_now
-from fluxsched.sched.pool.placement import (
-    LIKE,
-    PLACEMENTS,
-    Blocks,
-    Fits,
-    Infeasible,
-    Outcome,
-    Part,
-    blocks_of,
-    parts_in,
-)
+from fluxsched.sched.pool.placement import LIKE, PLACEMENTS, Fits, Infeasible, Part, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.shape import Shapes
@@ -55,14 +40,12 @@ CONSTRAINTS = st.sampled_from(
 ).map(Constraint.parse)  # fmt: skip
 
 
-def amounts_of(kinds: tuple[str, ...], most: int) -> st.SearchStrategy[Amounts]:
+def amounts_of(kinds, most):
     some = st.dictionaries(st.sampled_from(kinds), st.integers(1, most), max_size=2)
     return st.just(()) | some.map(lambda found: tuple(sorted(found.items())))
 
 
-def requests(
-    nodes: st.SearchStrategy[Count | None], node_amounts: st.SearchStrategy[Amounts]
-) -> st.SearchStrategy[Request]:
+def requests(nodes, node_amounts):
     return st.builds(
         Request,
         nodes=nodes,
@@ -89,19 +72,19 @@ MASKS = st.sets(st.sampled_from(RANKS), min_size=1, max_size=6)
 class PoolMachine(RuleBasedStateMachine):
     """Events of the resource module and of the ledger, in any order that those two could send."""
 
-    def __init__(self) -> None:
+    def __init__(self):
         super().__init__()
         self.shapes = Shapes()
         self.patch = pytest.MonkeyPatch()
         self.patch.setattr(target_classes, "LAYOUTS_MAX", 2)
         self.pool, self.reference = Pool(), Reference()
-        self.jobs: list[Blocks] = []
+        self.jobs = []
 
-    def teardown(self) -> None:
+    def teardown(self):
         self.patch.undo()
 
     @initialize(ranks=MASKS, amounts=SOME_AMOUNTS, some=st.booleans())
-    def begin(self, ranks: set[int], amounts: Amounts, some: bool) -> None:
+    def begin(self, ranks, amounts, some):
         """Half of the runs begin with equal targets without cores."""
         if some:
             self.grow(ranks, 0, 0, 0, set(), set(), amounts, ())
@@ -117,16 +100,16 @@ class PoolMachine(RuleBasedStateMachine):
         shared=amounts_of(("matlab",), 4),
     )
     def grow(
-        self, ranks: set[int], first: int, cores: int, gpus: int, down: set[int], names: set[str],
-        amounts: Amounts, shared: Amounts,
-    ) -> None:  # fmt: skip
+        self, ranks, first, cores, gpus, down, names,
+        amounts, shared,
+    ):  # fmt: skip
         gpus = gpus if cores or first else 0
         held = {part.rank for blocks in self.jobs for part in parts_in(blocks)}
         new = sorted(ranks - self.reference.targets.keys() - held)
         text = str(Idset.of(new))
         ids = {"core": str(Idset.of(range(first, first + cores)))}
         ids |= {"gpu": str(Idset.span(3, 2 + gpus))} if gpus else {}
-        entry: dict[str, Any] = {"rank": text, "children": ids, "amounts": dict(amounts)}
+        entry = {"rank": text, "children": ids, "amounts": dict(amounts)}
         execution = {
             "R_lite": [entry] if new else [], "starttime": 0.0, "expiration": 0.0, "shared": dict(shared),
             "properties": dict.fromkeys(names, text) if new else {}, "nodelist": [f"n[{text}]"] if new else [""],
@@ -140,20 +123,20 @@ class PoolMachine(RuleBasedStateMachine):
             self.reference.shared[kind] = self.reference.shared.get(kind, 0) + amount
 
     @rule(ranks=MASKS)
-    def shrink(self, ranks: set[int]) -> None:
+    def shrink(self, ranks):
         leaving = ranks & self.reference.targets.keys()
         self.pool.remove(Idset.of(leaving))
         for rank in leaving:
             del self.reference.targets[rank]
 
     @rule(ranks=MASKS, up=st.booleans())
-    def change_availability(self, ranks: set[int], up: bool) -> None:
+    def change_availability(self, ranks, up):
         (self.pool.set_up if up else self.pool.set_down)(Idset.of(ranks))
         for rank in ranks & self.reference.targets.keys():
             self.reference.targets[rank].up = up
 
     @rule(ranks=MASKS, name=st.sampled_from(NAMES), add=st.booleans())
-    def describe(self, ranks: set[int], name: str, add: bool) -> None:
+    def describe(self, ranks, name, add):
         change = {name: Idset.of(ranks)}
         self.pool.describe(change if add else {}, {} if add else change)
         for rank in ranks & self.reference.targets.keys():
@@ -161,7 +144,7 @@ class PoolMachine(RuleBasedStateMachine):
             self.reference.targets[rank].names = names | {name} if add else names - {name}
 
     @rule(request=REQUESTS, placement=ALL_PLACEMENTS)
-    def start(self, request: Request, placement: str) -> None:
+    def start(self, request, placement):
         outcome = place_now(self.pool, self.shapes.of(request), placement)
         self.compare(request, placement, outcome)
         if isinstance(outcome, Fits):
@@ -172,7 +155,7 @@ class PoolMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.without_cores())
     @rule(data=st.data(), request=OF_AMOUNTS, among=MASKS, placement=ALL_PLACEMENTS)
-    def name_targets(self, data: st.DataObject, request: Request, among: set[int], placement: str) -> None:
+    def name_targets(self, data, request, among, placement):
         """One target by its name, withheld or not; or any of some."""
         rank = data.draw(st.sampled_from(self.without_cores()))
         fit = find_on(self.pool, self.shapes.of(request), rank)
@@ -186,13 +169,13 @@ class PoolMachine(RuleBasedStateMachine):
         assert (() if some is None else some.parts) == self.reference.place(request, placement, among)
 
     @rule(request=REQUESTS, among=MASKS, placement=ALL_PLACEMENTS)
-    def ask_among(self, request: Request, among: set[int], placement: str) -> None:
+    def ask_among(self, request, among, placement):
         fit = find_fit(self.pool, self.shapes.of(request), placement, among=Idset.of(among))
         assert (() if fit is None else fit.parts) == tuple(sorted(self.reference.place(request, placement, among)))
 
     @precondition(lambda self: self.without_cores())
     @rule(data=st.data(), amounts=SOME_AMOUNTS, occupied=amounts_of(KINDS, 3))
-    def resize(self, data: st.DataObject, amounts: Amounts, occupied: Amounts) -> None:
+    def resize(self, data, amounts, occupied):
         """What a target without cores has changes, also to less than is held."""
         rank = data.draw(st.sampled_from(self.without_cores()))
         self.pool.resize(rank, amounts, occupied)
@@ -201,14 +184,14 @@ class PoolMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.without_cores())
     @rule(data=st.data(), withheld=st.booleans())
-    def withhold(self, data: st.DataObject, withheld: bool) -> None:
+    def withhold(self, data, withheld):
         rank = data.draw(st.sampled_from(self.without_cores()))
         (self.pool.withhold if withheld else self.pool.offer)(rank)
         self.reference.targets[rank].withheld = withheld
 
     @precondition(lambda self: self.without_cores())
     @rule(data=st.data(), amounts=SOME_AMOUNTS)
-    def adopt(self, data: st.DataObject, amounts: Amounts) -> None:
+    def adopt(self, data, amounts):
         """A job is found running on a target without cores, which may be down, with whatever it has."""
         blocks = blocks_of([Part(data.draw(st.sampled_from(self.without_cores())), 0, 0, amounts)])
         self.pool.claim(blocks)
@@ -216,22 +199,22 @@ class PoolMachine(RuleBasedStateMachine):
         self.count(blocks, 1)
 
     @rule(weights=st.dictionaries(st.sampled_from(KINDS), st.sampled_from((0.0, 0.1, 1.0, 3.0))))
-    def weigh(self, weights: dict[str, float]) -> None:
+    def weigh(self, weights):
         self.pool.weights = self.reference.weights = weights
 
-    def without_cores(self) -> list[int]:
+    def without_cores(self):
         return sorted(rank for rank, target in self.reference.targets.items() if not target.has_ids)
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data())
-    def finish(self, data: st.DataObject) -> None:
+    def finish(self, data):
         blocks = self.jobs.pop(data.draw(st.integers(0, len(self.jobs) - 1)))
         self.pool.give(blocks)
         self.count(blocks, -1)
 
     @precondition(lambda self: self.jobs)
     @rule(data=st.data(), request=REQUESTS, placement=ALL_PLACEMENTS, prefer=st.booleans())
-    def what_if(self, data: st.DataObject, request: Request, placement: str, prefer: bool) -> None:
+    def what_if(self, data, request, placement, prefer):
         """Some jobs end and others begin in a what-if: it places as the real pool would, and all is as before after."""
         ends = data.draw(st.lists(st.sampled_from(self.jobs), unique=True, max_size=3))
         before = [self.pool[rank] for rank in self.pool.ranks]
@@ -255,12 +238,12 @@ class PoolMachine(RuleBasedStateMachine):
         assert before == [self.pool[rank] for rank in self.pool.ranks]
 
     @rule(request=REQUESTS)
-    def ask(self, request: Request) -> None:
+    def ask(self, request):
         for placement in (*PLACEMENTS, *LIKE):
             self.compare(request, placement, place_now(self.pool, self.shapes.of(request), placement))
 
     @invariant()
-    def same_free(self) -> None:
+    def same_free(self):
         self.pool.amount_targets.check()
         assert self.reference.targets.keys() == set(self.pool.ranks)
         for rank, target in self.reference.targets.items():
@@ -274,7 +257,7 @@ class PoolMachine(RuleBasedStateMachine):
         used = tuple(sorted((k, n) for k, n in self.reference.shared_used.items() if n))
         assert self.pool.instance_countables.used() == used
 
-    def count(self, blocks: Blocks, sign: int) -> None:
+    def count(self, blocks, sign):
         """A job begins or ends, in the reference."""
         for part in parts_in(blocks):
             if part.rank in self.reference.targets:
@@ -284,7 +267,7 @@ class PoolMachine(RuleBasedStateMachine):
             for kind, amount in amounts if at < 0 else ():
                 self.reference.shared_used[kind] = self.reference.shared_used.get(kind, 0) + sign * amount
 
-    def compare(self, request: Request, placement: str, outcome: Outcome) -> None:
+    def compare(self, request, placement, outcome):
         want = self.reference.place(request, placement)
         feasible = self.reference.feasible(request)
         assert (infeasible(self.pool, request) is None) == feasible

@@ -1,8 +1,5 @@
 """What-ifs: everything is undone, reservations are kept free, and EASY's counting rule holds on one-core targets."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from contextlib import suppress
 
 import pytest
@@ -11,7 +8,6 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
@@ -21,30 +17,28 @@ from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.pool.what_if import WhatIf
 from fluxsched.sched.queue.pending import PendingJobs, Waiting
 from fluxsched.sched.shape import Shape
-
-MakeR = Callable[..., ResourceSet]
-RequestOf = Callable[..., Request]
+from tests.sched.site import make_r, request_of
 
 
 @pytest.fixture
-def pool(make_r: MakeR) -> Pool:
+def pool():
     made = Pool()
     made.add(make_r("0-3", 4, 2), Idset.parse("0-3"))
     return made
 
 
-def state(pool: Pool) -> list[tuple[int, int, int]]:
+def state(pool):
     return [(rank, pool[rank].cores, pool[rank].gpus) for rank in pool.ranks]
 
 
-def start(pool: Pool, request: Request, placement: str = BEST_FIT) -> Fits:
+def start(pool, request, placement=BEST_FIT):
     fit = place_now(pool, Shape(request), placement)
     assert isinstance(fit, Fits)
     assert pool.take(fit.blocks)
     return fit
 
 
-def test_leaving_undoes_everything(pool: Pool, request_of: RequestOf) -> None:
+def test_leaving_undoes_everything(pool):
     job = start(pool, request_of(nodes=2, cores=3, gpus=1))
     before = state(pool)
     with suppress(KeyError), WhatIf(pool) as what_if:
@@ -61,7 +55,7 @@ def test_leaving_undoes_everything(pool: Pool, request_of: RequestOf) -> None:
     assert isinstance(place_now(pool, Shape(request_of(nodes=4, cores=4)), BEST_FIT), Insufficient)
 
 
-def test_what_the_pool_does_not_count_is_passed_over(pool: Pool) -> None:
+def test_what_the_pool_does_not_count_is_passed_over(pool):
     with WhatIf(pool) as what_if:
         what_if.take((Block(0, 1, 0b11, 0),))
         what_if.give((Block(0, 1, 0b110011, 0), Block(0, 1 << 77, 1, 0)))
@@ -72,7 +66,7 @@ def test_what_the_pool_does_not_count_is_passed_over(pool: Pool) -> None:
     assert state(pool)[0] == (0, 0b1111, 0b11)
 
 
-def test_what_is_reserved_is_avoided(pool: Pool, request_of: RequestOf) -> None:
+def test_what_is_reserved_is_avoided(pool):
     start(pool, request_of(nodes=1, cores=4))
     before = state(pool)
     # rank 0 is busy: nothing to keep there
@@ -88,7 +82,7 @@ def test_what_is_reserved_is_avoided(pool: Pool, request_of: RequestOf) -> None:
     assert state(pool) == before
 
 
-def test_a_reservation_prefers_what_is_busy_now(pool: Pool, request_of: RequestOf) -> None:
+def test_a_reservation_prefers_what_is_busy_now(pool):
     start(pool, request_of(nodes=1, cores=1))
     job = start(pool, request_of(slots=3, cores=2), BEST_FIT)  # rank 0: cores 1-2, rank 1: cores 0-3
     with WhatIf(pool) as what_if:
@@ -103,15 +97,13 @@ def test_a_reservation_prefers_what_is_busy_now(pool: Pool, request_of: RequestO
 
 @given(st.integers(1, 12), st.integers(1, 12), st.integers(1, 12), st.integers(0, 3), st.booleans())
 @settings(max_examples=60)
-def test_one_core_targets_follow_the_counting_rule(
-    make_r: MakeR, targets: int, busy: int, head: int, early: int, by_node: bool
-) -> None:
+def test_one_core_targets_follow_the_counting_rule(targets, busy, head, early, by_node):
     """What may run past the shadow time is `free at the shadow - needed by the head`, whatever the ranks."""
     busy, head = min(busy, targets), min(head, targets)
     pool = Pool()
     pool.add(make_r(f"0-{targets - 1}" if targets > 1 else "0", 1), Idset.span(0, targets - 1))
 
-    def ask(n: int) -> Request:
+    def ask(n):
         return Request(Count.fixed(n)) if by_node else Request(slots=Count.fixed(n))
 
     jobs = [start(pool, ask(n)) for n in (min(early, busy), busy - min(early, busy)) if n]
@@ -133,7 +125,7 @@ def test_one_core_targets_follow_the_counting_rule(
         assert what_if.find(Shape(ask(extra + 1)), BEST_FIT, avoid=fit.blocks) is None
 
 
-def test_nothing_is_committed_inside(pool: Pool, request_of: RequestOf) -> None:
+def test_nothing_is_committed_inside(pool):
     queue, ledger, request = PendingJobs(), Ledger([pool]), request_of()
     queue.add(Waiting(1, 16, 1000, 0.0, Shape(request), 0.0))
     fit = place_now(pool, Shape(request), BEST_FIT)
@@ -149,6 +141,6 @@ def test_nothing_is_committed_inside(pool: Pool, request_of: RequestOf) -> None:
 
 @given(st.lists(st.tuples(st.integers(0, 2000), st.integers(0, 3), st.integers(0, 1)), unique_by=lambda p: p[0]))
 @settings(max_examples=40)
-def test_blocks_and_parts_say_the_same(parts: list[tuple[int, int, int]]) -> None:
+def test_blocks_and_parts_say_the_same(parts):
     want = [Part(*part) for part in parts]
     assert sorted(parts_in(blocks_of(want))) == sorted(want)

@@ -1,37 +1,31 @@
 """The queue: its order, its changes, and iteration while it changes."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.jobspec import Request
 from fluxsched.errors import LimitExceeded, LocalProtocolError
 from fluxsched.sched.queue import pending
 from fluxsched.sched.queue.pending import CHUNK, PendingJobs, Waiting
 from fluxsched.sched.shape import Shape
-
-RequestOf = Callable[..., Request]
+from tests.sched.site import request_of
 
 
 @pytest.fixture(scope="session")
-def waiting(request_of: RequestOf) -> Callable[..., Waiting]:
+def waiting():
     one = Shape(request_of())
 
-    def build(jobid: int, priority: int = 16, t_submit_s: float = 0.0) -> Waiting:
+    def build(jobid, priority=16, t_submit_s=0.0):
         return Waiting(jobid, priority, 1000, t_submit_s, one, 0.0)
 
     return build
 
 
-def ids(queue: PendingJobs) -> list[int]:
+def ids(queue):
     return [job.jobid for job in queue]
 
 
-def test_higher_priority_then_earlier_submit_then_lower_id(waiting: Callable[..., Waiting]) -> None:
+def test_higher_priority_then_earlier_submit_then_lower_id(waiting):
     queue = PendingJobs()
     for job in (waiting(5, 16, 2.0), waiting(4, 16, 1.0), waiting(3, 16, 1.0), waiting(9, 17, 9.0)):
         queue.add(job)
@@ -39,7 +33,7 @@ def test_higher_priority_then_earlier_submit_then_lower_id(waiting: Callable[...
     assert [queue.ahead_of(jobid) for jobid in (9, 3, 4, 5)] == [0, 1, 2, 3]
 
 
-def test_priority_0_is_held_and_comes_back(waiting: Callable[..., Waiting]) -> None:
+def test_priority_0_is_held_and_comes_back(waiting):
     queue = PendingJobs()
     queue.add(waiting(1))
     queue.add(waiting(2, 0))
@@ -51,7 +45,7 @@ def test_priority_0_is_held_and_comes_back(waiting: Callable[..., Waiting]) -> N
     assert not queue.prioritize(7, 1)
 
 
-def test_limit_is_polite(monkeypatch: pytest.MonkeyPatch, waiting: Callable[..., Waiting]) -> None:
+def test_limit_is_polite(monkeypatch, waiting):
     assert pending.WAITING_MAX > 1_000_000  # as RFC 27 asks for
     monkeypatch.setattr(pending, "WAITING_MAX", 2)
     queue = PendingJobs()
@@ -64,14 +58,14 @@ def test_limit_is_polite(monkeypatch: pytest.MonkeyPatch, waiting: Callable[...,
     assert ids(queue) == [2, 3]
 
 
-def test_adding_a_job_twice_is_a_bug(waiting: Callable[..., Waiting]) -> None:
+def test_adding_a_job_twice_is_a_bug(waiting):
     queue = PendingJobs()
     queue.add(waiting(1))
     with pytest.raises(LocalProtocolError):
         queue.add(waiting(1, 3))
 
 
-def test_iteration_survives_every_change(waiting: Callable[..., Waiting]) -> None:
+def test_iteration_survives_every_change(waiting):
     queue = PendingJobs()
     for jobid in range(3 * CHUNK):
         queue.add(waiting(jobid))
@@ -93,7 +87,7 @@ CHANGES = st.lists(st.tuples(st.sampled_from("arp"), st.integers(0, 40), st.inte
 
 @given(CHANGES)
 @settings(max_examples=60)
-def test_like_a_sorted_list(waiting: Callable[..., Waiting], changes: list[tuple[str, int, int]]) -> None:
+def test_like_a_sorted_list(waiting, changes):
     queue, want = PendingJobs(), dict[int, Waiting]()
     for what, jobid, priority in changes:
         if what == "a" and jobid not in want:
@@ -109,7 +103,7 @@ def test_like_a_sorted_list(waiting: Callable[..., Waiting], changes: list[tuple
     assert [queue.ahead_of(job.jobid) for job in in_order] == list(range(len(in_order)))
 
 
-def test_many_chunks_keep_the_order(waiting: Callable[..., Waiting]) -> None:
+def test_many_chunks_keep_the_order(waiting):
     queue = PendingJobs()
     for at in range(5 * CHUNK):
         queue.add(waiting(at * 7919 % (5 * CHUNK)))

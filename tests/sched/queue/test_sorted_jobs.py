@@ -1,36 +1,31 @@
 """Walks over sorted jobs: what is skipped, that they pause, and orders other than the queue's."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from itertools import pairwise
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.jobspec import Request
 from fluxsched.sched.queue.orders import ORDERS, cores_asked, key_of
 from fluxsched.sched.queue.pending import PendingJobs, Skips, Waiting
 from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
 from fluxsched.sched.shape import Shape
-
-RequestOf = Callable[..., Request]
+from tests.sched.site import request_of
 
 
 @pytest.fixture(scope="session")
-def shapes(request_of: RequestOf) -> list[Shape]:
+def shapes():
     return [Shape(request_of(slots=slots)) for slots in (1, 2, 4)]
 
 
-def full(shapes: list[Shape], n: int) -> PendingJobs:
+def full(shapes, n):
     queue = PendingJobs()
     for jobid in range(n):
         queue.add(Waiting(jobid, 16, 1000, 0.0, shapes[jobid % len(shapes)], 10.0 * (1 + jobid % 7)))
     return queue
 
 
-def test_a_shape_that_failed_is_not_met_again(shapes: list[Shape]) -> None:
+def test_a_shape_that_failed_is_not_met_again(shapes):
     queue, skips = full(shapes, 3 * CHUNK), Skips()
     met = []
     for job in queue.walk(skips):
@@ -40,7 +35,7 @@ def test_a_shape_that_failed_is_not_met_again(shapes: list[Shape]) -> None:
     assert met == [0, 1, 2]
 
 
-def test_a_limit_that_was_too_long_leaves_the_shorter_ones(shapes: list[Shape]) -> None:
+def test_a_limit_that_was_too_long_leaves_the_shorter_ones(shapes):
     queue, skips = full(shapes, 500), Skips()
     for job in list(queue)[: len(shapes)]:
         skips.too_long(job, 50.0)
@@ -49,14 +44,14 @@ def test_a_limit_that_was_too_long_leaves_the_shorter_ones(shapes: list[Shape]) 
     assert {job.duration_s for job in queue.walk(skips) if job is not None} == {10.0, 20.0}
 
 
-def test_a_job_without_a_limit_is_longer_than_any(request_of: RequestOf) -> None:
+def test_a_job_without_a_limit_is_longer_than_any():
     queue, skips = PendingJobs(), Skips()
     queue.add(Waiting(1, 16, 1000, 0.0, Shape(request_of()), 0.0))
     skips.too_long(next(iter(queue)), 1e9)
     assert list(queue.walk(skips)) == []
 
 
-def test_a_long_walk_without_a_job_pauses(shapes: list[Shape]) -> None:
+def test_a_long_walk_without_a_job_pauses(shapes):
     queue, skips = full(shapes, (2 * CHUNKS_SKIPPED + 2) * 2 * CHUNK), Skips()
     skips.unfit.update([shape.number for shape in shapes])
     walk = queue.walk(skips)
@@ -70,7 +65,7 @@ JOBS = st.lists(st.tuples(st.integers(1, 3), st.integers(0, 3), st.integers(0, 2
 
 @given(JOBS, st.sampled_from(ORDERS))
 @settings(max_examples=60)
-def test_orders_are_total_and_stable(shapes: list[Shape], jobs: list[tuple[int, int, int]], order: str) -> None:
+def test_orders_are_total_and_stable(shapes, jobs, order):
     queue = PendingJobs()
     for jobid, (priority, hours, kind) in enumerate(jobs):
         queue.add(Waiting(jobid, priority, 1000, float(jobid % 4), shapes[kind], 3600.0 * hours))
@@ -83,7 +78,7 @@ def test_orders_are_total_and_stable(shapes: list[Shape], jobs: list[tuple[int, 
 
 
 @pytest.mark.parametrize("order", ORDERS)
-def test_an_order_follows_changes(shapes: list[Shape], order: str) -> None:
+def test_an_order_follows_changes(shapes, order):
     queue = full(shapes, 20)
     list(queue.walk(Skips(), order))  # asked for once, it is kept
     for jobid in range(0, 20, 3):
@@ -94,7 +89,7 @@ def test_an_order_follows_changes(shapes: list[Shape], order: str) -> None:
     assert list(queue.walk(Skips(), order, 50.0)) == sorted(queue, key=key_of(order, 50.0))
 
 
-def test_shapes_are_counted_held_or_not(shapes: list[Shape]) -> None:
+def test_shapes_are_counted_held_or_not(shapes):
     queue = full(shapes, 3 * CHUNK)
     queue.add(Waiting(10_000, 0, 1000, 0.0, shapes[0], 10.0))
     queue.remove(1)

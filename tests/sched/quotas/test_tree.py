@@ -1,7 +1,5 @@
 """The tree of queues: what it allows, what it says, and how it changes."""
 
-from __future__ import annotations
-
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -11,11 +9,11 @@ from fluxsched.sched.quotas.settings import Limit, QueueSettings
 from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QUEUES_MAX, QueueTree
 
 
-def parent(name: str, *children: QueueSettings) -> QueueSettings:
+def parent(name, *children):
     return QueueSettings(name, is_parent=True, children=children)
 
 
-def test_there_are_only_so_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_there_are_only_so_many_queues(monkeypatch):
     assert QUEUES_MAX > 1000
     monkeypatch.setattr(trees, "QUEUES_MAX", 3)
     tree = QueueTree(parent("root", QueueSettings("a")))
@@ -24,7 +22,7 @@ def test_there_are_only_so_many_queues(monkeypatch: pytest.MonkeyPatch) -> None:
         tree.create("root.c", QueueSettings("c"))
 
 
-def test_a_tree_is_only_so_deep() -> None:
+def test_a_tree_is_only_so_deep():
     tree = QueueTree(parent("root"))
     path = "root"
     for _ in range(QUEUE_DEPTH_MAX):
@@ -33,7 +31,7 @@ def test_a_tree_is_only_so_deep() -> None:
         tree.create(f"{path}.a", QueueSettings("a"))
 
 
-def test_a_limit_is_that_of_the_first_that_names_the_user_or_a_group() -> None:
+def test_a_limit_is_that_of_the_first_that_names_the_user_or_a_group():
     limits = (
         Limit(users=frozenset({"ann"}), maximum=(("vcore", 10),)),
         Limit(groups=frozenset({"staff"}), maximum=(("vcore", 5),), max_applications=1),
@@ -69,7 +67,7 @@ def test_a_limit_is_that_of_the_first_that_names_the_user_or_a_group() -> None:
     tree.check()
 
 
-def test_a_removed_queue_drains_and_goes_with_its_last_application() -> None:
+def test_a_removed_queue_drains_and_goes_with_its_last_application():
     tree = QueueTree(parent("root", parent("a", QueueSettings("b"), QueueSettings("c")), QueueSettings("d")))
     leaf = tree.queue("root.a.b")
     assert leaf is not None
@@ -83,7 +81,7 @@ def test_a_removed_queue_drains_and_goes_with_its_last_application() -> None:
     tree.check()
 
 
-def test_a_leaf_in_use_does_not_become_a_parent() -> None:
+def test_a_leaf_in_use_does_not_become_a_parent():
     tree = QueueTree(parent("root", QueueSettings("a", max_applications=3)))
     leaf = tree.queue("root.a")
     assert leaf is not None
@@ -94,7 +92,7 @@ def test_a_leaf_in_use_does_not_become_a_parent() -> None:
     assert leaf.settings.max_applications == 3
 
 
-def test_a_created_queue_goes_with_its_last_application() -> None:
+def test_a_created_queue_goes_with_its_last_application():
     tree = QueueTree(parent("root"))
     queue = tree.create("root.a", QueueSettings("a"))
     application = tree.add_application("1", queue, "ann", (), 0.0)

@@ -1,10 +1,6 @@
 """The checker of decisions: what it lets pass as rounding, and that neither a pass nor a case goes on forever."""
 
-from __future__ import annotations
-
-from collections.abc import Iterator
 from contextlib import nullcontext
-from typing import Any
 
 import pytest
 
@@ -19,7 +15,7 @@ from fluxsched.sim.conformance.harness import Harness
 from fluxsched.sim.conformance.rule_broken import RuleBroken
 
 
-def test_rounding_excuses_who_waits_as_it_excuses_who_starts() -> None:
+def test_rounding_excuses_who_waits_as_it_excuses_who_starts():
     harness = Harness(make("fifo", {}), "1x1", 100.0)
     harness.checker.promises_hold = True
     for _ in range(2):
@@ -31,9 +27,9 @@ def test_rounding_excuses_who_waits_as_it_excuses_who_starts() -> None:
         harness.decide()
 
 
-def test_what_the_engine_asks_of_a_policy_it_learns_of_the_one_that_is_checked() -> None:
+def test_what_the_engine_asks_of_a_policy_it_learns_of_the_one_that_is_checked():
     policy = make("easy", {"placement": LEAST_LOST})
-    policy.GROWS = True  # type: ignore[attr-defined]
+    policy.GROWS = True
     checker = Harness(policy, "1x1").checker
     assert (checker.GROWS, placement_of(checker)) == (True, LEAST_LOST)
 
@@ -43,15 +39,15 @@ class Talkative:
 
     name = "talkative"
 
-    def __init__(self, decisions: int) -> None:
+    def __init__(self, decisions):
         self._decisions = decisions
 
-    def schedule(self, view: Any, now_s: float) -> Iterator[Any]:
+    def schedule(self, view, now_s):
         for job in list(view.queue):
             yield from [Pending(job.jobid, "why not")] * self._decisions
 
 
-def test_a_pass_may_have_so_many_decisions_and_no_more() -> None:
+def test_a_pass_may_have_so_many_decisions_and_no_more():
     limit = DECISIONS_EACH_MAX + DECISIONS_MORE_MAX  # with one waiting job
     for decisions in (limit, limit + 1):
         harness = Harness(Talkative(decisions), "1x1", 100.0)
@@ -60,7 +56,7 @@ def test_a_pass_may_have_so_many_decisions_and_no_more() -> None:
             harness.decide()
 
 
-def test_a_case_may_have_so_many_instants_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_case_may_have_so_many_instants_and_no_more(monkeypatch):
     monkeypatch.setattr(module, "INSTANTS_MAX", 3)
     for jobs in (2, 3):
         harness = Harness(make("fifo", {}), "1x1", 100.0)
@@ -75,10 +71,10 @@ class Lost:
 
     name = "lost"
 
-    def __init__(self, waiting: int) -> None:
+    def __init__(self, waiting):
         self._waiting = waiting
 
-    def schedule(self, view: Any, now_s: float) -> Iterator[Any]:
+    def schedule(self, view, now_s):
         queue = list(view.queue)
         while len(queue) >= self._waiting:
             pass
@@ -88,13 +84,11 @@ class Lost:
 
 
 @pytest.mark.parametrize(("waiting", "limit_s", "case"), [(2, 0.5, "ordinary"), (100, 1.5, None)])
-def test_a_policy_that_goes_nowhere_is_interrupted(
-    waiting: int, limit_s: float, case: str | None, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_policy_that_goes_nowhere_is_interrupted(waiting, limit_s, case, monkeypatch):
     monkeypatch.setattr(conformance, "CASE_S", limit_s)
     short = {name: conformance.RULES[name] for name in ("ordinary", "burst")}  # far shorter than the limit
     monkeypatch.setattr(conformance, "RULES", short)
-    policy: Any = Lost(waiting)
+    policy = Lost(waiting)
     verdicts = conformance.examine(policy, 7, lambda: 0.0, cases=1, sizes=(10, 100), time_limit=interrupted)
     found = {one.rule: one for one in verdicts}
     (broken,) = [one for one in found.values() if one.verdict == "broken"]

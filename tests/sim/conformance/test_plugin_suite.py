@@ -1,9 +1,6 @@
 """The suite for plugins finds each broken rule, at its line, and nothing where there is nothing."""
 
-from __future__ import annotations
-
 import inspect
-from typing import Any
 
 import pytest
 
@@ -20,13 +17,13 @@ from fluxsched.sim.conformance.rule_broken import RuleBroken
 from tests.sim.conformance.plugin_breakers import BREAKERS, Patient
 
 
-def broken(make: Any, *rules: str, cases: int = 1) -> dict[str, Any]:
+def broken(make, *rules, cases=1):
     found = examine_plugin(Easy(), make, cases=cases, rules=rules or tuple(RULES))
     return {verdict.rule: verdict.finding for verdict in found if verdict.verdict == "broken"}
 
 
 @pytest.mark.parametrize("breaker", BREAKERS, ids=lambda breaker: breaker.__name__)
-def test_a_broken_rule_is_found_at_its_line(breaker: Any) -> None:
+def test_a_broken_rule_is_found_at_its_line(breaker):
     rule, case = breaker.__doc__.split(", ")
     found = broken(breaker, case)
     assert rule in found, found
@@ -37,27 +34,27 @@ def test_a_broken_rule_is_found_at_its_line(breaker: Any) -> None:
 
 
 @pytest.mark.parametrize("policy", [Easy(), Fifo()], ids=lambda policy: policy.name)
-def test_a_plugin_that_keeps_all_rules_is_left_alone(policy: Any) -> None:
+def test_a_plugin_that_keeps_all_rules_is_left_alone(policy):
     verdicts = list(examine_plugin(policy, Patient, cases=1))
     assert {each.rule: each.finding for each in verdicts if each.verdict != "kept"} == {}
 
 
-def test_the_same_seed_finds_the_same() -> None:
+def test_the_same_seed_finds_the_same():
     one, other = [broken(BREAKERS[4], "progress", cases=1) for _ in range(2)]
     assert one == other
 
 
-def test_a_filter_that_is_asked_about_a_skipped_shape_is_noted() -> None:
+def test_a_filter_that_is_asked_about_a_skipped_shape_is_noted():
     class Skipping:
         name = "skipping"
 
-        def pre_filter(self, shape: Any, group: Any) -> Any:
+        def pre_filter(self, shape, group):
             return SKIP
 
-        def filter(self, shape: Any, kind: Any) -> Any:
+        def filter(self, shape, kind):
             raise AssertionError
 
-    judge: Any = PluginJudge(Skipping())
+    judge = PluginJudge(Skipping())
     site = PluginSite(Easy(), [judge], [judge])
     site.submit(10.0)
     assert site.turn() == 1
@@ -70,11 +67,11 @@ def test_a_filter_that_is_asked_about_a_skipped_shape_is_noted() -> None:
 
 
 @pytest.mark.plain_only("replaces a function")
-def test_unreserve_in_the_wrong_order_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_unreserve_in_the_wrong_order_is_found(monkeypatch):
     from fluxsched.sched.engine.hooked import hooked_pass, plugins
     from fluxsched.sched.hooks import calls
 
-    def forwards(chain: Any, done: Any, *others: Any) -> None:
+    def forwards(chain, done, *others):
         calls.unreserve(chain, [*reversed(done)], *others)
 
     monkeypatch.setattr(hooked_pass, "unreserve", forwards)
@@ -82,9 +79,9 @@ def test_unreserve_in_the_wrong_order_is_found(monkeypatch: pytest.MonkeyPatch) 
     assert "reserved" in broken(Patient, "leaks", cases=1)
 
 
-def test_wait_max_s_is_the_longest_wait_for_a_permit() -> None:
+def test_wait_max_s_is_the_longest_wait_for_a_permit():
     class Waiting(Patient):
-        def permit(self, job: Any, fit: Any, now_s: float) -> Any:
+        def permit(self, job, fit, now_s):
             from fluxsched.sched.hooks.api import Wait
 
             return Wait(WAIT_MAX_S + 1)
@@ -92,17 +89,17 @@ def test_wait_max_s_is_the_longest_wait_for_a_permit() -> None:
     assert "permit" in broken(Waiting, "progress", cases=1)
 
 
-def test_effects_max_ends_a_turn_that_does_not_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_effects_max_ends_a_turn_that_does_not_end(monkeypatch):
     monkeypatch.setattr(plugin_site, "EFFECTS_MAX", 2)
-    site = PluginSite(Easy(), [Patient()])  # type: ignore[list-item]
+    site = PluginSite(Easy(), [Patient()])
     for _ in range(3):
         site.submit(10.0, userid=1)
     with pytest.raises(RuleBroken, match="more than 2 effects"):
         site.turn()
 
 
-def test_parts_max_and_depth_max_bound_what_is_looked_at_for_leaks() -> None:
-    deep: list[Any] = []
+def test_parts_max_and_depth_max_bound_what_is_looked_at_for_leaks():
+    deep = []
     for _ in range(DEPTH_MAX + 5):
         deep = [deep]
     plugin = Patient()
@@ -115,19 +112,17 @@ def test_parts_max_and_depth_max_bound_what_is_looked_at_for_leaks() -> None:
 class Reluctant(Patient):
     """Says that it holds a job back, once."""
 
-    def look(self, job: Any, rank: int) -> Any:
+    def look(self, job, rank):
         return Later("not on the first target") if job.jobid == 1 and not rank else PASS
 
 
 @pytest.mark.parametrize(("law", "make", "verdict"), [
     ("free", Patient, "broken"), ("progress", Reluctant, "kept"), ("progress", BREAKERS[0], "broken"),
 ])  # fmt: skip
-def test_laws_for_policies_are_judged_and_what_a_plugin_holds_back_excuses_waiting(
-    monkeypatch: pytest.MonkeyPatch, law: str, make: Any, verdict: str
-) -> None:
+def test_laws_for_policies_are_judged_and_what_a_plugin_holds_back_excuses_waiting(monkeypatch, law, make, verdict):
     ordinary = policy_cases.ordinary
 
-    def with_finding(make_harness: Any, chance: Any) -> bool:
+    def with_finding(make_harness, chance):
         ordinary(make_harness, chance)
         raise RuleBroken(law, "made up")
 

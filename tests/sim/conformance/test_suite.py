@@ -1,19 +1,14 @@
 """The conformance suite: our policies keep it, and for each rule there is a policy that breaks it and nothing else."""
 
-from __future__ import annotations
-
 import inspect
 import sys
-from collections.abc import Callable
 from math import frexp, inf, nextafter
-from typing import Any
 
 import pytest
 
 from fluxsched.runtime.system.clock import seeded
 from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policies.fair.policy import Fair
-from fluxsched.sched.policy import Policy, View
 from fluxsched.sched.registry import make
 from fluxsched.sim import examine
 from fluxsched.sim.conformance import cases
@@ -22,7 +17,7 @@ from fluxsched.sim.conformance.cost import NOISE_S, SLACK, Growth, cost, limit
 from fluxsched.sim.conformance.elastic_cases import extras
 from fluxsched.sim.conformance.harness import Harness
 from fluxsched.sim.conformance.rule_broken import RuleBroken
-from fluxsched.sim.conformance.suite import LAWS, RULES, RuleVerdict
+from fluxsched.sim.conformance.suite import LAWS, RULES
 from tests.generated.share import ALL
 from tests.sim.conformance.breakers import (
     BREAKERS,
@@ -54,24 +49,24 @@ class Steps:
     the machine.
     """
 
-    def __init__(self) -> None:
+    def __init__(self):
         self.steps = 0
 
-    def __call__(self) -> float:
+    def __call__(self):
         sys.setprofile(None if sys.getprofile() is not None else self._event)
         return self.steps / 1e6
 
-    def _event(self, frame: object, event: str, arg: object) -> None:
+    def _event(self, frame, event, arg):
         self.steps += event == "call"
 
 
 @pytest.fixture(autouse=True)
-def _shorter(monkeypatch: pytest.MonkeyPatch) -> None:
+def _shorter(monkeypatch):
     assert sys.getrecursionlimit() < BURST < cases.RECURSION
     monkeypatch.setattr(cases, "RECURSION", BURST)
 
 
-def broken(policy: Policy, seeds: int, **options: Any) -> dict[str, RuleVerdict]:
+def broken(policy, seeds, **options):
     verdicts = list(examine(policy, stopwatch=Steps(), cases=seeds, sizes=SIZES, **options))
     found = {one.rule: one for one in verdicts if one.verdict == "broken"}
     assert [one.rule for one in verdicts] == [*LAWS, *RULES, *(["cost"] if not found.keys() - {"cost"} else [])]
@@ -79,14 +74,14 @@ def broken(policy: Policy, seeds: int, **options: Any) -> dict[str, RuleVerdict]
 
 
 @pytest.mark.parametrize("spec", OURS)
-def test_ours_keep_every_rule(spec: str) -> None:
+def test_ours_keep_every_rule(spec):
     """Each at another time, or all at all times."""
     cases, seed = (SEEDS, 0) if ALL else (1, OURS.index(spec) % SEEDS)
     assert broken(make(*parse_spec(spec)), cases, seed=seed) == {}
 
 
 @pytest.mark.parametrize(("breaker", "rule"), BREAKERS, ids=[cls.__name__ for cls, _ in BREAKERS])
-def test_a_policy_that_breaks_one_rule_breaks_that_rule(breaker: Any, rule: str) -> None:
+def test_a_policy_that_breaks_one_rule_breaks_that_rule(breaker, rule):
     """Frozen and Promising have one reservation for all queues, too."""
     shown_by = SHOWN_BY.get(breaker, 0)
     found = broken(breaker(), max(SEEDS, shown_by + 1)) if ALL else broken(breaker(), 1, seed=shown_by)
@@ -99,7 +94,7 @@ def test_a_policy_that_breaks_one_rule_breaks_that_rule(breaker: Any, rule: str)
         assert finding.line == f"breakers.py:{_line_of_preempt()}"
 
 
-def test_the_first_failing_case_is_told_and_comes_again_with_its_seed() -> None:
+def test_the_first_failing_case_is_told_and_comes_again_with_its_seed():
     shown_by = SHOWN_BY[Promising]
     found = broken(Promising(), 2, seed=shown_by - 1)["head"].finding
     assert found is not None
@@ -110,18 +105,18 @@ def test_the_first_failing_case_is_told_and_comes_again_with_its_seed() -> None:
     assert "job ƒ" in found.what
 
 
-def test_who_preempts_as_he_may_keeps_every_rule() -> None:
+def test_who_preempts_as_he_may_keeps_every_rule():
     verdicts = {one.rule: one for one in examine(Standby(), cases=SEEDS if ALL else 1)}
     assert {one.verdict for one in verdicts.values()} <= {"kept", "no claim"}
     assert verdicts["in-vain"].verdict == "kept"
 
 
-def _line_of_preempt() -> int:
+def _line_of_preempt():
     lines, first = inspect.getsourcelines(Standby)
     return first + next(at for at, line in enumerate(lines) if "yield Preempt" in line)
 
 
-def test_who_claims_nothing_is_not_judged_by_it() -> None:
+def test_who_claims_nothing_is_not_judged_by_it():
     verdicts = {one.rule: one.verdict for one in examine(make("fifo", {}), cases=1)}
     assert {verdicts[rule] for rule in ("head", "frozen", "in-vain")} == {"no claim"}
     own_order = {one.rule: one.verdict for one in examine(make("conservative", {"order": "sjf"}), cases=1)}
@@ -131,11 +126,11 @@ def test_who_claims_nothing_is_not_judged_by_it() -> None:
 class Dead(FirstFit):
     """It cannot do anything."""
 
-    def begin(self, view: View) -> None:
+    def begin(self, view):
         raise KeyError("nothing works")
 
 
-def test_what_was_never_judged_to_its_end_is_unclear_or_broken() -> None:
+def test_what_was_never_judged_to_its_end_is_unclear_or_broken():
     verdicts = {one.rule: one for one in examine(Dead(), stopwatch=Steps(), cases=2)}
     assert {one.verdict for name, one in verdicts.items() if name in RULES} == {"broken"}
     assert "cost" not in verdicts
@@ -144,7 +139,7 @@ def test_what_was_never_judged_to_its_end_is_unclear_or_broken() -> None:
     assert twice["recursion"] == "unclear"
 
 
-def test_cost_is_judged_by_its_growth() -> None:
+def test_cost_is_judged_by_its_growth():
     assert limit(100, 1000) == pytest.approx(SLACK * 15)
     times = iter([0.0, 1.0] * 1 + [0.0, 1.0 * limit(100, 1000) * 1.01])
     growth = cost(lambda machine: Harness(make("fifo", {}), machine), lambda: next(times), (100, 1000, 10_000))
@@ -154,7 +149,7 @@ def test_cost_is_judged_by_its_growth() -> None:
     assert NOISE_S < 0.001
 
 
-def test_a_clock_too_coarse_for_a_pass_measures_no_growth() -> None:
+def test_a_clock_too_coarse_for_a_pass_measures_no_growth():
     growth = cost(lambda machine: Harness(make("fifo", {}), machine), lambda: 7.0, (100, 1000))
     assert growth.says == "a pass takes 0.00 ms with 100, 0.00 ms with 1,000 waiting; 1.0 times the last"
     assert growth.excess is None
@@ -162,7 +157,7 @@ def test_a_clock_too_coarse_for_a_pass_measures_no_growth() -> None:
 
 @pytest.mark.parametrize("spec", ["hybrid:depth=2", "conservative"])
 @pytest.mark.parametrize("begin_s", BEGINS_S)
-def test_a_difference_of_times_misleads_who_plans_across_a_power_of_two(spec: str, begin_s: float) -> None:
+def test_a_difference_of_times_misleads_who_plans_across_a_power_of_two(spec, begin_s):
     """By a difference the second job in line ends a little too late to go before the first, by the sum it does not."""
     harness = Harness(make(*parse_spec(spec)), "3x1", begin_s)
     rounding(lambda machine: harness, seeded(0))
@@ -176,26 +171,26 @@ def test_a_difference_of_times_misleads_who_plans_across_a_power_of_two(spec: st
 
 
 @pytest.mark.parametrize(("begin_s", "powers"), list(zip(BEGINS_S, (1, 0, 1), strict=True)))
-def test_days_pass_powers_of_two_and_have_limits_that_no_float_is(begin_s: float, powers: int) -> None:
+def test_days_pass_powers_of_two_and_have_limits_that_no_float_is(begin_s, powers):
     harness = Harness(make("easy", {}), MACHINE, begin_s)
     ordinary(lambda machine: harness, seeded(0))
     assert frexp(harness.now_s)[1] - frexp(begin_s)[1] == powers
     assert any(job.spec.duration_s % 0.5 for job in harness.jobs.values())
 
 
-def judge_extras(make_policy: Callable[[], Policy]) -> None:
+def judge_extras(make_policy):
     for seed in range(SEEDS_OF_EXTRAS):
         extras(lambda machine: Harness(make_policy(), machine), seeded(seed))
 
 
 @pytest.mark.parametrize("make_policy", [Feeding, lambda: Fair(Feeding())], ids=["alone", "with accounts"])
-def test_growing_before_all_who_wait_were_looked_at_is_noticed(make_policy: Callable[[], Policy]) -> None:
+def test_growing_before_all_who_wait_were_looked_at_is_noticed(make_policy):
     with pytest.raises(RuleBroken, match="which is within its share, could start there") as broken:
         judge_extras(make_policy)
     assert broken.value.law == "extras"
 
 
-def test_extras_that_do_not_go_are_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_extras_that_do_not_go_are_noticed(monkeypatch):
     monkeypatch.setattr("fluxsched.sim.conformance.harness.GRACE_S", 1e5)
     with pytest.raises(RuleBroken, match="waits, although elastic jobs have more than their minima"):
         judge_extras(lambda: make("easy", {}))

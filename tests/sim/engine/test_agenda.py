@@ -1,7 +1,5 @@
 """The order of virtual time: ends, then the site, then submissions; then the order of planning."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -12,22 +10,22 @@ from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, Agenda
 class Incomparable:
     """A payload that breaks whoever compares it."""
 
-    __lt__ = __gt__ = __eq__ = None  # type: ignore[assignment]
-    __hash__ = None  # type: ignore[assignment]
+    __lt__ = __gt__ = __eq__ = None
+    __hash__ = None
 
 
-def drain(agenda: Agenda, until_s: float = float("inf")) -> list[tuple[float, list[int]]]:
+def drain(agenda, until_s=float("inf")):
     return [(agenda.now_s, [kind for kind, _ in events]) for events in agenda.instants(until_s)]
 
 
-def test_one_instant_in_order() -> None:
+def test_one_instant_in_order():
     agenda = Agenda([5.0, 5.0, 7.0])
     for kind in (SITE, END, SITE, END):
         agenda.at(5.0, kind, Incomparable())
     assert drain(agenda) == [(5.0, [END, END, SITE, SITE, SUBMIT, SUBMIT]), (7.0, [SUBMIT])]
 
 
-def test_what_is_planned_for_now_makes_another_instant() -> None:
+def test_what_is_planned_for_now_makes_another_instant():
     agenda = Agenda([5.0])
     instants = agenda.instants(5.0)
     assert next(instants) == [(SUBMIT, 0)]
@@ -38,7 +36,7 @@ def test_what_is_planned_for_now_makes_another_instant() -> None:
     assert drain(agenda) == [(6.0, [END])]
 
 
-def test_the_past_is_closed() -> None:
+def test_the_past_is_closed():
     agenda = Agenda([5.0])
     assert drain(agenda) == [(5.0, [SUBMIT])]
     with pytest.raises(AssertionError, match="before"):
@@ -50,7 +48,7 @@ times = st.integers(0, 5).map(float)
 
 @settings(max_examples=50)
 @given(st.lists(times), st.lists(st.tuples(times, st.sampled_from([END, SITE]))))
-def test_nothing_is_lost_and_time_never_runs_back(submits: list[float], planned: list[tuple[float, int]]) -> None:
+def test_nothing_is_lost_and_time_never_runs_back(submits, planned):
     agenda = Agenda(sorted(submits))
     for at, (when_s, kind) in enumerate(planned):
         agenda.at(when_s, kind, at)
@@ -59,5 +57,3 @@ def test_nothing_is_lost_and_time_never_runs_back(submits: list[float], planned:
     for when_s, kinds in found:
         want = [kind for at_s, kind in planned if at_s == when_s] + [SUBMIT] * submits.count(when_s)
         assert kinds == sorted(want)
-
-

@@ -1,7 +1,5 @@
 """`fair` with one account is its inner policy, start for start: whatever another policy decides stays as it is."""
 
-from __future__ import annotations
-
 import pytest
 
 from fluxsched.sim import Trace, generate, run
@@ -14,7 +12,7 @@ POLICIES = [
 
 
 @pytest.fixture(scope="module")
-def trace() -> Trace:
+def trace():
     """A busy machine on which one user submits all jobs."""
     busy = generate(examples(250), 64, seed=3, load=0.95)
     return Trace.of([job._replace(user=1, bank=None) for job in busy.jobs], "busy", busy.machine)
@@ -22,7 +20,7 @@ def trace() -> Trace:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("machine", [{"procs": 64}, {"nodes": 8, "cores": 8}], ids=["counted", "pool"])
-def test_fair_with_one_account_is_its_inner_policy(policy: str, machine: dict[str, int], trace: Trace) -> None:
+def test_fair_with_one_account_is_its_inner_policy(policy, machine, trace):
     name, _, options = policy.partition(":")
     fair = ",".join([f"fair:backfill={name}", *([options] if options else [])])
     alone, under = run(trace, policy, **machine), run(trace, fair, **machine)

@@ -1,12 +1,10 @@
 """Job by job against schedules that other people's simulators computed for the same trace and semantics."""
 
-from __future__ import annotations
-
 from dataclasses import replace
 
 import pytest
 
-from fluxsched.sim import Result, run
+from fluxsched.sim import run
 from tests.generated.share import examples
 
 POLICIES = {
@@ -20,13 +18,13 @@ PUBLISHED = {"fifo": {"slowdown": 6814.97, "wait_s": 353776.4}, "easy": {"slowdo
 """Means, to all digits that were published."""
 
 
-def differences(kth, result: Result, column: str) -> list[tuple[object, float | None, float]]:
+def differences(kth, result, column):
     rows = zip(result.jobs.job, result.jobs.start, kth.starts[column], strict=True)
     return [(job, start, want) for job, start, want in rows if start != want]
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_every_start_is_the_known_one(kth, policy: str) -> None:
+def test_every_start_is_the_known_one(kth, policy):
     result = run(kth.trace, policy)
     assert len(result.jobs) == 28_481
     assert differences(kth, result, POLICIES[policy]) == []
@@ -38,7 +36,7 @@ def test_every_start_is_the_known_one(kth, policy: str) -> None:
     assert {name: round(means[name], str(mean)[::-1].index(".")) for name, mean in published.items()} == published
 
 
-def different_so_far(kth, result: Result, column: str) -> list[tuple[object, float | None, float]]:
+def different_so_far(kth, result, column):
     """Of some first jobs: those after them change nothing before they are submitted."""
     until_s = kth.trace.jobs[len(result.jobs)].submit_s
     rows = zip(result.jobs.job, result.jobs.start, kth.starts[column], strict=False)
@@ -48,13 +46,13 @@ def different_so_far(kth, result: Result, column: str) -> list[tuple[object, flo
 
 
 @pytest.mark.parametrize("policy", ["fifo", "easy"])
-def test_one_node_of_all_cores_is_scheduled_alike(kth, policy: str) -> None:
+def test_one_node_of_all_cores_is_scheduled_alike(kth, policy):
     some = replace(kth.trace, jobs=kth.trace.jobs[: examples(28_000)])
     assert different_so_far(kth, run(some, policy, nodes=1, cores=100), POLICIES[policy]) == []
 
 
 @pytest.mark.parametrize("policy", POLICIES)
-def test_with_one_account_fair_shares_change_no_start(kth, policy: str) -> None:
+def test_with_one_account_fair_shares_change_no_start(kth, policy):
     name, _, options = policy.partition(":")
     some = kth.trace.jobs[: examples(3000 if name == "conservative" else 8000)]  # each pass plans all that wait anew
     jobs = [job._replace(user=1, bank="all") for job in some]
@@ -62,7 +60,7 @@ def test_with_one_account_fair_shares_change_no_start(kth, policy: str) -> None:
     assert different_so_far(kth, result, POLICIES[policy]) == []
 
 
-def test_the_other_tie_rule_is_told_apart(kth) -> None:
+def test_the_other_tie_rule_is_told_apart(kth):
     ours, other = kth.starts["start_easy_batched"], kth.starts["start_easy_pyss"]
     differing = sum(start != want for start, want in zip(ours, other, strict=True))
     assert 0.014 < differing / len(kth.trace.jobs) < 0.018

@@ -1,25 +1,21 @@
 """The same trace simulated and on a real instance: the same jobs start in the same order, at about the same times."""
 
-from __future__ import annotations
-
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import pytest
 
 from fluxsched.runtime.client.blocking import connect_sync
 from fluxsched.runtime.instance import launch
 from fluxsched.runtime.system.clock import SystemClock, sleep
-from fluxsched.sim import Trace, run
+from fluxsched.sim import run
 from fluxsched.sim.engine.replay import replay
 
 SPEED = 50.0
 
 
 @pytest.fixture
-def uri(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+def uri(tmp_path, monkeypatch):
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     # a program of its own: this process has threads of other tests' libraries, and a fork of it may hang
     command = [sys.executable, "-m", "fluxsched", "start", "--daemon", "--fake", "4x1", "--scheduler", "fifo"]
@@ -32,7 +28,7 @@ class Clock(SystemClock):
     sleep = staticmethod(sleep)
 
 
-def test_an_instance_schedules_as_its_simulation(uri: str, trace_of: Callable[..., Trace]) -> None:
+def test_an_instance_schedules_as_its_simulation(uri, trace_of):
     trace = trace_of((0, 20, 40, 4), (5, 30, 60, 2), (6, 90, 40, 2), (6, 5, 40, 9), (30, 0, 10, 1))
     with connect_sync(uri) as handle:
         live = replay(handle, trace, SPEED, Clock())

@@ -1,32 +1,24 @@
 """Preemption in virtual time: when victims end, when they run again, and what the table says of it."""
 
-from __future__ import annotations
-
-from collections.abc import Callable, Iterator
 from math import inf
-from pathlib import Path
-from typing import Any
 
 import pytest
 
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.policy import Decision, Preempt, Start, View, Wake
-from fluxsched.sim import Ask, Result, Trace, TraceJob, run
+from fluxsched.sched.policy import Preempt, Start, Wake
+from fluxsched.sim import Ask, Trace, TraceJob, run
 from fluxsched.sim.engine import simulation
 from fluxsched.sim.engine.site_events import parse_site
 from fluxsched.sim.results.table import NO_ROW, Preemption
-
-Rows = Callable[..., Trace]
 
 
 class Impatient:
     """First come, first served; a job of urgency above 16 preempts who may be preempted, the last begun first."""
 
     name = "impatient"
-    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
+    OPTIONS = {}  # noqa: RUF012
 
-    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+    def schedule(self, view, now_s):
         for job in view.queue:
             fit = view.find(job)
             if fit is not None:
@@ -44,31 +36,31 @@ class Impatient:
             return
 
 
-def standby(job: int, submit_s: float, run_s: float, slots: int, after_s: float | None = 0.0, **more: Any) -> TraceJob:
+def standby(job, submit_s, run_s, slots, after_s=0.0, **more):
     return TraceJob(job, submit_s, run_s, 100.0, Ask(slots), preemptible_after_s=after_s, **more)
 
 
-def urgent(job: int, submit_s: float, run_s: float, slots: int) -> TraceJob:
+def urgent(job, submit_s, run_s, slots):
     return TraceJob(job, submit_s, run_s, 100.0, Ask(slots), urgency=20)
 
 
-def simulate(*jobs: TraceJob, **options: Any) -> Result:
+def simulate(*jobs, **options):
     return run(Trace.of(jobs), Impatient(), procs=4, check=True, **options)
 
 
-def test_a_preempted_job_ends_and_the_other_starts() -> None:
+def test_a_preempted_job_ends_and_the_other_starts():
     jobs = simulate(standby(1, 0, 50, 4), urgent(2, 10, 5, 2)).jobs
     assert (jobs.start, jobs.end, jobs.state) == ([0, 10], [10, 15], ["preempted", "completed"])
     assert jobs.preemptions == [Preemption(0, 0.0, 10.0, 4, 1, False)]
     assert jobs.preemptions[0].lost_core_s == 40.0
 
 
-def test_it_runs_again_in_line_by_its_first_submission() -> None:
+def test_it_runs_again_in_line_by_its_first_submission():
     jobs = simulate(standby(1, 0, 50, 4, requeue=1), standby(2, 5, 10, 4, None), urgent(3, 10, 5, 2)).jobs
     assert (jobs.start, jobs.end) == ([15, 65, 10], [65, 75, 15])
 
 
-def test_an_attempt_that_was_preempted_is_drawn_on_its_targets() -> None:
+def test_an_attempt_that_was_preempted_is_drawn_on_its_targets():
     pytest.importorskip("matplotlib")
     from fluxsched.sim.results.plots import draw
 
@@ -80,35 +72,35 @@ def test_an_attempt_that_was_preempted_is_drawn_on_its_targets() -> None:
     assert min(path.get_extents().xmin for path in drawn.get_paths()) == 0.0
 
 
-def test_each_attempt_is_counted_and_the_row_has_the_last_one() -> None:
+def test_each_attempt_is_counted_and_the_row_has_the_last_one():
     jobs = simulate(standby(1, 0, 50, 4, requeue=1), urgent(2, 10, 5, 2), urgent(3, 20, 5, 2)).jobs
     assert (jobs.start, jobs.end) == ([15, 10, 20], [20, 15, 25])
     assert jobs.state == ["preempted", "completed", "completed"]
     assert jobs.preemptions == [Preemption(0, 0.0, 10.0, 4, 1, True), Preemption(0, 15.0, 20.0, 4, 2, False)]
 
 
-def test_the_timer_of_a_preempted_attempt_does_not_end_the_next_one() -> None:
+def test_the_timer_of_a_preempted_attempt_does_not_end_the_next_one():
     jobs = simulate(standby(1, 0, 50, 4, requeue=3), urgent(2, 10, 5, 4)).jobs
     assert (jobs.start, jobs.end, jobs.state) == ([15, 10], [65, 15], ["completed", "completed"])
 
 
-def test_victims_take_the_time_of_grace() -> None:
+def test_victims_take_the_time_of_grace():
     jobs = simulate(standby(1, 0, 50, 4, requeue=1), urgent(2, 10, 5, 4), preempt_grace_s=3.0).jobs
     assert (jobs.start, jobs.end) == ([18, 13], [68, 18])
     assert jobs.preemptions == [Preemption(0, 0.0, 13.0, 4, 1, True)]
 
 
-def test_a_job_that_ends_within_its_grace_was_preempted_nevertheless() -> None:
+def test_a_job_that_ends_within_its_grace_was_preempted_nevertheless():
     jobs = simulate(standby(1, 0, 11, 4), urgent(2, 10, 5, 4), preempt_grace_s=3.0).jobs
     assert (jobs.start, jobs.end, jobs.state) == ([0, 11], [11, 16], ["preempted", "completed"])
 
 
-def test_a_policy_wakes_when_a_job_may_be_preempted() -> None:
+def test_a_policy_wakes_when_a_job_may_be_preempted():
     jobs = simulate(standby(1, 0, 50, 4, 20.0), urgent(2, 10, 5, 4)).jobs
     assert (jobs.start, jobs.end) == ([0, 20], [20, 25])
 
 
-def test_a_job_that_never_may_is_left_alone() -> None:
+def test_a_job_that_never_may_is_left_alone():
     jobs = simulate(standby(1, 0, 50, 4, None), urgent(2, 10, 5, 4)).jobs
     assert (jobs.start, jobs.preemptions) == ([0, 50], [])
 
@@ -116,12 +108,12 @@ def test_a_job_that_never_may_is_left_alone() -> None:
 class Restless(Impatient):
     """Wakes for ever."""
 
-    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+    def schedule(self, view, now_s):
         yield from super().schedule(view, now_s)
         yield Wake(now_s + 10)
 
 
-def test_wakes_that_lead_nowhere_come_to_an_end(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_wakes_that_lead_nowhere_come_to_an_end(monkeypatch):
     monkeypatch.setattr(simulation, "IDLE_WAKES_MAX", 7)
     held = TraceJob(1, 0.0, 1.0, 1.0, Ask(1), urgency=0)
     result = run(Trace.of([held, TraceJob(2, 100.0, 5.0, 9.0, Ask(1))]), Restless(), procs=1)
@@ -129,7 +121,7 @@ def test_wakes_that_lead_nowhere_come_to_an_end(monkeypatch: pytest.MonkeyPatch)
     assert result.cost.instants < 40
 
 
-def test_a_victim_that_an_outage_ends_is_submitted_again(four_nodes: ResourceSet) -> None:
+def test_a_victim_that_an_outage_ends_is_submitted_again(four_nodes):
     trace = Trace.of([standby(1, 0, 50, 4, requeue=1), urgent(2, 10, 5, 8)])
     steps = parse_site(['{"at": 11, "do": "outage", "targets": "0", "for": 4}'], "site", four_nodes)
     result = run(trace, Impatient(), resources=four_nodes, site=steps, check=True, preempt_grace_s=3.0)
@@ -138,7 +130,7 @@ def test_a_victim_that_an_outage_ends_is_submitted_again(four_nodes: ResourceSet
     assert (jobs.start, jobs.end) == ([20, 15], [70, 20])
 
 
-def test_the_grace_is_no_longer_than_the_timeout(tmp_path: Path) -> None:
+def test_the_grace_is_no_longer_than_the_timeout(tmp_path):
     jobs = [standby(1, 0, 50, 4), urgent(2, 10, 5, 4)]
     with pytest.raises(InvalidValue, match="preempt-grace 6 s is not within 0-5 s, the preempt-timeout"):
         simulate(*jobs, preempt_grace_s=6.0)
@@ -150,5 +142,5 @@ def test_the_grace_is_no_longer_than_the_timeout(tmp_path: Path) -> None:
     assert run(Trace.of(jobs), Impatient(), procs=4, config=config, preempt_grace_s=6.0).jobs.start == [0, 16]
 
 
-def test_it_may_not_be_known_for_which_job() -> None:
+def test_it_may_not_be_known_for_which_job():
     assert Preemption(0, 0.0, 2.0, 3, NO_ROW, False).lost_core_s == 6.0

@@ -1,10 +1,5 @@
 """A trace against an instance: a made-up one that keeps its own time."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from fluxsched.core.duration import parse_duration
@@ -18,10 +13,10 @@ class Clock:
 
     now_s = 1000.0
 
-    def wall_s(self) -> float:
+    def wall_s(self):
         return self.now_s
 
-    def sleep(self, delay_s: float) -> None:
+    def sleep(self, delay_s):
         assert delay_s > 0
         self.now_s += delay_s
 
@@ -29,16 +24,16 @@ class Clock:
 class Instance:
     """Endless resources: every job starts when it comes, but jobs of nine slots, which it refuses."""
 
-    def __init__(self, clock: Clock, *queues: str) -> None:
+    def __init__(self, clock, *queues):
         self.clock = clock
         self.queues = queues
-        self.rows: dict[int, dict[str, Any]] = {}
-        self.submitted: list[str | None] = []
+        self.rows = {}
+        self.submitted = []
 
-    def submit_each(self, jobspecs: list[dict[str, Any]]) -> list[int | RPCError]:
+    def submit_each(self, jobspecs):
         return [self._submit(spec) for spec in jobspecs]
 
-    def _submit(self, spec: dict[str, Any]) -> int | RPCError:
+    def _submit(self, spec):
         if spec["resources"][0]["count"] == 9:
             return RPCError("nine is too many")
         system = spec["attributes"]["system"]
@@ -53,11 +48,11 @@ class Instance:
         self.rows[jobid] = row
         return jobid
 
-    def wait(self, jobid: int) -> dict[str, Any]:
+    def wait(self, jobid):
         self.clock.now_s = max(self.clock.now_s, self.rows[jobid]["t_cleanup"])
         return {}
 
-    def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
+    def rpc(self, topic, payload=None):
         if topic == "job-manager.queue-list":
             return {"queues": list(self.queues)}
         if topic == "job-manager.list":
@@ -66,11 +61,11 @@ class Instance:
         return {"all": {"execution": {"R_lite": [{"rank": "0-3", "children": {"core": "0-1"}}]}}}
 
 
-def test_times_are_those_of_the_trace_again(trace_of: Callable[..., Trace]) -> None:
+def test_times_are_those_of_the_trace_again(trace_of):
     wrong = Ask(jobspec="{}")
     trace = trace_of((0, 60, 120, 1), (100, 90, 30, 2), (100, 5, None, 9), (200, 0, None, 1), (200, 1, 1, wrong))
     clock = Clock()
-    seen: list[tuple[int, int, float]] = []
+    seen = []
     result = replay(Instance(clock), trace, 10.0, clock, lambda *told: seen.append(told))
     assert result.jobs.submit[:2] == pytest.approx([0, 100])
     assert result.jobs.end[:2] == pytest.approx([60, 130])
@@ -81,13 +76,13 @@ def test_times_are_those_of_the_trace_again(trace_of: Callable[..., Trace]) -> N
     assert clock.now_s == pytest.approx(1020)
 
 
-def test_a_speed_is_positive(trace_of: Callable[..., Trace]) -> None:
+def test_a_speed_is_positive(trace_of):
     for speed in (0.0, -1.0, float("inf"), float("nan")):
         with pytest.raises(InvalidValue, match="not a positive number"):
             replay(Instance(Clock()), trace_of((0, 1, 1, 1)), speed, Clock())
 
 
-def test_simulated_and_replayed_tables_compare(trace_of: Callable[..., Trace]) -> None:
+def test_simulated_and_replayed_tables_compare(trace_of):
     trace = trace_of((0, 60, 120, 1), (100, 90, 90, 2))
     clock = Clock()
     live = replay(Instance(clock), trace, 4.0, clock)
@@ -96,7 +91,7 @@ def test_simulated_and_replayed_tables_compare(trace_of: Callable[..., Trace]) -
     assert live.jobs.end == pytest.approx(simulated.jobs.end)
 
 
-def test_jobs_go_to_the_queues_that_the_instance_has() -> None:
+def test_jobs_go_to_the_queues_that_the_instance_has():
     queues = ("gpu", 3, "tape", None)
     trace = Trace.of(TraceJob(at, 0.0, 1.0, 9.0, Ask(), queue=queue) for at, queue in enumerate(queues))
     clock = Clock()

@@ -4,18 +4,14 @@ What is iterated in the order of a set of texts depends on the one, of a set of 
 other. Every policy schedules the same trace in processes that differ in both.
 """
 
-from __future__ import annotations
-
 import json
 import os
 import random
 import subprocess
 import sys
-from collections.abc import Callable
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -81,14 +77,14 @@ SITE = [
 STEPS = 120
 
 
-def test_every_policy_schedules_the_same_under_other_hash_seeds_and_addresses(tmp_path: Path) -> None:
+def test_every_policy_schedules_the_same_under_other_hash_seeds_and_addresses(tmp_path):
     runs = {(seed, order): _schedules(tmp_path, seed, order) for seed, order in ((1, 1), (2, 2), (3, 3))}
     first = runs.pop((1, 1))
     assert len(first) == len(POLICIES) + 1
     assert [(at, name) for at, found in runs.items() for name in first if found[name] != first[name]] == []
 
 
-def test_a_bank_that_is_read_again_after_its_users_stays_in_line(tmp_path: Path) -> None:
+def test_a_bank_that_is_read_again_after_its_users_stays_in_line(tmp_path):
     """With `usage=dominant` all accounts are touched when the capacity is known, the banks above them as well."""
     config = tmp_path / "c.toml"
     config.write_text("[fair.banks]\nA = 1\nB = 1\n")
@@ -100,21 +96,20 @@ def test_a_bank_that_is_read_again_after_its_users_stays_in_line(tmp_path: Path)
         del kept
 
 
-def _schedules(directory: Path, hash_seed: int, order: int) -> dict[str, str]:
+def _schedules(directory, hash_seed, order):
     """The digest of each schedule in a process of its own."""
     program = f"from {__name__} import *; print(json.dumps(digests(Path({str(directory)!r}), {order})))"
     done = subprocess.run(
         [sys.executable, "-c", program], env=os.environ | {"PYTHONHASHSEED": str(hash_seed), "PYTHONPATH": str(ROOT)},
         capture_output=True, text=True, check=True, cwd=ROOT,
     )  # fmt: skip
-    found: dict[str, str] = json.loads(done.stdout)
-    return found
+    return json.loads(done.stdout)
 
 
 # ---- in that process
 
 
-def digests(directory: Path, order: int) -> dict[str, str]:
+def digests(directory, order):
     """By policy."""
     config, site = directory / "config.toml", directory / "site.jsonl"
     config.write_text(CONFIG)
@@ -126,7 +121,7 @@ def digests(directory: Path, order: int) -> dict[str, str]:
     return found
 
 
-def digest(what: Callable[[], Any], order: int) -> str:
+def digest(what, order):
     """Of what comes out where objects that are made get addresses in another order."""
     kept = disorder_addresses(order)
     found = sha256(repr(what()).encode()).hexdigest()
@@ -134,12 +129,12 @@ def digest(what: Callable[[], Any], order: int) -> str:
     return found
 
 
-def disorder_addresses(order: int) -> list[Any]:
+def disorder_addresses(order):
     """Have the next objects of each size get addresses in a random order: those of others, of which every second is
     freed, one here and one there. Returns the others.
     """
     chance = random.Random(order)
-    found: list[Any] = [object() for _ in range(20_000)]
+    found = [object() for _ in range(20_000)]
     found += [bytearray(size) for size in range(16, 500, 16) for _ in range(2_000)]
     found += [bytes(size) for size in range(1, 460, 16) for _ in range(2_000)]
     found += [dict.fromkeys(range(at % 9)) for at in range(20_000)]
@@ -148,13 +143,13 @@ def disorder_addresses(order: int) -> list[Any]:
     return found
 
 
-def _simulated(trace: Trace, policy: str, config: Path, site: Path) -> Any:
+def _simulated(trace, policy, config, site):
     jobs = run(trace, policy, config=config, site=site, placements=True, preempt_grace_s=5.0).jobs
     assert any(start is not None for start in jobs.start)
     return list(zip(jobs.start, jobs.end, jobs.ranks or (), jobs.state, jobs.preemptions, jobs.resizes, strict=False))
 
 
-def mixed_jobs(chance: random.Random) -> list[TraceJob]:
+def mixed_jobs(chance):
     """Jobs of all kinds, more than there is room for."""
     constraint = '{"properties": ["ib"]}', '{"properties": ["^old"]}', None, None
     found = []
@@ -183,7 +178,7 @@ def mixed_jobs(chance: random.Random) -> list[TraceJob]:
     return found
 
 
-def _resource_managers() -> Any:
+def _resource_managers():
     """All that managers of the Scheduler Interface hear while they do things at random."""
     from fluxsched.adapters.si.machine.effects import SendResponse
     from tests.adapters.si.machine.rms import World
@@ -191,7 +186,7 @@ def _resource_managers() -> Any:
 
     chance, world = random.Random(11), World()
     managers = [Manager(world, name) for name in ("one", "two")]
-    said: list[str] = []
+    said = []
     for _ in range(STEPS):
         manager = chance.choice(managers)
         name = chance.choice("123")
@@ -209,6 +204,6 @@ def _resource_managers() -> Any:
 
 
 @pytest.fixture(autouse=True)
-def _interfaces() -> None:
+def _interfaces():
     pytest.importorskip("google.protobuf")
     pytest.importorskip("yaml")

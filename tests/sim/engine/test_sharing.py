@@ -1,10 +1,6 @@
 """Jobs of a trace that share the machine by banks, and may be preempted."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Callable
-from pathlib import Path
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.sharing import Sharing
@@ -12,10 +8,8 @@ from fluxsched.sim import Ask, Trace, run
 from fluxsched.sim.engine.jobspecs import TraceJobspecs, with_system
 from fluxsched.sim.engine.users import NAMED_FROM, Users
 
-Rows = Callable[..., Trace]
 
-
-def test_a_jobspec_says_how_its_job_shares_the_machine(trace_of: Rows) -> None:
+def test_a_jobspec_says_how_its_job_shares_the_machine(trace_of):
     (plain,) = trace_of((0, 1, 1, 1)).jobs
     whole = Ask(jobspec=json.dumps(with_system(Jobspec.from_command(["x"]), "bank", "own")))
     specs = TraceJobspecs({}, None)
@@ -26,13 +20,13 @@ def test_a_jobspec_says_how_its_job_shares_the_machine(trace_of: Rows) -> None:
     assert _sharing(specs.of(wanted._replace(ask=whole))) == Sharing("physics", 30.0, 2)
 
 
-def _sharing(spec: Jobspec | str) -> Sharing:
+def _sharing(spec):
     assert isinstance(spec, Jobspec)
     assert Jobspec.parse(spec.raw).sharing == spec.sharing
     return spec.sharing
 
 
-def test_banks_of_a_configuration_are_the_only_ones(trace_of: Rows, tmp_path: Path) -> None:
+def test_banks_of_a_configuration_are_the_only_ones(trace_of, tmp_path):
     config = tmp_path / "c.toml"
     config.write_text('[fair.banks]\nphysics = 3\n[policy.jobspec.defaults.system]\nbank = "physics"\n')
     (job,) = trace_of((0, 1, 1, 1)).jobs
@@ -41,7 +35,7 @@ def test_banks_of_a_configuration_are_the_only_ones(trace_of: Rows, tmp_path: Pa
     assert jobs.notes[1].startswith("bank 'optics' does not exist: use one of physics")
 
 
-def test_users_keep_their_names() -> None:
+def test_users_keep_their_names():
     users = Users()
     ids = [users.userid(user) for user in (7, "ann", None, "7", "ann")]
     assert [users.name(userid) for userid in ids] == ["7", "ann", "unknown", "7", "ann"]

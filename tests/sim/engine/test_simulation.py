@@ -1,56 +1,50 @@
 """Batched semantics on small traces, worked out by hand, and what the site does to running jobs."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from math import inf, nan
 
 import pytest
 
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sim import Ask, Result, Trace, run
+from fluxsched.sim import Ask, Trace, run
 from fluxsched.sim.engine.site_events import parse_site
 
-Rows = Callable[..., Trace]
 
-
-def simulate(trace: Trace, resources: ResourceSet, *events: str, policy: str = "fifo", **options: object) -> Result:
+def simulate(trace, resources, *events, policy="fifo", **options):
     steps = parse_site(events, "site", resources)
     return run(trace, policy, resources=resources, site=steps, check=True, **options)
 
 
-def test_ends_free_what_submissions_of_the_same_instant_get(trace_of: Rows) -> None:
+def test_ends_free_what_submissions_of_the_same_instant_get(trace_of):
     result = run(trace_of((0, 10, 10, 4), (10, 5, 5, 4)), procs=4, check=True)
     assert (result.jobs.start, result.jobs.end) == ([0, 10], [10, 15])
 
 
-def test_a_job_ends_after_the_shorter_of_run_and_limit(trace_of: Rows) -> None:
+def test_a_job_ends_after_the_shorter_of_run_and_limit(trace_of):
     result = run(trace_of((0, 10, 4, 1), (0, 4, 10, 1), (0, 4, 4, 1), (0, 7, None, 1)), procs=4)
     assert result.jobs.end == [4, 4, 4, 7]
     assert result.jobs.state == ["timeout", "completed", "completed", "completed"]
 
 
-def test_run_time_zero_ends_at_once_and_frees_within_the_instant(trace_of: Rows) -> None:
+def test_run_time_zero_ends_at_once_and_frees_within_the_instant(trace_of):
     result = run(trace_of((3, 0, 5, 2), (3, 0, 5, 2), (3, 1, 5, 2)), procs=2, check=True)
     assert (result.jobs.start, result.jobs.end) == ([3, 3, 3], [3, 3, 4])
     assert result.cost.instants == 4
 
 
-def test_floats_are_exact(trace_of: Rows) -> None:
+def test_floats_are_exact(trace_of):
     result = run(trace_of((0.1, 0.2, 1, 1), (0.15, 0.5, 1, 1)), procs=1)
     assert result.jobs.start == [0.1, 0.1 + 0.2]
 
 
-def test_what_can_never_run_is_denied_and_does_not_block(trace_of: Rows) -> None:
+def test_what_can_never_run_is_denied_and_does_not_block(trace_of):
     result = run(trace_of((0, 5, 5, 9), (0, 5, 5, 4)), procs=4)
     assert result.jobs.state == ["denied", "completed"]
     assert result.jobs.start == [None, 0]
     assert "4" in result.jobs.notes[0]
 
 
-def test_until_leaves_the_rest_undone(trace_of: Rows) -> None:
+def test_until_leaves_the_rest_undone(trace_of):
     trace = trace_of((0, 10, 10, 2), (1, 10, 10, 2), (20, 1, 1, 1))
     result = run(trace, procs=2, until_s=5)
     assert result.jobs.state == ["running", "waiting", "unsubmitted"]
@@ -58,7 +52,7 @@ def test_until_leaves_the_rest_undone(trace_of: Rows) -> None:
     assert run(trace, procs=2, until_s=10).jobs.start == [0, 10, None]
 
 
-def test_figures_are_of_the_time_that_was_simulated(trace_of: Rows) -> None:
+def test_figures_are_of_the_time_that_was_simulated(trace_of):
     trace = trace_of((0, 10, 10, 2), (1, 10, 10, 2), (40, 1, 1, 1))
     early = run(trace, procs=2, until_s=5).summary
     assert (early.makespan_s, early.utilisation, early.queue_max, early.queue_mean) == (5, 1.0, 1, 0.8)
@@ -67,7 +61,7 @@ def test_figures_are_of_the_time_that_was_simulated(trace_of: Rows) -> None:
     assert run(trace_of((30, 10, 10, 2)), procs=2, until_s=5).summary.makespan_s == 0
 
 
-def test_progress_and_cost_are_told(trace_of: Rows) -> None:
+def test_progress_and_cost_are_told(trace_of):
     seen, ticks = [], iter(range(10**6))
     trace = trace_of(*[(at, 1, 1, 1) for at in range(300)])
     result = run(trace, procs=1, progress=lambda *told: seen.append(told), stopwatch=lambda: float(next(ticks)))
@@ -78,14 +72,14 @@ def test_progress_and_cost_are_told(trace_of: Rows) -> None:
     assert result.cost.wall_s == 603
 
 
-def test_ids_of_a_trace_may_be_anything(trace_of: Rows) -> None:
+def test_ids_of_a_trace_may_be_anything(trace_of):
     trace = trace_of((0, 5, 5, 1), (0, 5, 5, 1))
     twice = Trace.of([job._replace(job="x", user=user) for job, user in zip(trace.jobs, ("ann", None), strict=True)])
     result = run(twice, procs=1)
     assert (result.jobs.job, result.jobs.start) == (["x", "x"], [0, 5])
 
 
-def test_placements_are_shown_if_asked_for(trace_of: Rows, four_nodes: ResourceSet) -> None:
+def test_placements_are_shown_if_asked_for(trace_of, four_nodes):
     trace = trace_of((0, 5, 5, Ask(2, nodes=2)), (0, 5, 5, Ask(gpus=1)), (0, 5, 5, Ask(nodes=1, exclusive=True)))
     result = run(trace, "firstfit", resources=four_nodes, placements=True)
     assert result.jobs.ranks is not None
@@ -94,7 +88,7 @@ def test_placements_are_shown_if_asked_for(trace_of: Rows, four_nodes: ResourceS
     assert run(trace, "firstfit", resources=four_nodes).jobs.ranks is None
 
 
-def test_constraints_and_jobspecs_are_obeyed(trace_of: Rows, four_nodes: ResourceSet) -> None:
+def test_constraints_and_jobspecs_are_obeyed(trace_of, four_nodes):
     from fluxsched.core.jobspec import Jobspec
 
     whole = Jobspec.from_command(["x"], nodes=2, duration_s=3, constraint={"not": [{"properties": ["gpu"]}]})
@@ -107,7 +101,7 @@ def test_constraints_and_jobspecs_are_obeyed(trace_of: Rows, four_nodes: Resourc
     assert result.jobs.state == ["completed", "timeout", "denied"]
 
 
-def test_a_drained_target_finishes_its_job_and_takes_no_other(trace_of: Rows, four_nodes: ResourceSet) -> None:
+def test_a_drained_target_finishes_its_job_and_takes_no_other(trace_of, four_nodes):
     trace = trace_of((0, 10, 10, 8), (1, 10, 10, 7))
     result = simulate(
         trace, four_nodes, '{"at": 5, "do": "drain", "targets": "n0"}', '{"at": 50, "do": "undrain", "targets": "0"}'
@@ -116,7 +110,7 @@ def test_a_drained_target_finishes_its_job_and_takes_no_other(trace_of: Rows, fo
     assert result.capacity == [(0, 8), (5, 6), (50, 8)]
 
 
-def test_offline_is_like_drained_for_jobs_and_an_outage_ends_them(trace_of: Rows, four_nodes: ResourceSet) -> None:
+def test_offline_is_like_drained_for_jobs_and_an_outage_ends_them(trace_of, four_nodes):
     trace = trace_of((0, 10, 10, 8), (1, 10, 10, 2))
     off = simulate(trace, four_nodes, '{"at": 5, "do": "offline", "targets": "0-3"}',
                    '{"at": 20, "do": "online", "targets": "2"}')  # fmt: skip
@@ -126,7 +120,7 @@ def test_offline_is_like_drained_for_jobs_and_an_outage_ends_them(trace_of: Rows
     assert out.capacity == [(0, 8), (5, 6), (65, 8)]
 
 
-def test_maintenance_drains_before_it_strikes(trace_of: Rows, four_nodes: ResourceSet) -> None:
+def test_maintenance_drains_before_it_strikes(trace_of, four_nodes):
     event = '{"at": 100, "do": "maintenance", "targets": "0-3", "for": 50, "notice": 30}'
     result = simulate(trace_of((60, 20, 20, 1), (65, 90, 90, 1), (75, 5, 5, 1)), four_nodes, event)
     assert result.jobs.start == [60, 65, 150]
@@ -134,7 +128,7 @@ def test_maintenance_drains_before_it_strikes(trace_of: Rows, four_nodes: Resour
     assert result.jobs.state == ["completed", "failed", "completed"]
 
 
-def test_what_leaves_its_group_takes_its_jobs_along_and_comes_back(trace_of: Rows, four_nodes: ResourceSet) -> None:
+def test_what_leaves_its_group_takes_its_jobs_along_and_comes_back(trace_of, four_nodes):
     result = simulate(
         trace_of((0, 10, 10, 8), (1, 10, 10, 8), (2, 10, 10, 6)), four_nodes,
         '{"at": 5, "do": "assign", "targets": "3", "group": "exclude"}',
@@ -145,7 +139,7 @@ def test_what_leaves_its_group_takes_its_jobs_along_and_comes_back(trace_of: Row
     assert result.capacity == [(0, 8), (5, 6), (40, 8)]
 
 
-def test_a_graceful_move_waits_for_the_jobs(trace_of: Rows, four_nodes: ResourceSet) -> None:
+def test_a_graceful_move_waits_for_the_jobs(trace_of, four_nodes):
     result = simulate(
         trace_of((0, 10, 10, 8), (1, 10, 10, 6)), four_nodes,
         '{"at": 5, "do": "assign", "targets": "3", "group": "spare", "graceful": true}',
@@ -167,7 +161,7 @@ queue = "batch"
 """
 
 
-def test_groups_and_queues_of_a_configuration(trace_of: Rows, tmp_path) -> None:
+def test_groups_and_queues_of_a_configuration(trace_of, tmp_path):
     (tmp_path / "site.toml").write_text(CONFIG)
     trace = trace_of((0, 100, None, 1), (0, 100, None, 1), (0, 5, 7200, 1), (0, 5, 5, 3))
     jobs = [job._replace(queue=queue) for job, queue in zip(trace.jobs, ("batch", "gpu", None, "gpu"), strict=True)]
@@ -178,7 +172,7 @@ def test_groups_and_queues_of_a_configuration(trace_of: Rows, tmp_path) -> None:
     assert "limit of queue batch" in result.jobs.notes[2]
 
 
-def test_the_machine_is_said_once(trace_of: Rows, four_nodes: ResourceSet) -> None:
+def test_the_machine_is_said_once(trace_of, four_nodes):
     trace = trace_of((0, 1, 1, 1))
     for options, why in (
         ({}, "does not define a machine"),
@@ -194,19 +188,19 @@ def test_the_machine_is_said_once(trace_of: Rows, four_nodes: ResourceSet) -> No
             run(trace, **options)
 
 
-def test_two_runs_give_the_same_schedule(trace_of: Rows) -> None:
+def test_two_runs_give_the_same_schedule(trace_of):
     from fluxsched.sim import generate
 
     trace = generate(jobs=200, procs=16, seed=3, load=1.2)
     assert run(trace, "firstfit").jobs == run(trace, "firstfit", check=True).jobs
 
 
-def test_a_policy_may_be_given_as_it_is(trace_of: Rows) -> None:
+def test_a_policy_may_be_given_as_it_is(trace_of):
     assert run(trace_of((0, 1, 1, 1)), "fifo:placement=best-fit", procs=1).policy == "fifo:placement=best-fit"
     assert run(trace_of((0, 1, 1, 1)), Fifo("best-fit"), procs=1).policy == "fifo"
 
 
-def test_a_result_in_a_session(trace_of: Rows) -> None:
+def test_a_result_in_a_session(trace_of):
     import fluxsched
 
     result = fluxsched.sim.run(trace_of((0, 1, 1, 1)), "fifo", procs=1)
@@ -230,20 +224,20 @@ def test_a_result_in_a_session(trace_of: Rows) -> None:
         (["x" * 1000], r"^'x+\.\.\.x+' is not a TraceJob$"),
     ],
 )
-def test_what_is_no_trace_is_refused(trace: object, why: str) -> None:
+def test_what_is_no_trace_is_refused(trace, why):
     with pytest.raises(InvalidValue, match=why) as refused:
-        run(trace, procs=1)  # type: ignore[arg-type]
+        run(trace, procs=1)
     assert len(str(refused.value)) < 100
 
 
 @pytest.mark.parametrize("policy", [3, None, Fifo])
-def test_what_is_no_policy_is_refused(trace_of: Rows, policy: object) -> None:
+def test_what_is_no_policy_is_refused(trace_of, policy):
     with pytest.raises(InvalidValue, match="is not a policy: give a name, or an object with `name` and `schedule`"):
-        run(trace_of((0, 1, 1, 1)), policy, procs=1)  # type: ignore[arg-type]
+        run(trace_of((0, 1, 1, 1)), policy, procs=1)
 
 
 @pytest.mark.parametrize("until_s", [-5, -inf, nan])
-def test_the_end_is_not_before_the_beginning(trace_of: Rows, until_s: float) -> None:
+def test_the_end_is_not_before_the_beginning(trace_of, until_s):
     with pytest.raises(InvalidValue, match=f"until_s {until_s} is not a number of seconds of 0 or more"):
         run(trace_of((0, 1, 1, 1)), procs=1, until_s=until_s)
     assert run(trace_of((0, 1, 1, 1)), procs=1, until_s=0).jobs.state == ["running"]
@@ -252,7 +246,7 @@ def test_the_end_is_not_before_the_beginning(trace_of: Rows, until_s: float) -> 
 SHRINK = '{"at": 5, "do": "assign", "targets": "3", "group": "exclude"}'
 
 
-def test_who_waits_aside_to_the_end_is_told_why(trace_of: Rows, four_nodes: ResourceSet) -> None:
+def test_who_waits_aside_to_the_end_is_told_why(trace_of, four_nodes):
     result = simulate(trace_of((0, 10, 10, 8), (1, 10, 10, 8), (6, 10, 10, 8)), four_nodes, SHRINK)
     assert result.jobs.state == ["failed", "waiting", "denied"]  # the last was too large when it was submitted
     short = "needs 8 slots of 1 core; the group has only 6 such slots"

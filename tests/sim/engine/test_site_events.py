@@ -1,13 +1,8 @@
 """Site files: what is in them, and every fault with its line."""
 
-from __future__ import annotations
-
-from pathlib import Path
-
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sim import Ask, TraceJob, run
 from fluxsched.sim.engine.site_events import FAULTS_SHOWN_MAX, OUTAGE, SiteEvent, parse_site, read_site
@@ -15,7 +10,7 @@ from fluxsched.sim.engine.site_events import FAULTS_SHOWN_MAX, OUTAGE, SiteEvent
 ALL = Idset.parse("0-3")
 
 
-def test_steps_in_order_of_time_then_of_lines(four_nodes: ResourceSet, tmp_path: Path) -> None:
+def test_steps_in_order_of_time_then_of_lines(four_nodes, tmp_path):
     (tmp_path / "site").write_text("""\
 # a comment
 
@@ -58,13 +53,13 @@ def test_steps_in_order_of_time_then_of_lines(four_nodes: ResourceSet, tmp_path:
         ('{"at": 1, "do": "drain", "targets": 7}', "targets is not a text"),
     ],
 )
-def test_faults(line: str, why: str, four_nodes: ResourceSet) -> None:
+def test_faults(line, why, four_nodes):
     with pytest.raises(InvalidValue) as caught:
         parse_site(["# fine", line], "f", four_nodes)
     assert str(caught.value).startswith(f"f:2: {why}")
 
 
-def test_all_faults_at_once_up_to_a_number(four_nodes: ResourceSet) -> None:
+def test_all_faults_at_once_up_to_a_number(four_nodes):
     with pytest.raises(InvalidValue) as caught:
         parse_site(["x"] * 30, "f", four_nodes)
     lines = str(caught.value).splitlines()
@@ -72,7 +67,7 @@ def test_all_faults_at_once_up_to_a_number(four_nodes: ResourceSet) -> None:
     assert lines[-1] == "f: and 10 more"
 
 
-def test_the_end_of_an_outage_leaves_targets_offline_in_another(four_nodes: ResourceSet) -> None:
+def test_the_end_of_an_outage_leaves_targets_offline_in_another(four_nodes):
     lines = (
         '{"at": 10, "do": "outage", "targets": "0-1", "for": 50}',
         '{"at": 20, "do": "outage", "targets": "1-2", "for": 100}',
@@ -90,7 +85,7 @@ def test_the_end_of_an_outage_leaves_targets_offline_in_another(four_nodes: Reso
     ]
 
 
-def test_no_job_starts_on_a_target_whose_second_outage_lasts(four_nodes: ResourceSet) -> None:
+def test_no_job_starts_on_a_target_whose_second_outage_lasts(four_nodes):
     site = parse_site(
         ['{"at": 0, "do": "outage", "targets": "0-3", "for": 10}',
          '{"at": 5, "do": "outage", "targets": "0-3", "for": 95}'],

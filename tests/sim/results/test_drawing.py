@@ -1,7 +1,5 @@
 """What a page draws of a study: the figures of the report, and everything bounded."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -21,7 +19,7 @@ def study():
     return trace, [run(trace, policy, placements=True) for policy in ("fifo", "firstfit")]
 
 
-def test_it_says_what_the_table_of_jobs_says(study) -> None:
+def test_it_says_what_the_table_of_jobs_says(study):
     trace, results = study
     drawn = json.loads(json.dumps(drawing(trace, results)))
     for result, policy in zip(results, drawn["policies"], strict=True):
@@ -39,14 +37,14 @@ def test_it_says_what_the_table_of_jobs_says(study) -> None:
     assert sum(each["jobs"] for each in drawn["by_size"]) == 80
 
 
-def test_waits_are_by_powers_of_two_of_cores() -> None:
+def test_waits_are_by_powers_of_two_of_cores():
     jobs = [TraceJob(at, float(at), 50.0, 60.0, Ask(size)) for at, size in enumerate((1, 2, 3, 4, 5, 8, 8))]
     drawn = drawing(trace := Trace.of(jobs), [run(trace, "fifo", procs=8, placements=True)])
     assert [(each["label"], each["jobs"]) for each in drawn["by_size"]] == [("1", 1), ("2", 1), ("3–4", 2), ("5–8", 3)]
     assert drawn["by_size"][0]["waits"] == [[0, 0, 1]]
 
 
-def test_jobs_that_never_started_are_not_drawn() -> None:
+def test_jobs_that_never_started_are_not_drawn():
     trace = Trace.of([TraceJob(1, 0.0, 5.0, 9.0, Ask(2)), TraceJob(2, 0.0, 5.0, 9.0, Ask(20))])
     drawn = drawing(trace, [run(trace, "fifo", procs=4, placements=True)])
     assert drawn["jobs"]["id"] == ["1"]
@@ -54,7 +52,7 @@ def test_jobs_that_never_started_are_not_drawn() -> None:
     assert drawn["refusals"]
 
 
-def test_what_is_drawn_is_bounded(study, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_drawn_is_bounded(study, monkeypatch):
     for limit, value in (("BARS_MAX", 7), ("POINTS_MAX", 9), ("USERS_MAX", 3), ("SIZE_CLASSES_MAX", 2)):
         monkeypatch.setattr(module, limit, value)
     trace, results = study
@@ -72,7 +70,7 @@ def test_what_is_drawn_is_bounded(study, monkeypatch: pytest.MonkeyPatch) -> Non
     assert [each["label"] for each in drawn["by_size"]][-1] == "over 2"
 
 
-def resized() -> Columns:
+def resized():
     """Jobs 1 and 2; the second one ran twice, and both times its size changed."""
     sizes = [
         Resizing(1, 4.0, 9.0, 8, "4-5"), Resizing(1, 4.0, 9.0, 4, "6"), Resizing(1, 6.0, 9.0, -8, "4-5"),
@@ -84,7 +82,7 @@ def resized() -> Columns:
     )  # fmt: skip
 
 
-def test_each_attempt_and_each_size_is_a_stretch() -> None:
+def test_each_attempt_and_each_size_is_a_stretch():
     found = list(stretches(resized(), (0, 1)))
     assert found[0] == (0, 1.0, None, 4, "7")
     assert [each[1:] for each in found[1:]] == [
@@ -92,7 +90,7 @@ def test_each_attempt_and_each_size_is_a_stretch() -> None:
     ]  # fmt: skip
 
 
-def test_bars_say_sizes_as_they_change() -> None:
+def test_bars_say_sizes_as_they_change():
     drawn = module._policy(Result("easy", "t", resized(), [(0.0, 32)], 8, Cost(0, 0, 0.0, [], 0)), [0, 1], 25.0)
     assert drawn["bars"]["at"] == [0, 1, 1, 1, 1, 1]
     assert drawn["bars"]["ranks"] == ["7", "2", "2,4-6", "2,6", "0-1", "0"]

@@ -1,9 +1,6 @@
 """Figures against what is worked out by hand, and against plain restatements."""
 
-from __future__ import annotations
-
 import io
-from collections.abc import Callable
 
 import pytest
 from hypothesis import given, settings
@@ -24,17 +21,15 @@ from fluxsched.sim.results.step_functions import (
 )
 from fluxsched.sim.results.table import NO_ROW, Preemption
 
-Rows = Callable[..., Trace]
-
 
 @pytest.mark.parametrize(
     ("wait_s", "run_s", "want"), [(0, 0, 1), (0, 100, 1), (100, 100, 2), (40, 0, 4), (20, 5, 2.5), (0, 5, 1), (5, 5, 1)]
 )
-def test_bounded_slowdown(wait_s: float, run_s: float, want: float) -> None:
+def test_bounded_slowdown(wait_s, run_s, want):
     assert bounded_slowdown(wait_s, run_s) == want
 
 
-def test_spread() -> None:
+def test_spread():
     assert spread([]) is spread([None]) is None
     four = spread([4, None, 1, 2, 3])
     assert four is not None
@@ -43,13 +38,13 @@ def test_spread() -> None:
     assert percentile([7], 0.95) == 7
 
 
-def test_fairness() -> None:
+def test_fairness():
     assert jain([]) is None
     assert jain([3, 3, 3]) == 1
     assert jain([1, 0, 0, 0]) == 0.25
 
 
-def test_the_figures_of_a_small_schedule(trace_of: Rows) -> None:
+def test_the_figures_of_a_small_schedule(trace_of):
     trace = trace_of((0, 10, 10, 2), (0, 20, 20, 1), (5, 10, 10, 2))
     jobs = [job._replace(user=user) for job, user in zip(trace.jobs, ("a", "b", "b"), strict=True)]
     result = run(Trace.of(jobs), procs=2)
@@ -68,7 +63,7 @@ def test_the_figures_of_a_small_schedule(trace_of: Rows) -> None:
     assert [share.name for share in figures.queues] == [None]
 
 
-def test_nothing_at_all_has_figures_too(trace_of: Rows) -> None:
+def test_nothing_at_all_has_figures_too(trace_of):
     figures = run(trace_of((0, 1, 1, 9)), procs=2).summary
     assert (figures.wait_s, figures.slowdown, figures.makespan_s, figures.states) == (None, None, 0, {"denied": 1})
     assert figures.utilisation is figures.fairness_users is None
@@ -79,7 +74,7 @@ changes = st.lists(st.tuples(st.integers(0, 20).map(float), st.integers(-3, 3)),
 
 @settings(max_examples=50)
 @given(changes, st.integers(0, 20))
-def test_steps_are_the_running_sum(rows: list[tuple[float, int]], at: int) -> None:
+def test_steps_are_the_running_sum(rows, at):
     steps = steps_of(rows)
     before = [value for when_s, value in steps if when_s <= at]
     assert (before[-1] if before else 0) == sum(change for when_s, change in rows if when_s <= at)
@@ -88,7 +83,7 @@ def test_steps_are_the_running_sum(rows: list[tuple[float, int]], at: int) -> No
     assert maximum(sampled(steps, 3)) == maximum(steps)
 
 
-def test_average_is_over_the_time_asked_for() -> None:
+def test_average_is_over_the_time_asked_for():
     steps = [(0.0, 2), (10.0, 4)]
     assert average(steps, 0, 20) == 3
     assert average(steps, 5, 15) == 3
@@ -96,7 +91,7 @@ def test_average_is_over_the_time_asked_for() -> None:
     assert average([], 0, 5) == 0
 
 
-def test_a_table_becomes_csv(trace_of: Rows) -> None:
+def test_a_table_becomes_csv(trace_of):
     file = io.StringIO()
     run(trace_of((0.5, 10, 10, 1), (1, 5, 5, 9)), "fifo", procs=1).to_csv(file)
     assert file.getvalue() == (
@@ -106,7 +101,7 @@ def test_a_table_becomes_csv(trace_of: Rows) -> None:
     )
 
 
-def test_what_preemption_cost(trace_of: Rows) -> None:
+def test_what_preemption_cost(trace_of):
     """Job 1 is ended twice, after 10 and after 5 s, then runs to its end; job 3 once, and is not submitted again."""
     result = run(trace_of((0, 10, 10, 4), (10, 5, 5, 4), (11, 9, 9, 4)), procs=4)
     jobs = result.jobs
@@ -133,11 +128,11 @@ def test_what_preemption_cost(trace_of: Rows) -> None:
 
 
 @given(st.lists(st.tuples(st.integers(0, 50), st.integers(-5, 5)), min_size=1, max_size=8), st.integers(1, 7))
-def test_means_over_parts_of_a_time(changes: list[tuple[int, int]], parts: int) -> None:
+def test_means_over_parts_of_a_time(changes, parts):
     """Against sums second by second."""
     steps = steps_of(changes)
 
-    def value(now_s: int) -> int:
+    def value(now_s):
         return ([0] + [amount for when_s, amount in steps if when_s <= now_s])[-1]
 
     found = averages(steps, 0, 10 * parts, parts)

@@ -1,16 +1,13 @@
 """Plots: each format is what it says, says the same each time, and needs no other file."""
 
-from __future__ import annotations
-
 import sys
 from pathlib import Path
-from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.sim import Result, Trace, generate, run
+from fluxsched.sim import Trace, generate, run
 from fluxsched.sim.results.plots import check_path, plot
 
 
@@ -22,14 +19,14 @@ def study():
 
 
 @pytest.fixture(scope="module")
-def figure(study) -> Any:
+def figure(study):
     """The study, drawn: for what only reads it."""
     from fluxsched.sim.results.plots import draw
 
     return draw(*study)
 
 
-def drawn_twice(study: tuple[Trace, list[Result]], path: Path) -> bytes:
+def drawn_twice(study, path):
     plot(*study, path)
     first = path.read_bytes()
     plot(*study, path)
@@ -38,12 +35,12 @@ def drawn_twice(study: tuple[Trace, list[Result]], path: Path) -> bytes:
 
 
 @pytest.mark.parametrize(("name", "begins"), [("a.png", b"\x89PNG"), ("a.pdf", b"%PDF")])
-def test_formats(study, tmp_path: Path, trace_of, name: str, begins: bytes) -> None:
+def test_formats(study, tmp_path, trace_of, name, begins):
     trace = trace_of((0, 10, 10, 2), (1, 5, 5, 2))
     assert drawn_twice((trace, [run(trace, procs=2)]), tmp_path / name).startswith(begins)
 
 
-def test_a_drawing_has_texts_that_can_be_searched(study, tmp_path: Path) -> None:
+def test_a_drawing_has_texts_that_can_be_searched(study, tmp_path):
     drawing = drawn_twice(study, tmp_path / "a.svg")
     assert drawing.startswith(b"<?xml")
     root = ElementTree.fromstring(drawing)
@@ -51,7 +48,7 @@ def test_a_drawing_has_texts_that_can_be_searched(study, tmp_path: Path) -> None
     assert {"cores in use", "jobs waiting", "cores of the job", "fifo", "firstfit", "target"} <= words
 
 
-def test_accounts_have_a_panel_where_they_are_known(study) -> None:
+def test_accounts_have_a_panel_where_they_are_known(study):
     from fluxsched.sim.results.charts import ACCOUNTS_DRAWN_MAX
     from fluxsched.sim.results.plots import draw
 
@@ -64,12 +61,12 @@ def test_accounts_have_a_panel_where_they_are_known(study) -> None:
     assert all(name.startswith("default/user") for name in drawn)
 
 
-def test_nothing_to_draw_draws_empty_axes(study, tmp_path: Path, trace_of) -> None:
+def test_nothing_to_draw_draws_empty_axes(study, tmp_path, trace_of):
     trace = trace_of((0, 1, 1, 9))
     plot(trace, [run(trace, procs=2)], tmp_path / "a.svg")
 
 
-def test_time_is_drawn_up_to_where_it_ended(study, trace_of) -> None:
+def test_time_is_drawn_up_to_where_it_ended(study, trace_of):
     from fluxsched.sim.results.plots import draw
 
     trace = trace_of((0, 9000, 9000, 2))
@@ -80,20 +77,20 @@ def test_time_is_drawn_up_to_where_it_ended(study, trace_of) -> None:
     assert jobs.get_paths()[0].get_extents().xmax == 1.0
 
 
-def test_without_matplotlib_the_remedy_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_matplotlib_the_remedy_is_named(monkeypatch):
     monkeypatch.setattr("fluxsched.sim.results.plots.find_spec", lambda name: None)
     with pytest.raises(InvalidValue, match=r"pip install 'fluxsched\[plots\]'"):
         check_path(Path("a.png"))
 
 
-def test_matplotlib_is_not_imported_to_simulate() -> None:
+def test_matplotlib_is_not_imported_to_simulate():
     import subprocess
 
     code = "import sys, fluxsched.sim.commands; sys.exit('matplotlib' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
 
 
-def test_legends_are_beside_the_data_and_policies_in_panels_of_their_own(figure) -> None:
+def test_legends_are_beside_the_data_and_policies_in_panels_of_their_own(figure):
     figure.draw_without_rendering()
     assert [axes.get_legend() for axes in figure.axes] == [None] * len(figure.axes)
     legend, users = figure.legends
@@ -107,7 +104,7 @@ def test_legends_are_beside_the_data_and_policies_in_panels_of_their_own(figure)
     assert all(axes.get_ylabel() for axes in figure.axes)
 
 
-def test_a_later_policy_with_a_longer_queue_fits_its_panel(study, trace_of) -> None:
+def test_a_later_policy_with_a_longer_queue_fits_its_panel(study, trace_of):
     from fluxsched.sim.results.plots import draw
 
     trace = trace_of((0, 90, 90, 1), (0, 90, 90, 2), (1, 5, 5, 1), (1, 5, 5, 1), (1, 5, 5, 1))
@@ -118,7 +115,7 @@ def test_a_later_policy_with_a_longer_queue_fits_its_panel(study, trace_of) -> N
     assert all(bottom == 0.0 and top >= max(longest) for bottom, top in [axes.get_ylim() for axes in panels])
 
 
-def test_the_longest_wait_is_within_the_scale(trace_of) -> None:
+def test_the_longest_wait_is_within_the_scale(trace_of):
     from fluxsched.sim.results.plots import draw
 
     trace = trace_of((0, 900, 900, 2), (0, 900, 900, 2), (0, 900, 900, 2))
@@ -129,7 +126,7 @@ def test_the_longest_wait_is_within_the_scale(trace_of) -> None:
     assert all(low < 0 and high > 1.5 * 1800 for low, high in [axes.get_ylim() for axes in sizes])
 
 
-def test_labels_are_what_curves_are_called(study, trace_of) -> None:
+def test_labels_are_what_curves_are_called(study, trace_of):
     from fluxsched.sim.results.plots import draw
 
     trace = trace_of((0, 10, 10, 2))
@@ -138,7 +135,7 @@ def test_labels_are_what_curves_are_called(study, trace_of) -> None:
     assert legend.get_texts()[0].get_text() == "as it was"
 
 
-def test_what_does_not_fit_is_left_out_and_named(study, trace_of, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_does_not_fit_is_left_out_and_named(study, trace_of, monkeypatch):
     from fluxsched.sim.results import plots
     from fluxsched.sim.results.plots import GANTTS_MAX, POLICIES_MAX, draw
 
@@ -158,7 +155,7 @@ def test_what_does_not_fit_is_left_out_and_named(study, trace_of, monkeypatch: p
     ]  # fmt: skip
 
 
-def test_times_at_which_a_part_cannot_be_used_are_shaded_in_every_chart_over_time(tmp_path: Path, trace_of) -> None:
+def test_times_at_which_a_part_cannot_be_used_are_shaded_in_every_chart_over_time(tmp_path, trace_of):
     from fluxsched.sim.results.charts import reduced_times
     from fluxsched.sim.results.plots import draw
 
@@ -172,15 +169,13 @@ def test_times_at_which_a_part_cannot_be_used_are_shaded_in_every_chart_over_tim
     assert [len(axes.patches) for axes in over_time] == [2, 2, 2]
 
 
-def test_jobs_have_the_colours_of_the_users_and_edges_while_these_can_be_told_apart(
-    study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_jobs_have_the_colours_of_the_users_and_edges_while_these_can_be_told_apart(study, monkeypatch):
     from matplotlib.colors import to_hex
 
     from fluxsched.sim.results import charts
     from fluxsched.sim.results.plots import draw
 
-    def jobs(edges_max: int) -> tuple[set[str], int]:
+    def jobs(edges_max):
         monkeypatch.setattr(charts, "EDGES_MAX", edges_max)
         axes = next(axes for axes in draw(*study).axes if axes.get_ylabel() == "target")
         bars = axes.collections[0]
@@ -191,7 +186,7 @@ def test_jobs_have_the_colours_of_the_users_and_edges_while_these_can_be_told_ap
     assert (edged > 0, jobs(1)[1]) == (True, 0)
 
 
-def test_names_of_many_classes_are_slanted(figure) -> None:
+def test_names_of_many_classes_are_slanted(figure):
     from fluxsched.sim.results.charts import NAMES_LEVEL_MAX
     from fluxsched.sim.results.plots import USERS_DRAWN_MAX
 
@@ -200,9 +195,7 @@ def test_names_of_many_classes_are_slanted(figure) -> None:
     assert [axes.get_xticklabels()[0].get_rotation() for axes in (sizes, users)] == [0, 40]
 
 
-def test_of_many_jobs_those_around_the_longest_queue_are_on_the_chart_of_targets(
-    study, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_of_many_jobs_those_around_the_longest_queue_are_on_the_chart_of_targets(study, monkeypatch):
     from fluxsched.sim.results import charts, plots
 
     monkeypatch.setattr(charts, "GANTT_JOBS_MAX", 10)

@@ -1,7 +1,5 @@
 """Our own trace: what SWF cannot say, with the same manners about what is unknown or wrong."""
 
-from __future__ import annotations
-
 import json
 
 import pytest
@@ -17,11 +15,11 @@ from tests.generated.share import examples
 JOB = {"submit": 5, "run": 10.5}
 
 
-def read(*objects: object) -> Trace:
+def read(*objects):
     return read_lines([json.dumps(obj) if not isinstance(obj, str) else obj for obj in objects], "t")
 
 
-def test_a_header_and_jobs() -> None:
+def test_a_header_and_jobs():
     trace = read(
         {"trace": 1, "name": "x", "machine": {"targets": 4, "cores": 2, "gpus": 1}},
         "",
@@ -41,7 +39,7 @@ def test_a_header_and_jobs() -> None:
     ]  # fmt: skip
 
 
-def test_a_jobspec_says_it_all() -> None:
+def test_a_jobspec_says_it_all():
     (job,) = read({**JOB, "jobspec": {"version": 1}}).jobs
     assert job.ask == Ask(jobspec='{"version": 1}')
     assert read({**JOB, "jobspec": {}, "cores": 2}).faults[0].why.startswith("cores cannot be combined with jobspec")
@@ -78,14 +76,14 @@ def test_a_jobspec_says_it_all() -> None:
         ({**JOB, "urgency": "high"}, "urgency 'high' is not 0"),
     ],
 )
-def test_what_cannot_be_read_is_bad(obj: object, why: str) -> None:
+def test_what_cannot_be_read_is_bad(obj, why):
     trace = read(JOB, obj)
     assert (trace.bad, trace.left_out, len(trace.jobs)) == (1, 0, 1)
     assert trace.faults[0].why.startswith(why)
     assert trace.faults[0].line == 2
 
 
-def test_a_job_without_run_time_is_left_out() -> None:
+def test_a_job_without_run_time_is_left_out():
     trace = read(JOB, {"submit": 1, "run": None}, {"run": 1})
     assert (trace.bad, trace.left_out, len(trace.jobs)) == (0, 2, 1)
 
@@ -98,14 +96,22 @@ def test_a_job_without_run_time_is_left_out() -> None:
         ({"trace": 1, "machine": {"targets": -3}}, "t:1: targets is '-3'"),
     ],
 )
-def test_a_wrong_header_is_an_error(header: object, why: str) -> None:
+def test_a_wrong_header_is_an_error(header, why):
     with pytest.raises(InvalidValue, match=why):
         read(header, JOB)
 
 
 asks = st.builds(
-    Ask, st.integers(1, 99), st.integers(1, 99), st.integers(0, 9), st.none() | st.integers(1, 99) | st.just("2-8"),
-    st.booleans(), st.none() | st.just('{"properties": ["a"]}'), st.none(), st.booleans(), st.none() | st.just(4),
+    Ask,
+    st.integers(1, 99),
+    st.integers(1, 99),
+    st.integers(0, 9),
+    st.none() | st.integers(1, 99) | st.just("2-8"),
+    st.booleans(),
+    st.none() | st.just('{"properties": ["a"]}'),
+    st.none(),
+    st.booleans(),
+    st.none() | st.just(4),
     st.none(),
 ) | st.sampled_from((Ask(jobspec='{"version": 1}'), Ask(elastic=True, parts='[{"nodes": 1}, {"nodes": "2-4"}]')))
 names = st.none() | st.integers(0, 9) | st.text(max_size=5)
@@ -120,25 +126,25 @@ worked = rows.map(lambda job: job._replace(run_s=0.0, work=600.0))
 
 @settings(max_examples=examples(50))
 @given(st.lists(rows | worked, max_size=4), st.none() | st.builds(Machine, *[st.integers(1, 99)] * 3))
-def test_what_is_printed_reads_back(jobs: list[TraceJob], machine: Machine | None) -> None:
+def test_what_is_printed_reads_back(jobs, machine):
     trace = Trace.of(jobs, machine=machine)
     again = read_lines(print_lines(trace), "t")
     assert (again.jobs, again.machine, again.bad) == (trace.jobs, machine, 0)
 
 
-def test_jobs_that_are_made_are_checked_too() -> None:
+def test_jobs_that_are_made_are_checked_too():
     with pytest.raises(InvalidValue, match="job 7: urgency 99 is not 0"):
         Trace.of([TraceJob(7, 0.0, 1.0, 1.0, Ask(), urgency=99)])
 
 
 @pytest.mark.parametrize("key", ["submit", "run", "duration", "think", "preemptible-after"])
-def test_a_time_has_a_limit(key: str) -> None:
+def test_a_time_has_a_limit(key):
     trace = read({**JOB, key: TIME_MAX_S}, {**JOB, key: 1e300})
     assert (len(trace.jobs), trace.bad) == (1, 1)
     assert "1e+300 is not a number of seconds of 0 or more, to 1,000,000,000,000" in trace.faults[0].why
 
 
-def test_a_bound_of_0_hops_is_refused() -> None:
+def test_a_bound_of_0_hops_is_refused():
     trace = read(JOB, {**JOB, "max-hops": 0})
     assert [job.ask.max_hops for job in trace.jobs] == [None, 0]
     result = run(trace, "easy", nodes=2)

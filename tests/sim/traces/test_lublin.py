@@ -1,9 +1,5 @@
 """Made-up workloads: seeded, within the model's bounds, and about as the model's authors describe them."""
 
-from __future__ import annotations
-
-from typing import Any
-
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -16,12 +12,12 @@ def thousand():
     return generate(jobs=1000, procs=128, seed=1)
 
 
-def test_the_same_seed_gives_the_same_trace(thousand) -> None:
+def test_the_same_seed_gives_the_same_trace(thousand):
     assert generate(jobs=1000, procs=128, seed=1) == thousand
     assert generate(jobs=1000, procs=128, seed=2).jobs != thousand.jobs
 
 
-def test_sizes_and_times_are_within_bounds(thousand) -> None:
+def test_sizes_and_times_are_within_bounds(thousand):
     assert thousand.machine == Machine(128)
     assert thousand.jobs[0].submit_s == 0
     submits = [job.submit_s for job in thousand.jobs]
@@ -34,13 +30,13 @@ def test_sizes_and_times_are_within_bounds(thousand) -> None:
         assert job.limit_s in LIMITS_S
 
 
-def test_a_quarter_is_serial_and_most_are_powers_of_two(thousand) -> None:
+def test_a_quarter_is_serial_and_most_are_powers_of_two(thousand):
     sizes = [job.ask.nslots for job in thousand.jobs]
     assert 0.20 < sizes.count(1) / 1000 < 0.29
     assert 0.75 < sum(size & (size - 1) == 0 for size in sizes) / 1000 < 0.92
 
 
-def test_nights_are_quiet(thousand) -> None:
+def test_nights_are_quiet(thousand):
     weights = _cycle()
     assert sum(weights) == pytest.approx(48, rel=0.02)
     assert max(weights) == max(weights[24:34])
@@ -48,20 +44,20 @@ def test_nights_are_quiet(thousand) -> None:
 
 
 @pytest.mark.parametrize("load", [0.3, 1.0, 3.0])
-def test_the_load_is_what_was_asked_for(load: float) -> None:
+def test_the_load_is_what_was_asked_for(load):
     trace = generate(jobs=500, procs=64, seed=5, load=load)
     work = sum(job.ask.nslots * job.run_s for job in trace.jobs)
     assert work / (64 * (trace.jobs[-1].submit_s - trace.jobs[0].submit_s)) == pytest.approx(load, rel=0.02)
 
 
-def test_nodes_of_cores() -> None:
+def test_nodes_of_cores():
     trace = generate(jobs=20, nodes=4, cores=8, seed=1)
     assert trace.machine == Machine(4, 8)
     assert max(job.ask.nslots for job in trace.jobs) <= 32
     assert {job.ask.nslots for job in generate(jobs=20, procs=1, seed=1).jobs} == {1}
 
 
-def test_users_are_dealt_out_to_banks() -> None:
+def test_users_are_dealt_out_to_banks():
     plain, dealt = generate(jobs=200, seed=2, users=7), generate(jobs=200, seed=2, users=7, banks=3)
     assert [job._replace(group=None, bank=None) for job in dealt.jobs] == plain.jobs
     assert {(job.user, job.group, job.bank) for job in dealt.jobs} == {
@@ -84,17 +80,17 @@ def test_users_are_dealt_out_to_banks() -> None:
         ({"cores": 4}, "cores and gpus are per node: give the number of nodes"),
     ],
 )
-def test_what_makes_no_sense_is_refused(options: dict[str, Any], why: str) -> None:
+def test_what_makes_no_sense_is_refused(options, why):
     with pytest.raises(InvalidValue, match=f"^{why}"):
         generate(**options)
 
 
-def test_a_trace_that_is_too_long_is_refused() -> None:
+def test_a_trace_that_is_too_long_is_refused():
     with pytest.raises(LimitExceeded):
         generate(jobs=10**9)
 
 
-def test_some_jobs_are_elastic_and_all_others_stay_as_they_are() -> None:
+def test_some_jobs_are_elastic_and_all_others_stay_as_they_are():
     plain = generate(jobs=300, nodes=16, cores=4, seed=3).jobs
     mixed = generate(jobs=300, nodes=16, cores=4, seed=3, elastic=0.3, parts=0.1, max_hops=4).jobs
     changed = [job for job, before in zip(mixed, plain, strict=True) if job != before]

@@ -1,9 +1,6 @@
 """SWF 2.2: -1 is unknown and nothing else, floats are legal, what cannot be read is counted and shown."""
 
-from __future__ import annotations
-
 import gzip
-from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
@@ -20,12 +17,12 @@ HEAD = ["; Version: 2.2", ";  MaxProcs: 16", "; Note: first", "; Note: second", 
 WHOLE = "7 10 5 60 4 -1 -1 8 120 -1 1 3 2 -1 1 -1 -1 -1"
 
 
-def line(**fields: object) -> str:
+def line(**fields):
     known = {"job": 1, "submit_s": 0, "run_s": 60, "procs_requested": 4}
     return " ".join(str({**known, **fields}.get(name, -1)) for name in COLUMNS)
 
 
-def test_a_whole_line() -> None:
+def test_a_whole_line():
     trace = read_swf([*HEAD, WHOLE], "t")
     assert trace.header == {"Version": "2.2", "MaxProcs": "16", "Note": "first"}
     assert trace.machine == Machine(16)
@@ -33,7 +30,7 @@ def test_a_whole_line() -> None:
     assert (trace.bad, trace.left_out, trace.faults) == (0, 0, ())
 
 
-def test_minus_one_stays_unknown() -> None:
+def test_minus_one_stays_unknown():
     (job,) = read_swf([line()], "t").jobs
     assert (job.limit_s, job.user, job.queue, job.group, job.wait_s) == (None,) * 5
     record = parse_line(line())
@@ -42,7 +39,7 @@ def test_minus_one_stays_unknown() -> None:
     ]  # fmt: skip
 
 
-def test_processors_are_those_requested_else_those_allocated() -> None:
+def test_processors_are_those_requested_else_those_allocated():
     trace = read_swf([line(procs=2), line(procs=2, procs_requested=-1), line(procs_requested=0, procs=3)], "t")
     assert [job.ask.nslots for job in trace.jobs] == [4, 2, 3]
 
@@ -56,7 +53,7 @@ def test_processors_are_those_requested_else_those_allocated() -> None:
         ({"memory_kib": "17.25"}, (0.0, 60.0, 4)),
     ],
 )
-def test_floats_and_zero_run_times_are_legal(fields: dict[str, object], job: tuple[float, float, int]) -> None:
+def test_floats_and_zero_run_times_are_legal(fields, job):
     (found,) = read_swf([line(**fields)], "t").jobs
     assert (found.submit_s, found.run_s, found.ask.nslots) == job
     assert found.limit_s is None
@@ -76,7 +73,7 @@ def test_floats_and_zero_run_times_are_legal(fields: dict[str, object], job: tup
         (line(run_s=-0.5), "field 4 (run_s) is -0.5: only -1 is unknown"),
     ],
 )
-def test_what_cannot_be_read_is_bad(text: str, why: str | None) -> None:
+def test_what_cannot_be_read_is_bad(text, why):
     trace = read_swf(["; MaxProcs: 4", text, WHOLE], "t")
     assert len(trace.jobs) == 1
     assert [fault.why for fault in trace.faults] == ([why] if why else [])
@@ -96,18 +93,18 @@ def test_what_cannot_be_read_is_bad(text: str, why: str | None) -> None:
         ({"status": 3}, "part of a checkpointed job"),
     ],
 )
-def test_what_cannot_be_simulated_is_left_out(fields: dict[str, object], why: str) -> None:
+def test_what_cannot_be_simulated_is_left_out(fields, why):
     trace = read_swf([WHOLE, line(**fields)], "t")
     assert (len(trace.jobs), trace.bad, trace.left_out) == (1, 0, 1)
     assert [(fault.line, fault.why, fault.is_bad) for fault in trace.faults] == [(2, why, False)]
 
 
-def test_a_thousand_bad_lines_are_counted_and_a_hundred_kept() -> None:
+def test_a_thousand_bad_lines_are_counted_and_a_hundred_kept():
     trace = read_swf(["bad"] * 1000 + [WHOLE], "t")
     assert (trace.bad, len(trace.faults)) == (1000, limits.FAULTS_KEPT_MAX)
 
 
-def test_too_many_jobs_are_refused() -> None:
+def test_too_many_jobs_are_refused():
     found = limits.Collector("t", limit=1)
     job = TraceJob(1, 0.0, 1.0, None, Ask())
     found.add(job)
@@ -115,19 +112,19 @@ def test_too_many_jobs_are_refused() -> None:
         found.add(job)
 
 
-def test_the_preceding_job_and_the_time_to_think() -> None:
+def test_the_preceding_job_and_the_time_to_think():
     trace = read_swf([WHOLE, line(job=8, submit_s=20, preceding=7, think_s=2.5), line(job=9, submit_s=30)], "t")
     assert [(job.preceding, job.think_s) for job in trace.jobs] == [(None, None), (7, 2.5), (None, None)]
     assert read_swf(print_swf(trace), "t").jobs == trace.jobs
 
 
-def test_order_is_by_submission_then_by_line() -> None:
+def test_order_is_by_submission_then_by_line():
     trace = read_swf([line(job=9, submit_s=5), line(job=3, submit_s=1), line(job=1, submit_s=5)], "t")
     assert [job.job for job in trace.jobs] == [3, 9, 1]
 
 
 @pytest.mark.parametrize("name", ["t.swf", "t.swf.gz", "anything", "t.jsonl"])
-def test_files_plain_and_gzipped(tmp_path: Path, name: str) -> None:
+def test_files_plain_and_gzipped(tmp_path, name):
     trace = read_swf(["; MaxProcs: 16", WHOLE], "t")
     write_trace(trace, tmp_path / name)
     again = read_trace(tmp_path / name)
@@ -135,7 +132,7 @@ def test_files_plain_and_gzipped(tmp_path: Path, name: str) -> None:
     assert ((tmp_path / name).read_bytes()[:2] == b"\x1f\x8b") == name.endswith(".gz")
 
 
-def test_a_pipe_is_read_too(tmp_path: Path) -> None:
+def test_a_pipe_is_read_too(tmp_path):
     import os
     import threading
 
@@ -147,7 +144,7 @@ def test_a_pipe_is_read_too(tmp_path: Path) -> None:
     writer.join()
 
 
-def test_files_that_are_no_traces(tmp_path: Path) -> None:
+def test_files_that_are_no_traces(tmp_path):
     with pytest.raises(InvalidValue, match="No such file"):
         read_trace(tmp_path / "none")
     (tmp_path / "empty").write_text("; Version: 2.2\n1 2 3\n")
@@ -159,13 +156,13 @@ def test_files_that_are_no_traces(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(("by", "bank"), [("user", "4"), ("group", "5"), ("queue", None)])
-def test_a_field_that_stands_for_the_bank(by: str, bank: str | None) -> None:
+def test_a_field_that_stands_for_the_bank(by, bank):
     job = TraceJob(1, 0.0, 1.0, 1.0, Ask(), user=4, group=5)
     trace = with_banks(Trace.of([job, job._replace(job=2, bank="mine")]), by)
     assert [each.bank for each in trace.jobs] == [bank, "mine"]
 
 
-def test_a_field_that_cannot_stand_for_the_bank() -> None:
+def test_a_field_that_cannot_stand_for_the_bank():
     trace = Trace.of([TraceJob(1, 0.0, 1.0, 1.0, Ask(), user="a\nb")])
     with pytest.raises(InvalidValue, match="user as bank: "):
         with_banks(trace, "user")
@@ -187,6 +184,6 @@ jobs = st.lists(
 
 @settings(max_examples=examples(50))
 @given(jobs)
-def test_what_is_printed_reads_back(rows: list[TraceJob]) -> None:
+def test_what_is_printed_reads_back(rows):
     trace = Trace.of(rows)
     assert read_swf(print_swf(trace), "t").jobs == trace.jobs

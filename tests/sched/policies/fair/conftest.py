@@ -1,46 +1,32 @@
 """A site that accounts share, for the tests of policy `fair`."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable
 from functools import cache
-from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.effects import Annotated, Denied, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.registry import load
+from tests.sched.site import make_r, policy_of
 
 
 class Shared:
     """A scheduler of one group that `fair` decides for; users are named by their ids, `a` is 1."""
 
-    def __init__(self, make_r: Callable[..., ResourceSet], cores: int, policy: str = "fair", **fair: Any) -> None:
-        self.scheduler = Scheduler(load(policy)[0], fair=FairSettings(**fair), user_name=lambda user: chr(96 + user))
+    def __init__(self, cores, policy="fair", **fair):
+        self.scheduler = Scheduler(policy_of(policy), fair=FairSettings(**fair), user_name=lambda user: chr(96 + user))
         resources = make_r("0", cores=cores)
         self.scheduler.grown("default", resources, resources.ranks, Idset())
         self.jobid = 0
-        self.users: dict[int, str] = {}
+        self.users = {}
         self.now_s = 0.0
-        self.told: dict[int, str] = {}
-        self.estimates: dict[int, float | None] = {}
+        self.told = {}
+        self.estimates = {}
 
-    def submit(
-        self,
-        user: str,
-        cores: int,
-        jobs: int = 1,
-        bank: str | None = None,
-        after: float | None = None,
-        limit: float = 0.0,
-        priority: int = 16,
-    ) -> list[int]:
+    def submit(self, user, cores, jobs=1, bank=None, after=None, limit=0.0, priority=16):
         """So many jobs of as many cores; their ids."""
         found = []
         for _ in range(jobs):
@@ -52,7 +38,7 @@ class Shared:
             found.append(self.jobid)
         return found
 
-    def starts(self, now_s: float | None = None) -> list[int]:
+    def starts(self, now_s=None):
         """The jobs that start in a pass, in that order."""
         self.now_s = self.now_s if now_s is None else now_s
         started = []
@@ -67,9 +53,9 @@ class Shared:
         self.scheduler.check()
         return started
 
-    def sequence(self) -> list[str]:
+    def sequence(self):
         """`A10`: an account starts a job, after which it uses so much."""
-        used: Counter[str] = Counter()
+        used = Counter()
         found = []
         book = self.scheduler.accounts
         assert book is not None
@@ -80,7 +66,7 @@ class Shared:
             found.append(f"{self.users[jobid].upper()}{used[self.users[jobid]]}")
         return found
 
-    def used(self) -> dict[str, float]:
+    def used(self):
         """What users hold, in units of weight."""
         book = self.scheduler.accounts
         assert book is not None
@@ -88,8 +74,8 @@ class Shared:
 
 
 @cache
-def _spec(cores: int, bank: str | None, after: float | None, limit: float) -> Jobspec:
-    system: dict[str, Any] = {"duration": limit}
+def _spec(cores, bank, after, limit):
+    system = {"duration": limit}
     if bank is not None:
         system["bank"] = bank
     if after is not None:
@@ -103,5 +89,5 @@ def _spec(cores: int, bank: str | None, after: float | None, limit: float) -> Jo
 
 
 @pytest.fixture(scope="session")
-def shared(make_r: Callable[..., ResourceSet]) -> Callable[..., Shared]:
-    return lambda cores, *args, **options: Shared(make_r, cores, *args, **options)
+def shared():
+    return lambda cores, *args, **options: Shared(cores, *args, **options)

@@ -1,32 +1,25 @@
 """`fair` at the ends of what it is made for: as many accounts as there can be, and a clock that steps back."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.tree import ACCOUNTS_MAX
 from fluxsched.sched.effects import Denied, Granted
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.registry import load
+from tests.sched.site import make_r, scheduler_of
 
 
-def grown(make_r: Callable[..., ResourceSet], cores: int) -> Scheduler:
-    scheduler = Scheduler(load("fair:backfill=easy")[0], notify=False)
+def grown(cores):
+    scheduler = scheduler_of("fair:backfill=easy", notify=False)
     resources = make_r("0", cores=cores)
     scheduler.grown("default", resources, resources.ranks, resources.ranks - resources.ranks)
     return scheduler
 
 
-def started(scheduler: Scheduler, now_s: float) -> list[int]:
+def started(scheduler, now_s):
     return [effect.jobid for effect in scheduler.schedule(now_s) if isinstance(effect, Granted)]
 
 
-def test_the_65537th_account_is_refused_and_all_others_go_on(make_r: Callable[..., ResourceSet]) -> None:
+def test_the_65537th_account_is_refused_and_all_others_go_on():
     """One bank and 65,535 users; one more is told of the limit."""
-    scheduler = grown(make_r, cores=2)
+    scheduler = grown(cores=2)
     spec = Jobspec.from_command(["x"], duration_s=60.0)
     for user in range(1, ACCOUNTS_MAX):
         assert scheduler.alloc(user, 16, user, float(user), spec, 1.0) == []
@@ -40,10 +33,10 @@ def test_the_65537th_account_is_refused_and_all_others_go_on(make_r: Callable[..
     assert len(started(scheduler, 2.0)) == 1
 
 
-def test_a_clock_that_steps_back_changes_no_order(make_r: Callable[..., ResourceSet]) -> None:
+def test_a_clock_that_steps_back_changes_no_order():
     """What was used stays used: `a` has had the machine for ten minutes, `b` since then, when no time seems to pass."""
-    scheduler = grown(make_r, cores=2)
-    made: dict[str, Any] = {"ntasks": 2, "duration_s": 600.0}
+    scheduler = grown(cores=2)
+    made = {"ntasks": 2, "duration_s": 600.0}
     for jobid, bank in enumerate(("a", "a", "b", "b"), 1):
         scheduler.alloc(jobid, 16, 1, float(jobid), Jobspec.from_command(["x"], bank=bank, **made), 10_000.0)
     order, now_s = started(scheduler, 10_000.0), 10_600.0

@@ -1,33 +1,28 @@
 """Policy `fair` through the real scheduler: the worked examples of its order, its options, and walks within walks."""
 
-from __future__ import annotations
-
 from collections import Counter
-from collections.abc import Callable, Iterator
-from typing import Any
 
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.accounts.settings import Bank, FairSettings
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policies.fair.policy import Fair
-from fluxsched.sched.policy import Decision, Skips, Start, View
+from fluxsched.sched.policy import Skips, Start
 from fluxsched.sched.registry import load, make
+from tests.sched.site import make_r, scheduler_of
 
 # ---- order: progressive filling
 
 
 @pytest.mark.parametrize(
-    ("signal", "expected"),
-    [("flow", "B4 B8 A10 B12 B16 A20 B20"), ("decayed-usage", "A10 B4 B8 B12 A20 B16 B20")],
+    ("signal", "expected"), [("flow", "B4 B8 A10 B12 B16 A20 B20"), ("decayed-usage", "A10 B4 B8 B12 A20 B16 B20")]
 )
 @pytest.mark.parametrize("inner", ["easy", "fifo", "firstfit", "hybrid", "conservative"])
-def test_tens_and_fours(shared: Callable[..., Any], inner: str, signal: str, expected: str) -> None:
+def test_tens_and_fours(shared, inner, signal, expected):
     site = shared(40, f"fair:backfill={inner},signal={signal}")
     site.submit("a", 10, 9)
     site.submit("b", 4, 9)
@@ -35,7 +30,7 @@ def test_tens_and_fours(shared: Callable[..., Any], inner: str, signal: str, exp
 
 
 @pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
-def test_weights(shared: Callable[..., Any], signal: str) -> None:
+def test_weights(shared, signal):
     banks = {"x": Bank(users={"a": 1.0, "b": 3.0})}
     site = shared(40, f"fair:signal={signal}", banks=banks)
     site.submit("a", 1, 50, "x")
@@ -45,7 +40,7 @@ def test_weights(shared: Callable[..., Any], signal: str) -> None:
 
 
 @pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
-def test_weights_of_three(shared: Callable[..., Any], signal: str) -> None:
+def test_weights_of_three(shared, signal):
     banks = {"x": Bank(users={"a": 1.0, "b": 0.5, "c": 0.1})}
     site = shared(96, f"fair:signal={signal}", banks=banks)
     for user in "abc":
@@ -55,7 +50,7 @@ def test_weights_of_three(shared: Callable[..., Any], signal: str) -> None:
 
 
 @pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
-def test_banks(shared: Callable[..., Any], signal: str) -> None:
+def test_banks(shared, signal):
     site = shared(40, f"fair:signal={signal}")
     site.submit("a", 1, 50, "x")
     site.submit("b", 1, 50, "x")
@@ -65,12 +60,12 @@ def test_banks(shared: Callable[..., Any], signal: str) -> None:
 
 
 @pytest.mark.parametrize(("signal", "expected"), [("flow", (0, 4000)), ("decayed-usage", (1100, 2900))])
-def test_whole_machine_jobs(shared: Callable[..., Any], signal: str, expected: tuple[int, int]) -> None:
+def test_whole_machine_jobs(shared, signal, expected):
     banks = {"x": Bank(users={"a": 1.0, "b": 3.0})}
     site = shared(4, "fair", banks=banks, half_life_s=3600.0, signal=Signal(signal))
     for user in "ab":
         site.submit(user, 4, 2, "x")
-    count: Counter[str] = Counter()
+    count = Counter()
     for turn in range(4000):
         (jobid,) = site.starts(600.0 * turn)
         user = site.users[jobid]
@@ -81,7 +76,7 @@ def test_whole_machine_jobs(shared: Callable[..., Any], signal: str, expected: t
 
 
 @pytest.mark.parametrize(("signal", "first"), [("flow", False), ("decayed-usage", True)])
-def test_one_large_job_among_small_ones(shared: Callable[..., Any], signal: str, first: bool) -> None:
+def test_one_large_job_among_small_ones(shared, signal, first):
     site = shared(40, f"fair:signal={signal}", half_life_s=600.0)
     (large,) = site.submit("a", 30)
     for user in "bc":
@@ -97,7 +92,7 @@ def test_one_large_job_among_small_ones(shared: Callable[..., Any], signal: str,
         assert first or large not in started
 
 
-def test_expedited_jobs_come_before_all_accounts_and_held_ones_never(shared: Callable[..., Any]) -> None:
+def test_expedited_jobs_come_before_all_accounts_and_held_ones_never(shared):
     site = shared(4)
     site.submit("a", 1, 9)
     (urgent,) = site.submit("b", 4, priority=4294967295)
@@ -107,7 +102,7 @@ def test_expedited_jobs_come_before_all_accounts_and_held_ones_never(shared: Cal
     assert {site.users[jobid] for jobid in site.starts()} == {"a"}
 
 
-def test_a_reservation_counts_and_a_job_passed_over_does_not(shared: Callable[..., Any]) -> None:
+def test_a_reservation_counts_and_a_job_passed_over_does_not(shared):
     site = shared(8, "fair:backfill=hybrid,depth=1")
     site.submit("c", 4, 1, limit=100.0)
     site.starts()
@@ -122,7 +117,7 @@ def test_a_reservation_counts_and_a_job_passed_over_does_not(shared: Callable[..
 
 
 @pytest.mark.parametrize(
-    ("spec", "words"),
+    ("text", "words"),
     [
         ("fair:backfill=nothing", "no policy 'nothing'"),
         ("fair:backfill=fair", "runs another policy itself"),
@@ -134,18 +129,18 @@ def test_a_reservation_counts_and_a_job_passed_over_does_not(shared: Callable[..
         ("fair:half-life=0.1s", None),
     ],
 )
-def test_wrong_options(spec: str, words: str | None) -> None:
+def test_wrong_options(text, words):
     if words is None:
         with pytest.raises(InvalidValue, match="half-life"):
-            Scheduler(load(spec)[0])
+            scheduler_of(text)
         return
     with pytest.raises(InvalidValue, match=words):
-        make(*parse_spec(spec))
+        make(*parse_spec(text))
 
 
-def test_options_pass_through_and_win() -> None:
+def test_options_pass_through_and_win():
     policy = make(*parse_spec("fair:backfill=hybrid,depth=3,order=sjf,signal=flow,cap=1.2,half-life=1h,usage=dominant"))
-    assert policy.inner.name == "hybrid"  # type: ignore[attr-defined]
+    assert policy.inner.name == "hybrid"
     book = Scheduler(policy, fair=FairSettings(cap=2.0, rate=7)).accounts
     assert book is not None
     assert (book.settings.cap, book.settings.rate, book.settings.half_life_s) == (1.2, 7, 3600.0)
@@ -153,7 +148,7 @@ def test_options_pass_through_and_win() -> None:
     assert book.settings.signal is Signal.FLOW
 
 
-def test_policies_that_contradict_each_other_are_refused() -> None:
+def test_policies_that_contradict_each_other_are_refused():
     one, own, _ = load("fair:cap=1;debug=fair:cap=2")
     with pytest.raises(InvalidValue, match=r"contradict each other: cap is 1\.0 for one and 2\.0 for another"):
         Scheduler(one, ("default",), {"debug": "default"}, own)
@@ -162,18 +157,18 @@ def test_policies_that_contradict_each_other_are_refused() -> None:
         Scheduler(one, ("default",), {"debug": "default"}, own)
 
 
-def test_settings_that_are_not_known_are_refused_with_those_that_are() -> None:
+def test_settings_that_are_not_known_are_refused_with_those_that_are():
     policy = make("fair", {})
-    policy.fair_overrides = {"caps": 1.0}  # type: ignore[attr-defined]
+    policy.fair_overrides = {"caps": 1.0}
     with pytest.raises(InvalidValue, match="'fair': fair_overrides has caps; there are banks, budget_min, cap, "):
         Scheduler(policy)
 
 
-def test_no_policy_asks_no_accounts() -> None:
-    assert Scheduler(load("easy")[0]).accounts is None
+def test_no_policy_asks_no_accounts():
+    assert scheduler_of("easy").accounts is None
 
 
-def test_one_account_too_many_is_denied(shared: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_account_too_many_is_denied(shared, monkeypatch):
     from fluxsched.sched.accounts import tree
 
     monkeypatch.setattr(tree, "ACCOUNTS_MAX", 3)
@@ -193,11 +188,11 @@ class Nested:
 
     name = "nested"
 
-    def __init__(self) -> None:
-        self.met: list[int] = []
-        self.plain: list[int] = []
+    def __init__(self):
+        self.met = []
+        self.plain = []
 
-    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+    def schedule(self, view, now_s):
         self.plain = [job.jobid for job in view.queue]
         self.met = []
         for turn, job in enumerate(view.queue):
@@ -214,9 +209,7 @@ class Nested:
 
 
 @pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
-def test_walks_within_walks_are_told_apart(
-    shared: Callable[..., Any], make_r: Callable[..., ResourceSet], signal: str
-) -> None:
+def test_walks_within_walks_are_told_apart(shared, signal):
     inner = Nested()
     site = shared(64, "fair", signal=Signal(signal))
     site.scheduler = Scheduler(Fair(inner), fair=FairSettings(signal=Signal(signal)))

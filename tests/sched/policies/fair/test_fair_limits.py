@@ -1,22 +1,15 @@
 """Limits under policy `fair` through the real scheduler: caps, budgets, and why a job waits."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
-from typing import Any
-
 import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import Bank, FairSettings
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.registry import load
+from tests.sched.site import make_r, scheduler_of
 
 # ---- limits
 
 
-def test_a_cap_holds_back_those_that_draw_on_it(shared: Callable[..., Any]) -> None:
+def test_a_cap_holds_back_those_that_draw_on_it(shared):
     site = shared(1000, cap=1.2, banks={"x": Bank(users={"d": 2.0})})
     site.submit("b", 1, 1, "x")
     site.submit("a", 290, 1, "x")
@@ -32,7 +25,7 @@ def test_a_cap_holds_back_those_that_draw_on_it(shared: Callable[..., Any]) -> N
     assert behind not in site.told
 
 
-def test_a_job_that_is_held_back_is_passed_over_at_its_turn(shared: Callable[..., Any]) -> None:
+def test_a_job_that_is_held_back_is_passed_over_at_its_turn(shared):
     """Under `flow` the turn depends on the job: what is behind the 40 cores comes after those that come before them."""
     site = shared(100, "fair:signal=flow,cap=0.6")
     site.submit("a", 1, 3)
@@ -42,7 +35,7 @@ def test_a_job_that_is_held_back_is_passed_over_at_its_turn(shared: Callable[...
     assert site.sequence() == ["A1", "A2", "A3", "A23", "B1"]
 
 
-def test_ten_would_start(shared: Callable[..., Any]) -> None:
+def test_ten_would_start(shared):
     site = shared(1000, cap=1.2, banks={"x": Bank(users={"d": 2.0})})
     for user in "bd":
         site.submit(user, 1, 1, "x")
@@ -52,7 +45,7 @@ def test_ten_would_start(shared: Callable[..., Any]) -> None:
     assert site.starts() == [ten]
 
 
-def test_a_flow_lifts_a_cap_by_itself_and_a_pass_comes_then(shared: Callable[..., Any]) -> None:
+def test_a_flow_lifts_a_cap_by_itself_and_a_pass_comes_then(shared):
     site = shared(100, cap=1.0, half_life_s=600.0)
     (first,) = site.submit("a", 100)
     assert site.starts() == [first]
@@ -65,7 +58,7 @@ def test_a_flow_lifts_a_cap_by_itself_and_a_pass_comes_then(shared: Callable[...
     assert site.starts(wake_s) == [second]
 
 
-def test_a_budget_is_charged_at_the_start_and_comes_back_at_the_end(shared: Callable[..., Any]) -> None:
+def test_a_budget_is_charged_at_the_start_and_comes_back_at_the_end(shared):
     site = shared(1000, budget_min=600.0, banks={"x": Bank(users={"a": 1.0}), "y": Bank(weight=3.0)})
     site.submit("b", 1, 1, "y")
     site.submit("a", 250, 1, "x", after=0.0)
@@ -85,7 +78,7 @@ def test_a_budget_is_charged_at_the_start_and_comes_back_at_the_end(shared: Call
     assert site.starts() == [waits]
 
 
-def test_a_user_has_one_budget_in_all_banks(shared: Callable[..., Any]) -> None:
+def test_a_user_has_one_budget_in_all_banks(shared):
     site = shared(1000, budget_min=600.0, banks={"x": Bank(), "y": Bank(weight=3.0)})
     site.submit("b", 1, 1, "y")
     site.submit("a", 250, 1, "x", after=0.0)
@@ -97,11 +90,9 @@ def test_a_user_has_one_budget_in_all_banks(shared: Callable[..., Any]) -> None:
     assert "budget of a: 300 of 600 resource minutes are charged, and the job would be charged 400" in site.told[waits]
 
 
-def test_budgets_are_charged_anew_from_hello_in_the_order_of_start(
-    shared: Callable[..., Any], make_r: Callable[..., ResourceSet]
-) -> None:
+def test_budgets_are_charged_anew_from_hello_in_the_order_of_start(shared):
     settings = FairSettings(budget_min=1000.0)
-    scheduler = Scheduler(load("fair")[0], fair=settings)
+    scheduler = scheduler_of("fair", fair=settings)
     resources = make_r("0-3", cores=10)
     scheduler.grown("default", resources, resources.ranks, Idset())
     for jobid, started_s in ((1, 50.0), (2, 10.0), (3, 30.0), (4, 20.0)):
@@ -125,7 +116,7 @@ def test_budgets_are_charged_anew_from_hello_in_the_order_of_start(
 # ---- why a job waits
 
 
-def test_why_says_which_account_comes_first(shared: Callable[..., Any]) -> None:
+def test_why_says_which_account_comes_first(shared):
     site = shared(8)
     site.submit("a", 6, 1, limit=100.0)
     site.starts()
@@ -143,7 +134,7 @@ def test_why_says_which_account_comes_first(shared: Callable[..., Any]) -> None:
     assert first.earliest_s == 100.0
 
 
-def test_why_says_which_limit_and_when_time_lifts_it(shared: Callable[..., Any]) -> None:
+def test_why_says_which_limit_and_when_time_lifts_it(shared):
     site = shared(100, cap=1.0, half_life_s=600.0)
     (first,) = site.submit("a", 100)
     site.starts()
@@ -161,7 +152,7 @@ def test_why_says_which_limit_and_when_time_lifts_it(shared: Callable[..., Any])
     assert site.scheduler.why(urgent, 10.0).rule.startswith("comes before all accounts")
 
 
-def test_jobs_that_ask_for_more_than_their_cap_wait_for_accounts_to_run_out_of_jobs(shared: Callable[..., Any]) -> None:
+def test_jobs_that_ask_for_more_than_their_cap_wait_for_accounts_to_run_out_of_jobs(shared):
     site = shared(10, cap=1.0)
     (one,), (other,) = site.submit("a", 6), site.submit("b", 6)
     assert site.starts() == []
@@ -173,7 +164,7 @@ def test_jobs_that_ask_for_more_than_their_cap_wait_for_accounts_to_run_out_of_j
     assert site.starts() == [one]
 
 
-def test_why_of_a_budget(shared: Callable[..., Any]) -> None:
+def test_why_of_a_budget(shared):
     site = shared(10, budget_min=10.0)
     site.submit("a", 4)
     site.submit("b", 4)

@@ -1,15 +1,11 @@
 """What owners hear of estimates under `fair`, where the first in line is another with almost every event."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from math import inf
-from typing import Any
 
 from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S, SETTLE_S
 
 
-def test_an_estimate_is_told_once_it_has_lasted_and_withdrawn_at_once(shared: Callable[..., Any]) -> None:
+def test_an_estimate_is_told_once_it_has_lasted_and_withdrawn_at_once(shared):
     site = shared(4)
     site.submit("z", 4, limit=100.0)
     site.starts(0.0)

@@ -6,20 +6,17 @@ And with one account, `fair` is the policy inside of it, start for start.
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from math import inf
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.accounts.settings import Bank, FairSettings
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.effects import Granted
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.registry import load
 from tests.generated.share import first
+from tests.sched.site import make_r, scheduler_of, simulate, spec
 
 HALF_LIFE_S = 600.0
 CORES = 64
@@ -41,32 +38,32 @@ class Asked(NamedTuple):
     after_s: float | None
 
     @property
-    def turn(self) -> tuple[int, int]:
+    def turn(self):
         return -self.priority, self.jobid
 
 
 class Reference:
     """All that `fair` remembers, worked out from lists."""
 
-    def __init__(self, signal: Signal, cap: float | None, budget: float | None) -> None:
+    def __init__(self, signal, cap, budget):
         self.signal, self.cap, self.budget = signal, cap, budget
-        self.waiting: list[Asked] = []
-        self.held: dict[int, Asked] = {}
-        self.charged: dict[int, float] = {}
-        self.levels: dict[tuple[str, ...], tuple[float, float]] = {}
+        self.waiting = []
+        self.held = {}
+        self.charged = {}
+        self.levels = {}
         self.at_s = 0.0
         self.came = 0
 
     # ---- what accounts use
 
-    def usage(self, path: tuple[str, ...], firm: bool = False) -> float:
+    def usage(self, path, firm=False):
         return sum(
             job.cores
             for job in self.held.values()
             if job.path[: len(path)] == path and (not firm or job.after_s is None)
         )
 
-    def now(self, path: tuple[str, ...], now_s: float) -> tuple[float, float]:
+    def now(self, path, now_s):
         """The signal and the flow of firm usage, as they are by now."""
         level, firm = self.levels.get(path, (0.0, 0.0))
         beta = 0.5 ** (max(now_s - self.at_s, 0.0) / HALF_LIFE_S)
@@ -75,7 +72,7 @@ class Reference:
         level = used + rest * beta
         return level, used_firm + max(firm - used_firm, 0.0) * beta
 
-    def happens(self, now_s: float, change: Callable[[], object]) -> None:
+    def happens(self, now_s, change):
         paths = {path[:depth] for path in self.all_paths() for depth in range(1, len(path) + 1)}
         levels = {path: self.now(path, now_s) for path in paths}
         self.levels, self.at_s = levels, max(self.at_s, now_s)
@@ -84,22 +81,22 @@ class Reference:
             used = self.usage(path) if self.signal is Signal.FLOW else 0.0
             self.levels[path] = max(level, used), max(firm, self.usage(path, firm=True))
 
-    def all_paths(self) -> set[tuple[str, ...]]:
+    def all_paths(self):
         return {*self.levels, *(job.path for job in [*self.waiting, *self.held.values()])}
 
     # ---- shares
 
-    def active(self) -> set[tuple[str, ...]]:
+    def active(self):
         jobs = [*self.held.values(), *(job for job in self.waiting if job.priority)]
         return {job.path[:depth] for job in jobs for depth in range(1, len(job.path) + 1)}
 
     @staticmethod
-    def weight(path: tuple[str, ...]) -> float:
+    def weight(path):
         own = {PATHS[name]: bank.weight for name, bank in BANKS.items()}
         users = {(*PATHS[name], user): weight for name, bank in BANKS.items() for user, weight in bank.users.items()}
         return own.get(path) or users.get(path, 1.0)
 
-    def share(self, path: tuple[str, ...]) -> float:
+    def share(self, path):
         found, active = float(CORES), self.active()
         for depth in range(1, len(path) + 1):
             own, above = path[:depth], path[: depth - 1]
@@ -109,13 +106,13 @@ class Reference:
 
     # ---- a pass of firstfit
 
-    def key(self, path: tuple[str, ...], asked: int, now_s: float) -> tuple[float, float, str]:
+    def key(self, path, asked, now_s):
         level, used, weight = self.now(path, now_s)[0], self.usage(path), self.weight(path)
         first = max(used + asked, level) if self.signal is Signal.FLOW else used + level
         second = level if self.signal is Signal.FLOW else used
         return first / weight, second / weight, path[-1]
 
-    def next_of(self, path: tuple[str, ...], left: list[Asked], now_s: float) -> Asked:
+    def next_of(self, path, left, now_s):
         below = [job for job in left if job.path[: len(path)] == path]
         children = {job.path[: len(path) + 1] for job in below}
         if children == {path}:
@@ -129,7 +126,7 @@ class Reference:
                 return job
         return min(offers, key=lambda offer: keys[offer[1]])[0]
 
-    def blocks(self, job: Asked, now_s: float) -> str | None:
+    def blocks(self, job, now_s):
         if job.after_s is None:
             for depth in range(len(job.path), 0, -1):
                 path = job.path[:depth]
@@ -145,14 +142,14 @@ class Reference:
         over = self.budget is not None and charge > 0 and spent + charge > self.budget * (1 + 1e-9)
         return "budget" if over else None
 
-    def charge(self, job: Asked) -> float:
+    def charge(self, job):
         beyond = self.usage(job.path) + job.cores - self.share(job.path)
         return (job.after_s or 0.0) / 60 * min(job.cores, max(0.0, beyond))
 
-    def starts(self, now_s: float, came: list[int]) -> list[int]:
+    def starts(self, now_s, came):
         """The jobs that start, where the others said that these do."""
         left = sorted((job for job in self.waiting if job.priority), key=lambda job: job.turn)
-        blocked: set[tuple[tuple[str, ...], str]] = set()
+        blocked = set()
         found = []
         while left:
             self.came = came[len(found)] if len(found) < len(came) else 0
@@ -169,23 +166,23 @@ class Reference:
                 found.append(job.jobid)
                 if job.after_s:
                     self.charged[job.jobid] = self.charge(job)
-                self.happens(now_s, lambda job=job: self.begin(job))  # type: ignore[misc]
+                self.happens(now_s, lambda job=job: self.begin(job))
         return found
 
-    def begin(self, job: Asked) -> None:
+    def begin(self, job):
         self.waiting.remove(job)
         self.held[job.jobid] = job
 
 
 @pytest.mark.parametrize("seed", first(range(40)))
-def test_the_order_is_progressive_filling(seed: int, make_r: Callable[..., ResourceSet]) -> None:
+def test_the_order_is_progressive_filling(seed):
     chance = random.Random(seed)
     signal = chance.choice(list(Signal))
     cap, budget = chance.choice([None, 1.0, 1.5]), chance.choice([None, 20.0, 200.0])
     settings = FairSettings(
         signal=signal, half_life_s=HALF_LIFE_S, cap=cap, budget_min=budget, rate=0, banks=BANKS, weights={"core": 1.0}
     )
-    scheduler = Scheduler(load("fair:backfill=firstfit")[0], fair=settings, notify=False)
+    scheduler = scheduler_of("fair:backfill=firstfit", fair=settings, notify=False)
     resources = make_r("0", cores=CORES)
     scheduler.grown("default", resources, resources.ranks, Idset())
     reference, now_s, jobid = Reference(signal, cap, budget), 0.0, 0
@@ -197,15 +194,15 @@ def test_the_order_is_progressive_filling(seed: int, make_r: Callable[..., Resou
             bank, user = chance.choice("xyz"), chance.randrange(1, 4)
             cores, priority = chance.choice([1, 2, 5, 16, 40]), chance.choice([0, 16, 16, 16, 20])
             after_s = chance.choice([None, None, 0.0, 600.0, 3600.0])
-            system: dict[str, Any] = {"duration": 0.0, "bank": bank}
+            system = {"duration": 0.0, "bank": bank}
             if after_s is not None:
                 system["preemptible-after"] = after_s
             scheduler.alloc(jobid, priority, user, 0.0, job_of(cores, system), now_s)
             job = Asked(jobid, priority, (*PATHS[bank], str(user)), cores, after_s)
-            reference.happens(now_s, lambda job=job: reference.waiting.append(job))  # type: ignore[misc]
+            reference.happens(now_s, lambda job=job: reference.waiting.append(job))
         for ended in chance.sample(sorted(reference.held), min(len(reference.held), chance.randrange(6))):
             scheduler.free_all(ended, now_s)
-            reference.happens(now_s, lambda ended=ended: reference.held.pop(ended))  # type: ignore[misc]
+            reference.happens(now_s, lambda ended=ended: reference.held.pop(ended))
             reference.charged.pop(ended, None)
         scheduler._groups["default"].invalidate_pass()
         came = [each.jobid for each in scheduler.schedule(now_s) if isinstance(each, Granted)]
@@ -213,7 +210,7 @@ def test_the_order_is_progressive_filling(seed: int, make_r: Callable[..., Resou
         scheduler.check()
 
 
-def job_of(cores: int, system: dict[str, Any]) -> dict[str, Any]:
+def job_of(cores, system):
     return {
         "version": 1,
         "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]}],
@@ -231,9 +228,7 @@ INNER = [
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_with_one_account_it_is_the_policy_inside(
-    inner: str, simulate: Callable[..., Any], make_r: Callable[..., ResourceSet], spec: Callable[..., Any]
-) -> None:
+def test_with_one_account_it_is_the_policy_inside(inner):
     name, _, options = inner.partition(":")
     for whole, signal in enumerate(("flow", "decayed-usage")):
         chance = random.Random(whole)
@@ -242,7 +237,7 @@ def test_with_one_account_it_is_the_policy_inside(
             size = {"nodes": chance.randrange(1, 5), "exclusive": True} if whole else {"cores": chance.randrange(1, 5)}
             limit_s = chance.choice([0.0, 10.0, 20.0, 50.0, 77.0])
             jobs.append((float(chance.randrange(40)), chance.uniform(1.0, 60.0), spec(duration=limit_s, **size)))
-        alone = simulate(load(inner)[0], make_r("0-3", cores=4), jobs)
+        alone = simulate(inner, make_r("0-3", cores=4), jobs)
         around = f"fair:backfill={name},signal={signal}" + (f",{options}" if options else "")
-        assert simulate(load(around)[0], make_r("0-3", cores=4), jobs).starts == alone.starts
+        assert simulate(around, make_r("0-3", cores=4), jobs).starts == alone.starts
         assert max(alone.starts.values()) < inf

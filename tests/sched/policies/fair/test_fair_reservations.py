@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Mapping
 from fractions import Fraction
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import pytest
 
 from fluxsched.sched.accounts.settings import Bank
 from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.policies.fair.policy import Fair
-from fluxsched.sched.policy import Decision, Option, Policy, Reserve, Start, View
+from fluxsched.sched.policy import Option, Reserve, Start
 from tests.sched.progressive_filling import Asked, Filling, Site
 
 BANKS = {"x": Bank(2.0), "y": Bank(1.0, "x"), "z": Bank(1.0, users={"a": 3.0})}
@@ -24,14 +24,14 @@ CORES = 40
 class Recorded:
     """A policy, and the jobs that it starts or reserves for, in that order."""
 
-    name: ClassVar[str] = "recorded"
+    name = "recorded"
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy):
         self.policy = policy
-        self.jobs: list[int] = []
+        self.jobs = []
 
-    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+    def schedule(self, view, now_s):
         self.jobs.clear()
         for decision in self.policy.schedule(view, now_s):
             if isinstance(decision, Start):
@@ -44,9 +44,7 @@ class Recorded:
 @pytest.mark.parametrize("inner", ["conservative", "hybrid,depth=100"])
 @pytest.mark.parametrize("signal", list(Signal))
 @pytest.mark.parametrize("seed", range(6))
-def test_jobs_come_in_the_order_of_a_filling_in_which_reservations_count(
-    shared: Callable[..., Any], inner: str, signal: Signal, seed: int
-) -> None:
+def test_jobs_come_in_the_order_of_a_filling_in_which_reservations_count(shared, inner, signal, seed):
     chance = random.Random(seed)
     site = shared(
         CORES, f"fair:backfill={inner}", signal=signal, half_life_s=600.0, banks=BANKS, rate=0, weights={"core": 1.0}
@@ -69,10 +67,10 @@ def test_jobs_come_in_the_order_of_a_filling_in_which_reservations_count(
         check(filling, recorded.jobs, site.starts(), site.now_s)
 
 
-def check(filling: Filling, jobs: list[int], started: list[int], now_s: float) -> None:
+def check(filling, jobs, started, now_s):
     """Every waiting job came, and each when it was its turn."""
     filling.planned.clear()
-    reserved: set[int] = set()
+    reserved = set()
     for jobid in jobs:
         meant = [job.jobid for job in filling.next(now_s, reserved)]
         assert jobid in meant

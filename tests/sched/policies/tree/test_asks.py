@@ -12,7 +12,7 @@ from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.effects import Granted
 from fluxsched.sched.engine.assembly import DEFAULT_GROUP
 from fluxsched.sched.engine.lacking import GATE, LACKS, NODE, RESERVED
-from fluxsched.sched.hooks.api import PASS, JobSeen, Later, Pass
+from fluxsched.sched.hooks.api import PASS, Later
 from fluxsched.sched.option import Option
 from fluxsched.sched.quotas.queue import RUNNING, STARTING, AskOptions
 
@@ -20,17 +20,17 @@ from .site import TreeSite, amounts, leaf, parent
 
 
 @pytest.fixture
-def site() -> TreeSite:
+def site():
     return TreeSite(parent("root", leaf("default")))
 
 
-def kind(site: TreeSite, jobid: int) -> str | None:
+def kind(site, jobid):
     found = site.scheduler.why_waiting(jobid)
     assert found is None or found.kind in LACKS
     return None if found is None else found.kind
 
 
-def test_an_ask_waits_for_the_first_node_and_is_never_denied(site: TreeSite) -> None:
+def test_an_ask_waits_for_the_first_node_and_is_never_denied(site):
     one = site.application("one")
     (large, small) = (*site.ask(one, amounts(vcore=9)), *site.ask(one, amounts(vcore=1)))
     assert site.run() == []
@@ -44,7 +44,7 @@ def test_an_ask_waits_for_the_first_node_and_is_never_denied(site: TreeSite) -> 
     assert site.run() == [large]
 
 
-def test_an_ask_that_needs_a_node_has_it_kept_at_once(site: TreeSite) -> None:
+def test_an_ask_that_needs_a_node_has_it_kept_at_once(site):
     for _ in range(3):
         site.node(amounts(vcore=10))
     one = site.application("one")
@@ -61,7 +61,7 @@ def test_an_ask_that_needs_a_node_has_it_kept_at_once(site: TreeSite) -> None:
     assert site.ranks[there] == rank
 
 
-def test_a_node_that_an_ask_needs_and_that_is_absent_comes(site: TreeSite) -> None:
+def test_a_node_that_an_ask_needs_and_that_is_absent_comes(site):
     site.node(amounts(vcore=10))
     one = site.application("one")
     (there,) = site.ask(one, amounts(vcore=8), options=AskOptions(node=1))
@@ -72,7 +72,7 @@ def test_a_node_that_an_ask_needs_and_that_is_absent_comes(site: TreeSite) -> No
 
 
 @pytest.mark.parametrize("how", ["down", "gone", "cancel"])
-def test_a_node_is_no_longer_kept_when_it_or_the_ask_goes(site: TreeSite, how: str) -> None:
+def test_a_node_is_no_longer_kept_when_it_or_the_ask_goes(site, how):
     site.node(amounts(vcore=10)), site.node(amounts(vcore=10))
     one = site.application("one")
     assert len(site.ask(one, amounts(vcore=6), times=2) and site.run()) == 2
@@ -93,7 +93,7 @@ def test_a_node_is_no_longer_kept_when_it_or_the_ask_goes(site: TreeSite, how: s
         assert kind(site, there) == RESERVED
 
 
-def test_what_a_resource_manager_has_is_a_fact(site: TreeSite) -> None:
+def test_what_a_resource_manager_has_is_a_fact(site):
     """Beyond the queue's maximum and the node's capacity; nothing more starts there until there is room again."""
     site = TreeSite(parent("root", leaf("default", maximum=amounts(vcore=5))))
     rank = site.node(amounts(vcore=10))
@@ -111,7 +111,7 @@ def test_what_a_resource_manager_has_is_a_fact(site: TreeSite) -> None:
         site.scheduler.adopt(small, rank, amounts(vcore=8), one, 0.0)
 
 
-def test_a_placeholder_hands_over_in_one_step(site: TreeSite) -> None:
+def test_a_placeholder_hands_over_in_one_step(site):
     rank = site.node(amounts(vcore=10, memory=10))
     one = site.application("one")
     (placeholder,) = site.ask(one, amounts(vcore=8, memory=4))
@@ -130,7 +130,7 @@ def test_a_placeholder_hands_over_in_one_step(site: TreeSite) -> None:
     assert kind(site, real) is None
 
 
-def test_capacity_may_fall_below_what_is_held(site: TreeSite) -> None:
+def test_capacity_may_fall_below_what_is_held(site):
     rank = site.node(amounts(vcore=10))
     one = site.application("one")
     held = site.ask(one, amounts(vcore=4), times=2)
@@ -142,7 +142,7 @@ def test_capacity_may_fall_below_what_is_held(site: TreeSite) -> None:
     assert site.run() == [small]
 
 
-def test_an_ask_within_a_pass_is_served_in_it(site: TreeSite) -> None:
+def test_an_ask_within_a_pass_is_served_in_it(site):
     """A resource manager asks for the next of the same as soon as one is granted."""
     site.node(amounts(vcore=10))
     one = site.application("one")
@@ -156,23 +156,23 @@ def test_an_ask_within_a_pass_is_served_in_it(site: TreeSite) -> None:
     assert granted == 5
 
 
-def test_a_pass_that_is_dropped_goes_on_where_it_was(site: TreeSite) -> None:
+def test_a_pass_that_is_dropped_goes_on_where_it_was(site):
     site.node(amounts(vcore=10))
     one = site.application("one")
     site.ask(one, amounts(vcore=1), times=12)
-    found: list[int] = []
+    found = []
     while True:
         effects = site.scheduler.schedule(0.0)
         granted = next((effect.jobid for effect in effects if isinstance(effect, Granted)), None)
         if granted is None:
             break
         found.append(granted)
-        effects.close()  # type: ignore[attr-defined]
+        effects.close()
         site.scheduler.check()
     assert found == list(range(1, 11))
 
 
-def test_in_a_stateaware_leaf_one_application_begins_after_the_other() -> None:
+def test_in_a_stateaware_leaf_one_application_begins_after_the_other():
     site = TreeSite(parent("root", leaf("default", sort="stateaware")))
     site.node(amounts(vcore=20))
     first, second, third = (site.application(id) for id in ("a", "b", "c"))
@@ -194,11 +194,11 @@ class OddOnes:
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
     strict = True
 
-    def look(self, job: JobSeen, rank: int) -> Pass | Later:
+    def look(self, job, rank):
         return Later("even") if self.strict and not job.jobid % 2 else PASS
 
 
-def test_an_ask_that_a_plugin_holds_back_is_passed_over_and_its_equals_are_not() -> None:
+def test_an_ask_that_a_plugin_holds_back_is_passed_over_and_its_equals_are_not():
     plugin = OddOnes()
     site = TreeSite(parent("root", leaf("default")), {"": [plugin]})
     site.node(amounts(vcore=10))
@@ -215,7 +215,7 @@ def test_an_ask_that_a_plugin_holds_back_is_passed_over_and_its_equals_are_not()
     assert site.run() == [2, 6, 8]
 
 
-def test_originators_and_priorities_come_first(site: TreeSite) -> None:
+def test_originators_and_priorities_come_first(site):
     site.node(amounts(vcore=10))
     one = site.application("one")
     plain = site.ask(one, amounts(vcore=1))

@@ -1,9 +1,5 @@
 """The policy `tree`: whose ask comes next, and what holds it back."""
 
-from __future__ import annotations
-
-import pytest
-
 from fluxsched.sched.plan.reserved_nodes import RESERVED_MAX_S
 from fluxsched.sched.policies.tree import reservations
 from fluxsched.sched.policies.tree.reservations import LOOK_AGAIN_S, RESERVE_AFTER_S, SEARCHES_A_PASS
@@ -11,7 +7,7 @@ from fluxsched.sched.policies.tree.reservations import LOOK_AGAIN_S, RESERVE_AFT
 from .site import TreeSite, amounts, leaf, parent
 
 
-def test_a_maximum_holds() -> None:
+def test_a_maximum_holds():
     """2 nodes of 100, a maximum of 150: 2x10; then 2x50, 2x100."""
     site = TreeSite(parent("root", leaf("default", maximum=amounts(vcore=150))))
     site.node(amounts(vcore=100)), site.node(amounts(vcore=100))
@@ -29,7 +25,7 @@ def test_a_maximum_holds() -> None:
     assert "120 vcore of at most 150 vcore used, 100 vcore more requested" in lacking.text
 
 
-def test_two_leaves_share_alike() -> None:
+def test_two_leaves_share_alike():
     site = TreeSite(parent("root", leaf("a"), leaf("b")))
     site.node(amounts(vcore=100)), site.node(amounts(vcore=100))
     first, second = site.application("one", "root.a"), site.application("two", "root.b")
@@ -40,7 +36,7 @@ def test_two_leaves_share_alike() -> None:
     assert len(set(granted) & set(mine)) == 10
 
 
-def test_shares_come_before_priorities_where_these_are_disabled() -> None:
+def test_shares_come_before_priorities_where_these_are_disabled():
     """usage/guaranteed .6 .67 .5 .5, the last of higher priority: 4th, 3rd, 1st, 2nd."""
     guaranteed = {"a": 500, "b": 300, "c": 200, "d": 200}
     used = {"a": 300, "b": 200, "c": 100, "d": 100}
@@ -54,7 +50,7 @@ def test_shares_come_before_priorities_where_these_are_disabled() -> None:
     assert site.run() == [4, 3, 1, 2]
 
 
-def test_an_ask_that_fits_nowhere_has_a_node_kept_for_it() -> None:
+def test_an_ask_that_fits_nowhere_has_a_node_kept_for_it():
     site = TreeSite(parent("root", leaf("default")))
     for _ in range(2):
         site.node(amounts(vcore=10))
@@ -76,7 +72,7 @@ def test_an_ask_that_fits_nowhere_has_a_node_kept_for_it() -> None:
     assert site.ranks[large] == site.ranks[small[0]]
 
 
-def test_a_node_is_not_kept_for_ever() -> None:
+def test_a_node_is_not_kept_for_ever():
     site = TreeSite(parent("root", leaf("default")))
     site.node(amounts(vcore=10)), site.node(amounts(vcore=10))
     one = site.application("one")
@@ -89,7 +85,7 @@ def test_a_node_is_not_kept_for_ever() -> None:
     assert site.run(until_s=RESERVE_AFTER_S + RESERVED_MAX_S + 1) == [last]
 
 
-def test_a_pass_searches_nodes_for_few_asks_and_the_next_one_for_others() -> None:
+def test_a_pass_searches_nodes_for_few_asks_and_the_next_one_for_others():
     site = TreeSite(parent("root", leaf("default")))
     for _ in range(SEARCHES_A_PASS + 2):
         site.node(amounts(vcore=100))
@@ -105,7 +101,7 @@ def test_a_pass_searches_nodes_for_few_asks_and_the_next_one_for_others() -> Non
     assert len(reserved) == SEARCHES_A_PASS + 2
 
 
-def test_lines_a_pass_bounds_the_asks_that_are_looked_at_for_a_node(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_lines_a_pass_bounds_the_asks_that_are_looked_at_for_a_node(monkeypatch):
     monkeypatch.setattr(reservations, "LINES_A_PASS", 2)
     site = TreeSite(parent("root", leaf("default")))
     for _ in range(3):

@@ -1,9 +1,5 @@
 """Plugins under the policy `tree`: asks of amounts are filtered, scored, looked at and gated like jobs."""
 
-from __future__ import annotations
-
-from typing import Any
-
 from fluxsched.sched.engine.lacking import GATE
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import PASS, Gate, Later, Never
@@ -12,7 +8,7 @@ from fluxsched.sched.policies.tree.policy import Tree
 from .site import TreeSite, amounts, leaf, parent
 
 
-def site_with(**points: Any) -> TreeSite:
+def site_with(**points):
     """Nodes 0 to 2 of 10, 3 of 20, under a plugin with these points."""
     plugin = type("Plugin", (), {"name": "p", **{name: staticmethod(point) for name, point in points.items()}})()
     site = TreeSite(parent("root", leaf("default")))
@@ -22,7 +18,7 @@ def site_with(**points: Any) -> TreeSite:
     return site
 
 
-def test_filters_and_scores_know_nodes_by_their_amounts() -> None:
+def test_filters_and_scores_know_nodes_by_their_amounts():
     site = site_with(filter=lambda shape, kind: Later("small") if kind.amounts == amounts(memory=10) else PASS)
     ids = site.ask(site.application("a"), amounts(memory=10), times=3)
     assert site.run() == ids[:2]
@@ -38,14 +34,14 @@ def test_filters_and_scores_know_nodes_by_their_amounts() -> None:
     assert (site.ranks[first], site.ranks[second]) == (3, 0)
 
 
-def test_the_next_node_after_an_objection() -> None:
+def test_the_next_node_after_an_objection():
     site = site_with(look=lambda job, rank: PASS if rank == 2 else Later("not that"))
     ids = site.ask(site.application("a"), amounts(memory=5), times=3)
     assert site.run() == ids[:2]
     assert set(site.ranks.values()) == {2}
 
 
-def test_asks_are_never_denied() -> None:
+def test_asks_are_never_denied():
     site = site_with(pre_filter=lambda shape, group: Never("no"))
     site.ask(site.application("a"), amounts(memory=5))
     assert site.run() == []

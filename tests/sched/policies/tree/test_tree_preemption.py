@@ -1,9 +1,6 @@
 """Preemption of the tree on small sites: each law by itself, and all of them against a judge."""
 
-from __future__ import annotations
-
 from dataclasses import replace
-from typing import Any
 
 import pytest
 from hypothesis import given, settings
@@ -18,7 +15,7 @@ PATHS = ("root.a", "root.b.x", "root.b.y", "root.c.x")
 
 
 @st.composite
-def sites(draw: st.DrawFn) -> Site:
+def sites(draw):
     """Nodes nearly full, and an ask whose queues have mostly less than they are guaranteed."""
     rare, asking = st.integers(0, 9), draw(st.sampled_from(PATHS))
     queues = {}
@@ -47,7 +44,7 @@ def sites(draw: st.DrawFn) -> Site:
     return Site(queues, nodes, jobs, Job(99, asking, f"{asking}0", asked, draw(st.integers(0, 2))))
 
 
-def can_start(site: Site) -> bool:
+def can_start(site):
     """Then nobody asks for preemption."""
     for path in above(site.ask.leaf):
         for kind, most in site.queues[path].maximum.items():
@@ -66,7 +63,7 @@ def can_start(site: Site) -> bool:
 
 @settings(max_examples=examples(300))
 @given(sites())
-def test_those_go_whom_the_judge_would_choose(site: Site) -> None:
+def test_those_go_whom_the_judge_would_choose(site):
     if not can_start(site):
         assert decided(site)[0] == best_of_all(site)
 
@@ -74,7 +71,7 @@ def test_those_go_whom_the_judge_would_choose(site: Site) -> None:
 # ---- each law by itself
 
 
-def site(**other: Any) -> Site:
+def site(**other):
     """A node of 6, full of three jobs of 2 in `root.b.x`; `root.a` is guaranteed 4 and asks for 2: the newest goes."""
     queues = {path: Told() for path in ("root", "root.a", "root.b", "root.b.x", "root.b.y")}
     queues["root.a"] = Told({"vcore": 4})
@@ -84,7 +81,7 @@ def site(**other: Any) -> Site:
     return replace(there, **other)
 
 
-def jobs(**of: Any) -> list[Job]:
+def jobs(**of):
     """The three jobs, each with something else about it."""
     given = {int(key[1:]): value for key, value in of.items()}
     return [replace(job, **given.get(job.jobid, {})) for job in site().jobs]
@@ -94,7 +91,7 @@ FENCED, DISABLED = Told(preemption="fence"), Told(preemption="disabled")
 ASK, BIG = site().ask, replace(site().ask, amounts={"vcore": 4})
 STAYS, NINE = {"stays": True}, {"priority": 9}
 
-LAWS: dict[str, tuple[Site, set[int]]] = {
+LAWS = {
     "the newest goes": (site(), {3}),
     "it must allow it": (site(may_preempt=False), set()),
     "as few as will do": (site(ask=BIG), {2, 3}),
@@ -152,23 +149,23 @@ LAWS: dict[str, tuple[Site, set[int]]] = {
 
 
 @pytest.mark.parametrize("law", LAWS)
-def test_a_law(law: str) -> None:
+def test_a_law(law):
     there, gone = LAWS[law]
     assert decided(there)[0] == gone == best_of_all(there)
 
 
-def test_it_waits_for_the_delay_of_its_leaf() -> None:
+def test_it_waits_for_the_delay_of_its_leaf():
     gone, rank, others = decided(site(asked_s=NOW_S - 29.0))
     assert (gone, rank, others) == (set(), None, [Wake(NOW_S + 1.0)])
     assert decided(site(asked_s=NOW_S - 30.0))[:2] == ({3}, 0)
 
 
-def test_a_judge_is_asked_about_the_best_node_first_and_has_more_go() -> None:
+def test_a_judge_is_asked_about_the_best_node_first_and_has_more_go():
     another = Job(4, "root.b.y", "another", {"vcore": 2}, 0, 1, 9.0)
     there = site(nodes=[{"vcore": 6}, {"vcore": 2}], jobs=[*jobs(), another])
     asked = []
 
-    def judge(job: Any, rank: int, line: list[int], start: int) -> int | None:
+    def judge(job, rank, line, start):
         asked.append((rank, line, start))
         return None if rank == 1 else 1
 
@@ -176,19 +173,19 @@ def test_a_judge_is_asked_about_the_best_node_first_and_has_more_go() -> None:
     assert asked == [(1, [4], 0), (0, [3, 2, 1], 0)]
 
 
-def test_looked_at_max_bounds_the_jobs_that_are_looked_at_for_one_ask(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looked_at_max_bounds_the_jobs_that_are_looked_at_for_one_ask(monkeypatch):
     there = site(jobs=[Job(9, "root.b.y", "another", {"vcore": 2}, 0, 0, 9.0), *jobs()], nodes=[{"vcore": 8}])
     assert decided(there)[0] == {9}
     monkeypatch.setattr(node_search, "LOOKED_AT_MAX", 1)
     assert decided(there)[0] == {3}, "an application is looked at whole"
 
 
-def test_offers_max_bounds_the_nodes_that_a_judge_is_asked_about(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_offers_max_bounds_the_nodes_that_a_judge_is_asked_about(monkeypatch):
     asked = []
 
-    def judge(job: Any, rank: int, line: list[int], start: int) -> int | None:
+    def judge(job, rank, line, start):
         asked.append(rank)
-        return None
+        return
 
     there = site(jobs=jobs(j2={"rank": 1}, j3={"rank": 2}), nodes=[{"vcore": 2}] * 3)
     monkeypatch.setattr(preemption, "OFFERS_MAX", 2)

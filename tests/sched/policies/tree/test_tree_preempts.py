@@ -1,15 +1,12 @@
 """Preemption of the tree in the engine: who is told to go, which node is kept, and what holds at every moment."""
 
-from __future__ import annotations
-
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.effects import Effect, Raise
+from fluxsched.sched.effects import Raise
 from fluxsched.sched.engine.assembly import QUOTA_RATE
 from fluxsched.sched.policies.tree import node_search, policy, preemption
 from fluxsched.sched.quotas.queue import AskOptions
-from fluxsched.sched.quotas.settings import QueueSettings
 from tests.generated.share import examples
 from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
 
@@ -19,13 +16,13 @@ MAY = AskOptions(may_preempt=True)
 class PreemptingSite(TreeSite):
     """Notes who is told to go, for whom."""
 
-    def __init__(self, *children: object, delay_s: float = 0.0) -> None:
-        super().__init__(parent("root", *children), preemption="yes")  # type: ignore[arg-type]
-        self.going: dict[int, int] = {}
+    def __init__(self, *children, delay_s=0.0):
+        super().__init__(parent("root", *children), preemption="yes")
+        self.going = {}
 
-    def do(self, effects: object) -> list[int]:
-        kept: list[Effect] = []
-        for effect in effects:  # type: ignore[attr-defined]
+    def do(self, effects):
+        kept = []
+        for effect in effects:
             if isinstance(effect, Raise):
                 assert effect.jobid not in self.going, "a demand is made once"
                 assert effect.for_jobid is not None
@@ -33,13 +30,13 @@ class PreemptingSite(TreeSite):
             kept.append(effect)
         return super().do(kept)
 
-    def confirm(self, *ids: int) -> None:
+    def confirm(self, *ids):
         for id in ids:
             del self.going[id]
             self.free(id)
 
 
-def two_leaves(nodes: int, size: int, delay_s: float = 0.0) -> PreemptingSite:
+def two_leaves(nodes, size, delay_s=0.0):
     """`root.a` is guaranteed half of the nodes, `root.b` nothing."""
     site = PreemptingSite(
         leaf("a", guaranteed=amounts(vcore=nodes * size // 2), preemption_delay_s=delay_s),
@@ -50,7 +47,7 @@ def two_leaves(nodes: int, size: int, delay_s: float = 0.0) -> PreemptingSite:
     return site
 
 
-def test_a_queue_gets_back_what_it_is_guaranteed_and_no_more() -> None:
+def test_a_queue_gets_back_what_it_is_guaranteed_and_no_more():
     site = two_leaves(2, 10)
     theirs = site.ask(site.application("theirs", "root.b"), amounts(vcore=5), 4)
     assert site.run() == theirs
@@ -68,7 +65,7 @@ def test_a_queue_gets_back_what_it_is_guaranteed_and_no_more() -> None:
     assert not site.going
 
 
-def test_the_node_is_kept_for_the_ask_until_the_last_has_gone() -> None:
+def test_the_node_is_kept_for_the_ask_until_the_last_has_gone():
     site = two_leaves(1, 10)
     theirs = site.ask(site.application("theirs", "root.b"), amounts(vcore=4), 2)
     site.run()
@@ -81,7 +78,7 @@ def test_the_node_is_kept_for_the_ask_until_the_last_has_gone() -> None:
     assert site.run() == [mine, small]
 
 
-def test_a_node_that_another_ask_has_reserved_is_taken_over() -> None:
+def test_a_node_that_another_ask_has_reserved_is_taken_over():
     site = two_leaves(1, 10, delay_s=5.0)
     theirs = site.ask(site.application("theirs", "root.b"), amounts(vcore=5), 3)
     assert site.run(4.0) == theirs[:2]
@@ -92,7 +89,7 @@ def test_a_node_that_another_ask_has_reserved_is_taken_over() -> None:
     assert site.run() == [mine]
 
 
-def test_an_ask_that_leaves_frees_its_node_again() -> None:
+def test_an_ask_that_leaves_frees_its_node_again():
     site = two_leaves(1, 10)
     theirs = site.ask(site.application("theirs", "root.b"), amounts(vcore=5), 2)
     site.run()
@@ -105,7 +102,7 @@ def test_an_ask_that_leaves_frees_its_node_again() -> None:
     assert site.run() == [small]
 
 
-def test_quota_rate_bounds_how_many_go_in_a_second() -> None:
+def test_quota_rate_bounds_how_many_go_in_a_second():
     site = two_leaves(30, 2)
     site.ask(site.application("theirs", "root.b"), amounts(vcore=2), 30)
     site.run()
@@ -118,7 +115,7 @@ def test_quota_rate_bounds_how_many_go_in_a_second() -> None:
     assert len(site.going) == 15
 
 
-def test_looked_at_a_pass_max_leaves_other_asks_for_later(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_looked_at_a_pass_max_leaves_other_asks_for_later(monkeypatch):
     monkeypatch.setattr(preemption, "LOOKED_AT_A_PASS_MAX", 1)
     site = two_leaves(4, 2)
     site.ask(site.application("theirs", "root.b"), amounts(vcore=2), 4)
@@ -133,13 +130,13 @@ def test_looked_at_a_pass_max_leaves_other_asks_for_later(monkeypatch) -> None: 
 
 
 @st.composite
-def steps(draw: st.DrawFn) -> list[tuple[str, int, int, bool]]:
+def steps(draw):
     one = st.tuples(st.sampled_from(("root.a", "root.p.x", "root.p.y", "confirm", "free")), st.integers(1, 3),
                     st.integers(1, 2), st.booleans())  # fmt: skip
     return draw(st.lists(one, min_size=10, max_size=40))
 
 
-def test_preempting_a_pass_bounds_the_lines_that_are_looked_at(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_preempting_a_pass_bounds_the_lines_that_are_looked_at(monkeypatch):
     monkeypatch.setattr(policy, "PREEMPTING_A_PASS", 1)
     site = two_leaves(4, 2)
     site.ask(site.application("theirs", "root.b"), amounts(vcore=2), 4)
@@ -158,9 +155,7 @@ AWAITED = [("root.p.x", 1, 1, False), ("root.p.x", 2, 1, False), ("root.p.x", 3,
 @settings(max_examples=examples(50))
 @given(steps())
 @example(AWAITED)
-def test_no_queue_falls_below_its_guarantee_and_each_ask_gets_its_node(
-    told: list[tuple[str, int, int, bool]],
-) -> None:
+def test_no_queue_falls_below_its_guarantee_and_each_ask_gets_its_node(told):
     site = PreemptingSite(
         leaf("a", guaranteed=amounts(vcore=6), preemption_delay_s=0.0),
         parent("p", leaf("x", guaranteed=amounts(vcore=2), preemption_delay_s=0.0), leaf("y", preemption_delay_s=0.0),
@@ -192,9 +187,9 @@ def test_no_queue_falls_below_its_guarantee_and_each_ask_gets_its_node(
             assert waiting.application is not None
             for queue in set(gone.application.path) - set(waiting.application.path):
                 going = sum(
-                    dict(holdings[each].application.allocations[each])["vcore"]  # type: ignore[union-attr]
+                    dict(holdings[each].application.allocations[each])["vcore"]
                     for each in site.going
-                    if queue in holdings[each].application.path  # type: ignore[union-attr]
+                    if queue in holdings[each].application.path
                 )
                 assert queue.used["vcore"] - going >= queue.guarantee.get("vcore", 0), f"{queue.path} is below"
 
@@ -202,11 +197,11 @@ def test_no_queue_falls_below_its_guarantee_and_each_ask_gets_its_node(
 # ---- under a maximum: the cases of YuniKorn's guide to preemption, on nodes with room for more
 
 
-def at_once(name: str, guaranteed: int, **settings: object) -> QueueSettings:
+def at_once(name, guaranteed, **settings):
     return leaf(name, guaranteed=amounts(vcore=guaranteed), preemption_delay_s=0.0, **settings)
 
 
-def settled(site: PreemptingSite, *leaves: str) -> list[int]:
+def settled(site, *leaves):
     """What leaves use once all that is demanded has been confirmed, until nothing more is."""
     site.run()
     while site.going:
@@ -216,7 +211,7 @@ def settled(site: PreemptingSite, *leaves: str) -> list[int]:
     return [queue.used.get("vcore", 0) for queue in queues if queue is not None]
 
 
-def test_a_leaf_takes_back_under_the_maximum_of_its_parent() -> None:
+def test_a_leaf_takes_back_under_the_maximum_of_its_parent():
     most = amounts(vcore=10)
     site = PreemptingSite(
         parent("normal", at_once("one", 5, maximum=most), at_once("two", 5, maximum=most), maximum=amounts(vcore=12))
@@ -230,7 +225,7 @@ def test_a_leaf_takes_back_under_the_maximum_of_its_parent() -> None:
     assert settled(site, "root.normal.one", "root.normal.two") == [7, 5]
 
 
-def test_those_that_rather_stay_do_under_a_maximum() -> None:
+def test_those_that_rather_stay_do_under_a_maximum():
     site = PreemptingSite(
         parent("rt", *[at_once(name, 3, maximum=amounts(vcore=8)) for name in "abc"], maximum=amounts(vcore=16))
     )
@@ -243,7 +238,7 @@ def test_those_that_rather_stay_do_under_a_maximum() -> None:
     assert settled(site, "root.rt.a", "root.rt.b", "root.rt.c") == [5, 8, 3]
 
 
-def test_the_priorities_of_queues_count_under_a_maximum() -> None:
+def test_the_priorities_of_queues_count_under_a_maximum():
     site = PreemptingSite(
         parent(
             "top",
@@ -262,7 +257,7 @@ def test_the_priorities_of_queues_count_under_a_maximum() -> None:
     assert settled(site, "root.top.high", "root.top.norm", "root.top.low") == [6, 12, 0]
 
 
-def test_what_comes_free_below_a_maximum_is_for_the_ask_for_which_others_go() -> None:
+def test_what_comes_free_below_a_maximum_is_for_the_ask_for_which_others_go():
     site = PreemptingSite(parent("p", at_once("a", 3), leaf("b"), maximum=amounts(vcore=6)))
     site.node(amounts(vcore=50))
     theirs = site.application("theirs", "root.p.b")
@@ -283,7 +278,7 @@ def test_what_comes_free_below_a_maximum_is_for_the_ask_for_which_others_go() ->
     assert site.run() == more
 
 
-def test_it_goes_on_when_the_ask_for_which_others_go_has_left() -> None:
+def test_it_goes_on_when_the_ask_for_which_others_go_has_left():
     site = PreemptingSite(parent("p", at_once("a", 3), leaf("b"), maximum=amounts(vcore=6)))
     site.node(amounts(vcore=50))
     theirs = site.application("theirs", "root.p.b")
@@ -298,7 +293,7 @@ def test_it_goes_on_when_the_ask_for_which_others_go_has_left() -> None:
     assert site.run() == more
 
 
-def test_one_goes_on_the_node_and_another_elsewhere_below_the_maximum() -> None:
+def test_one_goes_on_the_node_and_another_elsewhere_below_the_maximum():
     site = PreemptingSite(parent("p", at_once("a", 4), leaf("b"), maximum=amounts(vcore=6)), leaf("c"))
     large, small = site.node(amounts(vcore=5)), site.node(amounts(vcore=3))
     (on_node,) = site.ask(site.application("c", "root.c"), amounts(vcore=5), options=AskOptions(node=large))
@@ -314,7 +309,7 @@ def test_one_goes_on_the_node_and_another_elsewhere_below_the_maximum() -> None:
     assert site.ranks[mine] == large
 
 
-def test_an_ask_that_needs_a_node_preempts_there_though_others_are_free() -> None:
+def test_an_ask_that_needs_a_node_preempts_there_though_others_are_free():
     site = two_leaves(2, 10)
     (theirs,) = site.ask(site.application("theirs", "root.b"), amounts(vcore=10), options=AskOptions(node=1))
     site.run()
@@ -325,7 +320,7 @@ def test_an_ask_that_needs_a_node_preempts_there_though_others_are_free() -> Non
     assert site.run() == [mine]
 
 
-def test_elsewhere_max_bounds_the_jobs_that_are_tried_for_a_maximum(monkeypatch) -> None:  # type: ignore[no-untyped-def]
+def test_elsewhere_max_bounds_the_jobs_that_are_tried_for_a_maximum(monkeypatch):
     monkeypatch.setattr(node_search, "ELSEWHERE_MAX", 2)
     site = PreemptingSite(parent("p", at_once("a", 4), leaf("b"), maximum=amounts(vcore=6)))
     site.node(amounts(vcore=50))

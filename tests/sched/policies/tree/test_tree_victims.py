@@ -1,11 +1,8 @@
 """Which jobs of a node go for an ask, against all subsets of them."""
 
-from __future__ import annotations
-
 from copy import deepcopy
 from itertools import combinations
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -15,7 +12,7 @@ from fluxsched.sched.policies.tree.victims import Candidate, fewest, more
 KINDS = ("memory", "vcore")
 
 
-def best_of_all(candidates: list[Candidate], lacking: dict[str, int]) -> list[int] | None:
+def best_of_all(candidates, lacking):
     """Job ids of the best subset: by the worst kind of victim, then how many, then the last in order, and so on."""
     best = None
     for count in range(1, len(candidates) + 1):
@@ -25,7 +22,7 @@ def best_of_all(candidates: list[Candidate], lacking: dict[str, int]) -> list[in
                 sum(dict(job.amounts).get(kind, 0) for job in jobs) >= amount for kind, amount in lacking.items()
             ):
                 continue
-            lost: dict[int, dict[str, int]] = {}
+            lost = {}
             left = {id(queue): queue for job in jobs for queue in job.queues}
             for job in jobs:
                 for queue in job.queues:
@@ -41,7 +38,7 @@ def best_of_all(candidates: list[Candidate], lacking: dict[str, int]) -> list[in
 
 
 @st.composite
-def nodes(draw: st.DrawFn) -> tuple[list[Candidate], dict[str, int]]:
+def nodes(draw):
     amount = st.integers(0, 4)
     queues = [
         {kind: draw(st.integers(-1, 8)) for kind in KINDS if draw(st.booleans())}
@@ -59,7 +56,7 @@ def nodes(draw: st.DrawFn) -> tuple[list[Candidate], dict[str, int]]:
 
 @settings(max_examples=150)
 @given(nodes())
-def test_as_few_go_as_will_do_and_the_first_in_order(node: tuple[list[Candidate], dict[str, int]]) -> None:
+def test_as_few_go_as_will_do_and_the_first_in_order(node):
     candidates, lacking = node
     before = deepcopy([each.queues for each in candidates])
     chosen = fewest(candidates, lacking)
@@ -72,7 +69,7 @@ def test_as_few_go_as_will_do_and_the_first_in_order(node: tuple[list[Candidate]
             assert sum(dict(each.amounts).get(kind, 0) for each in gone) <= max(above, 0)
 
 
-def of_sizes(*sizes: int) -> list[Candidate]:
+def of_sizes(*sizes):
     found = []
     for at, size in enumerate(sizes):
         amounts = (("vcore", size),)
@@ -80,7 +77,7 @@ def of_sizes(*sizes: int) -> list[Candidate]:
     return found
 
 
-def test_a_node_with_too_many_combinations_still_loses_no_job_in_vain() -> None:
+def test_a_node_with_too_many_combinations_still_loses_no_job_in_vain():
     sizes = [2 * at + 3 for at in range(30)] + [1]
     lacking = {"vcore": sum(sizes[::2])}
     chosen = fewest(of_sizes(*sizes), lacking)
@@ -90,7 +87,7 @@ def test_a_node_with_too_many_combinations_still_loses_no_job_in_vain() -> None:
     assert all(freed - dict(each.amounts)["vcore"] < lacking["vcore"] for each in chosen)
 
 
-def test_steps_max_ends_the_search_for_the_fewest(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_max_ends_the_search_for_the_fewest(monkeypatch):
     candidates = of_sizes(1, 1, 1, 1, 4)
     assert [each.jobid for each in fewest(candidates, {"vcore": 4}) or ()] == [4]
     monkeypatch.setattr(victims, "STEPS_MAX", 1)

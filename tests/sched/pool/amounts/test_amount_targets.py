@@ -1,10 +1,7 @@
 """Targets without cores, by example; `test_pool_model.py` compares them with the reference."""
 
-from __future__ import annotations
-
 import pytest
 
-from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
@@ -15,33 +12,33 @@ from fluxsched.sched.pool.amounts import targets
 from fluxsched.sched.pool.choice import Narrowed
 from fluxsched.sched.pool.listing import busy
 from fluxsched.sched.pool.place import find_fit, find_on, infeasible, place_now
-from fluxsched.sched.pool.placement import BINPACKING, FAIR, Fits, Infeasible, Insufficient
+from fluxsched.sched.pool.placement import BINPACKING, FAIR, Infeasible, Insufficient
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.shape import Shape
 
 
-def node(rank: int, *names: str, **amounts: int) -> ResourceSet:
+def node(rank, *names, **amounts):
     ranks = Idset(1 << rank)
     entry = Entry(ranks, Children(amounts=tuple(sorted(amounts.items()))))
     return ResourceSet((entry,), Hostlist((f"n{rank}",)), dict.fromkeys(names, ranks))
 
 
-def pool_of(*nodes: ResourceSet) -> Pool:
+def pool_of(*nodes):
     pool = Pool()
     for each in nodes:
         pool.add(each, each.ranks)
     return pool
 
 
-def shape(constraint: Constraint | None = None, **amounts: int) -> Shape:
+def shape(constraint=None, **amounts):
     return Shape(Request.of_amounts(tuple(sorted(amounts.items())), constraint))
 
 
-def rank_of(fit: Fits | None) -> int | None:
+def rank_of(fit):
     return None if fit is None else fit.parts[0].rank
 
 
-def start(pool: Pool, wanted: Shape, placement: str = FAIR) -> int | None:
+def start(pool, wanted, placement=FAIR):
     fit = find_fit(pool, wanted, placement)
     if fit is not None:
         assert pool.take(fit.blocks)
@@ -130,7 +127,7 @@ def test_only_targets_without_cores_are_resized_or_withheld():
 
 def test_more_than_one_slot_without_cores_never_fits():
     pool = pool_of(node(0, vcore=4))
-    amounts: Amounts = (("vcore", 1),)
+    amounts = (("vcore", 1),)
     several = Request(slots=Request().slots.fixed(2), cores=0, amounts=amounts)
     assert "one slot on one node" in str(infeasible(pool, several))
 
@@ -196,7 +193,7 @@ def test_a_search_skips_thousands_of_targets_that_are_too_small():
     assert list(pool.amount_targets.all_kinds.ranks((("memory", 11),), pool.amount_targets.members))[-1] == 16384
 
 
-def test_what_is_remembered_is_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_is_remembered_is_limited(monkeypatch):
     assert targets.ALLOWED_MAX > 1 < targets.SCALES_MAX
     monkeypatch.setattr(targets, "ALLOWED_MAX", 1)
     monkeypatch.setattr(targets, "SCALES_MAX", 1)

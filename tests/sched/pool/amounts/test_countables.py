@@ -1,7 +1,5 @@
 """Countables of targets and of the instance, against plain numbers."""
 
-from __future__ import annotations
-
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -16,7 +14,7 @@ RANKS = st.integers(WORD_BITS, WORD_BITS + 7)
 
 @given(st.lists(st.tuples(RANKS, st.integers(0, TOTAL)), max_size=30), st.integers(0, TOTAL + 1), st.integers(0, 255))
 @settings(max_examples=120)
-def test_which_targets_have_enough(changes: list[tuple[int, int]], need: int, word: int) -> None:
+def test_which_targets_have_enough(changes, need, word):
     countable, left = Countable(TOTAL), dict.fromkeys(range(WORD_BITS, WORD_BITS + 8), TOTAL)
     for rank, amount in changes:
         countable.set_left(rank, amount)
@@ -30,13 +28,13 @@ def test_which_targets_have_enough(changes: list[tuple[int, int]], need: int, wo
     assert countable.enough(1, word, TOTAL) == word
 
 
-def test_levels_grow_with_the_amount() -> None:
+def test_levels_grow_with_the_amount():
     levels = [magnitude(amount) for amount in range(2000)]
     assert levels == sorted(levels)
     assert len({*levels}) < 50
 
 
-def test_shared_is_counted_across_jobs() -> None:
+def test_shared_is_counted_across_jobs():
     shared = InstanceCountables()
     shared.add((("comsol", 1), ("matlab", 2)))
     shared.add((("matlab", 1),))

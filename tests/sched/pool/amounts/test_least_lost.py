@@ -1,8 +1,5 @@
 """The placement `least-lost`: the free remainder that weighs least, ties by rank (the pool model has the rest)."""
 
-from __future__ import annotations
-
-from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
@@ -18,14 +15,13 @@ from fluxsched.sched.pool.amounts.lost import LOST_WEIGHTS
 from fluxsched.sched.pool.place import find_fit
 from fluxsched.sched.pool.placement import LEAST_LOST, Block
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.registry import load
 from fluxsched.sched.shape import Shape
+from tests.sched.site import policy_of
 
 GIB = 1 << 30
-MakeR = Callable[..., ResourceSet]
 
 
-def pool_of(*targets: tuple[int, int, int], weights: dict[str, float] | None = None) -> Pool:
+def pool_of(*targets, weights=None):
     """Targets of so many cores, GPUs and GiB, by rank."""
     entries = [
         {
@@ -44,23 +40,23 @@ def pool_of(*targets: tuple[int, int, int], weights: dict[str, float] | None = N
     return pool
 
 
-def request(cores: int, memory: int = 0, gpus: int = 0, slots: int = 1) -> Shape:
+def request(cores, memory=0, gpus=0, slots=1):
     amounts = (("memory", memory * GIB),) if memory else ()
     return Shape(Request(slots=Count.fixed(slots), cores=cores, gpus=gpus, amounts=amounts))
 
 
-def ranks(pool: Pool, shape: Shape) -> list[int]:
+def ranks(pool, shape):
     fit = find_fit(pool, shape, LEAST_LOST)
     assert fit is not None
     pool.take(fit.blocks)
     return [part.rank for part in fit.parts]
 
 
-def test_the_usual_weights_are_those_of_fair() -> None:
+def test_the_usual_weights_are_those_of_fair():
     assert dict(LOST_WEIGHTS) == Measure(WEIGHTS).unit_weights
 
 
-def test_the_smaller_remainder_comes_first() -> None:
+def test_the_smaller_remainder_comes_first():
     """50 cores and 32 GiB: 6 cores and 32 GiB are left of one, which weigh 14, and 22 and 96 of the other, 46."""
     pool = pool_of((72, 0, 128), (56, 0, 64))
     lost = pool.classes.lost
@@ -70,7 +66,7 @@ def test_the_smaller_remainder_comes_first() -> None:
 
 
 @pytest.mark.parametrize("of_parts", [False, True])
-def test_of_whole_targets_counts_what_was_not_asked_for(of_parts: bool) -> None:
+def test_of_whole_targets_counts_what_was_not_asked_for(of_parts):
     nodes = Request(Count.fixed(1), cores=50, amounts=(("memory", 32 * GIB),), exclusive=True, label="a")
     several = Request.of_parts([nodes, replace(nodes, cores=60, label="b")])
     pool = pool_of((64, 4, 64), (72, 0, 128), (56, 0, 64))
@@ -78,7 +74,7 @@ def test_of_whole_targets_counts_what_was_not_asked_for(of_parts: bool) -> None:
     assert ranks(pool_of((72, 0, 64), (56, 0, 64 + 72)), Shape(nodes)) == [0]  # by weight, and not by cores
 
 
-def test_what_is_taken_of_a_countable_counts_by_target() -> None:
+def test_what_is_taken_of_a_countable_counts_by_target():
     pool = pool_of((8, 0, 64), (8, 0, 64), (8, 0, 64))
     assert ranks(pool, request(1, 1)) == [0]
     assert ranks(pool, request(1, 60)) == [0]  # 3 GiB are left there
@@ -88,11 +84,11 @@ def test_what_is_taken_of_a_countable_counts_by_target() -> None:
 
 
 @pytest.mark.parametrize(("weights", "first"), [({"core": 1.0, "gpu": 10.0}, 0), ({"core": 1.0, "gpu": 1.0}, 1)])
-def test_weights_decide(weights: dict[str, float], first: int) -> None:
+def test_weights_decide(weights, first):
     assert ranks(pool_of((12, 0, 0), (8, 2, 0), weights=weights), request(4)) == [first]
 
 
-def test_ties_go_by_rank_also_between_levels_and_classes() -> None:
+def test_ties_go_by_rank_also_between_levels_and_classes():
     weights = {"core": 1.0, "gpu": 2.0}
     pool = pool_of((6, 1, 0), (4, 2, 0), (8, 0, 0), weights=weights)
     assert [ranks(pool, request(2)) for _ in range(3)] == [[0], [0], [0]]
@@ -105,16 +101,16 @@ def test_ties_go_by_rank_also_between_levels_and_classes() -> None:
     assert ranks(pool, request(1)) == [1]
 
 
-def test_of_several_slots_a_target_gets_as_many_as_fit() -> None:
+def test_of_several_slots_a_target_gets_as_many_as_fit():
     """Of 5, 1 is left with two slots of 2; of 4, nothing."""
     assert ranks(pool_of((5, 0, 0), (4, 0, 0)), request(2, slots=2)) == [1]
     assert ranks(pool_of((5, 0, 0), (4, 0, 0)), request(2, slots=3)) == [0, 1]
 
 
-def test_policies_have_it_and_the_scheduler_takes_the_weights_of_fair() -> None:
-    policy = load("easy:placement=least-lost")[0]
+def test_policies_have_it_and_the_scheduler_takes_the_weights_of_fair():
+    policy = policy_of("easy:placement=least-lost")
     assert reads_fair(policy)
-    assert not reads_fair(load("easy")[0])
+    assert not reads_fair(policy_of("easy"))
     scheduler = Scheduler(policy, fair=FairSettings(weights={"core": 0.5, "gpu": 0.25}))
     (group,) = scheduler._groups.values()
     assert (group.pool.classes.lost.core, group.pool.classes.lost.gpu, group.pool.classes.lost.kinds) == (2, 1, {})

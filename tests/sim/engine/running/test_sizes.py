@@ -1,11 +1,6 @@
 """Jobs with work, of several parts, elastic, and under switches: when they end, what they had, how far they reach."""
 
-from __future__ import annotations
-
 import json
-from collections.abc import Iterator
-from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -14,7 +9,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.inventory.sources import fake_resources
 from fluxsched.sched.policies.firstfit import FirstFit
-from fluxsched.sched.policy import Shrink, View
+from fluxsched.sched.policy import Shrink
 from fluxsched.sim.engine.network import with_switches
 from fluxsched.sim.engine.run import run
 from fluxsched.sim.engine.running.hops import largest_hops
@@ -27,24 +22,24 @@ from fluxsched.sim.traces.json_lines import read_lines
 from fluxsched.sim.traces.trace import Ask, Trace, TraceJob
 
 
-def trace_of(*rows: dict[str, Any]) -> Trace:
+def trace_of(*rows):
     header = {"trace": 1, "machine": {"targets": 8, "cores": 4}}
     trace = read_lines(map(json.dumps, (header, *rows)), "t")
     assert not trace.bad, trace.faults
     return trace
 
 
-def test_a_job_with_work_ends_when_it_has_had_it() -> None:
+def test_a_job_with_work_ends_when_it_has_had_it():
     trace = trace_of({"submit": 0, "work": 960, "nodes": 2, "nslots": 2, "cores": 4})
     assert run(trace).jobs.end == [120.0]
 
 
-def test_its_limit_comes_first() -> None:
+def test_its_limit_comes_first():
     result = run(trace_of({"submit": 0, "work": 960, "cores": 4, "duration": 100}))
     assert (result.jobs.end, result.jobs.state) == ([100.0], ["timeout"])
 
 
-def test_parts_start_together() -> None:
+def test_parts_start_together():
     parts = [{"label": "lead", "nodes": 1}, {"label": "work", "nodes": 4, "cores": 4}]
     trace = trace_of({"submit": 0, "work": 800, "parts": parts}, {"submit": 0, "run": 1, "nodes": 4, "nslots": 4})
     result = run(trace, placements=True)
@@ -54,7 +49,7 @@ def test_parts_start_together() -> None:
 WORKED = TraceJob(1, 0.0, 0.0, 100.0, Ask(nodes="1-4", exclusive=True, elastic=True), work=400.0)
 
 
-def test_growing_and_shrinking_change_the_end() -> None:
+def test_growing_and_shrinking_change_the_end():
     machine, sizes = fake_resources("4x4"), Sizes([WORKED])
     assert sizes.began(0, machine.restrict(Idset.parse("0-1")), 10.0, 100.0) == 60.0
     assert sizes.grew(0, machine.restrict(Idset.parse("2-3")), 20.0) == 40.0
@@ -65,7 +60,7 @@ def test_growing_and_shrinking_change_the_end() -> None:
     assert not sizes.running
 
 
-def test_what_it_had_above_and_below_its_size_at_the_start() -> None:
+def test_what_it_had_above_and_below_its_size_at_the_start():
     sizes = Sizes([WORKED])
     machine = fake_resources("4x4")
     sizes.began(0, machine.restrict(Idset.parse("0-1")), 10.0, 100.0)
@@ -79,7 +74,7 @@ def test_what_it_had_above_and_below_its_size_at_the_start() -> None:
     assert beside_start_core_s(jobs, 25.0) == {0: (40.0, 0.0)}
 
 
-def test_an_elastic_job_takes_what_is_idle_and_gives_it_back(tmp_path: Path) -> None:
+def test_an_elastic_job_takes_what_is_idle_and_gives_it_back(tmp_path):
     """Two jobs that begin at 0 and 30; the second one needs half the machine."""
     trace = trace_of(
         {"submit": 0, "work": 3200, "nodes": "2-8", "cores": 4, "exclusive": True, "elastic": True, "user": 1},
@@ -103,7 +98,7 @@ def test_an_elastic_job_takes_what_is_idle_and_gives_it_back(tmp_path: Path) -> 
     assert [line.split(",")[-3:] for line in lines[1:]] == [["", "", ""], ["0", "960", ""], ["", "", ""]]
 
 
-def test_a_job_without_work_keeps_its_end() -> None:
+def test_a_job_without_work_keeps_its_end():
     sizes = Sizes([WORKED._replace(work=None, run_s=50.0)])
     machine = fake_resources("4x4")
     assert sizes.began(0, machine.restrict(Idset.parse("0")), 10.0, 100.0) == 60.0
@@ -115,7 +110,7 @@ def test_a_job_without_work_keeps_its_end() -> None:
 
 
 @pytest.mark.parametrize(("source", "hops"), [("8", 2), ("4", 4), ("2x2", 6), ("1x2x2", 8)])
-def test_made_up_switches(source: str, hops: int) -> None:
+def test_made_up_switches(source, hops):
     machine = with_switches(fake_resources("8x1"), source)
     assert largest_hops(machine.topology, machine) == hops
     assert largest_hops(machine.topology, machine.restrict(Idset.parse("3"))) is None
@@ -123,7 +118,7 @@ def test_made_up_switches(source: str, hops: int) -> None:
     assert len(names) == len(set(names))
 
 
-def test_switches_of_files(tmp_path: Path) -> None:
+def test_switches_of_files(tmp_path):
     conf, toml = tmp_path / "topology.conf", tmp_path / "site.toml"
     conf.write_text("SwitchName=a Nodes=fake[0-3]\nSwitchName=b Nodes=fake[4-9]\nSwitchName=top Switches=a,b\n")
     toml.write_text('[[topology.switch]]\nname = "a"\nhosts = "fake[0-7]"\n')
@@ -134,7 +129,7 @@ def test_switches_of_files(tmp_path: Path) -> None:
         _hops(str(conf))
 
 
-def _hops(source: str) -> list[int | None]:
+def _hops(source):
     trace = trace_of(
         {"submit": 0, "run": 1, "nodes": 5, "nslots": 5},
         {"submit": 10, "run": 1, "nodes": 2, "nslots": 2, "max-hops": 2},
@@ -142,14 +137,14 @@ def _hops(source: str) -> list[int | None]:
     return run(trace, topology=source).jobs.hops
 
 
-def test_hops_in_the_report() -> None:
+def test_hops_in_the_report():
     trace = trace_of({"submit": 0, "run": 1, "nodes": 5, "nslots": 5}, {"submit": 2, "run": 1, "nodes": 2, "nslots": 2})
     lines = [line.split() for line in report(trace, [run(trace, topology="4")])]
     assert ["hops", "mean", "3.000"] in lines
     assert ["hops", "max", "4"] in lines
 
 
-def test_hops_are_within_parts() -> None:
+def test_hops_are_within_parts():
     machine = with_switches(fake_resources("8x1"), "4")
     held = ResourceSet.parse(
         machine.to_json() | {"scheduling": {"writer": "fluxsched", "parts": {"lead": "0", "work": "4-7"}}}
@@ -158,12 +153,12 @@ def test_hops_are_within_parts() -> None:
 
 
 @pytest.mark.parametrize("source", ["1x1x1x1x1x1x1x1", "1"])
-def test_made_up_switches_have_a_limit(source: str) -> None:
+def test_made_up_switches_have_a_limit(source):
     with pytest.raises(LimitExceeded):
         with_switches(fake_resources("40000x1"), source)
 
 
-def _bad() -> Iterator[tuple[dict[str, Any], str]]:
+def _bad():
     yield {"run": 1, "work": 3}, "run and work cannot both be given"
     yield {"work": -1}, "work time -1.0 is not"
     yield {"work": 3, "nodes": "8-4"}, "max 4 is less than min 8"
@@ -179,13 +174,13 @@ def _bad() -> Iterator[tuple[dict[str, Any], str]]:
     ("job", "why"),
     [(WORKED._replace(run_s=1.0), "it has a run time and work"), (WORKED._replace(ask=Ask(parts="")), "not JSON")],
 )
-def test_jobs_that_are_made_are_checked_too(job: TraceJob, why: str) -> None:
+def test_jobs_that_are_made_are_checked_too(job, why):
     with pytest.raises(InvalidValue, match=why):
         Trace.of([job])
 
 
 @pytest.mark.parametrize(("keys", "why"), list(_bad()))
-def test_what_is_wrong_makes_a_line_bad(keys: dict[str, Any], why: str) -> None:
+def test_what_is_wrong_makes_a_line_bad(keys, why):
     trace = read_lines([json.dumps({"submit": 0, **keys})], "t")
     assert (trace.bad, len(trace.jobs)) == (1, 0)
     assert why in trace.faults[0].why
@@ -196,13 +191,13 @@ class Confused(FirstFit):
 
     name = "confused"
 
-    def schedule(self, view: View, now_s: float) -> Iterator[Any]:
+    def schedule(self, view, now_s):
         yield from super().schedule(view, now_s)
         for jobid, held in view.preemptions.elastic.items():
             yield Shrink(jobid, held.elastic.held, "I want it all")
 
 
-def test_the_report_says_what_was_wrong_with_a_shrink_that_was_refused() -> None:
+def test_the_report_says_what_was_wrong_with_a_shrink_that_was_refused():
     trace = trace_of({"submit": 0, "work": 960, "nodes": "2-4", "elastic": True}, {"submit": 1, "run": 1, "nodes": 8})
     result = run(trace, Confused())
     assert "policy 'confused': job ƒ2 cannot shrink: it would have 0 nodes, and asks for 2-4" in report(trace, [result])
