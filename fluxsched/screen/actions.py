@@ -15,7 +15,7 @@ from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
 from fluxsched.screen.panes.columns import id_text, is_held
 from fluxsched.screen.panes.prompt import Question
-from fluxsched.views.job_row import PENDING, JobRow
+from fluxsched.views.jobs import PENDING, JobRow
 from fluxsched.views.words import plural, user_name
 
 NAMED_MAX = 4

@@ -32,8 +32,8 @@ from fluxsched.screen.panes.reader import ReaderPane, Sheet
 from fluxsched.screen.panes.table import TablePane
 from fluxsched.screen.picture import Picture
 from fluxsched.screen.settings import ScreenSettings
-from fluxsched.views.job_row import JobRow
-from fluxsched.views.states import STATES
+from fluxsched.views.jobs import JobRow
+from fluxsched.views.machine import STATES
 from fluxsched.views.words import time_text
 
 ROWS_MAX = 200

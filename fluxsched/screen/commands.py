@@ -21,8 +21,8 @@ from fluxsched.screen.panes.reader import Sheet
 from fluxsched.screen.panes.table import TablePane
 from fluxsched.screen.parts import ScreenParts
 from fluxsched.screen.picture import Picture
-from fluxsched.views.changes import after
-from fluxsched.views.job_row import JobRow
+from fluxsched.views.feed import after
+from fluxsched.views.jobs import JobRow
 from fluxsched.views.words import time_text, user_name
 
 SORT_KEYS = "123456789abcdefghijklmnop"

@@ -13,8 +13,8 @@ from fluxsched.screen.panes.columns import id_text
 from fluxsched.screen.panes.look import Run, wrapped
 from fluxsched.screen.panes.reader import Sheet
 from fluxsched.screen.picture import Picture
-from fluxsched.views.changes import Body
-from fluxsched.views.job_row import JobRow
+from fluxsched.views.feed import Body
+from fluxsched.views.jobs import JobRow
 from fluxsched.views.words import context_text, duration_text, time_text, user_name
 
 _TIMES = ("t_submit", "t_depend", "t_run", "t_cleanup", "t_inactive", "expiration")

@@ -13,7 +13,7 @@ from typing import Any, Protocol
 
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.views.changes import Body
+from fluxsched.views.feed import Body
 
 DRAWING_SHARE = 0.06
 """Of one core's time, for drawing what arrives."""

@@ -15,9 +15,8 @@ from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import InvalidValue
 from fluxsched.screen.panes.figures import Amount, InstanceFigures, JobRates
-from fluxsched.views.changes import Body, after
-from fluxsched.views.machine import LiveMachine
-from fluxsched.views.states import USED
+from fluxsched.views.feed import Body, after
+from fluxsched.views.machine import USED, LiveMachine
 
 Tell = Callable[[str, str], None]
 """Given the style and the text of a line for the log."""

@@ -7,7 +7,7 @@
 
 `kind` is `instance` (first: `{"instance": "there", ...}` with what `instance.info` says, or `{"instance": "lost",
 "why": TEXT, "retry_s": S}`; later whenever that changes), `whole` (next, after each loss, and whenever differences do
-not do) or `change` (what is new; `changes.joined(whole, change)` is the whole after it). A body is JSON-ready and must
+not do) or `change` (what is new; `feed.joined(whole, change)` is the whole after it). A body is JSON-ready and must
 not be changed: viewers share it. `message.json` is its text, made once. What an instance refuses is a whole
 `{"refused": TEXT, "errnum": N}`; it is asked again.
 
@@ -29,7 +29,9 @@ Topics, their parameters (values, or texts of a query) and wholes; a change has 
 - `history` (`since until points by`): `{"now", "since", "until", "samples", "intervals", "observed", "report"}`.
 - `figures`: instance.metrics.
 
-Law: what has no viewer is not asked for. A viewer that reads nothing costs one merged message.
+Law: a topic without a viewer is not asked for. Nothing is queued: messages for a viewer that reads nothing are merged
+into one, by the rule in `feed.py`, at most about as large as a whole. An instance that is gone is a state, not an
+error; it is looked for at its address until the viewer ends, with the pauses that all clients have.
 """
 
 from __future__ import annotations
@@ -38,19 +40,226 @@ import asyncio
 import errno
 import json
 import os
-from collections.abc import Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
+from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any
+from typing import Any, Literal, Protocol
+
+import msgspec
 
 from fluxsched.core.text import some_of
-from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
+from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
 from fluxsched.runtime.client.asyncio_client import AsyncHandle
-from fluxsched.views.changes import Body
-from fluxsched.views.connection import Connect, KeptConnection
-from fluxsched.views.feeds.feed import Feed
-from fluxsched.views.feeds.figures import Figures
-from fluxsched.views.subscription import MessageKind, Subscription, ViewMessage
-from fluxsched.views.topics import TOPICS, feed_of
+from fluxsched.runtime.client.reconnecting import delays
+from fluxsched.views.feed import Body, Feed, Params, PolledFeed, after, joined
+from fluxsched.views.feeds import (
+    FIGURES_EVERY_S,
+    FILTERS,
+    GROUPS_EVERY_S,
+    HISTORY_EVERY_S,
+    SHARES_EVERY_S,
+    Figures,
+    GroupsQuestion,
+    HistoryQuestion,
+    JobFeed,
+    JobsFeed,
+    MachineFeed,
+    MessagesFeed,
+    SharesQuestion,
+    TargetFeed,
+)
+from fluxsched.views.timeline import TimelineFeed
+
+ANSWERED_WITHIN_S = 20.0
+"""An instance that answers nothing for so long is as good as gone."""
+
+Connect = Callable[[], AbstractAsyncContextManager[Any]]
+
+
+class ConnectionListener(Protocol):
+    """Who is told what becomes of the connection."""
+
+    def connected(self, handle: Any, info: Mapping[str, Any]) -> None:
+        """The instance is there; `info` is what `instance.info` says."""
+
+    def lost(self, why: str, retry_s: float) -> Awaitable[None]:
+        """It is gone, and will be looked for."""
+
+
+class KeptConnection:
+    """Keeps a handle open from `open` to `close`."""
+
+    def __init__(self, connect: Connect, listener: ConnectionListener) -> None:
+        self._connect = connect
+        self._listener = listener
+        self._task: asyncio.Task[None] | None = None
+        self._settled = asyncio.Event()
+        self.handle: Any | None = None
+        self.why = ""
+        """Why it is lost."""
+
+    def open(self) -> None:
+        """Begin to keep a connection, if that is not done yet."""
+        if self._task is None:
+            self._task = asyncio.create_task(self._keep())
+
+    async def close(self) -> None:
+        """End it."""
+        task, self._task = self._task, None
+        if task is not None:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    async def there(self) -> Any:
+        """The handle, after the first attempt. Raises RPCError while there is none."""
+        self.open()
+        await self._settled.wait()
+        if self.handle is None:
+            raise RPCError(self.why, errno.ECONNRESET)
+        return self.handle
+
+    async def _keep(self) -> None:
+        pauses = delays()
+        while True:
+            try:
+                async with self._connect() as handle:
+                    info = await handle.rpc("instance.info", timeout_s=ANSWERED_WITHIN_S)
+                    pauses, self.handle, self.why = delays(), handle, ""
+                    self._settled.set()
+                    self._listener.connected(handle, info)
+                    try:
+                        self.why = str(await handle.gone())
+                    finally:
+                        self.handle = None
+            except (FluxschedError, OSError) as fault:
+                self.why = str(fault)
+            self._settled.set()
+            delay_s = next(pauses)
+            await self._listener.lost(self.why, delay_s)
+            await asyncio.sleep(delay_s)
+
+
+# ---- subscription
+
+MessageKind = Literal["whole", "change", "instance"]
+_ENCODER = msgspec.json.Encoder()
+
+
+class ViewMessage:
+    """`kind, body = message`. `json` is the body's text, made once for all viewers that get this message."""
+
+    __slots__ = ("_json", "body", "kind")
+
+    def __init__(self, kind: MessageKind, body: Body) -> None:
+        self.kind = kind
+        self.body = body
+        self._json: bytes | None = None
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter((self.kind, self.body))
+
+    def __repr__(self) -> str:
+        return f"<ViewMessage {self.kind} {dict(self.body)!r}>"
+
+    @property
+    def json(self) -> bytes:
+        """The body as JSON."""
+        if self._json is None:
+            self._json = _ENCODER.encode(self.body)
+        return self._json
+
+
+class Subscription:
+    """`async with` it, or `close` it; `async for` gives messages until it is closed, and raises what its feed did."""
+
+    def __init__(self, closed: Callable[[Subscription], None]) -> None:
+        self._closed = closed
+        self._instance: ViewMessage | None = None
+        self._data: ViewMessage | None = None
+        self._fault: BaseException | None = None
+        self._is_over = False
+        self._arrived = asyncio.Event()
+
+    def put(self, message: ViewMessage) -> None:
+        """What the viewer is to get next."""
+        if message.kind == "instance":
+            self._instance = message
+        elif message.kind == "whole" or self._data is None:
+            self._data = message
+        else:
+            merge = after if self._data.kind == "whole" else joined
+            self._data = ViewMessage(self._data.kind, merge(self._data.body, message.body))
+        self._arrived.set()
+
+    def fail(self, fault: BaseException) -> None:
+        """Our own fault: the viewer's loop raises it."""
+        self._fault = fault
+        self._arrived.set()
+
+    def close(self) -> None:
+        """End the viewer's loop; what is asked for it alone is not asked any more."""
+        if not self._is_over:
+            self._is_over = True
+            self._arrived.set()
+            self._closed(self)
+
+    def __aiter__(self) -> Subscription:
+        return self
+
+    async def __anext__(self) -> ViewMessage:
+        while True:
+            if self._is_over:
+                raise StopAsyncIteration
+            if self._fault is not None:
+                raise self._fault
+            if self._instance is not None:
+                message, self._instance = self._instance, None
+                return message
+            if self._data is not None:
+                message, self._data = self._data, None
+                return message
+            self._arrived.clear()
+            await self._arrived.wait()
+
+    async def __aenter__(self) -> Subscription:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+
+# ---- topics
+
+MakeFeed = Callable[[Params, Figures], Feed]
+
+
+def feed_of(topic: str, given: Mapping[str, Any], figures: Figures) -> Feed:
+    """The feed of a topic, which must be one of TOPICS. Raises InvalidValue for wrong parameters."""
+    known, make = TOPICS[topic]
+    return make(Params(topic, given, *known), figures)
+
+
+TOPICS: Mapping[str, tuple[tuple[str, ...], MakeFeed]] = {
+    "machine": ((), lambda params, figures: MachineFeed()),
+    "jobs": (FILTERS, JobsFeed),
+    "job": (("id",), lambda params, figures: JobFeed(params)),
+    "target": (("rank",), lambda params, figures: TargetFeed(params)),
+    "timeline": (("since", "until", "targets", "bars_max"), lambda params, figures: TimelineFeed(params)),
+    "groups": ((), lambda params, figures: PolledFeed(GroupsQuestion(figures).ask, GROUPS_EVERY_S)),
+    "messages": (("topics",), lambda params, figures: MessagesFeed(params)),
+    "shares": (("group",), lambda params, figures: PolledFeed(SharesQuestion(params).ask, SHARES_EVERY_S)),
+    "history": (
+        ("since", "until", "points", "by"),
+        lambda params, figures: PolledFeed(HistoryQuestion(params).ask, HISTORY_EVERY_S),
+    ),
+    "figures": ((), lambda params, figures: PolledFeed(figures.ask, FIGURES_EVERY_S)),
+}
+"""Its parameters and how it is made, by name."""
+
+
+# ---- follower
 
 FEEDS_MAX = 500
 """Feeds at once: each asks the instance about once a second, or has a stream there."""

@@ -13,7 +13,7 @@ from typing import Any
 from starlette.types import Receive, Scope, Send
 
 from fluxsched.errors import FluxschedError, LimitExceeded
-from fluxsched.views.subscription import Subscription
+from fluxsched.views.follower import Subscription
 from fluxsched.web.wire import FIGURES, REFUSED, Wire, as_json
 
 VIEWERS_MAX = 1000

@@ -19,7 +19,7 @@ from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError
 from fluxsched.runtime.system.clock import SystemClock, local_moment
 from fluxsched.views.follower import TooManyFeeds
-from fluxsched.views.states import states_table
+from fluxsched.views.machine import states_table
 from fluxsched.views.words import duration_text
 from fluxsched.web.access.guard import wants_json
 from fluxsched.web.access.secrets import Secrets

@@ -12,8 +12,7 @@ from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.protocol.roles import least_of
 from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.views.follower import Follower
-from fluxsched.views.subscription import Subscription, ViewMessage
+from fluxsched.views.follower import Follower, Subscription, ViewMessage
 from fluxsched.views.words import user_name
 from fluxsched.web.bodies import summary
 

@@ -9,7 +9,7 @@ from typing import Any
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
-from fluxsched.views.subscription import MessageKind, Subscription, ViewMessage
+from fluxsched.views.follower import MessageKind, Subscription, ViewMessage
 
 THERE = {"instance": "there", "uri": "ipc:///run/x/instance.sock", "role": "owner", "starttime": 1000.0}
 

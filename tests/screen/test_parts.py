@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import Refused, RPCError
-from fluxsched.views.job_row import JobRow
+from fluxsched.views.jobs import JobRow
 
 from .fakes import FakeFollower, job, machine_body
 

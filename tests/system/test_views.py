@@ -7,10 +7,8 @@ from typing import Any
 
 import pytest
 
-from fluxsched.views.changes import after
-from fluxsched.views.follower import Follower
-from fluxsched.views.subscription import Subscription
-from fluxsched.views.topics import TOPICS
+from fluxsched.views.feed import after
+from fluxsched.views.follower import TOPICS, Follower, Subscription
 
 WAIT_S = 60.0
 

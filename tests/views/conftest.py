@@ -10,12 +10,11 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import RPCError
-from fluxsched.views.changes import after
-from fluxsched.views.feeds import feed
-from fluxsched.views.feeds import job as job_feed
-from fluxsched.views.feeds import jobs as jobs_feed
-from fluxsched.views.follower import Follower
-from fluxsched.views.subscription import Subscription
+from fluxsched.views import feed
+from fluxsched.views import feeds as job_feed
+from fluxsched.views import feeds as jobs_feed
+from fluxsched.views.feed import after
+from fluxsched.views.follower import Follower, Subscription
 
 TARGETS = [{"rank": "0-3", "children": {"core": "0-1"}}]
 WHOLE = {

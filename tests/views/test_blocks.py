@@ -7,9 +7,8 @@ import random
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.views import blocks
-from fluxsched.views.blocks import LEVELS, draw_map
-from fluxsched.views.machine import LiveMachine
+from fluxsched.views import machine as blocks
+from fluxsched.views.machine import LEVELS, LiveMachine, draw_map
 
 CORES = 8
 

@@ -7,9 +7,9 @@ from typing import Any
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.views.changes import KEPT_MAX, OUTPUT_CHARS_MAX, after, joined, tail
-from fluxsched.views.feeds.jobs import row_differences
-from fluxsched.views.feeds.timeline import bar_differences
+from fluxsched.views.feed import KEPT_MAX, OUTPUT_CHARS_MAX, after, joined, tail
+from fluxsched.views.feeds import row_differences
+from fluxsched.views.timeline import bar_differences
 
 ids = st.lists(st.sampled_from("abcdef"), unique=True)
 lists = ids.flatmap(lambda chosen: st.tuples(*[st.tuples(st.just(jobid), st.integers(0, 2)) for jobid in chosen]))

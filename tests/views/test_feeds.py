@@ -11,16 +11,11 @@ import pytest
 
 from fluxsched.core.idset import ID_MAX
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
-from fluxsched.views.changes import OUTPUT_CHARS_MAX
-from fluxsched.views.feeds import timeline as timeline_feed
-from fluxsched.views.feeds.groups import HOLDERS_MAX
-from fluxsched.views.feeds.history import POINTS_MAX, named
-from fluxsched.views.feeds.jobs import FILTERS, ROWS_MAX, job_request
-from fluxsched.views.feeds.machine import EVENTS_MAX
-from fluxsched.views.feeds.params import Params, Period
-from fluxsched.views.feeds.timeline import ENDED_MAX, PLANNED_MAX, RUNNING_MAX, SPANS_MAX, STARTS_MAX
-from fluxsched.views.follower import Follower
-from fluxsched.views.topics import TOPICS
+from fluxsched.views import timeline as timeline_feed
+from fluxsched.views.feed import OUTPUT_CHARS_MAX, Params, Period
+from fluxsched.views.feeds import EVENTS_MAX, FILTERS, HOLDERS_MAX, POINTS_MAX, ROWS_MAX, job_request, named
+from fluxsched.views.follower import TOPICS, Follower
+from fluxsched.views.timeline import ENDED_MAX, PLANNED_MAX, RUNNING_MAX, SPANS_MAX, STARTS_MAX
 from tests.views.conftest import job_info, until, whole_of
 
 

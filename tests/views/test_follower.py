@@ -11,8 +11,7 @@ import pytest
 from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 from fluxsched.runtime.client import reconnecting
 from fluxsched.views import follower
-from fluxsched.views.follower import Follower
-from fluxsched.views.subscription import Subscription
+from fluxsched.views.follower import Follower, Subscription
 
 TARGETS = [{"rank": "0-3", "children": {"core": "0-1"}}]
 WHOLE = {

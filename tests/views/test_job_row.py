@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fluxsched.cli.jobs.fields import FIELDS
-from fluxsched.views.job_row import JobRow
+from fluxsched.views.jobs import JobRow
 
 
 def row(**info: Any) -> JobRow:

@@ -8,9 +8,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.views.changes import joined
-from fluxsched.views.machine import ARRANGEMENTS, SECTIONS_MAX, LiveMachine, MapSection, bounded
-from fluxsched.views.states import STATES, state_named, states_table
+from fluxsched.views.feed import joined
+from fluxsched.views.machine import (
+    ARRANGEMENTS,
+    SECTIONS_MAX,
+    STATES,
+    LiveMachine,
+    MapSection,
+    bounded,
+    state_named,
+    states_table,
+)
 
 TARGETS = 24
 WORDS = [state.word for state in STATES]

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from fluxsched.views.feeds import jobs as jobs_feed
-from fluxsched.views.feeds import timeline as timeline_feed
+from fluxsched.views import feeds as jobs_feed
+from fluxsched.views import timeline as timeline_feed
 from fluxsched.views.follower import Follower
 from tests.views.conftest import until, whole_of
 

@@ -12,7 +12,7 @@ from urllib.parse import urlencode
 import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.views.subscription import Subscription, ViewMessage
+from fluxsched.views.follower import Subscription, ViewMessage
 from fluxsched.web.access.address import PageAddress, bound
 from fluxsched.web.access.secrets import Secrets
 from fluxsched.web.app import PageSite

@@ -18,7 +18,7 @@ from fluxsched.cli.common.values import WHEN
 from fluxsched.cli.jobs.jobs import LISTED_DEFAULT, request_for
 from fluxsched.cli.jobs.selection import JobSelection, filter_options, jobs_argument
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.views.job_filter import JobConstraint, Jobs, in_states
+from fluxsched.views.jobs import JobConstraint, Jobs, in_states
 
 COLOURLESS_TERMINALS = ("dumb", "vt100", "vt102", "vt220", "linux-m", "xterm-mono")
 """Values of TERM that have no colours."""

@@ -133,7 +133,7 @@ def _until_started(handle: InstanceHandle, jobid: int, hints: Iterable[float]) -
 def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:
     """Say on stderr why a job waits, and again when it waits for another reason. Yields when to go on (seconds)."""
     yield PENDING_HINT_S
-    from fluxsched.views.job_row import PENDING
+    from fluxsched.views.jobs import PENDING
 
     said = None
     while (why := _why(handle, jobid))["state"] in PENDING:

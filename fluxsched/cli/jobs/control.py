@@ -31,7 +31,7 @@ from fluxsched.cli.common.values import parse_value
 from fluxsched.cli.jobs.attach import end_text, exit_status, job_text, report_end
 from fluxsched.cli.jobs.selection import JobSelection, described, one_line, selected, selection_options
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused
-from fluxsched.views.job_filter import in_states
+from fluxsched.views.jobs import in_states
 
 NAMED_MAX = 100
 """Jobs that one message names; it says how many more there are."""

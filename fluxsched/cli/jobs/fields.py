@@ -12,7 +12,7 @@ from fluxsched.cli.common.table import Field
 from fluxsched.cli.jobs import usage as job_usage
 from fluxsched.core.job_attributes import JOB_ATTRIBUTES
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
-from fluxsched.views.job_row import ABBREVIATIONS, PENDING, PREEMPTED, RESULTS, RETURNED, JobRow, parts_text
+from fluxsched.views.jobs import ABBREVIATIONS, PENDING, PREEMPTED, RESULTS, RETURNED, JobRow, parts_text
 
 
 def _of(key: str) -> Callable[[JobRow], object]:

@@ -34,7 +34,7 @@ from fluxsched.core.jsontext import TEXT_CHARS_MAX
 from fluxsched.core.waitstatus import ended_text
 from fluxsched.core.why import apart
 from fluxsched.errors import Refused
-from fluxsched.views.job_row import parts_text
+from fluxsched.views.jobs import parts_text
 
 _FORMS: Mapping[str, Callable[[int], str]] = {
     "dec": str,

@@ -16,8 +16,7 @@ from fluxsched.cli.jobs.fields import FIELDS, JOBS
 from fluxsched.cli.jobs.selection import JobSelection, filter_options, jobs_argument
 from fluxsched.errors import Refused, RPCError
 from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.views.job_filter import JobConstraint, Jobs, list_request
-from fluxsched.views.job_row import JobRow, queue_reason
+from fluxsched.views.jobs import JobConstraint, JobRow, Jobs, list_request, queue_reason
 
 LISTED_DEFAULT = 1000
 LISTED_MAX = 100_000

@@ -18,8 +18,17 @@ from click.core import ParameterSource
 from fluxsched.cli.common import complete, show
 from fluxsched.cli.common.options import JOBID, Converted, Function, InstanceHandle, WordList, note_typed, parse_jobid
 from fluxsched.errors import InvalidValue
-from fluxsched.views.job_filter import ANY_USER, RANGES, JobConstraint, Jobs, on_targets, terms_of, user_id
-from fluxsched.views.job_row import JOB_STATES, RESULTS
+from fluxsched.views.jobs import (
+    ANY_USER,
+    JOB_STATES,
+    RANGES,
+    RESULTS,
+    JobConstraint,
+    Jobs,
+    on_targets,
+    terms_of,
+    user_id,
+)
 
 STATE_WORDS = WordList((*JOB_STATES, *RESULTS))
 

@@ -22,7 +22,7 @@ from fluxsched.cli.common.table import render
 from fluxsched.core.text import printable
 from fluxsched.errors import Disconnected, RPCError
 from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.views.job_row import JobRow
+from fluxsched.views.jobs import JobRow
 
 ASKED_EVERY_S = 0.5
 """How often a busy instance is asked what has changed, at the shortest (seconds)."""

@@ -16,9 +16,18 @@ from fluxsched.cli.common.options import InstanceHandle, include_option, json_op
 from fluxsched.cli.resource.switches import known_switches
 from fluxsched.core.text import printable
 from fluxsched.errors import RPCError
-from fluxsched.views.blocks import KINDS, LEVELS, MapDrawing, MapRun, draw_map, kind_words
-from fluxsched.views.machine import ARRANGEMENTS, LiveMachine
-from fluxsched.views.states import STATES, USED
+from fluxsched.views.machine import (
+    ARRANGEMENTS,
+    KINDS,
+    LEVELS,
+    STATES,
+    USED,
+    LiveMachine,
+    MapDrawing,
+    MapRun,
+    draw_map,
+    kind_words,
+)
 
 WIDTH = 80
 """Columns where there is no terminal."""

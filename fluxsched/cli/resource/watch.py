@@ -22,7 +22,7 @@ from fluxsched.cli.resource.rows import ResourceRow
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import Disconnected, RPCError
 from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.views.states import USED
+from fluxsched.views.machine import USED
 
 ASKED_EVERY_S = 0.5
 """How often the table is asked for at the shortest (seconds)."""

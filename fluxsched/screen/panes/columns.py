@@ -8,7 +8,7 @@ from typing import Any
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.screen.panes.table import TableColumn
-from fluxsched.views.job_row import PENDING, RUNNING, JobRow, queue_reason
+from fluxsched.views.jobs import PENDING, RUNNING, JobRow, queue_reason
 from fluxsched.views.words import duration_text, user_name
 
 TableEntry = Mapping[str, Any]

@@ -15,8 +15,7 @@ from textual.strip import Strip
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.screen.panes.look import TerminalLook
 from fluxsched.screen.panes.pane import Pane
-from fluxsched.views.blocks import MapDrawing, MapRun, draw_map, kind_words
-from fluxsched.views.machine import ARRANGEMENTS, LiveMachine
+from fluxsched.views.machine import ARRANGEMENTS, LiveMachine, MapDrawing, MapRun, draw_map, kind_words
 
 MARKS_MAX = 2048
 """Tagged targets that are marked on the map; how many there are stands in the title."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxsched.runtime.clusters import loop, own
-from fluxsched.views.job_row import JobRow
+from fluxsched.views.jobs import JobRow
 
 from .conftest import BOTH, job
 

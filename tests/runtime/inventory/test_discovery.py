@@ -10,7 +10,7 @@ import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.inventory import discovery as discovery
+from fluxsched.runtime.inventory import discovery
 from fluxsched.runtime.inventory.discovery import (
     TEST_SIZE_MAX,
     MachineTopology,
