@@ -54,7 +54,7 @@ MAY_IMPORT = {
         "runtime.instance.proxy", "runtime.access.key_files", "runtime.access.rules",
         "adapters.flux.install", "adapters.si.config.report",
         "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
-        "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views", "web.runner", "web.standalone",
+        "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views", "web.server", "web.standalone",
         "screen.run",
     },
 }  # fmt: skip

@@ -1,28 +1,73 @@
-"""`POST /actions/NAME`: what may be changed from the page, asked first, then said to the instance.
+"""`POST /actions/NAME`: changes from the page, confirmed first, then sent to the instance.
 
 The instance decides whether it may be, and records who did it: the user of this process, by whose connection it comes,
 with a note that it was done on the page where there is room for one.
 
-Law: an action is done only with our own anti-forgery token, and once it was confirmed.
+Law: an action is done only with our own anti-forgery token, and once it was confirmed. A body that is longer, slower or
+anything else than a form is refused before it is read to its end.
 """
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, NamedTuple
+from urllib.parse import parse_qsl
 
-from starlette.requests import Request
+from starlette.requests import ClientDisconnect, Request
 from starlette.responses import JSONResponse, RedirectResponse, Response
 
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.targets import split_targets
 from fluxsched.core.text import some_of
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
-from fluxsched.web.access.forms import TooSlow, fields_of
-from fluxsched.web.access.guard import NOT_DONE, refusal, wants_json
-from fluxsched.web.access.secrets import Secrets
-from fluxsched.web.pages import Pages
-from fluxsched.web.wire import ACTION_TOPICS, Wire
+from fluxsched.web.access import NOT_DONE, Secrets, refusal, wants_json
+from fluxsched.web.pages import ACTION_TOPICS, Pages, Wire
+
+BODY_BYTES_MAX = 65_536
+"""Of a form: a thousand job ids."""
+BODY_S = 10.0
+"""For how long a form may take to arrive (seconds)."""
+FIELDS_MAX = 256
+"""Of a form: those of a page of jobs, each with a box."""
+TOGETHER = "ids"
+"""The field whose values of one form are one list."""
+_KIND = "application/x-www-form-urlencoded"
+
+
+class TooSlow(InvalidValue):
+    """A form that did not arrive within BODY_S."""
+
+
+async def fields_of(request: Request) -> dict[str, str]:
+    """The fields of a form, the last of each name but TOGETHER. Raises InvalidValue."""
+    kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
+    if kind != _KIND:
+        raise InvalidValue(f"the body is {kind or 'of no type'}, not {_KIND}")
+    body = bytearray()
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for part in request.stream():
+                body += part
+                if len(body) > BODY_BYTES_MAX:
+                    raise LimitExceeded(f"a form has {BODY_BYTES_MAX} bytes at most")
+    except TimeoutError:
+        raise TooSlow(f"the form did not arrive within {BODY_S:g} s") from None
+    except ClientDisconnect:
+        raise InvalidValue("the form did not arrive to its end") from None
+    try:
+        pairs = parse_qsl(body.decode(), keep_blank_values=True, max_num_fields=FIELDS_MAX)
+    except UnicodeDecodeError:
+        raise InvalidValue("the form is not UTF-8 text") from None
+    except ValueError:
+        raise LimitExceeded(f"a form has {FIELDS_MAX} fields at most") from None
+    found: dict[str, str] = {}
+    for name, value in pairs:
+        found[name] = f"{found[name]} {value}" if name == TOGETHER and name in found else value
+    return found
+
+
+# ---- actions
 
 IDS_MAX = 1000
 """Jobs of one action; `fluxsched cancel` selects more."""

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.web.access.address import write_address
+from fluxsched.web.access import write_address
 
 User, Daemons = Any, Any
 OTHER_USER = 65534

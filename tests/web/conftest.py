@@ -13,10 +13,8 @@ import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.views.follower import Subscription, ViewMessage
-from fluxsched.web.access.address import PageAddress, bound
-from fluxsched.web.access.secrets import Secrets
-from fluxsched.web.app import PageSite
-from fluxsched.web.runner import PageServer, config_of
+from fluxsched.web.access import PageAddress, Secrets, bound
+from fluxsched.web.server import PageServer, PageSite, config_of
 
 TOKEN = "t0ken-of-the-test"
 INFO = {"instance": "there", "uri": "ipc:///run/x", "owner": 0, "role": "owner", "userid": 0}

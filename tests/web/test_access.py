@@ -12,11 +12,20 @@ import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.runtime.system.http_address import parse_page_bind
-from fluxsched.web.access import connections
-from fluxsched.web.access.address import bound, read_address, write_address
-from fluxsched.web.access.guard import HEAD_BYTES_MAX, HEADERS_MAX, QUERY_BYTES_MAX, SECURITY_HEADERS
-from fluxsched.web.access.secrets import SECRET_CHARS_MAX, Secrets, is_same_origin
-from fluxsched.web.runner import CONNECTIONS_MAX
+from fluxsched.web import access as connections
+from fluxsched.web.access import (
+    HEAD_BYTES_MAX,
+    HEADERS_MAX,
+    QUERY_BYTES_MAX,
+    SECRET_CHARS_MAX,
+    SECURITY_HEADERS,
+    Secrets,
+    bound,
+    is_same_origin,
+    read_address,
+    write_address,
+)
+from fluxsched.web.server import CONNECTIONS_MAX
 
 TOKEN = "t0ken-of-the-test"
 

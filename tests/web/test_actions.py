@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import RPCError
-from fluxsched.web.access import forms
-from fluxsched.web.access.forms import BODY_BYTES_MAX, FIELDS_MAX
-from fluxsched.web.actions import ACTIONS, FAULTS_MAX, IDS_MAX, URGENCY_MAX
-from fluxsched.web.wire import ACTION_TOPICS
+from fluxsched.web import actions as forms
+from fluxsched.web.actions import ACTIONS, BODY_BYTES_MAX, FAULTS_MAX, FIELDS_MAX, IDS_MAX, URGENCY_MAX
+from fluxsched.web.pages import ACTION_TOPICS
 
 JSON = {"Accept": "application/json"}
 

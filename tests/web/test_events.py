@@ -14,10 +14,10 @@ import pytest
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.views.follower import TooManyFeeds
-from fluxsched.web import events
-from fluxsched.web.access import connections
-from fluxsched.web.events import VIEWERS_MAX
-from fluxsched.web.wire import PARAMS_MAX
+from fluxsched.web import access as connections
+from fluxsched.web import server as events
+from fluxsched.web.pages import PARAMS_MAX
+from fluxsched.web.server import VIEWERS_MAX
 
 Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 

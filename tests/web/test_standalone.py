@@ -12,9 +12,8 @@ import pytest
 
 from fluxsched.sim import Ask, Trace, TraceJob, run
 from fluxsched.sim.results.drawing import drawing
-from fluxsched.web.standalone import inlining
-from fluxsched.web.standalone.inlining import modules
-from fluxsched.web.standalone.study import study_page
+from fluxsched.web import standalone as inlining
+from fluxsched.web.standalone import modules, study_page
 
 HOSTILE = "</script><script>alert(1)</script><!--"
 

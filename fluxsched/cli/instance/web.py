@@ -39,7 +39,7 @@ def web(
         click.echo(_served(uri))
         return
     need_packages()
-    from fluxsched.web.runner import ServeOptions, check_bind, serve
+    from fluxsched.web.server import ServeOptions, check_bind, serve
 
     with usage():
         check_bind(bind, public=public)

@@ -102,7 +102,7 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
             with connect(uri) as handle:
                 study = replay_live(order, handle, speed, _RealTime(), bar)
     if order.html is not None:
-        from fluxsched.web.standalone.study import study_page
+        from fluxsched.web.standalone import study_page
 
         order.html.write_text(study_page(study.drawing()), encoding="utf-8")
     if study.left_out:

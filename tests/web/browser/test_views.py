@@ -14,8 +14,7 @@ import pytest
 
 from fluxsched.sim import generate, run
 from fluxsched.sim.results.drawing import drawing
-from fluxsched.web.standalone.inlining import standalone
-from fluxsched.web.standalone.study import study_page
+from fluxsched.web.standalone import standalone, study_page
 
 MARKUP = "<script>alert(1)</script>"
 NOW_S = 1_800_000_000.0

@@ -1,4 +1,7 @@
-"""A view as one file that needs no server and no network: modules, styles and data in the page itself.
+"""A view, or the study of a simulation (`fluxsched sim --html`), as one file that needs no server and no network.
+
+Modules, styles and data are in the page itself. A study compares several policies on one trace: its figures are a table
+that is read without script; everything else is drawn by `static/study.js`.
 
 Law: it carries a content security policy that allows exactly the script and the styles in it, by their hashes; data is
 JSON in a script element of its own, in which no `<` stands. A module is `import { a, b } from "./x.js";` at the
@@ -11,12 +14,13 @@ from __future__ import annotations
 import json
 import re
 from base64 import b64encode
+from collections.abc import Sequence
 from hashlib import sha256
 from html import escape
 from pathlib import Path, PurePosixPath
 from typing import Any, Final
 
-STATIC: Final = Path(__file__).parent.parent / "static"
+STATIC: Final = Path(__file__).parent / "static"
 
 _IMPORT = re.compile(r'^import \{([^}]*)\} from "(\.{1,2}/[\w./-]+\.js)";$', re.MULTILINE)
 _EXPORT = re.compile(r"^export (?=(?:async )?(?:function|class|const) (\w+))", re.MULTILINE)
@@ -111,3 +115,31 @@ def _variable(name: str) -> str:
 
 def _hash(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
+
+
+# ---- study
+
+def study_page(study: dict[str, Any]) -> str:
+    """The whole page, of what `fluxsched.sim.results.drawing` says of a study."""
+    titles = [policy["title"] for policy in study["policies"]]
+    notes = [*study["heading"][1:], *study["refusals"]]
+    body = (
+        '<main class="study">\n<header><div>\n'
+        f'<h1>{escape(study["trace"])}</h1>\n<p class="note">{escape(study["heading"][0])}</p>\n</div></header>\n'
+        f'{_figures(titles, study["figures"])}\n'
+        f'{"".join([f"<p class=note>{escape(note)}</p>" for note in notes])}'
+        "<noscript><p>The charts need JavaScript; the table does not.</p></noscript>\n</main>"
+    )
+    return standalone(study["trace"], body, "study.js", ("style.css", "views.css"), study)
+
+
+def _figures(titles: Sequence[str], figures: Sequence[Sequence[str]]) -> str:
+    head = "".join([f'<th scope="col">{escape(title)}</th>' for title in titles])
+    rows = "\n".join([
+        f'<tr><th scope="row">{escape(line[0])}</th>{"".join([f"<td>{escape(text)}</td>" for text in line[1:]])}</tr>'
+        for line in figures
+    ])
+    return (
+        '<div class="card scrolls"><table class="rows" id="figures"><caption class="unseen">Figures by policy</caption>'
+        f'<thead><tr><th scope="col">Figure</th>{head}</tr></thead>\n<tbody>\n{rows}\n</tbody></table></div>'
+    )
