@@ -55,7 +55,7 @@ MAY_IMPORT = {
         "adapters.flux.install", "adapters.si.config.report",
         "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
         "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views", "web.server", "web.standalone",
-        "screen.run",
+        "screen.app",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "leases", "sched")

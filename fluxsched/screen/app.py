@@ -1,11 +1,13 @@
 """`fluxsched top`: the application. It puts the panes in their places, follows the instance, and hands keys on.
 
-Law: what arrives is drawn together, at the rate of `follow.Pacer`; a key is answered at once. What fails is said on the
+Law: deltas are drawn together, at the rate of `picture.Pacer`; a key is answered at once. What fails is said on the
 screen, in the words of the instance; only our own faults end it.
 """
 
 from __future__ import annotations
 
+import asyncio
+import os
 from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
@@ -17,21 +19,24 @@ from textual.screen import Screen
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.screen import commands
-from fluxsched.screen.arrange import Rect, is_too_small, places
-from fluxsched.screen.follow import CLOCK_EVERY_S, Followed, Pacer, ViewFollower
-from fluxsched.screen.keys import KEYS, PANES, refusal
-from fluxsched.screen.panes.columns import GROUP_COLUMNS, JOB_COLUMNS, QUEUE_COLUMNS
-from fluxsched.screen.panes.figures import FiguresBar, StateLook
-from fluxsched.screen.panes.lines import KeyLine, Sentence, StatusLine
-from fluxsched.screen.panes.log import LogLine, LogPane
-from fluxsched.screen.panes.look import TerminalLook
-from fluxsched.screen.panes.machine import MachinePane
-from fluxsched.screen.panes.pane import Pane
-from fluxsched.screen.panes.prompt import Question, QuestionBox
-from fluxsched.screen.panes.reader import ReaderPane, Sheet
-from fluxsched.screen.panes.table import TablePane
-from fluxsched.screen.picture import Picture
-from fluxsched.screen.settings import ScreenSettings
+from fluxsched.screen.look import KEYS, PANES, Pane, Rect, ScreenSettings, TerminalLook, is_too_small, places, refusal
+from fluxsched.screen.panes import (
+    FiguresBar,
+    KeyLine,
+    LogLine,
+    LogPane,
+    MachinePane,
+    Question,
+    QuestionBox,
+    ReaderPane,
+    Sentence,
+    Sheet,
+    StateLook,
+    StatusLine,
+)
+from fluxsched.screen.picture import CLOCK_EVERY_S, Followed, Pacer, Picture, ViewFollower
+from fluxsched.screen.table import GROUP_COLUMNS, JOB_COLUMNS, QUEUE_COLUMNS, TablePane
+from fluxsched.views.follower import Follower
 from fluxsched.views.jobs import JobRow
 from fluxsched.views.machine import STATES
 from fluxsched.views.words import time_text
@@ -45,7 +50,7 @@ QUEUES_MAX = 100
 
 
 class Board(Screen[None], inherit_bindings=False):
-    """The only screen; its keys are those of the table in `keys.py`."""
+    """The only screen; its keys are those of the table in `look.py`."""
 
 
 class TopApp(App[None], inherit_bindings=False):
@@ -398,3 +403,27 @@ def _legend_sign(look: TerminalLook, sign: str) -> str:
 
 def _legend_style(look: TerminalLook, colour: int) -> str:
     return f"color({colour})" if look.is_colourful else "bold"
+
+
+# ---- run
+
+def run_screen(
+    uri: str | None,
+    parse_filter: Callable[[str], dict[str, Any]],
+    parse_urgency: Callable[[str], int],
+    filter_text: str,
+    *,
+    is_colourful: bool,
+    is_unicode: bool,
+) -> None:
+    """Show the instance at `uri`, else the newest one, on this terminal."""
+    for name in ("COLUMNS", "LINES"):  # where a shell exports them, Textual takes them for the size for ever
+        os.environ.pop(name, None)
+    look = TerminalLook(is_colourful, is_unicode)
+    settings = ScreenSettings(look, parse_filter, parse_urgency, filter_text)
+
+    async def show() -> None:
+        async with Follower(uri) as follower:
+            await TopApp(follower, settings).run_async()
+
+    asyncio.run(show())

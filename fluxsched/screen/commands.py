@@ -1,29 +1,33 @@
-"""What each key does: a function of the application for each action of `keys.py`."""
+"""Functions of the application for the keys: one for each action of `look.KEYS`, with changes and details.
+
+A command knows the application as `ScreenParts`. Details of what is under a cursor are sheets: a job's record, why it
+waits, its events and output; a target's state, drain and jobs; a queue; a group.
+
+Law: a change is confirmed first. Jobs are hit one by one, so that a job that has ended meanwhile keeps no other from
+being hit; if any was refused, the box stays with what the instance said. Who did it is known to the instance by the
+connection.
+"""
 
 from __future__ import annotations
 
+import asyncio
 import shlex
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
+from typing import Any, Protocol
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.targets import parse_targets
-from fluxsched.core.text import printable
-from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.core.text import printable, printable_lines
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
 from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.screen import actions
-from fluxsched.screen.details import entry_sheets, job_sheets, target_sheets
-from fluxsched.screen.keys import KEYS, PANES
-from fluxsched.screen.panes.columns import id_text
-from fluxsched.screen.panes.look import Run, wrapped
-from fluxsched.screen.panes.prompt import OfferedChoice, Question
-from fluxsched.screen.panes.reader import Sheet
-from fluxsched.screen.panes.table import TablePane
-from fluxsched.screen.parts import ScreenParts
-from fluxsched.screen.picture import Picture
-from fluxsched.views.feed import after
-from fluxsched.views.jobs import JobRow
-from fluxsched.views.words import time_text, user_name
+from fluxsched.screen.look import KEYS, PANES, Pane, Run, ScreenSettings, wrapped
+from fluxsched.screen.panes import LogPane, MachinePane, OfferedChoice, Question, Sheet
+from fluxsched.screen.picture import Followed, Pacer, Picture, ViewFollower
+from fluxsched.screen.table import TablePane, id_text, is_held
+from fluxsched.views.feed import Body, after
+from fluxsched.views.jobs import PENDING, JobRow
+from fluxsched.views.words import context_text, duration_text, plural, time_text, user_name
 
 SORT_KEYS = "123456789abcdefghijklmnop"
 JOBS_ON_MAX = 100
@@ -287,31 +291,31 @@ def _rows(app: ScreenParts) -> list[JobRow]:
 
 
 def _cancel(app: ScreenParts) -> None:
-    app.ask(actions.cancelling(app.follower.ask, _rows(app)))
+    app.ask(cancelling(app.follower.ask, _rows(app)))
 
 
 def _hold(app: ScreenParts) -> None:
-    app.ask(actions.holding(app.follower.ask, _rows(app)))
+    app.ask(holding(app.follower.ask, _rows(app)))
 
 
 def _urgency(app: ScreenParts) -> None:
-    app.ask(actions.urgency_set(app.follower.ask, _rows(app), app.settings.parse_urgency))
+    app.ask(urgency_set(app.follower.ask, _rows(app), app.settings.parse_urgency))
 
 
 def _urgency_less(app: ScreenParts) -> None:
-    app.ask(actions.urgency_moved(app.follower.ask, _rows(app), -1))
+    app.ask(urgency_moved(app.follower.ask, _rows(app), -1))
 
 
 def _urgency_more(app: ScreenParts) -> None:
-    app.ask(actions.urgency_moved(app.follower.ask, _rows(app), 1))
+    app.ask(urgency_moved(app.follower.ask, _rows(app), 1))
 
 
 def _drain(app: ScreenParts) -> None:
-    _with_targets(app, "Drain which targets?", lambda *named: app.ask(actions.draining(app.follower.ask, *named)))
+    _with_targets(app, "Drain which targets?", lambda *named: app.ask(draining(app.follower.ask, *named)))
 
 
 def _undrain(app: ScreenParts) -> None:
-    _with_targets(app, "Return which targets?", lambda *named: app.ask(actions.undraining(app.follower.ask, *named)))
+    _with_targets(app, "Return which targets?", lambda *named: app.ask(undraining(app.follower.ask, *named)))
 
 
 def _with_targets(app: ScreenParts, title: str, then: Callable[[str, str], None]) -> None:
@@ -370,3 +374,309 @@ COMMANDS: Mapping[str, Callable[[ScreenParts], None]] = {
     "urgency_less": _urgency_less, "urgency_more": _urgency_more, "drain": _drain, "undrain": _undrain,
     "trace": _trace, "zoom": _zoom, "escape": _escape, "leave": _leave,
 }  # fmt: skip
+
+
+# ---- parts
+
+class ScreenParts(Protocol):
+    """What commands use of the application."""
+
+    picture: Picture
+    settings: ScreenSettings
+    follower: ViewFollower
+    followed: Followed
+    pacer: Pacer
+    machine: MachinePane
+    jobs: TablePane
+    log_pane: LogPane
+    filter_text: str
+    every_state: bool
+    searched: str
+    zoomed: str | None
+    traced: str | None
+    pane: str
+
+    @property
+    def panes(self) -> Mapping[str, Pane]: ...
+
+    def focus_pane(self, name: str) -> None: ...
+
+    def arrange(self) -> None: ...
+
+    def fill(self) -> None: ...
+
+    def follow_jobs(self) -> None: ...
+
+    def ask(self, question: Question) -> None: ...
+
+    def read(self, title: str, sheets: list[Sheet]) -> None: ...
+
+    def say_fault(self, text: str) -> None: ...
+
+    def note(self, style: str, text: str) -> None: ...
+
+    def leave(self) -> None: ...
+
+    def perform(self, work: Coroutine[Any, Any, None]) -> None: ...
+
+
+# ---- actions
+
+NAMED_MAX = 4
+"""Jobs that a question names; the rest is a number."""
+REFUSED_NAMED_MAX = 3
+"""Refusals that are shown; the rest is a number."""
+URGENCY_HOLD, URGENCY_MAX = 0, 31
+
+AskInstance = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
+
+
+def cancelling(ask: AskInstance, rows: Sequence[JobRow]) -> Question:
+    """Cancel these jobs."""
+
+    async def perform(note: str) -> str:
+        return await _each(
+            ask, rows, "job-manager.cancel", {"note": note}, "canceled {}"
+        )
+
+    return Question(
+        f"Cancel {plural(len(rows), 'job')}?", perform,
+        [*_named(rows), "Running jobs are terminated, then killed."], "Note (may be empty)",
+    )  # fmt: skip
+
+
+def holding(ask: AskInstance, rows: Sequence[JobRow]) -> Question:
+    """Hold waiting jobs; if all of them are held, release them."""
+    waiting = [row for row in rows if row.info["state"] in PENDING]
+    if not waiting:
+        raise InvalidValue("only jobs that wait can be held: these run or have ended")
+    releases = all(map(is_held, waiting))
+    urgency = URGENCY_DEFAULT if releases else URGENCY_HOLD
+    done = "released {}" if releases else "held {}"
+
+    async def perform(_: str) -> str:
+        return await _each(ask, waiting, "job-manager.urgency", {"urgency": urgency}, done)
+
+    what = f"Release {plural(len(waiting), 'held job')}?" if releases else f"Hold {plural(len(waiting), 'job')}?"
+    then = f"The urgency becomes {urgency}{': they do not start until they are released' if not releases else ''}."
+    return Question(what, perform, [*_named(waiting), then])
+
+
+def urgency_set(ask: AskInstance, rows: Sequence[JobRow], parse: Callable[[str], int]) -> Question:
+    """Set the urgency of these jobs to what is typed."""
+
+    async def perform(text: str) -> str:
+        value = parse(text)
+        return await _each(ask, rows, "job-manager.urgency", {"urgency": value}, f"set the urgency of {{}} to {value}")
+
+    now = str(rows[0].info["urgency"]) if len({row.info["urgency"] for row in rows}) == 1 else ""
+    return Question(
+        f"Urgency of {plural(len(rows), 'job')}", perform, _named(rows), "0-31, hold, default, expedite", now
+    )
+
+
+def urgency_moved(ask: AskInstance, rows: Sequence[JobRow], by: int) -> Question:
+    """Raise or lower the urgency of each of these jobs."""
+    wanted = [(row, max(URGENCY_HOLD, min(URGENCY_MAX, row.info["urgency"] + by))) for row in rows]
+
+    async def perform(_: str) -> str:
+        requests = [(row, {"id": row.info["id"], "urgency": value}) for row, value in wanted]
+        return await _all(ask, requests, "job-manager.urgency", "changed the urgency of {}")
+
+    lines = [f"{_one(row)}: {row.info['urgency']} to {value}" for row, value in wanted[:NAMED_MAX]]
+    return Question(f"{'Raise' if by > 0 else 'Lower'} the urgency of {plural(len(rows), 'job')}?", perform,
+                    [*lines, *_more(len(wanted))])  # fmt: skip
+
+
+def draining(ask: AskInstance, targets: str, shown: str) -> Question:
+    """Drain these targets, for a reason."""
+
+    async def perform(reason: str) -> str:
+        if not reason.strip():
+            raise InvalidValue("give a reason: it is shown to all who ask about these targets")
+        await ask("resource.drain", {"targets": targets, "reason": reason.strip()})
+        return f"drained {_short(shown)}"
+
+    return Question(
+        f"Drain {_short(shown)}?", perform, ["Running jobs go on, no new ones start there."], "Reason"
+    )  # fmt: skip
+
+
+def undraining(ask: AskInstance, targets: str, shown: str) -> Question:
+    """Return these targets to service."""
+
+    async def perform(_: str) -> str:
+        await ask("resource.undrain", {"targets": targets})
+        return f"returned {_short(shown)} to service"
+
+    return Question(f"Return {_short(shown)} to service?", perform)
+
+
+async def _each(
+    ask: AskInstance, rows: Sequence[JobRow], topic: str, fields: Mapping[str, Any], done: str
+) -> str:  # fmt: skip
+    return await _all(ask, [(row, {"id": row.info["id"], **fields}) for row in rows], topic, done)
+
+
+async def _all(ask: AskInstance, requests: Sequence[tuple[JobRow, dict[str, Any]]], topic: str, done: str) -> str:
+    answers = await asyncio.gather(*(ask(topic, request) for _, request in requests), return_exceptions=True)
+    refused = []
+    for (row, _), answer in zip(requests, answers, strict=True):
+        if isinstance(answer, FluxschedError):
+            refused.append(f"{id_text(row)}: {answer}" if len(requests) > 1 else str(answer))
+        elif isinstance(answer, BaseException):
+            raise answer
+    if refused:
+        more = f"; and {len(refused) - REFUSED_NAMED_MAX} more" if len(refused) > REFUSED_NAMED_MAX else ""
+        some = f"{len(requests) - len(refused)} of {len(requests)} done; " if len(requests) > 1 else ""
+        raise Refused(some + "; ".join(refused[:REFUSED_NAMED_MAX]) + more)
+    return done.format(plural(len(requests), "job"))
+
+
+def _one(row: JobRow) -> str:
+    return printable(f"{id_text(row)} {row.info['name']} ({row.status()}, {user_name(row.info['userid'])})")
+
+
+def _named(rows: Sequence[JobRow]) -> list[str]:
+    return [*map(_one, rows[:NAMED_MAX]), *_more(len(rows))]
+
+
+def _more(count: int) -> list[str]:
+    return [f"and {count - NAMED_MAX} more"] if count > NAMED_MAX else []
+
+
+def _short(targets: str) -> str:
+    return printable(targets if len(targets) <= 60 else f"{targets[:60]}...")
+
+
+# ---- details
+
+_TIMES = ("t_submit", "t_depend", "t_run", "t_cleanup", "t_inactive", "expiration")
+_DURATIONS = ("duration",)
+_NAME_WIDTH = 16
+
+
+def pairs(values: Mapping[str, Any], width: int) -> list[list[Run]]:
+    """Names and values, one a line; long values go on below."""
+    lines: list[list[Run]] = []
+    for name, value in values.items():
+        if value in (None, "", [], {}):
+            continue
+        first, *more = wrapped(value_text(name, value), max(10, width - _NAME_WIDTH - 3)) or [""]
+        lines.append([(printable(name).ljust(_NAME_WIDTH) + " ", "bold"), (first, "")])
+        lines += [[(" " * (_NAME_WIDTH + 1), ""), (line, "")] for line in more]
+    return lines
+
+
+def value_text(name: str, value: Any) -> str:
+    """A value as people read it: times as dates, durations with units, the rest as it is."""
+    if name in _TIMES and isinstance(value, int | float):
+        return time_text(value) if value else "none"
+    if name in _DURATIONS and isinstance(value, int | float):
+        return duration_text(value) if value else "unlimited"
+    if name == "userid" and isinstance(value, int):
+        return f"{user_name(value)} ({value})"
+    if isinstance(value, Mapping):
+        return ", ".join(f"{key}={value_text(str(key), one)}" for key, one in value.items())
+    if isinstance(value, list | tuple):
+        return " ".join(map(str, value))
+    return str(value)
+
+
+def job_sheets(body: Callable[[], Body]) -> list[Sheet]:
+    """The sheets of a job; `body`: what the follower says of it at the time."""
+
+    def record(width: int) -> Sequence[Sequence[Run]]:
+        job = body().get("job")
+        if body().get("refused"):
+            return _refused(body(), width)
+        return _WAITED if job is None else pairs(job, width)
+
+    def why(width: int) -> Sequence[Sequence[Run]]:
+        said = body().get("why")
+        if not said:
+            job = body().get("job")
+            text = "it does not wait" if job is not None and job["state"] != "SCHED" else "nothing is said of it"
+            return [[(text, "dim")]]
+        return pairs(said, width) if isinstance(said, Mapping) else [[(line, "")] for line in wrapped(str(said), width)]
+
+    def events(width: int) -> Sequence[Sequence[Run]]:
+        return [_event(event) for event in body().get("events") or ()] or _NONE
+
+    def output(width: int) -> Sequence[Sequence[Run]]:
+        return _output(body(), width) or _NONE
+
+    return [Sheet("Record", record), Sheet("Why", why), Sheet("Events", events, True), Sheet("Output", output, True)]
+
+
+_WAITED: list[list[Run]] = [[("asking...", "dim")]]
+_NONE: list[list[Run]] = [[("none", "dim")]]
+
+
+def _refused(body: Body, width: int) -> list[list[Run]]:
+    return [[(line, "bad")] for line in wrapped(str(body["refused"]), width)]
+
+
+def _event(event: Body) -> list[Run]:
+    at = time_text(event["timestamp"], "%m-%d %H:%M:%S")
+    context = context_text(event.get("context") or {})
+    style = "bad" if event["name"] == "exception" else "bold"
+    return [(f"{at} ", "dim"), (printable(str(event["name"])), style), (printable(context), "")]
+
+
+def _output(body: Body, width: int) -> list[list[Run]]:
+    lines: list[list[Run]] = []
+    if left_out := body.get("output_left_out"):
+        lines.append([(f"{left_out:,} bytes before this are left out", "dim")])
+    text: dict[str, str] = {}
+    for stream, piece in body.get("output") or ():
+        text[stream] = text.get(stream, "") + piece
+    for stream, whole in text.items():
+        style = "warn" if stream == "stderr" else ""
+        for line in printable_lines(whole.removesuffix("\n").expandtabs()).split("\n"):
+            lines += [[(part, style)] for part in _cut(line, width - 2)]
+    return lines
+
+
+def _cut(line: str, width: int) -> list[str]:
+    width = max(10, width)
+    return [line[at : at + width] for at in range(0, len(line), width)] or [""]
+
+
+def target_sheets(picture: Picture, ranks: Idset, rows: Sequence[JobRow], refused: str = "") -> list[Sheet]:
+    """Targets: their state and the jobs on them."""
+    machine = picture.machine
+
+    def about(width: int) -> Sequence[Sequence[Run]]:
+        states = {word: part & ranks for word, part in machine.states.parts.items() if part & ranks}
+        groups = [str(one["name"]) for one in machine.groups if not Idset.parse(one["targets"]).isdisjoint(ranks)]
+        part = machine.resources.restrict(ranks)
+        busy = sum(int(cores) * len(some & ranks) for cores, some in machine.busy.parts.items())
+        shown: dict[str, Any] = {
+            "hosts": picture.hosts_text(ranks), "ranks": str(ranks), "group": ", ".join(groups),
+            "state": "; ".join(f"{word}: {some if len(states) > 1 else len(some)}" for word, some in states.items()),
+            "cores": f"{busy:,} of {part.count('core'):,} in use", "gpus": part.count("gpu") or "",
+            "properties": ", ".join(sorted(part.properties)),
+        }  # fmt: skip
+        drains = {picture.drain_of(rank) for rank in ranks} - {None}
+        for at, drain in enumerate(sorted(filter(None, drains))):
+            shown[f"drained{at or ''}"] = f"{drain[0] or 'no reason'}{f' (by {drain[1]})' if drain[1] else ''}"
+        return pairs(shown, width)
+
+    def jobs(width: int) -> Sequence[Sequence[Run]]:
+        if refused:
+            return [[(line, "bad")] for line in wrapped(refused, width)]
+        return [_job(row) for row in rows] or [[("no job is there", "dim")]]
+
+    return [Sheet("Targets", about), Sheet(f"Jobs ({len(rows)})", jobs)]
+
+
+def _job(row: JobRow) -> list[Run]:
+    left = f"{id_text(row):>14} {user_name(row.info['userid']):<8} "
+    return [(left, ""), (f"{row.status_abbrev():<2} ", "good"), (f"{duration_text(row.runtime_s()):>7} ", ""),
+            (printable(f"{row.info['name']} on {row.info.get('nodelist') or row.info.get('ranks')}"), "")]  # fmt: skip
+
+
+def entry_sheets(entry: Body) -> list[Sheet]:
+    """A queue or a group."""
+    return [Sheet("Record", lambda width: pairs(entry, width))]

@@ -25,8 +25,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.instance import launch
 from fluxsched.screen.app import TopApp
-from fluxsched.screen.panes.look import TerminalLook
-from fluxsched.screen.settings import ScreenSettings
+from fluxsched.screen.look import ScreenSettings, TerminalLook
 from fluxsched.views.follower import Follower
 
 sys.path.insert(0, str(Path(__file__).parents[2]))

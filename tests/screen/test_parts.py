@@ -18,18 +18,27 @@ from rich.cells import cell_len
 from textual.app import App
 
 from fluxsched.core.idset import Idset
-from fluxsched.screen import actions, app, commands, follow
+from fluxsched.screen import app, commands
+from fluxsched.screen import commands as actions
+from fluxsched.screen import panes as machine_pane
+from fluxsched.screen import picture as follow
 from fluxsched.screen.app import TopApp
-from fluxsched.screen.arrange import places
-from fluxsched.screen.panes import machine as machine_pane
-from fluxsched.screen.panes.columns import JOB_COLUMNS, start_shown
-from fluxsched.screen.panes.figures import BAR_WIDTH_MAX, Amount, FiguresBar, InstanceFigures
-from fluxsched.screen.panes.log import LOG_LINES_MAX, LogLine, LogPane
-from fluxsched.screen.panes.look import TerminalLook, cell
-from fluxsched.screen.panes.machine import MachinePane
-from fluxsched.screen.panes.prompt import FIELD_CHARS_MAX, Question, QuestionBox
+from fluxsched.screen.look import ScreenSettings, TerminalLook, cell, places
+from fluxsched.screen.panes import (
+    BAR_WIDTH_MAX,
+    FIELD_CHARS_MAX,
+    LOG_LINES_MAX,
+    Amount,
+    FiguresBar,
+    InstanceFigures,
+    LogLine,
+    LogPane,
+    MachinePane,
+    Question,
+    QuestionBox,
+)
 from fluxsched.screen.picture import Picture
-from fluxsched.screen.settings import ScreenSettings
+from fluxsched.screen.table import JOB_COLUMNS, start_shown
 from fluxsched.views.machine import LiveMachine
 
 LOOK = TerminalLook(True, True)

@@ -17,8 +17,7 @@ pytest.importorskip("textual")
 from textual.pilot import Pilot
 
 from fluxsched.screen.app import TopApp
-from fluxsched.screen.panes.look import TerminalLook
-from fluxsched.screen.settings import ScreenSettings
+from fluxsched.screen.look import ScreenSettings, TerminalLook
 
 WAITS = {"sched": {"reason_pending": "needs 8 nodes; 2 are free", "t_estimate": 4_000_000_000.0}}
 ROWS = (

@@ -76,7 +76,7 @@ def top(uri: str | None, words: tuple[str, ...]) -> None:
         raise click.UsageError(str(error)) from None
     with connect(uri):  # says what is wrong before the terminal is taken
         pass
-    from fluxsched.screen.run import run_screen
+    from fluxsched.screen.app import run_screen
 
     is_colourful = not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in COLOURLESS_TERMINALS
     run_screen(uri, parse_filter, parse_urgency, text, is_colourful=is_colourful, is_unicode=show.unicode_ok())

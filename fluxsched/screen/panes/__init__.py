@@ -1,1 +1,0 @@
-"""The parts of the screen, each drawn line by line; they know nothing of the instance."""
