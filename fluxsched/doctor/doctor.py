@@ -1,12 +1,11 @@
-"""All checks, in the order in which they are shown."""
+"""All checks of `fluxsched doctor`, in the order in which they are shown."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
 
-from fluxsched.doctor.check import Check, is_well
-from fluxsched.doctor.installed import installed
+from fluxsched.doctor.installed import Check, installed, is_well
 
 __all__ = ["Check", "examine", "is_well"]
 
@@ -15,8 +14,7 @@ def examine(statedir: Path | None) -> Iterator[Check]:
     """Look at everything; a check at a time, for some take a while."""
     yield from installed()
     try:  # a dependency that is missing has been named by now, and is no reason to fail here
-        from fluxsched.doctor.directories import directories, instances
-        from fluxsched.doctor.homes import homes
+        from fluxsched.doctor.homes import directories, homes, instances
     except ImportError as fault:
         yield Check("Homes", "all", "fail", f"cannot be imported: {fault}", "pip install --force-reinstall fluxsched")
         return

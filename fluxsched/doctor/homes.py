@@ -1,19 +1,190 @@
-"""The three homes of the schedulers, tried: an instance of its own, a real Flux, the simulator."""
+"""Checks by trying: directories of instances, instances that run, the clock, and the schedulers' three homes.
+
+The homes are an instance of its own, a real Flux, and the simulator.
+"""
 
 from __future__ import annotations
 
+import fcntl
+import json
 import os
 import shutil
+import sqlite3
+import stat
 import subprocess
 import sys
 import tempfile
 from collections.abc import Iterator
+from contextlib import closing, suppress
+from pathlib import Path
 
-from fluxsched import sim
+from fluxsched import __version__, sim
 from fluxsched.adapters.flux.install import examine
-from fluxsched.doctor.check import Check
+from fluxsched.doctor.installed import Check, CheckState
 from fluxsched.errors import FluxschedError
+from fluxsched.runtime.client.blocking import Handle
+from fluxsched.runtime.instance.run_directory import UNIX_PATH_BYTES_MAX
+from fluxsched.runtime.messaging.disk_guard import MIB, free_bytes, shortage
+from fluxsched.runtime.storage.damage import fault_of
+from fluxsched.runtime.storage.salvage import open_read_only
+from fluxsched.runtime.storage.schema import SCHEMA_VERSION
 from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.runtime.system.live_instances import read_info
+from fluxsched.runtime.system.logs.kept_logs import last_end, logs_directory
+from fluxsched.runtime.system.paths import DATABASE_NAME, OWNER_NAME, PREFIX, SOCKET_NAME, base_directory
+
+DIRECTORIES, INSTANCES = "Directories", "Instances"
+RANDOM_CHARS = 8
+"""What tempfile adds to the name of a run directory."""
+ANSWER_S = 5.0
+"""How long an instance may take to answer (seconds)."""
+SKEW_MAX_S = 2.0
+"""By how much a file's time may differ from ours (seconds)."""
+EPOCH_S = 1735689600.0
+"""The beginning of 2025: a clock that is before it was never set."""
+
+
+def directories(statedir: Path | None) -> Iterator[Check]:
+    """Look at the run directory, the state directory (if one is named), the logs and the clock."""
+    yield _run_root()
+    yield _room("space for run directories", base_directory())
+    if statedir is not None:
+        yield from _state(statedir)
+    yield Check(DIRECTORIES, "logs", "ok", str(logs_directory(statedir)))
+    if (said := last_end(statedir)) is not None:
+        yield Check(DIRECTORIES, "last end", "warn", said, "read the log")
+    yield _clock()
+
+
+def instances() -> Iterator[Check]:
+    """Ask those of this user that run, and name what killed ones have left."""
+    stale = []
+    for path in sorted(base_directory().glob(f"{PREFIX}{os.getuid()}-*")):
+        info = read_info(path)
+        if info is not None:
+            yield _running_instance(str(info["uri"]), int(info["pid"]))
+        elif _is_stale(path):
+            stale.append(str(path))
+    if stale:
+        text = f"{len(stale)} run directories of killed instances: {', '.join(stale)}"
+        yield Check(INSTANCES, "left behind", "warn", text, "the next `fluxsched start` removes them")
+
+
+def _run_root() -> Check:
+    base, wanted = base_directory(), os.environ.get("XDG_RUNTIME_DIR")
+    name = "run directories"
+    longest = base / f"{PREFIX}{os.getuid()}-{'x' * RANDOM_CHARS}" / SOCKET_NAME
+    if len(os.fsencode(longest)) > UNIX_PATH_BYTES_MAX:
+        text = f"{base} is too long for a socket in it (limit {UNIX_PATH_BYTES_MAX} bytes)"
+        return Check(DIRECTORIES, name, "fail", text, "set XDG_RUNTIME_DIR to a shorter one")
+    if not os.access(base, os.W_OK | os.X_OK):
+        return Check(
+            DIRECTORIES, name, "fail", f"{base} cannot be written", "set XDG_RUNTIME_DIR to a writable directory"
+        )
+    mode = base.stat().st_mode
+    if mode & stat.S_IWOTH and not mode & stat.S_ISVTX:
+        text = f"{base} is world-writable without the sticky bit: others can remove files in it"
+        return Check(DIRECTORIES, name, "fail", text, f"chmod +t {base}, or set XDG_RUNTIME_DIR")
+    if wanted and Path(wanted) != base:
+        text = f"{base}, since XDG_RUNTIME_DIR ({wanted}) cannot be written"
+        return Check(DIRECTORIES, name, "warn", text, "log in again, or unset it")
+    return Check(DIRECTORIES, name, "ok", str(base))
+
+
+def _room(name: str, path: Path) -> Check:
+    if (short := shortage(path)) is not None:
+        return Check(DIRECTORIES, name, "fail", short, "make room")
+    with suppress(OSError):
+        if (free := free_bytes(path)) is not None:
+            return Check(DIRECTORIES, name, "ok", f"{free // MIB} MiB free")
+    return Check(DIRECTORIES, name, "ok", "not reported by its file system")
+
+
+def _state(path: Path) -> Iterator[Check]:
+    name = "state directory"
+    if not path.is_dir():
+        yield Check(DIRECTORIES, name, "none", f"{path} is not there", "`fluxsched start --statedir` creates it")
+        return
+    found = path.stat()
+    if found.st_uid != os.getuid():
+        yield Check(DIRECTORIES, name, "fail", f"{path} is of user {found.st_uid}", "use a directory of your own")
+    elif found.st_mode & 0o077:
+        text = f"{path} has mode {stat.S_IMODE(found.st_mode):04o}: others may access jobs and their output"
+        yield Check(DIRECTORIES, name, "warn", text, f"chmod 700 {path}")
+    elif not os.access(path, os.W_OK | os.X_OK):
+        yield Check(DIRECTORIES, name, "fail", f"{path} cannot be written", "mount it writable")
+    else:
+        yield Check(DIRECTORIES, name, "ok", f"{path}, {'in use' if _is_locked(path / 'lock') else 'not in use'}")
+    yield _room("space for the state", path)
+    yield _database(path / DATABASE_NAME)
+
+
+def _database(path: Path) -> Check:
+    name = "stored state"
+    if not path.exists():
+        return Check(DIRECTORIES, name, "none", f"{path} does not exist yet")
+    fault = fault_of(path)
+    if fault is not None:
+        remedy = "restore a backup into a new directory (fluxsched restore), or start with --salvage"
+        return Check(DIRECTORIES, name, "fail", f"{path} is damaged: {fault}", remedy)
+    try:
+        with closing(open_read_only(path)) as connection:
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
+            jobs = connection.execute("SELECT count(DISTINCT jobid) FROM job_log").fetchone()[0]
+    except sqlite3.Error as error:
+        return Check(DIRECTORIES, name, "fail", f"{path}: {error}", "start with another --statedir, or a backup")
+    if version > SCHEMA_VERSION:
+        text = f"{path} has format {version}, this fluxsched reads formats up to {SCHEMA_VERSION}"
+        return Check(DIRECTORIES, name, "fail", text, "start with the version that wrote it")
+    return Check(DIRECTORIES, name, "ok", f"{jobs} jobs, {path.stat().st_size / MIB:.1f} MiB")
+
+
+def _running_instance(uri: str, pid: int) -> Check:
+    name = f"process {pid}"
+    try:
+        with Handle(uri) as handle:
+            info = handle.rpc("instance.info", timeout_s=ANSWER_S)
+            fault = handle.rpc("instance.stats-get", timeout_s=ANSWER_S).get("store_fault")
+    except FluxschedError as error:
+        return Check(INSTANCES, name, "fail", f"{uri} does not answer: {error}", f"look at its log; kill {pid} ends it")
+    if fault:
+        return Check(INSTANCES, name, "fail", f"{uri}: {fault}", "free disk space; the instance then continues")
+    text = f"{uri}, {info['size']} targets, state in {info.get('statedir') or 'its run directory'}"
+    state: CheckState = "ok"
+    if info["version"] != __version__:
+        state, text = "warn", f"{text}, version {info['version']}"
+    return Check(INSTANCES, name, state, text, "" if state == "ok" else "restart it for this version")
+
+
+def _is_locked(path: Path) -> bool:
+    with suppress(OSError), path.open("rb") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
+            return True
+    return False
+
+
+def _is_stale(path: Path) -> bool:
+    owner = path / OWNER_NAME
+    with suppress(OSError, ValueError):
+        return path.stat().st_uid == os.getuid() and bool(json.loads(owner.read_bytes())) and not _is_locked(owner)
+    return False
+
+
+def _clock() -> Check:
+    name, now_s = "clock", SystemClock.wall_s()
+    if now_s < EPOCH_S:
+        return Check(DIRECTORIES, name, "fail", "it was never set; job ids depend on it", "set it (timedatectl)")
+    with suppress(OSError), tempfile.TemporaryFile(dir=base_directory()) as file:
+        skew_s = os.fstat(file.fileno()).st_mtime - SystemClock.wall_s()
+        if abs(skew_s) > SKEW_MAX_S:
+            text = f"files in {base_directory()} are {skew_s:+.0f} s from it"
+            return Check(DIRECTORIES, name, "warn", text, "synchronize the file server's clock")
+    return Check(DIRECTORIES, name, "ok", "set, and consistent with file times")
+
+
+# ---- homes
 
 SECTION = "Homes"
 TRY_S = 60.0
@@ -26,12 +197,12 @@ LINES_MAX = 3
 
 def homes() -> Iterator[Check]:
     """Try all three."""
-    yield _instance()
+    yield _own_instance()
     yield _flux()
     yield _simulator()
 
 
-def _instance() -> Check:
+def _own_instance() -> Check:
     name, remedy = "an instance", "`fluxsched start -v --fake 1x1 -- fluxsched run true` says more"
     ours = [sys.executable, "-m", "fluxsched"]
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("FLUX", "_FLUXSCHED"))}

@@ -1,4 +1,8 @@
-"""What is installed here that fluxsched needs or can use, and how to get what is not."""
+"""Checks of the installation: what fluxsched needs or can use, and how to get what is missing.
+
+Law: looking changes nothing and never fails: what cannot be found out is a finding, too. Whatever is not as it should
+be comes with what to do about it.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +16,32 @@ from collections.abc import Iterator, Sequence
 from importlib import metadata
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Literal, NamedTuple
 
 from fluxsched import __version__
-from fluxsched.doctor.check import Check
 from fluxsched.runtime.exec.usage import cgroups
 from fluxsched.runtime.inventory.hwloc import LSTOPO
+
+CheckState = Literal["ok", "none", "warn", "fail"]
+"""As it should be; not there, and not needed unless wanted; works, but; does not work and should."""
+
+
+class Check(NamedTuple):
+    """A finding."""
+
+    section: str
+    name: str
+    state: CheckState
+    found: str
+    remedy: str = ""
+
+
+def is_well(checks: list[Check]) -> bool:
+    """Whether everything works that should."""
+    return all(check.state != "fail" for check in checks)
+
+
+# ---- installed
 
 SECTION = "Installed"
 ASK_S = 10.0

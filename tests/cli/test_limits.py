@@ -15,7 +15,7 @@ from fluxsched.cli.main import main
 from fluxsched.cli.resource import admin
 from fluxsched.cli.resource.admin import JOBS_SHOWN_MAX
 from fluxsched.cli.submission.jobspec_options import BEGIN_MAX_S
-from fluxsched.doctor import directories
+from fluxsched.doctor import homes as directories
 from fluxsched.errors import LimitExceeded
 
 

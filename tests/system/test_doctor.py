@@ -82,7 +82,7 @@ def test_what_is_not_installed_comes_with_the_way_to_get_it(user: Any, monkeypat
 
 @pytest.mark.usefixtures("without_homes")
 def test_a_dependency_that_is_missing_is_named_without_a_traceback(user: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "fluxsched.doctor.directories", None)
+    monkeypatch.setitem(sys.modules, "fluxsched.doctor.homes", None)
     found = user("doctor", "--json", status=1)
     assert named(found, "all")[0] == "fail"
 
@@ -112,7 +112,7 @@ def test_a_state_directory_is_looked_at(user: Any, daemon: Any) -> None:
 def test_instances_that_are_silent_or_were_killed_are_named(
     user: Any, daemon: Any, kill_hard: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("fluxsched.doctor.directories.ANSWER_S", 0.3)
+    monkeypatch.setattr("fluxsched.doctor.homes.ANSWER_S", 0.3)
     killed, silent = daemon("--fake", "1x1", "--statedir", "state"), daemon("--fake", "1x1")
     kill_hard(killed.pid())
     pid = silent.pid()
@@ -156,5 +156,5 @@ def test_a_flux_that_cannot_load_us_is_a_fault_and_no_flux_is_none(user: Any, mo
 
 def test_an_instance_that_runs_no_job_is_a_fault_with_its_words(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "executable", "/bin/false")
-    check = homes._instance()
+    check = homes._own_instance()
     assert (check.state, check.found) == ("fail", "ran no job: exit status 1")
