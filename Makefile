@@ -15,7 +15,8 @@ PYTEST   := -m pytest -n auto --maxprocesses=4 --dist=worksteal
 SOURCES  := $(shell find fluxsched -type f -not -name '*.pyc') pyproject.toml hatch_build.py
 # In the order in which they run; adapters/si is plain, but drives a compiled engine; test_layers, test_rooms and the like
 # read sources, which are the same
-COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim runtime chaos fuzz system adapters/si) \
+COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim store config messaging executor services history \
+  scheduler instance client clusters flux chaos fuzz system adapters/si) \
   tests/cli/test_program.py
 
 # Where this is set, each of the many processes of the tour and of the tests would compile all sources again

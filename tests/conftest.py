@@ -145,7 +145,13 @@ def environment(runtime: Path) -> dict[str, str]:
     """Ours without traces of an enclosing instance; `fluxsched` and `python` are those that run the tests."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith(("FLUX", "COV_"))}
     path = os.pathsep.join([prepared().programs, str(Path(sys.executable).parent), kept.get("PATH", os.defpath)])
-    return {**kept, "PATH": path, "XDG_RUNTIME_DIR": str(runtime), "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}
+    directories = {"XDG_RUNTIME_DIR": str(runtime), "XDG_STATE_HOME": state_home(runtime)}
+    return {**kept, **directories, "PATH": path, "LC_ALL": "C.UTF-8", "PYTHONUTF8": "1"}
+
+
+def state_home(runtime: Path) -> str:
+    """Return where instances of this run directory keep their logs; the next start tells of one that was killed."""
+    return f"{runtime}-state"
 
 
 def forked(words: Sequence[str], environ: dict[str, str], timeout_s: float) -> tuple[int, Done]:
@@ -186,3 +192,4 @@ def program() -> Iterator[Callable[..., Done]]:
 
     yield run
     shutil.rmtree(runtime)
+    shutil.rmtree(state_home(runtime), ignore_errors=True)

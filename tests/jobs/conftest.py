@@ -116,10 +116,10 @@ class World:
         self.perform(effects)
         return hello, count, effects
 
-    def grant(self, jobid: int = 1, R: dict[str, Any] | None = None, scheduler: str = "sched") -> list[Effect]:  # noqa: N803
+    def grant(self, jobid: int = 1, R: dict[str, Any] | None = None, scheduler: str = "sched") -> list[Effect]:
         return self.do("alloc_granted", scheduler, jobid, R or make_r(str(jobid)), None)
 
-    def run(self, jobid: int = 1, R: dict[str, Any] | None = None, scheduler: str = "sched", **options: Any) -> None:  # noqa: N803
+    def run(self, jobid: int = 1, R: dict[str, Any] | None = None, scheduler: str = "sched", **options: Any) -> None:
         """Submit, grant and start a job."""
         self.submit(jobid, **options)
         self.grant(jobid, R, scheduler)

@@ -44,13 +44,13 @@ def r_of(ranks: str, **by_part: str) -> dict[str, Any]:
     return found | ({"scheduling": {"writer": "fluxsched", "parts": by_part}} if by_part else {})
 
 
-def started(world: Any, spec: Jobspec | None = None, R: dict[str, Any] | None = None, jobid: int = 1) -> None:  # noqa: N803
+def started(world: Any, spec: Jobspec | None = None, R: dict[str, Any] | None = None, jobid: int = 1) -> None:
     world.submit(jobid, spec or elastic())
     world.grant(jobid, R or r_of("0-3"))
     world.do("started", jobid)
 
 
-def grow(world: Any, R: dict[str, Any], jobid: int = 1, *, answered: bool = True) -> None:  # noqa: N803
+def grow(world: Any, R: dict[str, Any], jobid: int = 1, *, answered: bool = True) -> None:
     world.do("grow", "sched", jobid, R)
     if answered:
         world.manager.allocation.grow_answered("sched", jobid, ResourceSet.parse(R).ranks)

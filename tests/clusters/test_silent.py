@@ -1,0 +1,284 @@
+"""Clusters that fall silent, and real Flux instances."""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import shutil
+import subprocess
+
+import pytest
+
+from fluxsched.core.parts import PartAsked, with_parts
+from fluxsched.runtime.clusters import loop as cluster_loop
+from fluxsched.runtime.clusters.flux import FluxLink
+from fluxsched.runtime.instance import shutdown
+from tests.clusters.conftest import BOTH, job
+
+# A cluster that has not answered yet, or is silent when this instance starts again: its jobs wait.
+#
+# With a queue whose jobs run here or there.
+
+
+EXPECTED = "waits for the targets of group 'east', which are not known yet: its cluster has not answered"
+
+
+def wide(nodes, queue="far"):
+    return job(nodes=nodes, exclusive=True, queue=queue)
+
+
+@pytest.fixture
+async def silent(pair, monkeypatch, tmp_path):
+    """silent(): an instance whose cluster can begin to listen with `begin_east`, on the same state each time."""
+    monkeypatch.setattr(cluster_loop, "RECONNECT_S", 0.01)
+    address = f"ipc://{pair.world.directory}/east"
+
+    async def begin_east(fake="4x4"):
+        options = {"bind": (address,), "statedir": tmp_path / "east", "schedulers": ("easy",)}
+        pair.there = await pair.world.instance(fake=fake, **options)
+        pair.far = pair.world.second(pair.there)
+
+    pair.begin_east = begin_east
+    pair.begin_here = lambda: pair.open(address, more=BOTH, statedir=tmp_path / "here")
+    return pair
+
+
+async def state(pair, jobid):
+    return (await pair.info(jobid))["state"]
+
+
+async def told(pair, jobid):
+    """What the job's owner sees in `jobs`."""
+
+    async def found():
+        return (await pair.info(jobid))["annotations"].get("sched", {}).get("reason_pending")
+
+    return await pair.until(found)
+
+
+async def test_jobs_wait_until_a_cluster_has_answered_once(silent):
+    await silent.begin_here()
+    for queue in ("far", "both"):
+        await silent.near.ok("feasibility.check", {"jobspec": wide(9, queue)})
+    first, never, either = [await silent.submit(spec) for spec in (job(), wide(9), wide(3, "both"))]
+    here = await silent.submit(wide(2, "both"))
+    assert (await silent.wait(here))["success"], "the targets of this instance are known"
+    why = await silent.near.ok("job-manager.why", {"id": first})
+    assert (why["state"], why["reason"]) == ("SCHED", EXPECTED)
+    assert [await told(silent, jobid) for jobid in (first, either)] == [EXPECTED] * 2
+    busy = await silent.submit(job("sleep", "60", nodes=2, exclusive=True, queue="both"))
+    behind = await silent.submit(wide(2, "both"))
+    assert "busy" in await told(silent, behind), "the group that is known speaks for it"
+    assert {await state(silent, jobid) for jobid in (first, never, either)} == {"SCHED"}
+    await silent.begin_east()
+    assert [(await silent.wait(jobid))["success"] for jobid in (first, either, behind)] == [True] * 3
+    await silent.near.ok("job-manager.cancel", {"id": busy})
+    # it was accepted: its owner is told what is missing, and new ones are denied
+    assert "the group has only 4 such nodes" in (await silent.near.ok("job-manager.why", {"id": never}))["reason"]
+    assert "the group has only 4 such nodes" in (await silent.wait(await silent.submit(wide(9))))["errstr"]
+
+
+async def test_its_targets_are_known_from_the_store_when_this_instance_starts_again(silent):
+    await silent.begin_east()
+    await silent.begin_here()
+    ran = [await silent.submit(wide(2, "both")) for _ in range(3)]
+    assert all([(await silent.wait(jobid))["success"] for jobid in ran])
+    assert {one["nodelist"].partition(":")[0] for one in await silent.jobs(silent.near)} >= {"east"}
+    await silent.world.stop(silent.there)
+
+    async def is_silent():
+        return (await silent.cluster())["online"] == 0
+
+    await silent.until(is_silent)
+    waiting = await silent.submit(wide(3))
+    why = await silent.near.ok("job-manager.why", {"id": waiting})
+    assert "; cluster east is silent since " in why["reason"], "its nodes are not said to be down for nothing"
+    assert "; cluster east is silent since " in await told(silent, waiting), "`jobs` has the same words"
+    await silent.world.stop(silent.here)
+    await silent.begin_here()
+    found = await silent.cluster()
+    assert (found["state"], found["targets"], found["online"]) == ("silent", 4, 0)
+    assert (await silent.near.refused("feasibility.check", {"jobspec": wide(5)}))[0] == errno.EOVERFLOW
+    submitted = await silent.submit(wide(4))
+    assert await state(silent, submitted) == "SCHED"
+    await silent.begin_east()
+    assert (await silent.wait(submitted))["success"]
+    assert (await silent.wait(waiting))["success"]
+
+
+async def test_the_targets_of_a_cluster_stay_in_its_group(pair):
+    await pair.begin()
+    own, other = "ranks 4-5 (east:fake[2-3])", "rank 1 (fake1)"
+    remedies = {"default": "assign targets of this instance", "exclude": "drain them, or exclude them there"}
+    for group, remedy in remedies.items():
+        errnum, text = await pair.near.refused("resource.assign", {"targets": "1,4-5", "group": group})
+        assert errnum == errno.EINVAL
+        assert text == f"cannot assign {own}: of cluster 'east', in whose group they stay; {remedy}"
+    assert await pair.near.refused("resource.assign", {"targets": "1,4", "group": "east"}) == (
+        errno.EINVAL,
+        f"cannot assign {other}: group 'east' has the targets of cluster 'east' and no others",
+    )
+    await pair.near.ok("resource.assign", {"targets": "2-5", "group": "east"})
+    # drained here: so many of them get no jobs, whichever the other instance gives
+    await pair.near.ok("resource.drain", {"targets": "3-5", "reason": "leave the rest to others"})
+    asked = [await pair.submit(job("sleep", "60", nodes=1, exclusive=True)) for _ in range(2)]
+    await pair.running(pair.near)
+    assert sorted([await state(pair, jobid) for jobid in asked]) == ["RUN", "SCHED"]
+    await pair.near.ok("resource.undrain", {"targets": "3"})
+    await pair.running(pair.near, 2)
+
+
+async def test_a_stop_does_not_wait_for_jobs_in_a_silent_cluster(pair, tmp_path, monkeypatch):
+    monkeypatch.setattr(shutdown, "END_JOBS_S", 3600.0)
+    await pair.begin(statedir=tmp_path)
+    there, here = [await pair.submit(job("sleep", "60", queue=queue)) for queue in ("far", "near")]
+    await pair.begun()
+    await pair.fall_silent()
+    async with asyncio.timeout(10):
+        await pair.world.stop(pair.here)
+    await pair.open("ipc:///nowhere/at/all", statedir=tmp_path)
+    assert [await state(pair, jobid) for jobid in (there, here)] == ["CLEANUP", "INACTIVE"]
+    assert (await pair.cluster())["leases"] == {"wanted": 0, "sent": 0, "running": 1}
+
+
+async def test_one_that_has_no_targets_any_more_keeps_its_jobs_waiting_until_it_has_some(pair):
+    await pair.begin()
+    await pair.far.ok("resource.assign", {"targets": "0-3", "group": "exclude"})
+
+    async def says_so():
+        return (await pair.cluster())["note"]
+
+    assert await pair.until(says_so) == "it has no targets for jobs of this instance at present"
+    found = await pair.cluster()
+    assert (found["state"], found["targets"], found["online"]) == ("connected", 4, 0)
+    jobid = await pair.submit(wide(3))
+    why = await pair.near.ok("job-manager.why", {"id": jobid})
+    assert why["reason"].endswith("; cluster east: it has no targets for jobs of this instance at present")
+    assert "the group has only 4 such nodes" in (await pair.wait(await pair.submit(wide(9))))["errstr"]
+    await pair.far.ok("resource.include", {"targets": "0-2"})
+    assert (await pair.wait(jobid))["success"]
+    assert (await pair.cluster())["targets"] == 3, "it has come back with fewer"
+    assert "the group has only 3 such nodes" in (await pair.wait(await pair.submit(wide(4))))["errstr"]
+
+
+# Leases in a real Flux, where there is one on PATH.
+
+
+pytestmark = pytest.mark.flux
+
+
+AMEND = """
+def amend(R, hwloc_xml=None):
+    R["execution"]["properties"] = {"slow": "0-1", "fast": "2-3"}
+    return R
+"""
+
+
+@pytest.fixture(params=[()])
+def flux(tmp_path, request):
+    """A Flux of four made-up nodes of two cores: its uri, and `command(words...)`. Parameter: options of its start."""
+    if shutil.which("flux") is None:
+        pytest.skip("no flux on PATH: put flux-core 0.88 or later there")
+    script = "flux getattr local-uri; read end || exit 0"  # it ends with its input, and Flux with it
+    amend = tmp_path / "amend.py"
+    amend.write_text(AMEND)
+    fake = ["nnodes=4", "cores-per-node=2", f"amend-r={amend}"]
+    fake = [f"--conf=fake-resources.{each}" for each in fake]
+    words = ["flux", "start", "-s1", *fake, *request.param, "bash", "-c", script]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    with subprocess.Popen(words, text=True, cwd=tmp_path, **pipes) as process:
+        uri = process.stdout.readline().strip()
+
+        def command(*arguments):
+            return subprocess.check_output(["flux", "proxy", uri, "flux", *arguments], text=True)
+
+        yield uri, command
+        process.stdin.close()
+
+
+async def test_jobs_run_in_a_real_flux_and_others_do_not_get_in_their_way(pair, flux, monkeypatch):
+    uri, command = flux
+    await pair.open(uri, more='return-after = "2s"')
+    found = await pair.cluster()
+    assert (found["kind"], found["state"], found["targets"], found["online"]) == ("flux", "connected", 4, 4)
+    jobid = await pair.submit(job("sh", "-c", "echo hello; exit 3"))
+    answer = await pair.wait(jobid)
+    assert (answer["success"], answer["status"]) == (False, 3 << 8)
+    stream, printed = pair.near.open("job-manager.output", {"id": jobid, "follow": True}), b""
+    while (piece := await pair.near.next(stream)).errnum == 0:
+        printed += piece.payload["data"]
+    assert printed == b"hello\n"
+    running = await pair.submit(job("sleep", "100", nodes=1, exclusive=True))
+    here = await pair.info(running)
+    await pair.begun()
+    assert here["name"] == "sleep"
+    await pair.near.ok("job-manager.cancel", {"id": running})
+    assert (await pair.wait(running))["errstr"] == "exception cancel"
+    monkeypatch.setattr(FluxLink, "_queue_status", lambda *_: None)  # or nothing would be sent
+    command("queue", "stop")
+    jobid = await pair.submit(job("true"))
+
+    async def is_returned():
+        return [one for one in await pair.jobs(pair.near) if one.get("requeue_of") == jobid]
+
+    assert await pair.until(is_returned)
+    monkeypatch.undo()
+
+    async def is_stopped():
+        return "its queue is stopped" in (await pair.cluster())["note"]
+
+    assert await pair.until(is_stopped)
+    bounded = await pair.wait(await pair.submit(job(nodes=2, exclusive=True, max_hops=2)))
+    assert "no [topology]" in bounded["errstr"], "Flux tells of no switches"
+    command("queue", "start")
+    assert (await pair.wait(jobid))["success"]
+    names = command("jobs", "-a", "--no-header", "--format={result}").split("\n")
+    assert len([line for line in names if "COMPLETED" in line]) == 1
+    assert len([line for line in names if line]) == 4
+
+
+QUEUES = ('--conf=queues.batch.requires=["slow"]', '--conf=queues.debug.requires=["fast"]')
+
+
+@pytest.mark.parametrize(
+    ("flux", "more"),
+    [
+        (QUEUES, 'queue = "batch"'),
+        ((*QUEUES, "--conf=policy.jobspec.defaults.system.queue=debug"), ""),
+    ],
+    indirect=["flux"],
+)
+async def test_the_targets_of_the_queue_there_are_mirrored_and_no_others(pair, flux, more):
+    uri, command = flux
+    command("queue", "start", "--all")
+    await pair.open(uri, more=more)
+    found = await pair.cluster()
+    assert (found["targets"], found["online"]) == (2, 2)
+    fits, larger = [job(nodes=count, exclusive=True, test_run_duration_s=0.01) for count in (2, 3)]
+    assert (await pair.wait(await pair.submit(fits)))["success"]
+    denied = await pair.wait(await pair.submit(larger))
+    assert denied["errstr"].endswith("needs 3 exclusive nodes of 1 slot of 1 core; the group has only 2 such nodes")
+    assert command("jobs", "-ano", "{nnodes}").split() == ["2"], "the larger one was sent there"
+
+
+async def test_a_job_of_parts_does_not_go_to_a_real_flux(pair, flux):
+    uri, command = flux
+    await pair.open(uri)
+    await pair.cluster()
+    parts = [PartAsked("a", 1, ["true"]), PartAsked("b", 1, ["true"])]
+    denied = await pair.wait(await pair.submit(with_parts(job(nodes=1, exclusive=True), parts)))
+    assert "a and b need 2 nodes, the group has no node for any of them" in denied["errstr"], denied
+    assert command("jobs", "-ano", "{id}") == ""
+
+
+async def test_ended_leases_are_listed_on_the_hosts_that_they_had(pair, flux):
+    uri, command = flux
+    await pair.open(uri)
+    await pair.cluster()
+    jobs = [await pair.submit(job(test_run_duration_s=0.001)) for _ in range(12)]
+    for jobid in jobs:
+        assert (await pair.wait(jobid))["success"]
+    there = dict(line.split(":") for line in command("jobs", "-a", "-n", "-o", "{id.dec}:{nodelist}").split())
+    for jobid in jobs:
+        place = (await pair.info(jobid))["annotations"]["lease"]
+        assert place.get("nodelist") == there[str(place["id"])], await pair.info(jobid)

@@ -1,0 +1,588 @@
+"""Where R comes from: files, hwloc, this machine, Slurm's words, and its expiration."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import shutil
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fluxsched.core.hostlist import HOSTS_MAX
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.resource.state.inventory import Inventory
+from fluxsched.runtime.config.reader import Config, HostEntry, parse_config
+from fluxsched.runtime.inventory import discovery
+from fluxsched.runtime.inventory.discovery import (
+    TEST_SIZE_MAX,
+    MachineTopology,
+    discover,
+    system_cores,
+    system_gpus,
+    system_memory,
+)
+from fluxsched.runtime.inventory.expiry import unexpired
+from fluxsched.runtime.inventory.hwloc import LSTOPO, parse_topology, run_lstopo
+from fluxsched.runtime.inventory.sources import (
+    FAKE_CORES_MAX,
+    FAKE_GPUS_MAX,
+    Sources,
+    build_inventory,
+    fake_resources,
+    read_resources,
+    resources_of_entries,
+)
+from fluxsched.runtime.system.clock import local_moment
+
+# Sources: each way resources come in, which one wins, and groups looked up among the targets there are.
+
+
+HERE = MachineTopology("me", (Idset.parse("0,2"), Idset.parse("1,3")), ("0000:01:00.0",), "hwloc")
+R_TEXT = json.dumps(
+    {
+        "version": 1,
+        "execution": {
+            "R_lite": [{"rank": "0-3", "children": {"core": "0-1"}}],
+            "nodelist": ["node[0-2],me"],
+            "properties": {"ssd": "1", "+other": "2"},
+            "nslots": 4,
+        },
+    }
+)
+
+
+def here():
+    return HERE
+
+
+def unasked():
+    raise AssertionError("this machine does not matter here")
+
+
+def texts(sets):
+    return {name: str(ids) for name, ids in sets.items()}
+
+
+def test_discovery_is_the_last_resort_and_dynamic():
+    found = build_inventory(None, topology=here)
+    assert (found.inventory.method, found.inventory.dynamic) == ("dynamic-discovery", True)
+    assert found.inventory.resources.summary() == "rank0/core[0-1],gpu0"
+    assert (found.real, found.made_up, found.topology, found.groups) == (True, False, HERE, {"exclude": EMPTY})
+
+
+def test_made_up_targets():
+    found = build_inventory(None, fake="1000x64+4", topology=unasked)
+    assert found.inventory.resources.summary() == "rank[0-999]/core[0-63],gpu[0-3]"
+    assert str(found.inventory.resources.nodelist) == "fake[0-999]"
+    assert (found.inventory.method, found.inventory.dynamic) == ("configuration", False)
+    assert (found.real, found.made_up, found.topology) == (False, True, None)
+    assert str(fake_resources("1x1").nodelist) == "fake0"
+
+
+@pytest.mark.parametrize(
+    "spec", ["", "4", "4x", "x4", "4x4+", "-1x4", "4X4", "4x4+1 ", "٤x4", "4x4x4", "9" * 10 + "x1", "1e3x4"]
+)
+def test_a_text_that_is_no_made_up_machine(spec):
+    with pytest.raises(InvalidValue, match="is not HOSTSxCORES or HOSTSxCORES"):
+        build_inventory(None, fake=spec, topology=unasked)
+
+
+@pytest.mark.parametrize(
+    ("spec", "told"),
+    [
+        (f"{HOSTS_MAX + 1}x1", f"{HOSTS_MAX + 1} hosts is not within 1..{HOSTS_MAX}"),
+        ("0x4", "0 hosts is not within"),
+        ("4x0", "0 cores a host is not within"),
+        (f"4x{FAKE_CORES_MAX + 1}", f"cores a host is not within 1..{FAKE_CORES_MAX}"),
+        (f"1x1+{FAKE_GPUS_MAX + 1}", f"GPUs a host is not within 0..{FAKE_GPUS_MAX}"),
+    ],
+)
+def test_limits_of_made_up_machines(spec, told):
+    with pytest.raises(LimitExceeded, match=told):
+        fake_resources(spec)
+
+
+def test_several_targets_that_stand_for_this_machine():
+    this = replace(HERE, memory_bytes=1 << 30)
+    found = build_inventory(None, test_size=4, topology=lambda: this)
+    assert found.inventory.resources.count("memory") == 0, "there is only once as much, for all of them"
+    assert found.inventory.resources.summary() == "rank[0-3]/core[0-1],gpu0"
+    assert str(found.inventory.resources.ranks_of("me")) == "0-3"
+    assert (found.real, found.made_up, found.inventory.dynamic, found.topology) == (True, False, False, this)
+    for n in (0, -1, TEST_SIZE_MAX + 1):
+        with pytest.raises(InvalidValue, match=f"{n} targets"):
+            build_inventory(None, test_size=n, topology=here)
+
+
+def test_resources_of_a_file(tmp_path):
+    path = tmp_path / "R.json"
+    path.write_text(R_TEXT)
+    found = build_inventory(None, r_path=path, topology=here)
+    resources = found.inventory.resources
+    assert (resources.summary(), resources.nslots, list(resources.properties)) == ("rank[0-3]/core[0-1]", None, ["ssd"])
+    assert (found.inventory.method, found.real, found.made_up, found.topology) == ("configuration", False, False, HERE)
+
+
+def test_cores_that_this_machine_does_not_have_are_not_pinned(tmp_path):
+    path = tmp_path / "R.json"
+    path.write_text(R_TEXT.replace('"0-1"', '"0-63"'))
+    found = build_inventory(None, r_path=path, topology=here)
+    assert found.topology is not None
+    assert (found.topology.host, found.topology.cores) == ("me", ())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("{", "R is not JSON"),
+        ("[]", "must be a JSON object"),
+        ('{"version": 2}', "version must be 1"),
+        (R_TEXT.replace("node[0-2],me", "me"), "nodelist names 1 hosts for 4 ranks"),
+        (json.dumps({"version": 1, "execution": {"R_lite": []}}), "R has no targets"),
+        (
+            json.dumps({"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}]}}),
+            "R has no nodelist",
+        ),
+    ],
+)
+def test_a_file_with_bad_resources_is_named(tmp_path, text, told):
+    path = tmp_path / "R.json"
+    path.write_text(text)
+    with pytest.raises(InvalidValue, match="R.json: .*" + told.replace("[", r"\[")):
+        read_resources(path)
+    config = parse_config('[resource]\n\npath = "R.json"', str(tmp_path / "s.toml"))
+    with pytest.raises(InvalidValue, match=r"s\.toml:3: \[resource\] path: .*R\.json: .*" + told.replace("[", r"\[")):
+        build_inventory(config, topology=here)
+
+
+def test_a_file_that_is_not_there(tmp_path):
+    with pytest.raises(InvalidValue, match="cannot be read: No such file"):
+        build_inventory(None, r_path=tmp_path / "none", topology=here)
+
+
+def test_the_configuration_names_a_file(tmp_path):
+    (tmp_path / "R.json").write_text(R_TEXT)
+    config = parse_config('resource.path = "R.json"', str(tmp_path / "s.toml"))
+    assert build_inventory(config, enclosing=HERE.resources(), topology=here).inventory.resources.count("node") == 4
+
+
+ENTRIES = (
+    HostEntry("a[0-3],b", "0-3"),
+    HostEntry("b,c", "4-7", "0-1", ("gpu",)),
+    HostEntry("a[1-2],c,c", properties=("ssd", "gpu")),
+)
+
+
+def test_entries_about_the_same_host_add_up():
+    resources = resources_of_entries(ENTRIES)
+    assert resources.summary() == "rank[0-3]/core[0-3] rank4/core[0-7],gpu[0-1] rank5/core[4-7],gpu[0-1]"
+    assert str(resources.nodelist) == "a[0-3],b,c"
+    assert texts(resources.properties) == {"gpu": "1-2,4-5", "ssd": "1-2,5"}
+    assert ResourceSet.parse(resources.to_json()) == resources
+
+
+def test_amounts_of_hosts_and_of_the_instance():
+    text = "config = [{hosts = 'a,b', cores = '0', amounts = {memory = '1KiB'}}, {hosts = 'b', amounts.memory = 8}]"
+    config = parse_config(f"[resource]\n{text}\nshared.matlab = 3", "s.toml")
+    resources = build_inventory(config, topology=here).inventory.resources
+    assert resources.summary() == "rank[0-1]/core0,memory:1024 matlab:3"
+
+
+ELSEWHERE = """\
+[resource]
+shared.matlab = 3
+
+[[resource.config]]
+hosts = "fake[0-9],fake1,me"
+cores = "0"
+
+[[resource.config]]
+hosts = "fake[1-2,8-9]"
+properties = ["gpu", "ssd"]
+amounts = { memory = 8 }
+
+[[resource.config]]
+hosts = "fake2,fake[2-3],me"
+properties = ["ssd"]
+gpus = "0-3"
+amounts = { memory = 5, fpga = 1 }
+"""
+
+
+@pytest.fixture
+def warned(caplog, monkeypatch):
+    monkeypatch.setattr(logging.getLogger("fluxsched"), "propagate", True)  # whoever set up the log before
+    return caplog
+
+
+def test_made_up_targets_keep_what_the_configuration_says_of_hosts_of_their_names(
+    warned,
+):
+    config = parse_config(ELSEWHERE, "s.toml")
+    resources = build_inventory(config, fake="5x2", topology=unasked).inventory.resources
+    assert resources.summary() == (
+        "rank[0,4]/core[0-1] rank1/core[0-1],memory:8 rank2/core[0-1],fpga:1,memory:8 "
+        "rank3/core[0-1],fpga:1,memory:5 matlab:3"
+    )
+    assert texts(resources.properties) == {"gpu": "1-2", "ssd": "1-3"}
+    assert warned.messages == [
+        "s.toml:4: [[resource.config]]: properties and amounts of hosts fake[8-9],me are dropped: the hosts here are "
+        "fake[0-4]"
+    ]
+
+
+def test_several_targets_of_this_machine_keep_them_too(warned):
+    config = parse_config(ELSEWHERE, "s.toml")
+    resources = build_inventory(config, test_size=2, topology=here).inventory.resources
+    assert resources.summary() == "rank[0-1]/core[0-1],gpu0,fpga:1,memory:5 matlab:3"
+    assert texts(resources.properties) == {"ssd": "0-1"}
+    assert [text.endswith("fake[1-2,8-9,3] are dropped: the hosts here are me") for text in warned.messages] == [True]
+
+
+def test_nothing_is_said_of_hosts_that_only_have_cores(warned):
+    config = parse_config("[[resource.config]]\nhosts = 'a'\ncores = '0'", "s.toml")
+    assert build_inventory(config, fake="1x1", topology=unasked).inventory.resources.summary() == "rank0/core0"
+    assert warned.messages == []
+
+
+@pytest.mark.parametrize(
+    ("entries", "told"),
+    [
+        ((HostEntry("a", "0"), HostEntry("b[0-1],a", properties=("x",))), r"no entry gives hosts b\[0-1\] any cores"),
+        ((HostEntry("", "0"),), "no entry names a host"),
+        ((HostEntry(f"a[1-{HOSTS_MAX}]", "0"), HostEntry("b", "0")), f"{HOSTS_MAX + 1} hosts are above the limit"),
+    ],
+)
+def test_entries_that_make_no_machine(entries, told):
+    with pytest.raises(InvalidValue, match=told):
+        resources_of_entries(entries)
+
+
+SITE = """\
+[[resource.config]]
+hosts = "node[0-9]"
+cores = "0-3"
+
+[resource]
+exclude = "9"
+
+[resource.groups]
+batch = "node[0-3]"
+debug = "4,6"
+
+[queues.batch]
+hosts = "node[0-1]"
+
+[queues.any]
+hosts = "all"
+"""
+
+
+def test_groups_and_queue_members_of_the_configuration():
+    found = build_inventory(parse_config(SITE, "s.toml"), enclosing=HERE.resources(), topology=here)
+    assert texts(found.groups) == {"batch": "0-3", "debug": "4,6", "exclude": "9"}
+    assert texts(found.inventory.resources.properties) == {"+batch": "0-1", "+any": "0-9"}
+    assert (found.inventory.method, found.real, found.made_up) == ("configuration", False, False)
+
+
+def test_groups_hold_when_the_resources_are_replaced():
+    config = parse_config(SITE.replace("node", "fake"), "s.toml")
+    found = build_inventory(config, fake="20x2", topology=unasked)
+    assert texts(found.groups) == {"batch": "0-3", "debug": "4,6", "exclude": "9"}
+
+
+def test_every_group_and_queue_with_unknown_targets_is_named():
+    config = parse_config(SITE, "s.toml")
+    with pytest.raises(InvalidValue) as caught:
+        build_inventory(config, fake="5x2", topology=unasked)
+    assert str(caught.value).splitlines() == [
+        "s.toml:6: [resource] exclude: unknown ranks 9: the ranks here are 0-4",
+        "s.toml:9: [resource.groups] batch: unknown hosts node[0-3]: give hosts of this instance, or ranks",
+        "s.toml:10: [resource.groups] debug: unknown ranks 6: the ranks here are 0-4",
+        "s.toml:13: [queues.batch] hosts: unknown hosts node[0-1]: give hosts of this instance, or ranks",
+    ]
+
+
+def test_groups_that_overlap_name_line_targets_and_both_groups():
+    text = SITE.replace('"4,6"', '"2-4"').replace('exclude = "9"', 'exclude = "node[4,0]"')
+    with pytest.raises(InvalidValue) as caught:
+        build_inventory(parse_config(text, "s.toml"), topology=here)
+    assert str(caught.value).splitlines() == [
+        "s.toml:6: [resource] exclude: rank 0 (node0) in group 'batch' too (s.toml:9): a target belongs to one group",
+        "s.toml:6: [resource] exclude: rank 4 (node4) in group 'debug' too (s.toml:10): a target belongs to one group",
+        "s.toml:10: [resource.groups] debug: ranks 2-3 (node[2-3]) in group 'batch' too (s.toml:9): a target belongs "
+        "to one group",
+    ]
+
+
+def test_exclude_among_the_groups_has_its_own_line():
+    config = parse_config('[resource.groups]\nexclude = "7"', "s.toml")
+    with pytest.raises(InvalidValue, match=r"^s\.toml:2: \[resource\.groups\] exclude: unknown ranks 7"):
+        build_inventory(config, fake="5x2", topology=unasked)
+
+
+def test_a_queue_needs_a_host():
+    with pytest.raises(InvalidValue, match=r"s\.toml:2: \[queues\.a\] hosts: names no host"):
+        build_inventory(parse_config('[queues.a]\nhosts = ""', "s.toml"), fake="5x2", topology=unasked)
+
+
+def test_entries_that_are_wrong_have_a_line():
+    config = parse_config('\n[[resource.config]]\nhosts = "a"\nproperties = ["x"]', "s.toml")
+    with pytest.raises(InvalidValue, match=r"^s\.toml:2: \[\[resource\.config\]\]: no entry gives hosts a any cores"):
+        build_inventory(config, topology=here)
+
+
+def job_r(ranks, cores, nodelist):
+    entry = {"rank": ranks, "children": {"core": cores}}
+    execution = {"R_lite": [entry], "nodelist": [nodelist], "nslots": 2, "starttime": 1.0, "expiration": 99.0}
+    return ResourceSet.parse({"version": 1, "execution": execution})
+
+
+def test_the_enclosing_job_is_reranked_and_keeps_its_cores_and_its_end():
+    found = build_inventory(Config(), enclosing=job_r("7", "3,5", "me"), topology=here)
+    resources = found.inventory.resources
+    assert (resources.summary(), resources.nslots, resources.expiration_s) == ("rank0/core[3,5]", None, 99.0)
+    assert (found.inventory.method, found.inventory.dynamic) == ("job-info", False)
+    assert (found.real, found.made_up) == (True, False)
+    assert found.topology is not None
+    assert (found.topology.cores[3], found.topology.cores[5]) == HERE.cores
+
+
+@pytest.mark.parametrize(
+    ("enclosing", "summary", "real"),
+    [
+        (job_r("4-5", "0-63", "fake[4-5]"), "rank[0-1]/core[0-63]", False),
+        (job_r("3", "0-1", "other"), "rank0/core[0-1]", False),
+        (job_r("3", "0-2", "me"), "rank0/core[0-2]", True),
+    ],
+)
+def test_an_enclosing_job_whose_cores_are_not_to_be_told_here(enclosing, summary, real):
+    found = build_inventory(None, enclosing=enclosing, topology=here)
+    assert found.inventory.resources.summary() == summary
+    assert (found.real, found.made_up, found.topology) == (real, True, None)
+
+
+def test_an_enclosing_job_without_targets():
+    with pytest.raises(InvalidValue, match="no targets"):
+        build_inventory(None, enclosing=EMPTY_R, topology=here)
+
+
+def test_only_one_source_is_named(tmp_path):
+    with pytest.raises(InvalidValue, match="--R and --fake exclude each other"):
+        build_inventory(None, r_path=tmp_path, fake="1x1", topology=here)
+
+
+# Discovery: hwloc's XML, /sys and the affinity mask, on recorded and on this machine's own data.
+
+
+XML = (Path(__file__).parent / "lstopo_two_gpus.xml").read_text()
+
+
+def ids(*texts):
+    return tuple(Idset.parse(text) for text in texts)
+
+
+def test_recorded_topology():
+    """Two packages of two cores of two threads; a display adapter, one GPU that two runtimes know, one AMD GPU."""
+    found = parse_topology(XML, Idset.parse("0-7"))
+    assert found == (ids("0,4", "2,6", "1,5", "3,7"), ("0000:3b:00.0", "0000:af:00.0"))
+
+
+def test_only_what_the_affinity_mask_allows():
+    assert parse_topology(XML, Idset.parse("2-4")) == (ids("4", "2", "3"), ("0000:3b:00.0", "0000:af:00.0"))
+
+
+@pytest.mark.parametrize(
+    "xml",
+    [
+        "",
+        "<topology>",
+        "no XML",
+        "<topology/>",
+        "<topology><object type='Core'><object type='PU' os_index='x'/></object></topology>",
+        "<topology><object type='Core'><object type='PU'/></object></topology>",
+        "<topology><object type='PU' os_index='0'/></topology>",
+    ],
+)
+def test_a_topology_that_does_not_cover_us_is_not_believed(xml):
+    assert parse_topology(xml, Idset.parse("0-1")) is None
+
+
+def test_units_outside_cores_are_cores():
+    units = "<object type='PU' os_index='1'/><object type='PU' os_index='0'/>"
+    xml = f"<topology><object type='Machine'>{units}</object></topology>"
+    assert parse_topology(xml, Idset.parse("0-1")) == (ids("1", "0"), ())
+
+
+def write(path, text):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(text)
+
+
+def test_cores_by_sysfs(tmp_path):
+    for pu, siblings in enumerate(("0,2", "1,3", "0,2", "1,3")):
+        name = "core_cpus_list" if pu != 1 else "thread_siblings_list"
+        write(tmp_path / f"sys/devices/system/cpu/cpu{pu}/topology/{name}", siblings + "\n")
+    assert system_cores(tmp_path, Idset.parse("0-3")) == ids("0,2", "1,3")
+    assert system_cores(tmp_path, Idset.parse("1-2")) == ids("1", "2")
+    assert system_cores(tmp_path, Idset.parse("0-4")) == ()
+    write(tmp_path / "sys/devices/system/cpu/cpu4/topology/core_cpus_list", "garbage")
+    assert system_cores(tmp_path, Idset.parse("0-4")) == ()
+
+
+def test_gpus_by_their_drivers(tmp_path):
+    assert system_gpus(tmp_path) == ()
+    (tmp_path / "proc/driver/nvidia/gpus/0000:3b:00.0").mkdir(parents=True)
+    nodes = tmp_path / "sys/class/kfd/kfd/topology/nodes"
+    for node, gpu_id, properties in (
+        (0, "0", "simd_count 0\n"),
+        (1, "4711", "domain 1\nlocation_id 49408\nname of three\n"),
+        (2, "x", "domain 0\n"),
+        (3, "5", "domain ?\n"),
+    ):
+        write(nodes / f"{node}/gpu_id", gpu_id)
+        write(nodes / f"{node}/properties", properties)
+    assert system_gpus(tmp_path) == ("0000:3b:00.0", "0001:c1:00.0")
+
+
+LIMIT_V2, LIMIT_V1 = "memory.max", "memory.limit_in_bytes"
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits", "mib"),
+    [
+        ("", {}, 4095),
+        ("0::/job/step\n", {f"job/step/{LIMIT_V2}": "max\n", f"job/{LIMIT_V2}": f"{2 << 30}\n"}, 2048),
+        ("0::/job/step\n", {f"job/step/{LIMIT_V2}": f"{1 << 30}\n", f"job/{LIMIT_V2}": f"{2 << 30}\n"}, 1024),
+        ("0::/not/there\n", {LIMIT_V2: f"{1 << 29}\n"}, 512),
+        ("0::/\n", {LIMIT_V2: f"{1 << 60}\n"}, 4095),
+        ("3:cpu:/a\n2:memory:/a/b:c\n0::/\n", {f"memory/a/b:c/{LIMIT_V1}": f"{3 << 20}\n"}, 3),
+        ("2:memory:/a\n", {f"memory/a/{LIMIT_V1}": "9223372036854771712\n", LIMIT_V1: "1"}, 4095),
+        ("2:cpu:/a\nnonsense\n", {f"memory/a/{LIMIT_V1}": "7\n"}, 4095),
+        ("0::/\n", {LIMIT_V2: "-1\n"}, 0),
+    ],
+)
+def test_memory_is_that_of_the_machine_or_the_lowest_limit(tmp_path, groups, limits, mib):
+    """In whole MiB, also where neither of them is one."""
+    write(tmp_path / "proc/meminfo", f"HugePages: 3\nMemTotal:  {(4 << 20) - 7} kB\nMemFree: 1 kB\n")
+    write(tmp_path / "proc/self/cgroup", groups)
+    for name, text in limits.items():
+        write(tmp_path / "sys/fs/cgroup" / name, text)
+    assert system_memory(tmp_path) == mib << 20
+    found = discover(root=tmp_path, lstopo=lambda: None).resources()
+    assert found.count("memory") == mib << 20
+    assert found.count("core") > 0
+
+
+@pytest.mark.parametrize("text", [None, "", "MemTotal:\n", "MemTotal: many kB\n", "MemFree: 1 kB\n"])
+def test_memory_that_is_not_told_is_not_counted(tmp_path, text):
+    if text is not None:
+        write(tmp_path / "proc/meminfo", text)
+    assert system_memory(tmp_path) == 0
+    assert "amounts" not in str(discover(root=tmp_path, lstopo=lambda: None).resources().to_json())
+
+
+def test_discover_asks_hwloc_then_sysfs_then_the_mask(tmp_path, monkeypatch):
+    monkeypatch.setattr(discovery, "affinity", lambda: Idset.parse("0-3"))
+    found = discover(root=tmp_path, lstopo=lambda: XML)
+    assert (found.method, found.cores, len(found.gpus)) == ("hwloc", ids("0", "2", "1", "3"), 2)
+    (tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
+    found = discover(root=tmp_path, lstopo=lambda: "broken")
+    assert (found.method, found.cores, found.gpus) == ("affinity", ids("0", "1", "2", "3"), ("0000:01:00.0",))
+    for pu in range(4):
+        write(tmp_path / f"sys/devices/system/cpu/cpu{pu}/topology/core_cpus_list", f"{pu & 2}-{pu | 1}")
+    found = discover(root=tmp_path, lstopo=lambda: None)
+    assert (found.method, found.cores) == ("sysfs", ids("0-1", "2-3"))
+
+
+def test_this_machine():
+    found = discover(lstopo=lambda: None)
+    assert found.host
+    union = EMPTY
+    for pus in found.cores:
+        assert pus
+        assert union.isdisjoint(pus)
+        union |= pus
+    assert union == discovery.affinity()
+    assert found.resources().count("core") == len(found.cores)
+
+
+@pytest.mark.skipif(shutil.which(LSTOPO) is None, reason=f"{LSTOPO} (hwloc) is not installed")
+def test_lstopo_of_this_machine():
+    xml = run_lstopo()
+    assert xml is not None
+    found = parse_topology(xml, discovery.affinity())
+    assert found is not None
+    assert sum(map(len, found[0])) == len(discovery.affinity())
+
+
+def test_a_program_that_is_not_there_or_fails():
+    assert run_lstopo("/nonexistent/lstopo") is None
+    assert run_lstopo(shutil.which("false") or "false") is None
+
+
+@pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity masks")
+def test_affinity_is_the_kernels():
+    assert set(discovery.affinity()) == os.sched_getaffinity(0)
+
+
+def test_host_name_that_is_no_host_name(monkeypatch):
+    class Name:
+        nodename = "a[0]"
+
+    monkeypatch.setattr(os, "uname", Name)
+    assert discovery.host_name() == "localhost"
+
+
+HERE_ALONE = MachineTopology("me", ids("0,2", "1,3"), ("0000:01:00.0",), "hwloc")
+
+
+def test_resources_of_a_topology():
+    assert HERE_ALONE.resources().summary() == "rank0/core[0-1],gpu0"
+    many = HERE_ALONE.resources(3)
+    assert (many.summary(), str(many.nodelist)) == ("rank[0-2]/core[0-1],gpu0", "me,me,me")
+    assert type(many).parse(many.to_json()) == many
+    with pytest.raises(InvalidValue, match="0 targets cannot represent"):
+        HERE_ALONE.resources(0)
+    with pytest.raises(LimitExceeded, match=f"limit of {TEST_SIZE_MAX}"):
+        HERE_ALONE.resources(TEST_SIZE_MAX + 1)
+
+
+def test_other_core_ids():
+    numbered = HERE_ALONE.numbered(Idset.parse("1,4"))
+    assert numbered.cores == (EMPTY, Idset.parse("0,2"), EMPTY, EMPTY, Idset.parse("1,3"))
+    assert str(numbered.core_ids) == "1,4"
+
+
+# Resources whose time is over are refused, with the time and the remedy.
+
+
+def found(expiration_s, method):
+    resources = fake_resources("2x2").with_expiration(0.0, expiration_s)
+    return Sources(Inventory(resources, method), {}, real=False, made_up=False, topology=None)
+
+
+def test_the_enclosing_jobs_time_is_over():
+    """An instance in a job that has ended, or whose R was kept."""
+    with pytest.raises(InvalidValue, match=r"the resources of the enclosing job expired at .*start inside a job that"):
+        unexpired(found(100.0, "job-info"), None, 100.0)
+
+
+@pytest.mark.parametrize("expiration_s", [0.0, 100.5])
+def test_no_end_or_a_later_one_is_taken(expiration_s):
+    sources = found(expiration_s, "configuration")
+    assert unexpired(sources, None, 100.0) is sources
+
+
+def test_an_r_that_was_sent_has_no_file():
+    with pytest.raises(InvalidValue, match=r"^R expired at "):
+        unexpired(found(100.0, "configuration"), None, 200.0)
+
+
+def test_times_beyond_the_calendar():
+    assert local_moment(1e300).endswith(" s since the epoch")

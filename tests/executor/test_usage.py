@@ -1,0 +1,503 @@
+"""What tasks use and leave behind, and jobs that only let time pass."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import os
+import re
+import resource
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.doctor import installed
+from fluxsched.errors import InvalidValue
+from fluxsched.runtime.exec.base import JobLaunch, Reports
+from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
+from fluxsched.runtime.exec.timed import TimedExecutor
+from fluxsched.runtime.exec.usage import memory
+from fluxsched.runtime.exec.usage.cgroups import Cgroups, group_of
+from fluxsched.runtime.exec.usage.memory import Guarded, MemoryGuard
+from fluxsched.runtime.exec.usage.meter import TASK_ROWS_MAX, Meter
+from fluxsched.runtime.loop.turns import Turns
+from fluxsched.runtime.system import processes as procs
+from fluxsched.runtime.system.clock import SystemClock
+
+# `memory=` is enforced: who uses more than it asked for is ended and told, and nobody else is looked at.
+
+
+MIB = 1 << 20
+LIMIT_BYTES = 64 * MIB
+USE = f"b = b'x' * {96 * MIB}; import time; time.sleep(60)"
+
+
+def launch(shop, program, asked=None):
+    jobspec = Jobspec.from_command(
+        [sys.executable, "-S", "-c", program], amounts_per_task=asked, environment=dict(os.environ)
+    )
+    entry = {"rank": "0", "children": {"core": "0"}, "amounts": {"memory": LIMIT_BYTES}}
+    execution = {"R_lite": [entry], "nodelist": ["a0"], "starttime": 0, "expiration": 0, "nslots": 1}
+    return JobLaunch(1, jobspec, {"version": 1, "execution": execution}, {}, shop.spool, None)
+
+
+@pytest.fixture(autouse=True)
+def _often(monkeypatch):
+    monkeypatch.setattr(memory, "SAMPLE_S", 0.05)
+    monkeypatch.setattr(Cgroups, "find", lambda: None)
+
+
+ASKED = {"memory": "64MiB"}
+STRAY = f"import os; os.fork() or (os.setsid(), os.fork() and os._exit(0), exec({USE!r})); import time; time.sleep(60)"
+
+
+@pytest.mark.parametrize("program", [USE, f"import os; os.fork() or exec({USE!r}); os.wait()", STRAY])
+async def test_a_job_that_uses_more_than_it_asked_for_is_ended_and_told(shop, program):
+    shop.executor.start(launch(shop, program, ASKED))
+    await shop.until(lambda: shop.said[-1:] and shop.said[-1][0] == "finished")
+    raised, finished = shop.said[1:]
+    assert raised[:3] == ("raised", 1, "memory")
+    assert raised[3].endswith(f" MiB of the 64 MiB of memory that it asked for, on {os.uname().nodename}")
+    assert finished[2] == signal.SIGKILL
+
+
+async def test_memory_that_processes_share_counts_once(shop):
+    share = (
+        f"import mmap, os, time; b = mmap.mmap(-1, {32 * MIB}); [b.write(b'x' * 4096) for _ in range({32 * 256})]\n"
+        "for _ in range(3): os.fork() or (sum(b[::4096]), time.sleep(0.4), os._exit(0))\n"
+        "for _ in range(3): os.wait()"
+    )
+    shop.executor.start(launch(shop, share, ASKED))
+    assert await shop.finished() == 0
+
+
+async def test_a_job_that_did_not_ask_for_memory_is_not_sampled(shop):
+    shop.executor.start(launch(shop, "pass"))
+    assert shop.executor.memory._watch._timer is None
+    assert await shop.finished() == 0
+    shop.said.clear()
+    shop.executor.start(launch(shop, "pass", ASKED))
+    assert shop.executor.memory._watch._timer is not None
+    assert await shop.finished() == 0
+    assert shop.executor.memory._watch._timer is None
+
+
+def test_the_limit_is_what_r_gives_to_who_asked(shop):
+    asked, not_asked = launch(shop, "pass", ASKED), launch(shop, "pass")
+    resources = ResourceSet.parse(asked.R)
+    assert memory.limit_of(asked.jobspec, resources) == LIMIT_BYTES
+    assert memory.limit_of(not_asked.jobspec, resources) is None
+
+
+def test_processes_that_fork_without_end_are_not_followed_for_ever(monkeypatch):
+    monkeypatch.setattr(memory, "PROCESSES_MAX", 3)
+    assert len(list(memory.processes([os.getpid()] * 5))) == 3
+
+
+# -- control groups: a directory that looks like one
+
+
+@pytest.fixture
+def delegated(tmp_path):
+    group = tmp_path / "fs" / "user.slice" / "a.service"
+    group.mkdir(parents=True)
+    (group / "cgroup.controllers").write_text("cpu memory pids\n")
+    (group / "cgroup.procs").write_text("11\n12\n")
+    (group / "cgroup.subtree_control").write_text("")
+    (tmp_path / "own").write_text("1:name=systemd:/\n0::/user.slice/a.service\n")
+    try:
+        os.setxattr(group, "user.delegate", b"1")
+    except OSError:
+        pytest.skip("this file system has no extended attributes")
+    return group
+
+
+@pytest.fixture
+def cgroups(tmp_path, delegated, monkeypatch):
+    monkeypatch.undo()
+    found = Cgroups.find(tmp_path / "fs", tmp_path / "own")
+    assert found is not None
+    return found
+
+
+def test_doctor_and_executor_judge_a_group_alike(tmp_path, cgroups, delegated, monkeypatch):
+    """doctor called whatever root may write to delegated."""
+    monkeypatch.setattr("fluxsched.runtime.exec.usage.cgroups.group_of", lambda: delegated)
+    assert installed._cgroup().state == "ok"
+    (delegated / "cgroup.controllers").write_text("cpu pids\n")
+    assert "without the memory controller" in installed._cgroup().found
+    os.removexattr(delegated, "user.delegate")
+    check = installed._cgroup()
+    assert (check.state, check.found.partition(" (")[0]) == ("none", "not delegated to us")
+
+
+def test_a_process_that_was_moved_below_the_delegated_group_finds_it(tmp_path, delegated):
+    """Another keeper of the same instance, or the next instance of the same unit."""
+    inside = delegated / "instance"
+    inside.mkdir(exist_ok=True)
+    (inside / "cgroup.controllers").write_text("")
+    (tmp_path / "own").write_text("0::/user.slice/a.service/instance\n")
+    assert group_of(tmp_path / "fs", tmp_path / "own") == delegated
+
+
+def test_only_a_delegated_group_with_memory_is_used(tmp_path, cgroups, delegated):
+    def found():
+        return Cgroups.find(tmp_path / "fs", tmp_path / "own")
+
+    assert found() is not None
+    (delegated / "cgroup.controllers").write_text("cpu pids\n")
+    assert found() is None
+    (delegated / "cgroup.controllers").write_text("memory\n")
+    os.removexattr(delegated, "user.delegate")
+    assert found() is None
+    assert Cgroups.find(tmp_path / "fs", tmp_path / "none") is None
+
+
+def test_a_job_gets_a_group_with_its_limit_and_its_tasks(shop, cgroups, delegated, monkeypatch):
+    monkeypatch.setattr(Cgroups, "find", lambda: cgroups)
+    guard = MemoryGuard(shop.turns, lambda jobid, note: None)
+    assert guard.way == f"cgroup: {delegated}"
+    guard.begin(1, Guarded([4711], LIMIT_BYTES, list))
+    assert (delegated / "instance" / "cgroup.procs").read_text() == "12", "the instance has moved"
+    assert (delegated / "cgroup.subtree_control").read_text() == "+memory"
+    group = delegated / "job-f2"
+    assert (group / "memory.max").read_text() == str(LIMIT_BYTES)
+    assert (group / "memory.oom.group").read_text() == "1"
+    assert (group / "cgroup.procs").read_text() == "4711"
+    (group / "memory.events").write_text("low 0\nmax 7\noom 1\noom_kill 2\n")
+    note = guard.end(1)
+    assert note is not None
+    assert note.startswith("used 64 MiB of the 64 MiB of memory")
+    assert guard._watch._timer is None
+
+
+def test_a_job_whose_group_cannot_be_made_is_watched(shop, cgroups, delegated, monkeypatch):
+    monkeypatch.setattr(Cgroups, "find", lambda: cgroups)
+    (delegated / "job-f2").mkdir()
+    guard = MemoryGuard(shop.turns, lambda jobid, note: None)
+    guard.begin(1, Guarded([4711], LIMIT_BYTES, list))
+    assert guard._watch._timer is not None
+    assert guard.end(1) is None
+    assert guard._watch._timer is None
+
+
+# What tasks used, measured on real processes: `usage` of the job and of each task.
+
+
+MORE_BYTES = 24 << 20
+
+
+def big():
+    """A peak above our own, and a command that reaches it and exits 3."""
+    peak = (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss << 10) + MORE_BYTES
+    return peak, f"{sys.executable} -c 'b = b\"x\" * {peak}; raise SystemExit(3)'"
+
+
+async def test_cpu_time_and_peak_are_those_of_the_task_and_its_children(shop):
+    peak, command = big()
+    assert await shop.run(f"exec {command}") == 3 << 8
+    used = shop.usage()
+    assert used["max_rss_bytes"] > peak
+    assert "max_rss_is_bound" not in used
+    assert used["user_s"] + used["system_s"] > 0
+    assert used["wall_s"] > 0
+    assert "tasks" not in used
+    shop.start(f"{command}; exit 0", jobid=2)
+    assert await shop.finished(2) == 0
+    assert shop.usage(2)["max_rss_bytes"] > peak
+
+
+async def test_a_peak_below_that_of_the_instance_is_a_bound(shop):
+    await shop.run("true")
+    assert shop.usage()["max_rss_is_bound"]
+
+
+async def test_each_task_has_a_row_with_its_own_status_and_time(shop):
+    await shop.run("if [ $FLUX_TASK_RANK = 1 ]; then kill -SEGV $$; fi; sleep 0.2", ntasks=3)
+    tasks = shop.usage()["tasks"]
+    assert [task["status"] & 0x7F for task in tasks] == [0, 11, 0]
+    assert tasks[1]["wall_s"] < min(tasks[0]["wall_s"], tasks[2]["wall_s"])
+
+
+async def test_rows_of_tasks_are_bounded():
+    meter = Meter(SystemClock())
+    pids = [os.posix_spawn("/bin/true", ["true"], {}) for _ in range(2)]
+    meter.opened(pids)
+    used = [os.wait4(pid, 0) for pid in pids]
+    for task in range(TASK_ROWS_MAX + 2):
+        meter.reaped(task, *used[task % 2][1:])
+    total = meter.total(TASK_ROWS_MAX + 2)
+    meter.close()
+    assert total is not None
+    assert len(total["tasks"]) == TASK_ROWS_MAX
+    assert total["tasks_left_out"] == 2
+
+
+def test_tasks_that_never_ran_used_nothing():
+    assert Meter(SystemClock()).total(1) is None
+
+
+# After kill -9 of an instance: what it left is found beyond doubt and killed, and nobody else is touched.
+
+
+WAIT_S = 15.0
+JOBID = int.from_bytes(os.urandom(7))
+"""Another one in each process: what runs these tests at the same time must not take our job for its own."""
+
+INSTANCE = """
+import asyncio, json, sys
+from pathlib import Path
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.runtime.exec.base import JobLaunch, Reports
+from fluxsched.runtime.exec.local import LocalExecutor
+from fluxsched.runtime.loop.turns import Turns
+
+mode, jobid, spool, command = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
+
+async def main():
+    turns = Turns(SystemClock())
+    def record(jobid, what, then):
+        print(json.dumps(what), flush=True)
+        if mode == "open":
+            turns.post(then)
+    nothing = lambda *_: None
+    executor = LocalExecutor(turns, Reports(nothing, nothing, nothing, record, nothing), 5.0)
+    turns.start(asyncio.get_running_loop())
+    lite = [{"rank": "0", "children": {"core": "0-1"}}]
+    execution = {"R_lite": lite, "nodelist": ["a"], "starttime": 0, "expiration": 0, "nslots": 2}
+    jobspec = Jobspec.from_command(["sh", "-c", command], ntasks=2)
+    executor.start(JobLaunch(jobid, jobspec, {"version": 1, "execution": execution}, {}, spool, None))
+    await asyncio.sleep(60)
+
+asyncio.run(main())
+"""
+
+
+class Killed:
+    """A job that an instance started, and the instance killed with SIGKILL once `file` is there."""
+
+    def __init__(self, mode, directory, command, file=None):
+        words = [sys.executable, "-c", INSTANCE, mode, str(JOBID), str(directory), command]
+        with subprocess.Popen(words, stdout=subprocess.PIPE) as instance:
+            assert instance.stdout is not None
+            self.record = json.loads(instance.stdout.readline())
+            if file is not None:
+                until(lambda: (directory / file).exists())
+            instance.kill()
+
+
+def until(condition):
+    until_s = time.monotonic() + WAIT_S
+    while not condition():
+        assert time.monotonic() < until_s, "did not come to pass in time"
+        time.sleep(0.005)
+
+
+def is_alive(pid):
+    stat = procs.stat_of(pid)
+    return stat is not None and stat.alive
+
+
+@pytest.fixture
+def innocent():
+    with subprocess.Popen(["sleep", "300"], process_group=0) as process:
+        yield process
+        process.kill()
+
+
+def test_tasks_at_the_gate_leave_unrun_when_their_instance_is_killed(tmp_path):
+    killed = Killed("gated", tmp_path, f"touch {tmp_path}/ran")
+    until(lambda: not procs.group_living(killed.record["pid"]))
+    assert not (tmp_path / "ran").exists()
+    assert clear_orphans({JOBID: killed.record}, 5.0) == {JOBID: "no process of the job was left"}
+
+
+def test_tasks_that_outlived_their_instance_are_killed(tmp_path):
+    killed = Killed("open", tmp_path, f"trap '' TERM HUP; : > {tmp_path}/$FLUX_TASK_RANK; exec sleep 300", "1")
+    until((tmp_path / "0").exists)
+    notes = clear_orphans({JOBID: killed.record}, 5.0)
+    assert "2 processes" in notes[JOBID]
+    assert "had to be killed" in notes[JOBID]
+    assert not procs.group_living(killed.record["pid"])
+
+
+def test_the_note_tells_who_ended_on_sigterm_from_who_had_to_be_killed(tmp_path):
+    killed = Killed("open", tmp_path, f"trap '' HUP; : > {tmp_path}/$FLUX_TASK_RANK; exec sleep 300", "1")
+    until((tmp_path / "0").exists)
+    note = clear_orphans({JOBID: killed.record}, 5.0, 5.0)[JOBID]
+    assert note.endswith("of the job outlived it and ended on SIGTERM")
+    stubborn = f"[ $FLUX_TASK_RANK = 0 ] && trap '' TERM; : > {tmp_path}/b$FLUX_TASK_RANK; exec sleep 300"
+    killed = Killed("open", tmp_path, stubborn, "b1")
+    until((tmp_path / "b0").exists)
+    want = rf"2 processes \(.*\) of the job outlived it; of these process {killed.record['pid']} had to be killed"
+    assert re.fullmatch(want, clear_orphans({JOBID: killed.record}, 5.0, 0.5)[JOBID])
+
+
+def test_members_are_found_when_the_leader_is_gone(tmp_path):
+    command = f"[ $FLUX_TASK_RANK = 0 ] && exit; echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; sleep 300"
+    killed = Killed("open", tmp_path, command, "pid")
+    pid = int((tmp_path / "pid").read_text())
+    until(lambda: not is_alive(killed.record["pid"]))
+    assert is_alive(pid)
+    clear_orphans({JOBID: killed.record}, 5.0)
+    assert not is_alive(pid)
+
+
+def test_strays_are_found_by_their_environment(tmp_path):
+    say = f"echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid"
+    command = f"[ $FLUX_TASK_RANK = 0 ] && exit; setsid sh -c '{say}; exec sleep 300' & wait"
+    killed = Killed("open", tmp_path, command, "pid")
+    pid = int((tmp_path / "pid").read_text())
+    clear_orphans({JOBID: killed.record}, 5.0)
+    assert not is_alive(pid)
+
+
+def test_what_cannot_be_confirmed_dead_in_time_is_named(tmp_path):
+    killed = Killed("open", tmp_path, f"touch {tmp_path}/run; exec sleep 300", "run")
+    notes = clear_orphans({JOBID: killed.record}, 0.0)
+    assert "could not be killed within 0 s" in notes[JOBID]
+    clear_orphans({JOBID: killed.record}, 5.0)
+
+
+def test_a_process_number_that_was_given_to_another_is_left_alone(innocent):
+    record = procs.identity(innocent.pid, procs.boot_id(), "fOther")
+    assert record is not None
+    record["start_ticks"] -= 1
+    assert clear_orphans({7: record}, 5.0) == {7: "no process of the job was left"}
+    assert innocent.poll() is None
+
+
+def test_after_a_boot_nothing_is_looked_for(innocent):
+    record = procs.identity(innocent.pid, "another boot", "fOther")
+    assert "booted since" in clear_orphans({7: record}, 5.0)[7]
+    assert innocent.poll() is None
+
+
+@pytest.mark.parametrize("record", [None, 3, {}, {"pid": "1"}, {"pid": True, "start_ticks": 0}])
+def test_a_record_that_is_none_is_said_to_be_unreadable(record):
+    assert "cannot be read" in clear_orphans({7: record}, 5.0)[7]
+
+
+def test_no_records_no_notes():
+    assert clear_orphans({}, 5.0) == {}
+
+
+def test_a_record_outlives_json(innocent):
+    record = procs.identity(innocent.pid, procs.boot_id(), "fOther")
+    assert json.loads(json.dumps(record)) == record
+    assert "had to be killed" in clear_orphans({7: json.loads(json.dumps(record))}, 5.0)[7]
+    assert innocent.wait(WAIT_S) == -signal.SIGKILL
+
+
+def test_a_process_that_is_gone_has_no_identity():
+    with subprocess.Popen(["true"]) as process:
+        process.wait(WAIT_S)
+    assert procs.stat_of(process.pid) is None
+    assert procs.identity(process.pid, "boot", "path") is None
+    assert procs.group_living(process.pid) == []
+
+
+def test_a_job_is_within_its_enclosing_jobs():
+    outer = procs.job_path(1)
+    inner = procs.job_path(2, outer)
+    assert inner == "f2/f3"
+    assert procs.is_within(inner, outer)
+    assert procs.is_within(inner, inner)
+    assert not procs.is_within(outer, inner)
+    assert not procs.is_within("f22", outer)
+    assert not procs.is_within(None, outer)
+
+
+def test_a_command_name_with_parentheses_does_not_confuse(tmp_path):
+    odd = tmp_path / "a) Z 1 (b"
+    odd.symlink_to("/bin/sleep")
+    with subprocess.Popen([str(odd), "300"]) as process:
+        stat = procs.stat_of(process.pid)
+        process.kill()
+    assert stat is not None
+    assert (stat.ppid, stat.sid, stat.alive) == (os.getpid(), os.getsid(0), True)
+
+
+# Test execution: only time passes, and a signal ends it as it would end a process.
+
+
+TIMED_WAIT_S = 5.0
+
+
+class Timed:
+    def __init__(self):
+        self.turns = Turns(SystemClock())
+        self.said = []
+        self.recorded = []
+        self.executor = TimedExecutor(
+            self.turns,
+            Reports(
+                lambda jobid: self.said.append(("started", jobid)),
+                lambda jobid, status, usage: self.said.append(("finished", jobid, status)),
+                lambda jobid, note: self.said.append(("failed", jobid, note)),
+                lambda jobid, record, then: self.recorded.append(jobid),
+                lambda jobid, kind, note: self.said.append(("raised", jobid, kind, note)),
+            ),
+        )
+        self.turns.start(asyncio.get_running_loop())
+
+    def start(self, jobid, duration_s):
+        jobspec = Jobspec.from_command(["true"], test_run_duration_s=duration_s)
+        self.executor.start(JobLaunch(jobid, jobspec, {}, {}, Path("unused"), None))
+
+    async def until(self, *expected):
+        async with asyncio.timeout(TIMED_WAIT_S):
+            while len(self.said) < len(expected):
+                await asyncio.sleep(0.001)
+        assert self.said == list(expected)
+
+
+@pytest.fixture
+async def timed():
+    return Timed()
+
+
+async def test_jobs_end_in_the_order_of_their_durations(timed):
+    timed.start(1, 0.02)
+    timed.start(2, 0.001)
+    await timed.until(("started", 1), ("started", 2), ("finished", 2, 0), ("finished", 1, 0))
+    assert not timed.recorded, "no process, nothing to keep"
+
+
+@pytest.mark.parametrize("signum", [signal.SIGTERM, signal.SIGKILL, signal.SIGINT])
+async def test_a_terminating_signal_ends_a_job_at_once_and_once(timed, signum):
+    timed.start(1, 60.0)
+    timed.executor.kill(1, signum)
+    timed.executor.kill(1, signum)
+    await timed.until(("started", 1), ("finished", 1, signum))
+    await asyncio.sleep(0)
+    assert len(timed.said) == 2
+
+
+async def test_a_harmless_signal_changes_nothing(timed):
+    timed.start(1, 0.01)
+    timed.executor.kill(1, signal.SIGUSR1)
+    timed.executor.kill(99, signal.SIGKILL)
+    await timed.until(("started", 1), ("finished", 1, 0))
+
+
+async def test_after_close_nothing_is_reported(timed):
+    timed.start(1, 0.005)
+    timed.start(2, 60.0)
+    timed.executor.close()
+    timed.executor.kill(2, signal.SIGKILL)
+    await asyncio.sleep(0.01)
+    assert timed.said == [("started", 1), ("started", 2)]
+
+
+async def test_a_job_without_a_run_duration_is_refused(timed):
+    with pytest.raises(InvalidValue, match="run_duration"):
+        timed.start(1, None)
+    assert timed.said == []

@@ -1,0 +1,263 @@
+"""RFC 26's simple dependencies."""
+
+from __future__ import annotations
+
+import pytest
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.jobs.effects import WakeAt
+from fluxsched.jobs.job.dependencies import DEPENDENCIES_MAX, parse_dependencies
+from fluxsched.jobs.job.states import State
+
+
+def on(*pairs):
+    return {"dependencies": [{"scheme": scheme, "value": str(value)} for scheme, value in pairs]}
+
+
+# scheme, how the antecedent ends, whether the dependent may run
+CASES = [
+    ("after", "success", True),
+    ("after", "failure", True),
+    ("after", "canceled while pending", False),
+    ("afterstart", "success", True),
+    ("afterstart", "canceled while pending", False),
+    ("afterany", "success", True),
+    ("afterany", "failure", True),
+    ("afterany", "canceled while pending", True),
+    ("afterok", "success", True),
+    ("afterok", "failure", False),
+    ("afterok", "canceled while pending", False),
+    ("afternotok", "success", False),
+    ("afternotok", "failure", True),
+    ("afternotok", "canceled while pending", True),
+]
+
+
+def finish(world, how):
+    if how == "canceled while pending":
+        world.do("cancel", 1, 0, "")
+        return
+    world.grant(1)
+    world.do("started", 1)
+    world.end(1, 0 if how == "success" else 256)
+
+
+@pytest.mark.parametrize(("scheme", "how", "runs"), CASES)
+@pytest.mark.parametrize("submitted", ["before", "after"])
+def test_each_scheme(world, spec, scheme, how, runs, submitted):
+    world.submit(1)
+    if submitted == "after":
+        finish(world, how)
+    world.submit(2, spec(**on((scheme, 1))))
+    if submitted == "before":
+        assert world.state(2) is State.DEPEND
+        assert world.names(2) == ["submit", "validate", "dependency-add"]
+        finish(world, how)
+    assert world.contexts(2, "dependency-add") == [{"description": f"{scheme}=1"}]
+    if runs:
+        assert world.state(2) is State.SCHED
+        assert world.names(2)[-3:] == ["dependency-remove", "depend", "priority"]
+    else:
+        assert world.state(2) is State.INACTIVE
+        assert world.contexts(2, "exception")[0]["type"] == "depend"
+        assert world.contexts(2, "exception")[0]["note"].startswith(f"{scheme}=1: job ƒ2 ")
+
+
+def test_after_is_met_at_the_start_event(world, spec):
+    world.submit(1)
+    world.submit(2, spec(**on(("after", 1), ("afterany", 1))))
+    world.grant(1)
+    assert world.job(2).dependencies.keys() == {"after=1", "afterany=1"}
+    world.do("started", 1)
+    assert world.job(2).dependencies.keys() == {"afterany=1"}
+    world.end(1)
+    assert world.state(2) is State.SCHED
+
+
+def test_all_dependencies_must_be_met(world, spec):
+    world.submit(1)
+    world.submit(2)
+    world.submit(3, spec(**on(("afterok", 1), ("afterok", 2), ("afterok", 1))))
+    assert world.names(3).count("dependency-add") == 2
+    for jobid in (1, 2):
+        assert world.state(3) is State.DEPEND
+        world.grant(jobid)
+        world.end(jobid)
+    assert world.sent() == [3]
+
+
+def test_one_that_can_never_be_met_ends_the_job_once(world, spec):
+    world.submit(1)
+    world.submit(2, spec(**on(("afterok", 1), ("after", 1), ("begin-time", 1000))))
+    world.do("cancel", 1, 0, "")
+    assert world.names(2).count("exception") == 1
+    assert world.names(2).count("clean") == 1
+    world.now_s = 2000.0
+    assert world.do("due") == []
+
+
+def test_one_that_can_never_be_met_at_submission(world, spec):
+    world.submit(1)
+    world.do("cancel", 1, 0, "")
+    world.submit(2, spec(**on(("afterok", 1), ("begin-time", 1000))))
+    assert world.state(2) is State.INACTIVE
+
+
+def test_a_long_chain_of_failures_needs_no_stack(world, spec):
+    manager = world.manager
+    world.submit(1)
+    for jobid in range(2, 2001):
+        manager.requests.submit(jobid, spec_of(jobid - 1, spec), userid=1, now_s=5.0)
+    world.do("cancel", 1, 0, "")
+    assert len(manager.jobs.inactive) == 2000
+
+
+def spec_of(antecedent, spec):
+    return spec(**on(("afterok", antecedent)))
+
+
+def test_two_thousand_jobs_become_runnable_in_one_instant(world, spec):
+    """The peer's `recursion`: about 970 jobs in one pass and it dies."""
+    world.submit(1)
+    dependent = spec_of(1, spec)
+    for jobid in range(2, 2002):
+        world.manager.requests.submit(jobid, dependent, userid=1, urgency=jobid % 16 + 1, now_s=5.0)
+    world.grant(1)
+    world.end(1)
+    sent = world.sent()
+    assert len(sent) == 2000
+    assert sent == sorted(sent, key=lambda jobid: (-(jobid % 16), jobid))
+
+
+def test_begin_time(world, spec):
+    world.submit(1, spec(**on(("begin-time", 200.5))))
+    assert world.of(WakeAt) == [WakeAt(200.5)]
+    world.submit(2, spec(**on(("begin-time", 300))))
+    assert world.of(WakeAt) == []
+    world.submit(3, spec(**on(("begin-time", 150))))
+    assert world.of(WakeAt) == [WakeAt(150.0)]
+    world.submit(4, spec(**on(("begin-time", 50))))
+    assert world.sent() == [4]
+    world.now_s = 199.5
+    world.do("due")
+    assert world.sent() == [1, 3]  # in priority and submit order, as RFC 27 wants them sent
+    assert world.of(WakeAt) == [WakeAt(300.0)]
+    world.do("due")
+    assert world.of(WakeAt) == [WakeAt(300.0)]  # woken too early: asks again
+    world.now_s = 400.0
+    world.do("due")
+    assert world.sent() == [2]
+    assert world.of(WakeAt) == []
+
+
+def test_any_form_of_job_id(world, spec):
+    world.submit(1)
+    world.submit(2, spec(**on(("afterok", format_f58(1)))))
+    world.grant(1)
+    world.end(1)
+    assert world.sent() == [2]
+
+
+def test_unknown_jobs_are_refused_all_named(world, spec):
+    world.submit(1)
+    with pytest.raises(Refused, match="afterok=8, after=9: no such job"):
+        world.submit(2, spec(**on(("afterok", 8), ("after", 1), ("after", 9))))
+    assert 2 not in world.stored
+
+
+@pytest.mark.parametrize(
+    ("scheme", "value", "match"),
+    [
+        ("string", "x", "'string' is not known: use one of after, afterstart, afterany"),
+        ("begin-time", "soon", "begin-time 'soon'"),
+        ("begin-time", "nan", "begin-time 'nan'"),
+        ("begin-time", "-1", "begin-time '-1'"),
+        ("afterok", "no job", "no job"),
+        ("afterok", "1" * 300, "longer than 256"),
+    ],
+)
+def test_bad_dependencies_are_refused(world, spec, scheme, value, match):
+    with pytest.raises(InvalidValue, match=match):
+        world.submit(1, spec(**on((scheme, value))))
+    assert world.stored == {}
+
+
+def test_dependencies_are_bounded():
+    with pytest.raises(LimitExceeded, match="more than 256 dependencies"):
+        parse_dependencies({"scheme": "after", "value": str(one)} for one in range(1, DEPENDENCIES_MAX + 2))
+
+
+@pytest.mark.parametrize("scheme", ["after", "afterstart", "afterany", "afterok", "afternotok"])
+def test_job_0_is_as_unknown_as_any_other(world, spec, scheme):
+    with pytest.raises(Refused, match=f"{scheme}=0: no such job"):
+        world.submit(1, spec(**on((scheme, 0))))
+    assert world.stored == {}
+
+
+ALONE = on(("singleton", ""))
+
+
+def test_singletons_of_a_name_run_one_after_another(world, spec):
+    for jobid in (1, 2, 3):
+        world.submit(jobid, spec(name="a", **ALONE))
+    assert [world.state(jobid) for jobid in (1, 2, 3)] == [State.SCHED, State.DEPEND, State.DEPEND]
+    assert world.contexts(2, "dependency-add") == [{"description": "singleton"}]
+    world.submit(4, spec(name="b", **ALONE))
+    world.do("submit", 5, spec(name="a", **ALONE), userid=7)
+    assert world.state(4) is world.state(5) is State.SCHED
+    world.grant(1)
+    world.end(1)
+    assert world.sent() == [2]
+    world.do("cancel", 3, 0, "")
+    world.submit(6, spec(name="a", **ALONE))
+    world.submit(7, spec(name="a"))  # a job of the name that waits for none is waited for, whenever it came
+    world.do("cancel", 2, 0, "")
+    assert world.state(6) is State.DEPEND
+    world.do("cancel", 7, 0, "")
+    assert world.sent() == [6]
+
+
+def test_a_singleton_waits_for_its_other_dependencies_too(world, spec):
+    world.submit(1, spec(name="a"))
+    world.submit(2)
+    world.submit(3, spec(name="a", **on(("singleton", ""), ("afterok", 2))))
+    world.submit(4, spec(name="a", **ALONE))
+    world.do("cancel", 1, 0, "")
+    assert world.job(3).dependencies.keys() == {"afterok=2"}
+    world.do("cancel", 2, 0, "")
+    assert [world.state(3), world.state(4)] == [State.INACTIVE, State.SCHED]
+
+
+def test_singletons_wait_again_after_a_restart(world, new_world, spec):
+    world.submit(1, spec(name="a"))
+    for jobid in (2, 3):
+        world.submit(jobid, spec(name="a", **ALONE))
+    again = new_world()
+    again.stored = world.stored
+    again.perform(again.manager.restore(world.rows(), 500.0).effects)
+    again.scheduler()
+    assert [again.state(jobid) for jobid in (2, 3)] == [State.DEPEND, State.DEPEND]
+    again.do("cancel", 1, 0, "")
+    assert [again.state(jobid) for jobid in (2, 3)] == [State.SCHED, State.DEPEND]
+
+
+def test_singletons_wait_for_the_next_attempt_of_a_preempted_job(world, spec):
+    world.submit(1, spec(name="a", requeue=1, preemptible_after_s=0.0))
+    world.submit(2, spec(name="a", **ALONE))
+    world.grant(1)
+    world.do("started", 1)
+    world.do("raise_exception", 1, "preempt", 0, "", None)
+    world.end(1, 15)
+    assert world.state(2) is State.DEPEND
+    world.do("cancel", world.job(1).next_id, 0, "")
+    assert world.sent() == [2]
+
+
+def test_what_a_singleton_needs(world, spec):
+    with pytest.raises(InvalidValue, match="singleton jobs require a job name"):
+        world.submit(1, spec(**ALONE))
+    with pytest.raises(InvalidValue, match="singleton takes no value"):
+        world.submit(1, spec(name="a", **on(("singleton", "a"))))
+    with pytest.raises(InvalidValue, match="scheme 'alone' is not known"):
+        world.submit(1, spec(name="a", **on(("alone", ""))))

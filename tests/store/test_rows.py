@@ -1,0 +1,275 @@
+"""Rows of jobs: written in parts, compressed, and read as they were written."""
+
+from __future__ import annotations
+
+import errno
+import json
+import shutil
+import sqlite3
+import zlib
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import Refused
+from fluxsched.runtime.instance.backup import restore
+from fluxsched.runtime.storage import parts as storage_parts
+from fluxsched.runtime.storage.compression import COMPRESSED_BYTES_MIN, EXPANDED_BYTES_MAX, compressed, expanded
+from fluxsched.runtime.storage.events import NAMES, pack_events, unpack_events
+from fluxsched.runtime.storage.jobs import (
+    PARTS_READ_MAX,
+    ended_last,
+    known_parts,
+    read_active,
+    read_ended,
+    read_events,
+    read_job,
+)
+from fluxsched.runtime.storage.parts import NO_JOBSPEC, PER_JOB, Parts
+from fluxsched.runtime.storage.salvage import salvage
+from fluxsched.runtime.storage.schema import prepare
+
+# Rows of jobs: what is read is what was written, and what many have in common is there once.
+
+
+VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**31), 2**53) | st.floats(allow_nan=False) | st.text(max_size=8),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
+    max_leaves=6,
+)
+CONTEXTS = st.dictionaries(st.text(max_size=6), VALUES, max_size=3)
+EVENTS = st.fixed_dictionaries(
+    {"timestamp": st.floats(0, 4e9) | st.sampled_from([0, 1.0, 1795369311.3057373]), "name": st.sampled_from(NAMES)},
+    optional={"context": CONTEXTS},
+) | st.dictionaries(st.sampled_from(["timestamp", "name", "context", "more"]), VALUES, max_size=4)
+VARIABLES = st.dictionaries(st.text(max_size=4), st.none() | st.text(max_size=60), max_size=6)
+ENVIRONMENT = {f"VARIABLE_{number}": "x" * 40 for number in range(10)}
+
+
+@pytest.fixture
+def database():
+    connection = sqlite3.connect(":memory:", isolation_level=None)
+    prepare(connection, "memory")
+    yield connection
+    connection.close()
+
+
+def parts_of(database):
+    """As an instance has them that has just started."""
+
+    def add(row):
+        database.execute("INSERT INTO part VALUES (?, ?, ?)", row)
+
+    return Parts(add, *known_parts(database.execute))
+
+
+def submit(database, parts, jobid, jobspec, ended_s=0):
+    events = pack_events([{"timestamp": 1.5, "name": "submit"}])
+    row = (jobid, ended_s or None, events, *parts.split(jobspec))
+    database.execute(
+        "INSERT INTO job_log (jobid, ended, events, jobspec, environment, files) VALUES (?, ?, ?, ?, ?, ?)", row
+    )
+
+
+def count(database):
+    return int(database.execute("SELECT count(*) FROM part").fetchone()[0])
+
+
+def spec(command, **system):
+    task = {"command": [command], "slot": "task", "count": {"per_slot": 1}}
+    return {"version": 1, "resources": [], "tasks": [task], "attributes": {"system": system}}
+
+
+@settings(max_examples=50)
+@given(st.lists(EVENTS, max_size=6))
+def test_events_are_read_as_they_were_written(events):
+    assert unpack_events(bytes(pack_events(events))) == events
+
+
+@pytest.mark.parametrize("number", [-1, len(NAMES), None, "submit", 1.0])
+def test_what_is_no_number_of_an_event_is_none(number):
+    """-1 was read as the last name that there is."""
+    with pytest.raises((ValueError, LookupError)):
+        unpack_events(msgspec.msgpack.encode([1.5, number, None]))
+
+
+def test_events_of_one_time_take_few_bytes():
+    events = [{"timestamp": 1795369311.3057373, "name": name} for name in NAMES[:4]]
+    assert len(pack_events(events)) < 24
+
+
+@settings(max_examples=30)
+@given(st.lists(st.fixed_dictionaries({}, optional={"environment": VARIABLES, "files": VARIABLES}), max_size=3))
+def test_jobspecs_are_read_as_they_were_written(systems):
+    database = sqlite3.connect(":memory:", isolation_level=None)
+    prepare(database, "memory")
+    parts = parts_of(database)
+    specs = [spec("a\0b\1", **system) for system in systems]
+    specs += [spec("c", environment={**ENVIRONMENT, **system.get("environment", {})}) for system in systems]
+    for jobid, jobspec in enumerate(specs):
+        submit(database, parts, jobid, jobspec)
+    found = [read_job(database.execute, jobid) for jobid in range(len(specs))]
+    assert [job and job["jobspec"] for job in found] == json.loads(json.dumps(specs))
+    database.close()
+
+
+def test_equal_environments_and_files_are_kept_once_also_by_the_next_instance(database):
+    parts, script = parts_of(database), {"script": {"data": "sleep 1\n" * 100, "mode": 33152}}
+    for jobid in range(3):
+        submit(database, parts, jobid, spec(f"task{jobid}", environment=dict(ENVIRONMENT), files=dict(script)))
+    assert count(database) == 2
+    submit(database, parts_of(database), 3, spec("later", environment=dict(ENVIRONMENT), cwd="/tmp"))
+    assert count(database) == 2
+    job = read_job(database.execute, 3)
+    assert job is not None
+    assert job["jobspec"] == spec("later", environment=ENVIRONMENT, cwd="/tmp")
+    (size,) = database.execute("SELECT max(length(jobspec)) FROM job_log").fetchone()
+    assert size < 300
+
+
+def test_the_variable_that_numbers_the_jobs_of_an_array_makes_no_environment_of_its_own(
+    database,
+):
+    parts = parts_of(database)
+    for jobid in range(3):
+        submit(database, parts, jobid, spec("task", environment={PER_JOB: str(jobid), **ENVIRONMENT}))
+    assert count(database) == 1
+    job = read_job(database.execute, 2)
+    assert job is not None
+    assert job["jobspec"]["attributes"]["system"]["environment"] == {PER_JOB: "2", **ENVIRONMENT}
+
+
+def test_a_part_that_was_forgotten_is_stored_again(database):
+    parts = parts_of(database)
+    submit(database, parts, 1, spec("a", environment=ENVIRONMENT))
+    ((first,),) = database.execute("SELECT id FROM part").fetchall()
+    parts.forget([first])
+    database.execute("DELETE FROM part")
+    submit(database, parts, 2, spec("a", environment=ENVIRONMENT))
+    ((second,),) = database.execute("SELECT id FROM part").fetchall()
+    assert second > first
+
+
+def test_of_too_many_parts_the_latest_are_found_again(database, monkeypatch):
+    monkeypatch.setattr(storage_parts, "PARTS_KNOWN_MAX", 2)
+    parts = parts_of(database)
+    for jobid in (1, 2, 3, 3, 1):
+        submit(database, parts, jobid, spec("a", environment={**ENVIRONMENT, "JOB": str(jobid)}))
+    assert count(database) == 4
+
+
+def test_more_objects_and_texts_than_are_kept_are_all_read(database):
+    parts, number = parts_of(database), max(PARTS_READ_MAX, storage_parts.OBJECTS_KNOWN_MAX) + 2
+    environments = [{**ENVIRONMENT, "JOB": str(jobid)} for jobid in range(number)]
+    for jobid, environment in enumerate(environments * 2):
+        submit(database, parts, jobid, spec("a", environment=environment))
+    assert count(database) == number
+    jobs = [json.loads(job.jobspec or b"") for job in read_active(database.execute)]
+    assert [job["attributes"]["system"]["environment"] for job in jobs] == environments * 2
+
+
+def test_an_ended_job_is_restored_without_its_large_parts(database):
+    parts = parts_of(database)
+    for jobid, ended_s in ((1, 5), (2, 0), (3, 9), (4, 7)):
+        submit(database, parts, jobid, spec("a", environment={PER_JOB: "1", **ENVIRONMENT}, files="f" * 500), ended_s)
+    read = database.execute
+    last = ended_last(read, 2)
+    assert last == [3, 4]
+    found = [*read_active(read), *read_ended(read, [*last, 99], pytest.fail)]
+    jobs = {job.jobid: json.loads(job.jobspec or b"") for job in found}
+    assert {jobid: jobspec["attributes"]["system"] for jobid, jobspec in jobs.items()} == {
+        2: {"environment": {PER_JOB: "1", **ENVIRONMENT}, "files": "f" * 500},
+        3: {"environment": {PER_JOB: "1"}, "files": None},
+        4: {"environment": {PER_JOB: "1"}, "files": None},
+    }
+
+
+def test_a_job_that_is_not_there_is_none(database):
+    assert read_job(database.execute, 7) is None
+    assert read_events(database.execute, 7) is None
+    assert NO_JOBSPEC[0] == ""
+
+
+# Parts are compressed on disk; what is read is what was written, and a damaged one takes no memory without end.
+
+
+ENVIRONMENT_OF_MANY = {f"VARIABLE_{number}": f"/opt/software/{number}/lib" for number in range(100)}
+JSON = st.sampled_from([b"{", b"[", b'"', b"-", b"7", b"t", b"f", b"n"])
+
+
+@settings(max_examples=50)
+@given(JSON, st.binary(max_size=64), st.integers(1, 200))
+@example(b'"', b"x" * COMPRESSED_BYTES_MIN, 1)
+def test_what_is_read_is_what_was_written_whether_compressed_or_not(first, rest, times):
+    text = first + rest * times
+    assert expanded(compressed(text)) == text
+    assert expanded(text) == text, "as an earlier version kept it"
+    assert len(compressed(text)) <= len(text)
+
+
+def test_small_and_very_large_ones_stay_as_they_are():
+    small, large = b"{" * (COMPRESSED_BYTES_MIN - 1), b"{" * (EXPANDED_BYTES_MAX + 1)
+    assert compressed(small) == small
+    assert compressed(large) == large
+    assert len(compressed(large[1:])) < EXPANDED_BYTES_MAX // 100
+    assert expanded(compressed(large[1:])) == large[1:]
+
+
+WHOLE = zlib.compress(b"{" * 4096)
+
+
+@pytest.mark.parametrize(
+    ("kept", "why"),
+    [
+        (zlib.compress(b"{" * (EXPANDED_BYTES_MAX + 1)), f"it expands to more than {EXPANDED_BYTES_MAX} bytes"),
+        (WHOLE[:-1], "its end is missing"),
+        (WHOLE[:-1] + bytes([WHOLE[-1] ^ 1]), "incorrect data check"),
+        (b"x", "its end is missing"),
+    ],
+)  # fmt: skip
+def test_a_damaged_part_is_refused(kept, why):
+    with pytest.raises(Refused, match=why) as raised:
+        expanded(kept)
+    assert raised.value.errnum == errno.EIO
+
+
+@pytest.fixture
+async def left(world):
+    """The state of an instance that has ended, and a job of it with an environment that was compressed."""
+    statedir = world.directory / "state"
+    site = await world.bare(fake="1x1", statedir=statedir)
+    jobspec = Jobspec.from_command(["true"], environment=ENVIRONMENT_OF_MANY, cwd="/")
+    jobid = (await world.second(site).ok("job-manager.submit", {"jobspec": jobspec.to_json()}))["id"]
+    await world.stop(site)
+    return statedir / "state.sqlite", jobid
+
+
+def environment_of(job):
+    return job["jobspec"]["attributes"]["system"]["environment"]
+
+
+async def test_an_environment_is_kept_compressed_and_found_again_after_restore_and_salvage(world, left, tmp_path):
+    path, jobid = left
+    with closing(sqlite3.connect(path)) as connection:
+        assert connection.execute("SELECT length(value) FROM part").fetchone()[0] < len(str(ENVIRONMENT_OF_MANY)) // 4
+        assert environment_of(read_job(connection.execute, jobid)) == ENVIRONMENT_OF_MANY
+    assert salvage(path, tmp_path / "salvaged").lost == []
+    restore(Path(shutil.copy(tmp_path / "salvaged", tmp_path / "saved")), tmp_path / "restored")
+    site = await world.bare(fake="1x1", statedir=tmp_path / "restored")
+    found = await world.second(site).ok("job-manager.lookup", {"id": jobid, "keys": ["jobspec"]})
+    assert environment_of(found) == ENVIRONMENT_OF_MANY
+
+
+async def test_salvage_leaves_out_a_job_whose_environment_expands_without_end(left, tmp_path):
+    path, jobid = left
+    with closing(sqlite3.connect(path)) as connection:
+        connection.execute("UPDATE part SET value = ?", (zlib.compress(b"{" * (EXPANDED_BYTES_MAX + 1)),))
+        connection.commit()
+    assert salvage(path, tmp_path / "salvaged").lost == ["1 jobs of which parts are missing"]
+    with closing(sqlite3.connect(tmp_path / "salvaged")) as connection:
+        assert read_job(connection.execute, jobid) is None
