@@ -9,22 +9,57 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 PAGE = Path(__file__).parents[2] / "rfc" / "own-scheduler.md"
 LINES_MAX = 100
 
 
-def test_the_scheduler_of_the_page_does_all_that_is_asked_of_one(daemon: Any, until: Any, tmp_path: Path) -> None:
+@pytest.fixture
+def program(tmp_path: Path) -> Path:
+    """The program that the page shows."""
     found = re.search(r"<!-- program: fcfs.py -->\n```python\n(.*?)```", PAGE.read_text(), re.DOTALL)
     assert found is not None
+    assert sum(bool(line.strip()) for line in found[1].splitlines()) <= LINES_MAX
     program = tmp_path / "fcfs.py"
     program.write_text(found[1])
-    assert sum(bool(line.strip()) for line in found[1].splitlines()) <= LINES_MAX
+    return program
+
+
+def start(program: Path, here: Any) -> subprocess.Popen[str]:
+    out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    return subprocess.Popen([sys.executable, str(program)], env=here.environment, **out)
+
+
+def test_it_serves_the_next_instance_when_its_own_is_gone(
+    daemon: Any, until: Any, kill_hard: Any, program: Path
+) -> None:
+    options = ("--fake", "4x4", "--scheduler", "none", "--statedir", "state")
+    here = daemon(*options)
+    scheduler = start(program, here)
+    try:
+        until(lambda: here("run", "-n", "3", "true", status=None).status == 0)
+        jobid = here.running("-n", "8", "sleep", "100")
+        kill_hard(here.pid())
+        daemon(*options)
+        until(lambda: here("run", "-n", "8", "true", status=None).status == 0)
+        waiting = here.submit("-n", "9", "true")
+        until(lambda: here("job", "why", waiting).line == "SCHED: needs 9 cores; 8 are free")
+        here("restart")
+        here("cancel", jobid)
+        here("wait", waiting)
+        assert scheduler.poll() is None
+    finally:
+        scheduler.kill()
+        said = scheduler.communicate()[0]
+    assert said == ""
+
+
+def test_the_scheduler_of_the_page_does_all_that_is_asked_of_one(daemon: Any, until: Any, program: Path) -> None:
     here = daemon("--fake", "4x4", "--scheduler", "none")
 
     def started() -> subprocess.Popen[str]:
-        words = [sys.executable, str(program)]
-        out = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-        return subprocess.Popen(words, env=here.environment, **out)
+        return start(program, here)
 
     def state(jobid: str) -> str:
         return str(here("jobs", "-a", "-n", "-o", "{status_abbrev}", jobid).word)

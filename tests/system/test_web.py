@@ -63,6 +63,21 @@ def test_a_page_served_along_is_used_and_outlives_a_restart(user: Any, daemon: A
     until(lambda: browser.states() == {"free": "0-2", "drained": "3"})  # with the cookie of before
 
 
+def test_a_page_keeps_its_address_and_its_viewers_over_kill_9(
+    user: Any, daemon: Any, until: Any, kill_hard: Any
+) -> None:
+    options = ("--fake", "4x2", "--web", "--statedir", user.directory / "state")
+    here = daemon(*options)
+    address = here("web", "--address").out.strip()
+    browser = Browser(address)
+    assert browser.act("drain", targets="3") == "drained 3"
+    kill_hard(here.pid())
+    here = daemon(*options)
+    assert here("web", "--address").out.strip() == address
+    until(lambda: browser.states() == {"free": "0-2", "drained": "3"})  # with the cookie of before
+    assert browser.act("undrain", targets="3") == "3 back in service"
+
+
 def test_the_page_says_when_its_instance_is_gone_and_finds_the_next(user: Any, daemon: Any, until: Any) -> None:
     here = daemon("--fake", "4x2")
     with user.popen("web", "--bind", "127.0.0.1:0") as process:
