@@ -384,6 +384,7 @@ ROWS = {
     "instance epoch_ms": "INSERT INTO saved VALUES ('instance', 'epoch_ms', {0})",
     "assign host1": "INSERT INTO saved VALUES ('assign', 'host1', {0})",
     "source R": "INSERT INTO saved VALUES ('source', 'R', {0})",
+    "lease of job 5": "INSERT INTO lease VALUES (5, 1, 'east', 'x/5', {0}, 'wanted')",
     "process 5": "INSERT INTO process VALUES (5, {0})",
     "journal 1": "INSERT INTO journal VALUES (1, {0})",
 }

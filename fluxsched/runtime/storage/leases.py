@@ -9,6 +9,7 @@ from typing import Any, Final
 
 import msgspec
 
+from fluxsched.errors import InvalidValue
 from fluxsched.leases.lease import Lease
 from fluxsched.leases.states import LeaseState
 
@@ -23,8 +24,18 @@ LeaseQuery = Callable[[str, Sequence[Any]], Iterator[Any]]
 
 def read_leases(rows: LeaseQuery) -> Iterator[Lease]:
     """All leases that are stored (`Lease.row`), in order of job id."""
-    for jobid, attempt, cluster, name, text, state in rows("SELECT * FROM lease ORDER BY jobid", ()):
-        yield Lease(jobid, attempt, cluster, name, msgspec.json.decode(text), LeaseState(state))
+    for row in rows("SELECT * FROM lease ORDER BY jobid", ()):
+        yield decode_lease(row)
+
+
+def decode_lease(row: Sequence[Any]) -> Lease:
+    """Return the lease of a row. Raises InvalidValue naming its job if it has none."""
+    jobid, attempt, cluster, name, text, state = row
+    try:
+        fields = msgspec.convert((jobid, attempt, cluster, name), tuple[int, int, str, str])
+        return Lease(*fields, msgspec.json.decode(text, type=dict[str, Any]), LeaseState(state))
+    except (ValueError, TypeError) as fault:
+        raise InvalidValue(f"lease of job {jobid} cannot be read: {type(fault).__name__}: {fault}") from fault
 
 
 def read_leased(rows: LeaseQuery) -> Iterator[tuple[str, int]]:

@@ -6,7 +6,6 @@ of which rows are missing is left out, since its log would be a false one. What 
 
 from __future__ import annotations
 
-import json
 import sqlite3
 from collections.abc import Iterable, Iterator
 from contextlib import closing
@@ -18,8 +17,8 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.lifecycle import restore
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
-from fluxsched.leases.states import LeaseState
 from fluxsched.runtime.storage.jobs import read_job
+from fluxsched.runtime.storage.leases import decode_lease
 from fluxsched.runtime.storage.saved import decode_saved
 from fluxsched.runtime.storage.schema import SCHEMA_VERSION, make_tables, prepare
 from fluxsched.runtime.storage.usage import KEY as USAGE_KEY
@@ -177,13 +176,12 @@ def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
             except InvalidValue as fault:
                 new.execute(f"DELETE FROM {table} WHERE {where}", row[:2])
                 found.lost.append(str(fault))
-    for jobid, text, state in new.execute("SELECT jobid, jobspec, state FROM lease").fetchall():
+    for row in new.execute("SELECT * FROM lease").fetchall():
         try:
-            LeaseState(state)
-            json.loads(text)
-        except (ValueError, TypeError) as exc:
-            new.execute("DELETE FROM lease WHERE jobid = ?", (jobid,))
-            found.lost.append(f"lease of job {jobid} ({exc})")
+            decode_lease(row)
+        except InvalidValue as fault:
+            new.execute("DELETE FROM lease WHERE jobid = ?", row[:1])
+            found.lost.append(str(fault))
 
 
 def _drop_incomplete(new: sqlite3.Connection, found: Salvaged) -> None:
