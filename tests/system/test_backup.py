@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fluxsched.runtime.instance import backup
 from fluxsched.runtime.storage.schema import SCHEMA_VERSION
 
 NEWER = SCHEMA_VERSION + 1
@@ -146,6 +148,39 @@ def test_a_backup_that_others_may_write_is_not_restored(user: Any, daemon: Any) 
         os.chown(path, 65534, -1)
         refused = user("restore", "saved.sqlite", "--statedir", "other", status=1)
         assert "backup saved.sqlite belongs to " in refused.err
+
+
+def test_a_file_that_takes_the_name_of_a_checked_backup_is_not_restored(
+    user: Any, daemon: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The check was of a name, and what was read of whatever had it then."""
+    here = daemon("--fake", "1x1", "--statedir", "state")
+    here("backup", "saved.sqlite")
+    here.submit("--urgency", "hold", "true")
+    here("backup", "theirs.sqlite")
+    path, theirs = (user.directory / name for name in ("saved.sqlite", "theirs.sqlite"))
+    make_state = backup.private_state
+
+    def exchange(state: Path) -> None:
+        theirs.rename(path)
+        make_state(state)
+
+    monkeypatch.setattr(backup, "private_state", exchange)
+    assert user("restore", "saved.sqlite", "--statedir", "other", "--json").json["jobs"] == 0
+    assert not [name for name in os.listdir(user.directory / "other") if "copy" in name or "draft" in name]
+
+
+def test_a_log_beside_a_backup_is_read_and_checked_like_it(user: Any, daemon: Any) -> None:
+    here = daemon("--fake", "1x1", "--statedir", "state")
+    here.submit("--urgency", "hold", "true")
+    for suffix in ("", "-wal"):
+        shutil.copy(user.directory / f"state/state.sqlite{suffix}", user.directory / f"saved.sqlite{suffix}")
+    log = user.directory / "saved.sqlite-wal"
+    log.chmod(0o666)
+    refused = user("restore", "saved.sqlite", "--statedir", "other", status=1)
+    assert "backup saved.sqlite-wal can be written by others (mode 0666)" in refused.err
+    log.chmod(0o600)
+    assert user("restore", "saved.sqlite", "--statedir", "other", "--json").json["jobs"] == 1
 
 
 def test_nothing_but_known_tables_and_columns_is_restored(user: Any, daemon: Any) -> None:

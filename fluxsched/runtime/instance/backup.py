@@ -10,9 +10,11 @@ from __future__ import annotations
 import errno
 import json
 import os
+import shutil
 import sqlite3
 import stat
-from contextlib import closing
+from collections.abc import Iterator
+from contextlib import ExitStack, closing
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,7 +24,7 @@ from fluxsched.runtime.client.blocking import Handle
 from fluxsched.runtime.exec.cleanup.leftovers import PROGRAM
 from fluxsched.runtime.exec.cleanup.orphans import DISOWNED
 from fluxsched.runtime.instance.run_directory import lock_state
-from fluxsched.runtime.storage.damage import NEXT_SUFFIX, fault_of, sync
+from fluxsched.runtime.storage.damage import INDEX_SUFFIX, NEXT_SUFFIX, fault_of, sync
 from fluxsched.runtime.storage.salvage import LOG_SUFFIX, open_read_only, salvage
 from fluxsched.runtime.storage.schema import refuse_newer
 from fluxsched.runtime.system.live_instances import find_uri
@@ -76,20 +78,26 @@ def backup(uri: str | None, path: Path) -> Backup:
 def restore(path: Path, statedir: Path) -> Backup:
     """Make a backup the state of a directory that has none: its tables and columns that this version knows.
 
-    Its jobs will run as this user, so a file that another user owns or may write is refused. Raises FluxschedError.
+    Its jobs will run as this user, so a file that another user owns or may write is refused: the file that is open, of
+    which a copy is read, and not what may take its name meanwhile. Raises FluxschedError.
     """
-    found = _checked(path)
-    _refuse_foreign(path)
-    private_state(statedir)
+    _checked(path)
     target = statedir / DATABASE_NAME
-    with lock_state(statedir):
+    with ExitStack() as ends:
+        opened = list(_open_own(path, ends))
+        private_state(statedir)
+        ends.enter_context(lock_state(statedir))
         for name in (target, *(target.with_name(target.name + suffix) for suffix in (LOG_SUFFIX, NEXT_SUFFIX))):
             _refuse_existing(name)
-        draft = target.with_name(f"{target.name}.draft")
+        draft, copy = (target.with_name(target.name + suffix) for suffix in (".draft", ".copy"))
+        ends.callback(_remove, copy)
         try:
+            for suffix, fd in opened:
+                _copy(fd, copy.with_name(copy.name + suffix))
+            size = copy.stat().st_size
             draft.unlink(missing_ok=True)
             private_file(draft)
-            read = salvage(path, draft)
+            read = salvage(copy, draft)
             if read.lost:
                 draft.unlink()
                 raise FluxschedError(f"backup {path} is damaged: {read}: take an earlier one")
@@ -101,7 +109,7 @@ def restore(path: Path, statedir: Path) -> Backup:
             raise FluxschedError(f"{path} cannot be restored: {fault}") from fault
         except OSError as fault:
             raise Refused(f"state directory {statedir} cannot be written: {fault.strerror}", fault.errno) from fault
-    return Backup(target, found.size, found.jobs)
+    return Backup(target, size, read.jobs)
 
 
 def _disown_processes(draft: Path) -> None:
@@ -127,8 +135,33 @@ def _checked(path: Path) -> Backup:
     return Backup(path, path.stat().st_size, jobs)
 
 
-def _refuse_foreign(path: Path) -> None:
-    found = path.stat()
+def _open_own(path: Path, ends: ExitStack) -> Iterator[tuple[str, int]]:
+    """Open a backup, and the log beside it if there is one: suffixes and descriptors, which `ends` closes."""
+    for suffix in ("", LOG_SUFFIX):
+        name = path.with_name(path.name + suffix)
+        try:
+            fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # it may have become a FIFO
+        except FileNotFoundError:
+            if not suffix:
+                raise Refused(f"backup {path} is not there", errno.ENOENT) from None
+        else:
+            ends.callback(os.close, fd)
+            _refuse_foreign(name, os.fstat(fd))
+            yield suffix, fd
+
+
+def _copy(fd: int, copy: Path) -> None:
+    new_private_file(copy)
+    with open(fd, "rb", closefd=False) as source, copy.open("wb") as file:
+        shutil.copyfileobj(source, file)
+
+
+def _remove(copy: Path) -> None:
+    for suffix in ("", LOG_SUFFIX, INDEX_SUFFIX):
+        copy.with_name(copy.name + suffix).unlink(missing_ok=True)
+
+
+def _refuse_foreign(path: Path, found: os.stat_result) -> None:
     if found.st_uid not in (os.geteuid(), 0):
         why = f"belongs to {user_name(found.st_uid)}"
     elif found.st_mode & (stat.S_IWGRP | stat.S_IWOTH):
