@@ -48,6 +48,30 @@ def test_all_that_is_written_is_the_owners_alone_under_any_umask(user: User, uma
     assert int(mine.read_text(), 8) == umask
 
 
+def test_nothing_in_the_directories_of_an_instance_that_runs_is_open_to_others(user: User) -> None:
+    """Jobs with input, output and files, a key of its own, the page, a listener, logs: under an umask of 0."""
+    user.environ["XDG_CONFIG_HOME"] = str(user.directory / "config")
+    options = ("--statedir", "state", "--web", "--bind", "tcp://127.0.0.1:0", "--fake", "1x4")
+    user.process("keygen", "--server", umask=0)
+    here = user.at(user.process("start", "--daemon", *options, umask=0).word)
+    try:
+        (user.directory / "batch.sh").write_text("#!/bin/sh\nfluxsched run echo inside\n")
+        here("run", "-n", "2", "echo", "hello")
+        here("wait", here("batch", "-n", "1", "batch.sh").word)
+        runs = here.running("cat")
+        user.process("keygen", "viewer", umask=0)
+        here("web", "--address")
+        rundir = Path(here("uri").word.removeprefix("ipc://")).parent
+        made = [path for root in (user.directory / "state", rundir) for path in root.rglob("*")]
+        assert {"state.sqlite", "state.sqlite-wal", "address", "web.address", "instance.json", "log", "lock"} <= {
+            path.name for path in made
+        }
+        assert [path for path in made if runs in path.parts or path.suffix == ".sock"]
+        assert not list(open_to_others(user.directory / "state", rundir, user.directory / "config"))
+    finally:
+        here("stop")
+
+
 def test_a_state_directory_that_is_open_to_others_is_closed_and_that_is_said(user: User) -> None:
     state = user.directory / "state"
     user.shell("true", "--fake", "1x1", "--statedir", state)

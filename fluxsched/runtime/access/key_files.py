@@ -18,6 +18,7 @@ from typing import Any, NamedTuple
 from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
 from fluxsched.runtime.access.rules import SERVER_KEY_NAME, user_id
+from fluxsched.runtime.system.private_files import make_private
 from fluxsched.transport.authentication import make_key_pair, public_of
 from fluxsched.transport.curve import KeyPair, parse_key
 
@@ -65,7 +66,7 @@ def write_public(path: Path, key: AuthorizedKey) -> None:
 
 
 def _write(path: Path, text: str, mode: int) -> None:
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_private(path.parent)
     try:
         fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, mode)
     except FileExistsError:

@@ -41,7 +41,7 @@ def private_directory(path: Path, what: str, is_ours: Callable[[Path], bool] = l
     unless it is empty or `is_ours` knows it; OSError as the system has it.
     """
     with contextlib.suppress(FileExistsError):
-        path.parent.mkdir(mode=DIRECTORY_MODE, parents=True, exist_ok=True)
+        make_private(path.parent)
         path.mkdir(mode=DIRECTORY_MODE)
         path.chmod(DIRECTORY_MODE)
         return
@@ -65,6 +65,16 @@ def private_directory(path: Path, what: str, is_ours: Callable[[Path], bool] = l
             )
         path.chmod(DIRECTORY_MODE)
         log.warning("%s %s was open to others (mode %04o), now it is yours alone (0700)", what, path, mode)
+
+
+def make_private(path: Path) -> None:
+    """Make a directory and those above it that are missing, each its owner's alone: who may write to one could rename
+    what is in it. One that is there is left as it is.
+    """
+    if not path.exists():
+        make_private(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=DIRECTORY_MODE)
 
 
 def private_state(state: Path) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fluxsched.errors import Refused
-from fluxsched.runtime.system.private_files import DIRECTORY_MODE, OTHERS, user_name
+from fluxsched.runtime.system.private_files import DIRECTORY_MODE, OTHERS, make_private, user_name
 
 
 @contextlib.contextmanager
@@ -23,7 +23,7 @@ def local_socket(path: Path) -> Iterator[None]:
     directory = path.parent
     is_new = not directory.exists()
     if is_new:
-        directory.mkdir(mode=DIRECTORY_MODE, parents=True)
+        make_private(directory)
     _check_directory(directory)
     _check_free(path)
     try:

@@ -20,7 +20,7 @@ from fluxsched import __version__
 from fluxsched.errors import Refused
 from fluxsched.runtime.system.log import logger
 from fluxsched.runtime.system.paths import LOG_NAME, PREFIX, base_directory, level_here
-from fluxsched.runtime.system.private_files import private_directory, private_file
+from fluxsched.runtime.system.private_files import make_private, private_directory, private_file
 
 log = logger("instance")
 
@@ -135,7 +135,7 @@ def _last_log(uri: str) -> Path | None:
 
 def _make(home: Path) -> bool:
     try:
-        home.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_private(home)
     except OSError:
         return False
     return os.access(home, os.W_OK)
