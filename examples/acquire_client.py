@@ -35,7 +35,7 @@ while True:
     if errnum:
         raise SystemExit(f"error {errnum}: {os.strerror(errnum)}")
     if matchtag != 1:
-        continue  # the empty answer to our drain
+        continue  # the empty response to the drain request
     print(message["type"], {key: message[key] for key in ("online", "offline", "targets") if key in message})
     if message["type"] == "grow":
         send("resource.drain", {"targets": "1", "reason": "acquire_client.py"}, matchtag=2)

@@ -9,7 +9,7 @@
 #flux: {"project": "weather",
 #flux:  "contact": "kim's office"}
 #flux: """
-# Here the script begins. It runs in an instance of its own, which has what was asked for and nothing else.
+# The script runs in an instance of its own, which has only the requested resources.
 flux=${FLUXSCHED_URI:+fluxsched}      # the commands have the same names
 flux=${flux:-flux}
 

@@ -1,4 +1,4 @@
-"""A health check that drains what is sick, all of it or nothing, and says who is drained and why."""
+"""A health check that drains all failing hosts or none, and prints the drained targets with their reasons."""
 
 import sys
 
@@ -17,6 +17,6 @@ with fluxsched.connect_sync() as h:
     try:
         h.drain(sick, "fan speed below limit")
     except fluxsched.RPCError as error:
-        sys.exit(f"not drained: {error}")  # names every offender; nothing was drained by halves
+        sys.exit(f"not drained: {error}")  # the error names every offender; none was drained
     for targets, line in h.rpc("resource.status")["drain"].items():
         print(f"{targets:8} {line['state']:8} {line['user']:8} {line['reason']}")

@@ -2,7 +2,7 @@
 
     fluxsched start --config examples/fair_site.toml --fake 2x4 -- python examples/fair_site.py
 
-Standby jobs fill the machine; a job of a bank under its share comes, some of them go, wait, and run again.
+Standby jobs fill the machine; for a job of a bank below its share some of them are preempted, wait, and run again.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import subprocess
 
 
 def run(command: str) -> str:
-    """Show a command, run it, show what it prints."""
+    """Print a command, run it, print its output and return it."""
     print(f"$ {command}", flush=True)
     text = subprocess.run(shlex.split(command), stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
     print(text, end="", flush=True)
@@ -21,7 +21,7 @@ def run(command: str) -> str:
 
 
 def jobs(state: str) -> list[str]:
-    """The standby jobs in a state, by id."""
+    """Return the ids of the standby jobs in a state."""
     shown = ["fluxsched", "jobs", "--set", "sweep", "-n", "-o", "{id.f58}", "--filter", state]
     return subprocess.run(shown, stdout=subprocess.PIPE, check=True, text=True).stdout.split()
 
@@ -33,13 +33,13 @@ for job in started:
     subprocess.run(["fluxsched", "job", "wait-event", job, "start"], stdout=subprocess.PIPE, check=True)
 run("fluxsched fair")
 
-print("\n== Physics is under its share: as many of them go as its job needs, and it starts")
+print("\n== Physics is below its share: as many of them are preempted as its job needs, and it starts")
 physics = run("fluxsched submit --bank physics -n 3 sleep 300")
 run(f"fluxsched job wait-event {physics} start")
 victims = sorted(set(started) - set(jobs("running")))
 run(f"fluxsched job eventlog {victims[0]}")
 
-print("\n== They were submitted again, and wait for their turn")
+print("\n== They were submitted again, and wait for resources")
 run("fluxsched jobs -a --set sweep")
 run(f"fluxsched job why {jobs('pending')[0]}")
 run("fluxsched fair")

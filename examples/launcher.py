@@ -1,6 +1,6 @@
-"""A launcher that embeds the resource module: an instance in its own process, without a scheduler of ours.
+"""A launcher that embeds the resource module: an instance in its own process, without a scheduler module.
 
-It hands whole targets to its launches itself and keeps to what the module says is online.
+It assigns whole targets to its launches itself, and uses only those that the module reports online.
 """
 
 import asyncio

@@ -1,6 +1,6 @@
 #!/bin/sh
-# An operator with the commands of Flux, which find the instance by FLUX_URI: a job that submits further jobs, and cancels
-# those that it needs no more. operator_job.py does the same by our API.
+# An operator with the commands of Flux, which find the instance by FLUX_URI: a job that submits further jobs, and
+# cancels those it no longer needs. operator_job.py does the same with fluxsched's Python API.
 guess=$(flux submit -n1 --job-name=guess sleep 300)
 compute=$(flux submit -n1 --job-name=compute true)
 

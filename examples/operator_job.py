@@ -1,4 +1,4 @@
-"""An operator: a job that submits further jobs to the instance that runs it, and cancels those that it needs no more.
+"""An operator: a job that submits further jobs to the instance that runs it, and cancels those it no longer needs.
 
 Every job finds its instance by FLUXSCHED_URI; operator_flux.sh does the same with the commands of Flux.
 """

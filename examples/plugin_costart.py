@@ -4,7 +4,7 @@ from fluxsched.sched.hooks.api import PASS, Wait
 
 
 class Costart:
-    """Has jobs wait for a permit, holding resources, until all of their set do; for a minute at most."""
+    """Lets jobs wait for a permit, holding resources, until all of their set wait; for at most a minute."""
 
     name = "costart"
     READS = ("attributes.system.costart.set", "attributes.system.costart.size")

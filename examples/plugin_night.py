@@ -4,11 +4,11 @@ from fluxsched.sched.hooks.api import PASS, Gate, Option
 
 
 class Night:
-    """Has jobs of one bank wait for the night."""
+    """Holds jobs of one bank until the night."""
 
     name = "night"
     READS = ("bank",)
-    OPTIONS = {"bank": Option("night", help="whose jobs wait")}  # noqa: RUF012
+    OPTIONS = {"bank": Option("night", help="the bank whose jobs wait")}  # noqa: RUF012
 
     def __init__(self, bank="night"):
         self.bank = bank

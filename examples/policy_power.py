@@ -6,10 +6,10 @@ from fluxsched.sched.policy import Option, Pending, Start, decide
 class Power:
     name = "power"
     OPTIONS = {  # noqa: RUF012
-        "watts": Option(1000.0, parse=float, help="what running jobs may draw together"),
-        "core": Option(10.0, parse=float, help="what a core in use draws (watts)"),
+        "watts": Option(1000.0, parse=float, help="the power that all running jobs may draw (watts)"),
+        "core": Option(10.0, parse=float, help="the power that a core in use draws (watts)"),
     }
-    HOLDS = True  # jobs wait on purpose though cores are free
+    HOLDS = True  # jobs may wait although cores are free
 
     def __init__(self, watts=1000.0, core=10.0):
         self.watts, self.core = watts, core

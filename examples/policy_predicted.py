@@ -1,7 +1,7 @@
 """EASY backfill by predicted run times: `fluxsched start --scheduler examples/policy_predicted.py`.
 
-A job is taken to run as long as the last two of its user did on average (Tsafrir, Etsion, Feitelson, IEEE TPDS 18(6),
-2007); its limit stays what ends it.
+The prediction is the mean run time of the user's last two jobs (Tsafrir, Etsion, Feitelson, IEEE TPDS 18(6), 2007); a
+job still ends by its own limit.
 """
 
 from collections import deque

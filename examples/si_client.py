@@ -1,6 +1,6 @@
-"""A resource manager by YuniKorn's scheduler interface: grpcio, grpcio-tools and rfc/si.proto, nothing of ours.
+"""A resource manager by YuniKorn's scheduler interface: grpcio, grpcio-tools and rfc/si.proto, nothing of fluxsched.
 
-`pip install grpcio grpcio-tools` is all that it needs. Give it the address that `fluxsched si serve` prints, or none.
+It needs only `pip install grpcio grpcio-tools`, and the address that `fluxsched si serve` prints, else it starts one.
 """
 
 import queue
@@ -19,7 +19,7 @@ WAIT_S = 30
 
 
 class Stream:
-    """One of the three streams: what is sent, and the items that come back."""
+    """One of the three streams: a queue of requests, and the items of the responses."""
 
     def __init__(self, method, request):
         self.requests = queue.SimpleQueue()
@@ -31,7 +31,7 @@ class Stream:
         self.requests.put(self.request(rmID=RM, **fields))
 
     def first(self, name):
-        """The first item of a list in the responses; a rejection ends the program."""
+        """Return the first item of the list `name` in the responses; exit at a rejection."""
         while True:
             for place, (found, item) in enumerate(self.items):
                 if found == "rejected":
@@ -69,7 +69,7 @@ def main(address):
             allocations.send(releases=si.AllocationReleasesRequest(allocationsToRelease=[gone]))
             print("released", allocations.first("released").allocationKey)
         for stream in (nodes, applications, allocations):
-            stream.requests.put(None)  # half-closed, all of them: we shut down
+            stream.requests.put(None)  # half-closing all streams shuts the resource manager down
 
 
 if len(sys.argv) > 1:

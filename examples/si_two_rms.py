@@ -1,8 +1,8 @@
-"""One scheduler service decides for two groups of an instance, each a resource manager to it. Run it inside one:
+"""One scheduler service decides for two groups of an instance, each a resource manager. Run it inside an instance:
 
     fluxsched start --config examples/si_two_rms.toml --fake 4x2 --scheduler none -- python examples/si_two_rms.py
 
-Real jobs run where the service says; targets move from one group to the other, and the service sees nodes go and come.
+Real jobs run where the service places them; targets move between the groups, as nodes that are removed and added.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ from typing import Any
 
 
 def output(command: str) -> str:
-    """What a command prints."""
+    """Run a command and return its output."""
     return subprocess.run(shlex.split(command), stdout=subprocess.PIPE, check=True, text=True, timeout=60).stdout
 
 
 def run(command: str) -> str:
-    """Show a command, run it, show what it prints."""
+    """Print a command, run it, print its output and return it."""
     print(f"$ {command}", flush=True)
     text = output(command)
     print(text, end="", flush=True)
@@ -33,7 +33,7 @@ def run(command: str) -> str:
 
 @contextmanager
 def beside(*words: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
-    """A program beside this one, which ends with it."""
+    """Run a program for the duration of the context."""
     process = subprocess.Popen(["fluxsched", "si", *words], text=True, **more)
     try:
         yield process
@@ -43,7 +43,7 @@ def beside(*words: str, **more: Any) -> Iterator[subprocess.Popen[str]]:
 
 
 def nodes() -> dict[str, list[str]]:
-    """The nodes of each resource manager, as the service knows them."""
+    """Return the nodes of each resource manager from the dump of the service."""
     found = {}
     for manager in json.loads(output(f"fluxsched si dump {address}"))["rms"]:
         names = [node["nodeID"] for partition in manager["partitions"] for node in partition["nodes"]]
@@ -52,7 +52,7 @@ def nodes() -> dict[str, list[str]]:
 
 
 def show_nodes(**wanted: int) -> None:
-    """Print the nodes once each resource manager has as many as it should."""
+    """Print the nodes once each resource manager has the wanted number."""
     end_s = time.monotonic() + 30
     known = nodes()
     while {name: len(names) for name, names in known.items()} != wanted:
@@ -73,11 +73,11 @@ with ExitStack() as stack:
     print("== Two groups are two resource managers of one service")
     show_nodes(blue=2, green=2)
 
-    print("\n== Their jobs run where it says: one core, and two nodes as a gang")
+    print("\n== Their jobs run where the service places them: one core, and two nodes as a gang")
     run("fluxsched run -q blue echo one core")
     run("fluxsched run -q green -N2 -n2 echo two nodes")
 
-    print("\n== Blue is full, and another job of blue's waits")
+    print("\n== Blue is full, and a further job of blue waits")
     full = run("fluxsched submit -q blue --cc 1-2 -N1 --exclusive sleep 300").split()
     for job in full:
         output(f"fluxsched job wait-event {job} start")
@@ -89,7 +89,7 @@ with ExitStack() as stack:
     run(f"fluxsched job wait-event {waiting} start")
     show_nodes(blue=3, green=1)
 
-    print("\n== It moves back at once: its job ends by an exception, those on other targets run on")
+    print("\n== It moves back at once: its job ends by an exception, the jobs on other targets continue")
     run("fluxsched resource assign --yes 2 green")
     print(f"{waiting} ended with status {subprocess.run(['fluxsched', 'wait', waiting], check=False).returncode}")
     show_nodes(blue=2, green=2)

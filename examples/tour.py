@@ -1,10 +1,10 @@
-"""The main job on real input, in under a minute: an instance on this machine's own resources, every message shown.
+"""Tour of an instance on this machine's own resources, in under a minute, with every message shown.
 
     python examples/tour.py
 
 It discovers the machine, runs real commands as jobs, drains the target while a job runs, moves it between two groups
-(a shrink, a release and a grow happen), and leaves cleanly. Lines that begin with `->` and `<-` are the messages as
-they pass the instance; `--quiet` leaves them out.
+(with a shrink, a release and a grow), and ends the instance. Lines that begin with `->` and `<-` are messages that the
+instance sends and receives; `--quiet` omits them.
 """
 
 from __future__ import annotations
@@ -25,20 +25,20 @@ def say(text: str) -> None:
 
 
 def run(command: str, *, check: bool = True) -> str:
-    """Show a command, run it, show what it prints."""
+    """Print a command, run it, print its output and return it."""
     print(f"$ {command}", flush=True)
     words = [FLUXSCHED if word == "fluxsched" else word for word in shlex.split(command)]
     done = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, timeout=30)
     print(done.stdout, end="", flush=True)
-    time.sleep(0.05)  # the instance's own lines about this command come first, then the next command
+    time.sleep(0.05)  # so that the instance's own lines about this command precede the next command
     if check and done.returncode != 0:
-        sys.exit(f"tour: {command!r} left with {done.returncode}")
+        sys.exit(f"tour: {command!r} exited with status {done.returncode}")
     return done.stdout.strip()
 
 
 def tour() -> None:
-    """What happens inside the instance."""
-    say("What this machine has, and that a scheduler acquired it")
+    """Run the commands inside the instance."""
+    say("The resources of this machine, and the scheduler that has acquired them")
     run("fluxsched resource list")
     run("fluxsched resource R")
     run("fluxsched module list")
@@ -48,7 +48,7 @@ def tour() -> None:
     run("fluxsched run -n1 sh -c 'echo task $FLUX_TASK_RANK of $FLUX_JOB_SIZE, cores $(nproc)'")
     run("fluxsched run sh -c 'exit 3'", check=False)
 
-    say("An admin drains the target while a job runs: the job continues, new ones wait and say why")
+    say("An admin drains the target while a job runs: the job continues, a new one waits, and the reason is shown")
     sleeper = run("fluxsched submit sleep 60")
     run(f"fluxsched job wait-event {sleeper} start")
     run("fluxsched resource drain 0 'fan is noisy'")
@@ -66,7 +66,7 @@ def tour() -> None:
     run("fluxsched module load firstfit --group debug")
     run("fluxsched resource groups")
 
-    say("The target moves to group debug: shrink, an end for the job on it, release, grow")
+    say("The target moves to group debug: shrink, the end of its job, release, grow")
     doomed = run("fluxsched submit sleep 60")
     run(f"fluxsched job wait-event {doomed} start")
     run("fluxsched resource assign 0 debug")
@@ -91,7 +91,7 @@ def main() -> int:
     print("$", shlex.join(["fluxsched", *command[1:]]), flush=True)
     environment = {name: value for name, value in os.environ.items() if name not in ("FLUXSCHED_URI", "FLUX_JOB_ID")}
     status = subprocess.run(command, env={**environment, "FLUXSCHED_TOUR": "1"}).returncode
-    say(f"The instance has left with status {status}, after {time.monotonic() - begin_s:.0f} s")
+    say(f"The instance has exited with status {status}, after {time.monotonic() - begin_s:.0f} s")
     return status
 
 

@@ -3,7 +3,8 @@
     fluxsched start --fake 4x2 -- python examples/worker_pool.py
 
 The pool begins with one worker, grows when another job ends, and gives a node back when another job waits. The
-coordinator hands out numbers over a socket, and takes back that of a worker which ends; it follows the size of its job.
+coordinator sends numbers to workers over a socket, sends the number of a worker that ends to another one, and follows
+the size of its job.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ ME = f"python {sys.argv[0]}"
 
 
 class Coordinator:
-    """Part `lead`: one task."""
+    """The task of part `lead`."""
 
     def __init__(self) -> None:
         self.numbers, self.returned, self.busy = count(), list[int](), set[int]()
@@ -29,7 +30,7 @@ class Coordinator:
         self.enough = False
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Have one worker square numbers."""
+        """Send numbers to one worker and read their squares."""
         while not self.enough:
             number = self.returned.pop() if self.returned else next(self.numbers)
             self.busy.add(number)
@@ -43,9 +44,9 @@ class Coordinator:
         writer.close()
 
     async def run(self) -> None:
-        """Until the job had to shrink."""
+        """Serve workers until the job shrinks."""
         await asyncio.start_unix_server(self.serve, f"{SOCKET}.new")
-        os.rename(f"{SOCKET}.new", SOCKET)  # workers that find it find us listening
+        os.rename(f"{SOCKET}.new", SOCKET)  # so that the socket is listening when workers find it
         async with fluxsched.connect() as h:
             async for change in await h.changes(fluxsched.parse_jobid(os.environ["FLUX_JOB_ID"])):
                 workers = fluxsched.ResourceSet.parse(change["R"]).parts["worker"]
@@ -60,7 +61,7 @@ class Coordinator:
 
 
 async def work() -> None:
-    """Part `worker`: a task on each node that the job has just now. SIGTERM ends it."""
+    """The task of part `worker`, one on each node that the job has. SIGTERM ends it."""
     while not os.path.exists(SOCKET):
         await asyncio.sleep(0.02)
     try:
@@ -73,7 +74,7 @@ async def work() -> None:
 
 
 def main() -> None:
-    """The pool beside other jobs, which come and go by what it prints."""
+    """Run the pool beside other jobs, which are canceled and submitted as the pool prints its size."""
     with fluxsched.connect_sync() as h:
         two_nodes = h.submit(fluxsched.Jobspec.from_command(["sleep", "300"], nodes=2, exclusive=True))
         parts = ["--part", f"lead:1={ME} lead", "--part", f"worker:1-3={ME} worker"]

@@ -92,7 +92,7 @@ TOUR = (
     "sched-firstfit-debug response resource.acquire         {\"type\":\"grow\"",
     "exception exec: target 0 left the group",
     "\nhome again\n",
-    "The instance has left with status 0",
+    "The instance has exited with status 0",
 )
 LINES_MAX = {
     "policy_smallest.py": 25, "policy_power.py": 40, "policy_predicted.py": 50,
