@@ -1,5 +1,7 @@
 """Sets of ids (RFC 22) as one Python int used as a bit mask: a frozen value whose algebra runs at memory speed.
 
+A set of one id keeps the id alone: the ranks of most jobs are one, and a mask of one of 131,072 takes up to 17 KiB.
+
 Law: text and mask are converted in time linear in text and bits, never runs x bits. A run of ids `first..last` is
 `2**(last + 1) - 2**first`, so a whole set is *ends minus starts*: parsing collects the two, printing takes them apart.
 """
@@ -39,13 +41,21 @@ class Idset:
     """A set of ids 0..ID_MAX; bit `i` of `mask` is id `i`. Never changed, hashable, ordered by inclusion."""
 
     # no dataclass: its constructor costs half as much again, on the path of every operator
-    __slots__ = ("mask",)
+    __slots__ = ("_mask", "_only")
 
-    def __init__(self, mask: int = 0) -> None:
-        """The set with these bits. Raises InvalidValue for a negative mask, LimitExceeded for an id above ID_MAX."""
+    def __init__(self, mask: int = 0, only: int = -1) -> None:
+        """The set with these bits, or of the id `only`, for which see `one`. Raises InvalidValue for a negative mask,
+        LimitExceeded for an id above ID_MAX.
+        """
         if mask >> ID_MAX + 1:
             raise _bad_mask(mask)
-        self.mask: Final = mask
+        self._mask: Final = mask
+        self._only: Final = only
+
+    @property
+    def mask(self) -> int:
+        """The set as bits."""
+        return self._mask if self._only < 0 else 1 << self._only
 
     def __reduce__(self) -> tuple[type[Idset], tuple[int]]:
         return Idset, (self.mask,)
@@ -61,13 +71,24 @@ class Idset:
         return _parse_cached(text) if len(text) <= CACHED_TEXT_CHARS else _parse(text)
 
     @classmethod
+    def one(cls, id: int) -> Idset:
+        """Return the set of this id. Raises like `parse`."""
+        if id < 0:
+            raise _negative(id)
+        if id > ID_MAX:
+            raise _too_large(id)
+        return Idset(0, id)
+
+    @classmethod
     def of(cls, ids: Iterable[int]) -> Idset:
         """The set of these ids, in any order, repeats allowed. Raises like `parse`."""
         wanted = list(ids)
+        if len(wanted) == 1:
+            return Idset.one(wanted[0])
         if not wanted:
             return EMPTY
         if min(wanted) < 0:
-            raise InvalidValue(f"id {min(wanted)} is negative: ids start at 0")
+            raise _negative(min(wanted))
         if max(wanted) > ID_MAX:
             raise _too_large(max(wanted))
         return Idset(_gather(wanted, max(wanted)))
@@ -90,24 +111,28 @@ class Idset:
 
     def __eq__(self, other: object) -> bool:
         # a third of what the dataclass makes, which builds two tuples first
-        return self.mask == other.mask if isinstance(other, Idset) else NotImplemented
+        if not isinstance(other, Idset):
+            return NotImplemented
+        if self._only >= 0 and other._only >= 0:
+            return self._only == other._only
+        return self is other or self.mask == other.mask
 
     def __hash__(self) -> int:
         return hash(self.mask)
 
     def __len__(self) -> int:
-        return self.mask.bit_count()
+        return self._mask.bit_count() if self._only < 0 else 1
 
     def __bool__(self) -> bool:
-        return self.mask != 0
+        return self._mask != 0 or self._only >= 0
 
     def __iter__(self) -> Iterator[int]:
         """Ascending ids, in time linear in their number plus an eighth of a byte scan of the mask."""
         run = self._single_run()
-        return _bits(self.mask) if run is None else iter(range(run[0], run[1] + 1))
+        return _bits(self._mask) if run is None else iter(range(run[0], run[1] + 1))
 
     def __contains__(self, id: int) -> bool:
-        return id >= 0 and bool(self.mask >> id & 1)
+        return id >= 0 and (id == self._only or bool(self._mask >> id & 1))
 
     def __or__(self, other: Idset) -> Idset:
         return Idset(self.mask | other.mask)
@@ -125,6 +150,8 @@ class Idset:
 
     def __le__(self, other: Idset) -> bool:
         """Whether every id is in `other` too."""
+        if self._only >= 0:
+            return self._only in other
         return self.mask & other.mask == self.mask
 
     def __lt__(self, other: Idset) -> bool:
@@ -133,6 +160,8 @@ class Idset:
 
     def isdisjoint(self, other: Idset) -> bool:
         """Whether no id is in both."""
+        if self._only >= 0:
+            return self._only not in other
         return not self.mask & other.mask
 
     def first(self, n: int) -> Idset:
@@ -149,22 +178,26 @@ class Idset:
 
     def min(self) -> int:
         """The lowest id. Raises ValueError if empty."""
-        if not self.mask:
+        if self._only >= 0:
+            return self._only
+        if not self._mask:
             raise ValueError("an empty idset has no lowest id")
-        return (self.mask & -self.mask).bit_length() - 1
+        return (self._mask & -self._mask).bit_length() - 1
 
     def max(self) -> int:
         """The highest id. Raises ValueError if empty."""
-        if not self.mask:
+        if self._only >= 0:
+            return self._only
+        if not self._mask:
             raise ValueError("an empty idset has no highest id")
-        return self.mask.bit_length() - 1
+        return self._mask.bit_length() - 1
 
     def runs(self) -> Iterator[tuple[int, int]]:
         """Maximal runs of consecutive ids, ascending, as (first, last), both included."""
         run = self._single_run()
         if run is not None:
             return iter((run,))
-        mask = self.mask
+        mask = self._mask
         if not mask:
             return iter(())
         shifted = mask << 1
@@ -176,13 +209,17 @@ class Idset:
 
         At 16,384 targets this takes 0.2 us, counting the bits 0.7 and `mask & mask - 1` as much.
         """
-        mask = self.mask
+        if self._only >= 0:
+            return self._only
+        mask = self._mask
         highest = mask.bit_length() - 1
         return highest if mask and mask == 1 << highest else None
 
     def _single_run(self) -> tuple[int, int] | None:
         """The whole set as one run, if it is one: by far the most frequent shape of cores and of ranks."""
-        mask = self.mask
+        if self._only >= 0:
+            return self._only, self._only
+        mask = self._mask
         last = mask.bit_length() - 1
         if mask and mask == 1 << last:
             return last, last
@@ -207,6 +244,10 @@ def _bad_mask(mask: int) -> InvalidValue:
     if mask < 0:
         return InvalidValue(f"idset mask {mask:#x} is negative: a set has finitely many ids")
     return _too_large(mask.bit_length() - 1)
+
+
+def _negative(id: int) -> InvalidValue:
+    return InvalidValue(f"id {id} is negative: ids start at 0")
 
 
 def _too_large(id: int | str) -> LimitExceeded:
@@ -265,6 +306,8 @@ def _parse(text: str) -> Idset:
             raise _too_large(last)
         starts.append(first)
         ends.append(last + 1)
+    if len(starts) == 1 and starts[0] == last:
+        return Idset.one(last)
     return Idset(_gather(ends, last + 1) - _gather(starts, last))
 
 

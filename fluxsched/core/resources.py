@@ -147,7 +147,7 @@ class ResourceSet:
             raise self._unknown(rank)
         if not self.nodelist.hosts:
             raise InvalidValue(f"the host of rank {rank} is not known: R has no nodelist")
-        return self.hosts(Idset(1 << rank)).hosts[0]
+        return self.hosts(Idset.one(rank)).hosts[0]
 
     def hosts(self, ranks: Idset) -> Hostlist:
         """The hosts of these ranks, one a rank, ascending; all of them empty where hosts are not known.

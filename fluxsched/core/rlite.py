@@ -42,7 +42,7 @@ def merge(parts: Iterable[RlitePart]) -> Merged:
     parts = list(parts)
     if len(parts) == 1:
         ranks, children = parts[0]
-        ranks = Idset(1 << _checked(ranks)) if isinstance(ranks, int) else ranks
+        ranks = Idset.one(_checked(ranks)) if isinstance(ranks, int) else ranks
         return Merged((Entry(ranks, children),), ranks) if ranks else Merged((), EMPTY)
     gather = _Gather()
     last, slot = None, 0
@@ -90,8 +90,8 @@ def _parse_one(item: Any) -> Merged:
     except (KeyError, TypeError, AttributeError, InvalidValue) as fault:
         raise _entry_fault("R_lite[0]", item, fault) from None
     if isinstance(ranks, int):
-        ranks = Idset(1 << ranks)
-    return Merged((Entry(ranks, children),), ranks) if ranks.mask else Merged((), EMPTY)
+        ranks = Idset.one(ranks)
+    return Merged((Entry(ranks, children),), ranks) if ranks else Merged((), EMPTY)
 
 
 def print_entries(entries: Sequence[Entry]) -> list[dict[str, Any]]:
@@ -230,7 +230,7 @@ class _Gather:
                 single.append(ranks)
                 lowest.append(ranks)
                 bits += ranks + 1
-                found.append(Entry(Idset(1 << ranks), self._children[slot]))
+                found.append(Entry(Idset.one(ranks), self._children[slot]))
             else:
                 first, joined, given = _join([ranks, *(more or ())])
                 total += given

@@ -383,7 +383,7 @@ class Ledger:
 
     def _check_free(self, jobid: int, part: Part) -> None:
         if not any(is_free(pool, part) for pool in self._pools):  # else all of it is known here, and free
-            for other in self.holders(Idset(1 << part.rank)):
+            for other in self.holders(Idset.one(part.rank)):
                 check_apart(other, jobid, part)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from collections.abc import Callable
 from itertools import pairwise
 from pathlib import Path
 
@@ -62,10 +63,18 @@ def test_only_text_is_parsed(thing: object) -> None:
 
 def test_limits_of_the_other_constructors() -> None:
     assert Idset.of([ID_MAX]).max() == Idset.span(ID_MAX, ID_MAX).max() == Idset(1 << ID_MAX).max() == ID_MAX
-    for build in (lambda: Idset.of([ID_MAX + 1]), lambda: Idset.span(0, ID_MAX + 1), lambda: Idset(1 << ID_MAX + 1)):
+    above = ID_MAX + 1
+    too_large: tuple[Callable[[], Idset], ...] = (
+        lambda: Idset.of([0, above]), lambda: Idset.one(above), lambda: Idset.span(0, above), lambda: Idset(1 << above),
+    )  # fmt: skip
+    for build in too_large:
         with pytest.raises(LimitExceeded, match=str(ID_MAX)):
             build()
-    for wrong in (lambda: Idset.of([-1]), lambda: Idset.span(3, 2), lambda: Idset.span(-1, 2), lambda: Idset(-1)):
+    negative: tuple[Callable[[], Idset], ...] = (
+        lambda: Idset.of([-1, 0]), lambda: Idset.one(-1), lambda: Idset.span(3, 2), lambda: Idset.span(-1, 2),
+        lambda: Idset(-1),
+    )  # fmt: skip
+    for wrong in negative:
         with pytest.raises(InvalidValue):
             wrong()
 
@@ -97,6 +106,23 @@ def test_membership_of_odd_ids() -> None:
     assert value.index(10**12) == 2
     assert value.index(-5) == 0
     assert value.first(10**12) == value
+
+
+@given(st.integers(0, 300), small)
+def test_a_set_of_one_id_is_the_same_as_by_its_mask(id: int, others: set[int]) -> None:
+    one, same, other = Idset.one(id), Idset(1 << id), Idset.of(others)
+    assert one == same == Idset.of([id]) == Idset.parse(str(id)) == pickle.loads(pickle.dumps(one))
+    assert (hash(one), one.mask, len(one), bool(one)) == (hash(same), same.mask, 1, True)
+    assert (one.min(), one.max(), one.single(), one.nth(0), one.index(id + 1)) == (id, id, id, id, 1)
+    assert (list(one), list(one.runs()), str(one)) == ([id], [(id, id)], str(id))
+    assert (one | other, one & other, one - other, one ^ other) == (
+        same | other, same & other, same - other, same ^ other,
+    )  # fmt: skip
+    assert (other | one, other & one, other - one) == (other | same, other & same, other - same)
+    assert (one <= other, one < other, one == other) == (same <= other, same < other, same == other)
+    assert (other <= one, other < one, other == one) == (other <= same, other < same, other == same)
+    assert one.isdisjoint(other) == other.isdisjoint(one) == (id not in others)
+    assert [one.first(count) for count in (0, 1, 2)] == [EMPTY, one, one]
 
 
 def test_large_sets_stay_linear() -> None:

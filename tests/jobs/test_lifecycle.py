@@ -66,7 +66,7 @@ def test_one_job_is_four_rows(world, r_of, spec):
     assert world.state(7) is State.INACTIVE
     job = world.job(7)
     assert (job.t_submit, job.t_run, job.t_cleanup, job.t_inactive) == (102.0, 103.0, 105.0, 105.0)
-    assert (job.jobspec, job.raw, job.R, job.recent_events) == (None, None, None, None)
+    assert (job.jobspec, job.raw, job.R, job.recent_events) == (None, None, None, ())
 
 
 def test_partial_release_frees_part_by_part(world, r_of):

@@ -171,10 +171,9 @@ def test_why(world, spec):
 
 def test_recent_events_are_kept_while_a_job_is_active(world):
     world.submit(1)
-    recent = world.manager.jobs.get(1).recent_events
-    assert [event["name"] for event in recent] == ["submit", "validate", "depend", "priority"]
+    assert world.manager.jobs.get(1).recent_events == ("submit", "validate", "depend", "priority")
     world.do("cancel", 1, 0, "")
-    assert world.manager.jobs.get(1).recent_events is None
+    assert world.manager.jobs.get(1).recent_events == ()
     assert world.state(1) is State.INACTIVE
 
 

@@ -352,7 +352,7 @@ def test_waiting_jobs_of_one_priority_share_what_a_restart_logs(world, new_world
     for jobid, urgency in ((1, 16), (2, 16), (3, 20), (4, 0)):
         world.submit(jobid, urgency=urgency)
     again, _ = restart(world, new_world)
-    one, two, three, held = (again.job(jobid).recent_events[-2:] for jobid in (1, 2, 3, 4))
+    one, two, three, held = (again.stored[jobid]["events"][-2:] for jobid in (1, 2, 3, 4))
     assert [event["name"] for event in one] == ["flux-restart", "priority"]
     assert all(ours is theirs for ours, theirs in zip(one, two, strict=True))
     assert [events[1]["context"]["priority"] for events in (one, three, held)] == [16, 20, 0]

@@ -85,7 +85,7 @@ def test_every_event_in_every_state(state, event):
         with pytest.raises(InvalidTransition, match=r"job 1: event .* in state"):
             job.apply(event_of(event))
         assert job.state is state
-        assert job.recent_events == []
+        assert job.recent_events == ()
     else:
         assert step(state, event) is target
         job.apply(event_of(event))
@@ -98,7 +98,7 @@ def test_unlisted_events_change_nothing_and_are_kept(state):
     job.apply({"timestamp": 5.0, "name": "debug.free-request"})
     assert job.state is state
     assert step(state, "debug.x") is state
-    assert [event["name"] for event in job.recent_events or ()] == ["debug.free-request"]
+    assert job.recent_events == ("debug.free-request",)
 
 
 def test_a_refused_event_tells_the_story():
@@ -107,14 +107,14 @@ def test_a_refused_event_tells_the_story():
     with pytest.raises(InvalidTransition) as caught:
         job.apply(event_of("alloc"))
     assert "allowed there: " in str(caught.value)
-    assert "5.000000 urgency {'urgency': 5" in str(caught.value)
+    assert str(caught.value).endswith("before it: urgency")
 
 
 def test_the_story_is_bounded():
     job = job_in(State.RUN)
     for number in range(EVENTS_KEPT + 10):
-        job.apply({"timestamp": float(number), "name": "debug.x"})
-    assert [event["timestamp"] for event in job.recent_events or ()] == [float(n) for n in range(10, EVENTS_KEPT + 10)]
+        job.apply({"timestamp": 5.0, "name": f"debug.{number}"})
+    assert job.recent_events == tuple(f"debug.{number}" for number in range(10, EVENTS_KEPT + 10))
 
 
 def test_virtual_states_are_unions():

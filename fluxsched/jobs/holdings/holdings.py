@@ -28,7 +28,7 @@ OFFENDERS_SHOWN: Final = 8
 """Conflicts that an error names; a scheduler gone wild may cause one on every target."""
 
 TARGETS_CACHED_MAX = 4096
-"""Grants of cores of one target that are remembered; their sets take 32 MiB where each is of another of 131,072."""
+"""Grants of cores of one target that are remembered, and children of targets."""
 RANK_CHARS_MAX = 7
 """The longest text of one rank."""
 
@@ -103,9 +103,17 @@ def _one_target(rank: str, *children: tuple[str, str]) -> _Targets:
     """A restart reads one for each target, and with all the questions of `_parse_targets` each takes twice as long."""
     if not rank.isascii() or (rank[0] == "0" and rank != "0"):  # an error, or a way to write it that is not ours
         return _parse_targets([{"rank": rank, "children": dict(children)}])
-    there, only = Children.parse(dict(children)), int(rank)
-    ranks = Idset(1 << only)
-    return (GrantPart(ranks, (only,), there.masks()),), ranks, len(there.cores), len(there.gpus)
+    masks, ncores, ngpus = _masks(*children)
+    only = int(rank)
+    ranks = Idset.one(only)
+    return (GrantPart(ranks, (only,), masks),), ranks, ncores, ngpus
+
+
+@lru_cache(TARGETS_CACHED_MAX)
+def _masks(*children: tuple[str, str]) -> tuple[tuple[tuple[str, int], ...], int, int]:
+    """Return what `GrantPart.children` has of a target's children, and how many cores and GPUs these are."""
+    there = Children.parse(dict(children))
+    return there.masks(), len(there.cores), len(there.gpus)
 
 
 def _parse_targets(rlite: Any) -> _Targets:

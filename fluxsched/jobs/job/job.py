@@ -19,7 +19,7 @@ from fluxsched.core.rchanges import grown, shrunk
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rscheduling import part_texts, switch_above
 from fluxsched.core.sharing import USUAL, Sharing
-from fluxsched.errors import InvalidTransition
+from fluxsched.errors import InvalidTransition, InvalidValue
 from fluxsched.jobs.effects import Event
 from fluxsched.jobs.holdings.holdings import Grant
 from fluxsched.jobs.job.annotations import USER, merge
@@ -31,7 +31,7 @@ from fluxsched.jobs.queue.priority_heap import PriorityKey
 from fluxsched.jobs.queue.queues import JobQueue
 
 EVENTS_KEPT: Final = 64
-"""Events kept in memory a job, for error messages; the whole log is in the store."""
+"""Names of events kept in memory a job, for error messages; the whole log is in the store."""
 
 HELD_PRIORITY: Final = 0
 """The priority that keeps a job from the scheduler (RFC 27's lowest)."""
@@ -41,6 +41,8 @@ EXPEDITED_PRIORITY: Final = 4294967295
 
 URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
 """RFC 30's special urgencies."""
+
+_decode: Final[Callable[[bytes], Any]] = msgspec.msgpack.Decoder().decode
 
 # How far the request for resources is (RFC 27), as plain ints
 NO_REQUEST, WAITING, SENT, CANCELING = range(4)
@@ -79,12 +81,14 @@ class Job(msgspec.Struct, eq=False, gc=False):
     t_run: float = 0.0
     t_cleanup: float = 0.0
     t_inactive: float = 0.0
-    annotations: dict[str, Any] | None = None
+    kept_annotations: dict[str, Any] | bytes | None = None
+    """A dictionary while the job waits, as many jobs share one; from its start on MessagePack."""
     dependencies: dict[str, Dependency] | None = None
     overrides: dict[str, Any] | None = None
     exceptions: list[Event] | None = None
     fatal: dict[str, Any] | None = None
-    R: dict[str, Any] | None = None
+    packed_r: bytes | None = None
+    """R as MessagePack: its tree of dictionaries takes five times as much memory, and 100,000 jobs may run at once."""
     resources: ResourceSet | None = None
     ranks: Idset = EMPTY
     held: Idset = EMPTY
@@ -114,7 +118,8 @@ class Job(msgspec.Struct, eq=False, gc=False):
     status: int | None = None
     usage: Usage | None = None
     request: int = NO_REQUEST
-    recent_events: list[Event] | None = msgspec.field(default_factory=list)
+    recent_events: tuple[str, ...] = ()
+    """The names of the last events."""
 
     def __post_init__(self) -> None:
         jobspec = self.jobspec
@@ -133,6 +138,25 @@ class Job(msgspec.Struct, eq=False, gc=False):
     def title(self) -> str:
         """The job as its user knows it."""
         return f"job {format_f58(self.id)}"
+
+    @property
+    def R(self) -> dict[str, Any] | None:  # noqa: N802 - RFC 20's name
+        """What the job has been given (RFC 20), decoded anew each time; None if nothing, and once it has ended."""
+        return None if self.packed_r is None else _decode(self.packed_r)
+
+    @R.setter
+    def R(self, value: dict[str, Any]) -> None:  # noqa: N802 - RFC 20's name
+        self.packed_r = _packed(value)
+
+    @property
+    def annotations(self) -> dict[str, Any] | None:
+        """What its scheduler and its user have said of it."""
+        kept = self.kept_annotations
+        return _decode(kept) if isinstance(kept, bytes) else kept
+
+    @annotations.setter
+    def annotations(self, value: dict[str, Any] | None) -> None:
+        self.kept_annotations = _packed(value) if value and self.state > SCHED else value
 
     @property
     def success(self) -> bool:
@@ -181,11 +205,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
                     setattr(self, stamp, event["timestamp"])
         elif kind in EVENTS:
             self._refuse(kind)  # RFC 21: events beyond those listed may appear
-        recent = self.recent_events
-        if recent is not None:
-            recent.append(event)
-            if len(recent) > EVENTS_KEPT:
-                del recent[0]
+        self.recent_events = (*self.recent_events[1 - EVENTS_KEPT :], event["name"])
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
@@ -197,22 +217,24 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     def _count_tasks(self) -> None:
         """Of a job that asked for a range: how many tasks it has on what it holds."""
-        if self.R is not None and self.jobspec is not None and not self.jobspec.request.is_fixed:
-            nslots = self.R["execution"].get("nslots")
+        if self.jobspec is not None and not self.jobspec.request.is_fixed and (R := self.R) is not None:  # noqa: N806
+            nslots = R["execution"].get("nslots")
             self.ntasks = self.jobspec.ntasks_on(len(self.ranks), self.ncores, nslots, self.by_part)
 
     def parsed(self) -> ResourceSet:
         """The job's R, parsed once: a job may release a thousand targets one by one."""
-        assert self.R is not None
         if self.resources is None:
-            self.resources = ResourceSet.parse(self.R)
+            R = self.R  # noqa: N806 - RFC 20's name
+            assert R is not None
+            self.resources = ResourceSet.parse(R)
         return self.resources
 
     def resize(self, resources: ResourceSet, now_s: float) -> None:
         """The job has another R from now on. Properties stay: it counts for those of all targets that it ever had."""
         self.sizes = [*(self.sizes or ()), (now_s, self.ncores, self.ngpus, self.ranks)]
-        self.R, self.resources = resources.to_json(), resources
-        self.ranks, self.nodelist = resources.ranks, ",".join(self.R["execution"].get("nodelist", ()))
+        R, self.resources = resources.to_json(), resources  # noqa: N806 - RFC 20's name
+        self.R = R
+        self.ranks, self.nodelist = resources.ranks, ",".join(R["execution"].get("nodelist", ()))
         self.by_part = part_texts(resources.scheduling, resources.ranks)
         self.switch = switch_above(resources.topology, resources.nodelist.hosts)
         self.ncores, self.ngpus = resources.count("core"), resources.count("gpu")
@@ -222,21 +244,28 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     def remainder(self, ranks: Idset) -> dict[str, Any]:
         """The job's R for some of its ranks."""
-        assert self.R is not None
-        return self.R if ranks == self.ranks else self.parsed().restrict(ranks).to_json()
+        whole = self.R if ranks == self.ranks else None
+        return self.parsed().restrict(ranks).to_json() if whole is None else whole
 
     def forget(self) -> None:
         """Drop what only an active job needs: the store has it, and memory is speed (garbage collection)."""
-        self.jobspec = self.raw = self.R = self.resources = self.overrides = self.recent_events = None
-        self.dependencies = None
+        self.jobspec = self.raw = self.packed_r = self.resources = self.overrides = self.dependencies = None
+        self.recent_events = ()
 
     def _refuse(self, kind: str) -> None:
         try:
             step(self.state, kind)
         except InvalidTransition as error:
-            recent = self.recent_events or ()
-            past = [f"  {event['timestamp']:.6f} {event['name']} {event.get('context', '')}" for event in recent]
-            raise InvalidTransition("\n".join([f"job {self.id}: {error}", *past])) from None
+            past = f"; before it: {', '.join(self.recent_events)}" if self.recent_events else ""
+            raise InvalidTransition(f"job {self.id}: {error}{past}") from None
+
+
+def _packed(value: dict[str, Any]) -> bytes:
+    """Return a value as MessagePack. Raises InvalidValue for a number that no message has, as in a damaged row."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except (OverflowError, UnicodeError) as error:
+        raise InvalidValue(f"it cannot be kept: {error}") from error
 
 
 def count_tasks(jobspec: Jobspec) -> int:
@@ -293,21 +322,22 @@ def _jobspec_update(job: Job, event: Event) -> None:
 def _resource_update(job: Job, event: Event) -> None:
     job.expiration_s = float(event["context"]["expiration"])
     job.duration_s = max(0.0, job.expiration_s - job.starttime_s) if job.expiration_s else 0.0
-    if job.R is not None:
-        # R is shared with what was stored and sent: replaced, never changed
-        job.R = with_path(job.R, "execution.expiration", job.expiration_s)
+    held = job.R
+    if held is not None:
+        job.R = with_path(held, "execution.expiration", job.expiration_s)
         job.resources = None
 
 
 def _alloc(job: Job, event: Event) -> None:
     job.held = job.ranks
-    job.annotations = event.get("context", {}).get("annotations", job.annotations)
+    annotations = event.get("context", {}).get("annotations", job.annotations)
+    job.kept_annotations = _packed(annotations) if annotations else annotations
 
 
 def _grow(job: Job, event: Event) -> None:
     added = ResourceSet.parse(event["context"]["R"])
     job.held, job.grown = job.held | added.ranks, job.grown | added.ranks
-    if job.R is not None:
+    if job.packed_r is not None:
         job.resize(grown(job.parsed(), added), event["timestamp"])
 
 
@@ -342,7 +372,7 @@ def _release(job: Job, event: Event) -> None:
 def _left(job: Job, ranks: Idset, now_s: float) -> None:
     """A running job has left targets that it was shrunk by: they are no longer a part of it."""
     job.going, job.grown, job.held = job.going - ranks, job.grown - ranks, job.held - ranks
-    if job.R is not None:
+    if job.packed_r is not None:
         job.resize(shrunk(job.parsed(), ranks), now_s)
 
 

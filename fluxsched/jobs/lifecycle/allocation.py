@@ -113,7 +113,7 @@ class Allocation:
             self._lifecycle.out.append(SchedFree(scheduler, jobid, R, True))
             return self._lifecycle.end()
         merged = _merged(job, annotations) if annotations else job.annotations
-        self._lifecycle.holdings.take(jobid, grant)
+        self._lifecycle.holdings.take(job.id, grant)
         self._lifecycle.begin(now_s)
         self._answered(link, job)
         job.annotations = merged
@@ -255,8 +255,8 @@ def _merged(job: Job, annotations: dict[str, Any]) -> dict[str, Any]:
 
 
 def _hello_item(job: Job, partial_ok: bool) -> HelloItem:
-    assert job.R is not None
     freed, held = job.freed, job.R
+    assert held is not None
     if freed and not partial_ok:
         freed, held = EMPTY, job.remainder(job.held)
     preempted_s = job.t_cleanup if job.is_preempted else 0.0

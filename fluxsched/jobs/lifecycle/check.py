@@ -25,7 +25,7 @@ def check(lifecycle: Lifecycle) -> None:
     for job in lifecycle.jobs.inactive.values():
         assert job.state is INACTIVE, f"job {job.id} is kept as ended but is not"
         assert not job.held, f"job {job.id} has ended but still holds {job.held}"
-        assert job.R is None, f"job {job.id} has ended but its R is still in memory"
+        assert job.packed_r is None, f"job {job.id} has ended but its R is still in memory"
         assert job.jobspec is None, f"job {job.id} has ended but its jobspec is still in memory"
     waiting_ids = {job.id for job in lifecycle.jobs.active.values() if job.state is DEPEND}
     assert lifecycle.dependencies.dependents() <= waiting_ids, "jobs without dependencies are in the index"

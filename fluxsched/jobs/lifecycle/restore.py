@@ -59,8 +59,8 @@ def read(row: StoredJob, queue: JobQueue) -> tuple[Job, Grant | None]:
         grant = parse_grant(jobid, resources)
         job.grant(resources, grant)
     replay(job, events)
-    if job.sizes and job.R is not None:
-        grant = parse_grant(jobid, job.R)  # it has grown or shrunk since
+    if job.sizes and (R := job.R) is not None:  # noqa: N806 - RFC 20's name
+        grant = parse_grant(jobid, R)  # it has grown or shrunk since
     if not job.t_submit:
         raise InvalidValue(f"eventlog of job {jobid} has no submit event")
     if job.state is not INACTIVE and jobspec is None:

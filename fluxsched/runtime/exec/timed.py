@@ -25,6 +25,7 @@ class TimedExecutor:
     def __init__(self, turns: Turns, reports: Reports) -> None:
         self._turns = turns
         self._reports = reports
+        self._pass_by = self._has_passed  # one bound method for all jobs
         self._timers: dict[int, Timer] = {}
 
     def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
@@ -55,7 +56,7 @@ class TimedExecutor:
         duration_s = job.jobspec.test_run_duration_s
         if duration_s is None:
             raise InvalidValue("the jobspec has no attributes.system.exec.test.run_duration")
-        self._timers[job.jobid] = self._turns.after(duration_s - passed_s, partial(self._end, job.jobid, 0))
+        self._timers[job.jobid] = self._turns.after(duration_s - passed_s, partial(self._pass_by, job.jobid))
 
     def limit(self, jobid: int, expiration_s: float) -> None:
         """The instance looks at it."""
@@ -93,6 +94,9 @@ class TimedExecutor:
     def leave(self, within_s: float) -> None:
         """Time passes by itself."""
         self.close()
+
+    def _has_passed(self, jobid: int) -> None:
+        self._end(jobid, 0)
 
     def _end(self, jobid: int, status: int) -> None:
         if self._timers.pop(jobid, None) is not None:

@@ -73,7 +73,7 @@ class ElasticPart:
         chosen = self.base & self.ranks
         missing = self.nodes.min - len(chosen)
         if missing > 0 and first in self.ranks and first not in chosen:
-            chosen |= Idset(1 << first)
+            chosen |= Idset.one(first)
             missing -= 1
         if missing > 0:
             chosen |= highest_of(self.ranks - chosen, missing)
@@ -148,7 +148,7 @@ class Elastic:
         for part in self.parts:
             spare = part.beyond_minimum - len(part.ranks & self.unstored)  # a grow that is not stored may be refused
             if spare > 0:
-                ranks = part.ranks - self.unstored - Idset(1 << self.first)
+                ranks = part.ranks - self.unstored - Idset.one(self.first)
                 if ranks:
                     yield Extras(part, ranks, spare)
 
@@ -216,7 +216,7 @@ class Elastic:
             left = part.ranks - mine - self.unstored
             if more > len(left):
                 return None
-            spared = left - Idset(1 << self.first)
+            spared = left - Idset.one(self.first)
             found |= mine | (highest_of(spared if more <= len(spared) else left, more) if more else EMPTY)
         return found
 

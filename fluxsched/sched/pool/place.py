@@ -161,7 +161,7 @@ def find_on(pool: Pool, shape: Shape, rank: int) -> Fits | None:
     """Where the shape fits on one target, which may be withheld, or None."""
     prepared = pool.prepared.get(shape.number) or _prepare(pool, shape)
     if prepared.asked is None:
-        return find_fit(pool, shape, BEST_FIT, None, Idset(1 << rank))
+        return find_fit(pool, shape, BEST_FIT, None, Idset.one(rank))
     request = shape.request
     if not is_single(request) or (request.shared and pool.instance_countables.lacking(request.shared)):
         return None

@@ -318,8 +318,9 @@ class JobEffects:
             self._running[jobid] = executor = self._executor_of(job)
             begun_s = job.t_run if job.started else None
             grace_s = self.preempt_timeout_s if job.is_preempted else None
-            assert job.R is not None, "a job that is to run has its R"
-            is_ending, launch = job.fatal is not None, self._launch_of(job, job.R)
+            held = job.R
+            assert held is not None, "a job that is to run has its R"
+            is_ending, launch = job.fatal is not None, self._launch_of(job, held)
             one = ResumedJob(launch, records.get(jobid), begun_s, is_ending, grace_s, job.going)
             found[executor].append(one)
             self._limits.arm(jobid, job.expiration_s)

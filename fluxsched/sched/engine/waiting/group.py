@@ -162,10 +162,10 @@ class Group:
     def resize(self, rank: int, amounts: Amounts, occupied: Amounts, now_s: float) -> None:
         """A target of amounts has others from now on."""
         self._remember(now_s)
-        self._count_capacity(Idset(1 << rank), -1)
+        self._count_capacity(Idset.one(rank), -1)
         self.pool.resize(rank, amounts, occupied)
-        self._count_capacity(Idset(1 << rank), 1)
-        self.running.changed(Idset(1 << rank))
+        self._count_capacity(Idset.one(rank), 1)
+        self.running.changed(Idset.one(rank))
         self.invalidate_pass()
 
     def _count_capacity(self, targets: Idset, sign: int) -> None:

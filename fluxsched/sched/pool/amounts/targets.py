@@ -75,7 +75,7 @@ class AmountTargets:
         self._note_most(capacity)
         self._name(target, names)
         if host:
-            self._ranks_by_host[host] = self._ranks_by_host.get(host, EMPTY) | Idset(1 << rank)
+            self._ranks_by_host[host] = self._ranks_by_host.get(host, EMPTY) | Idset.one(rank)
 
     def remove(self, at: int, word: int) -> None:
         """Forgets targets that are down; those of the word that are not here are ignored."""
@@ -87,7 +87,7 @@ class AmountTargets:
             for kind, amount in target.capacity:
                 self.all_kinds.change(kind, amount, 0, target.rank)
             if target.host:
-                left = self._ranks_by_host[target.host] - Idset(1 << target.rank)
+                left = self._ranks_by_host[target.host] - Idset.one(target.rank)
                 if left:
                     self._ranks_by_host[target.host] = left
                 else:
@@ -195,11 +195,11 @@ class AmountTargets:
 
     def _name(self, target: AmountTarget, names: Iterable[str]) -> None:
         for name in names:
-            self.properties[name] = self.properties.get(name, EMPTY) | Idset(1 << target.rank)
+            self.properties[name] = self.properties.get(name, EMPTY) | Idset.one(target.rank)
 
     def _unname(self, target: AmountTarget, names: Iterable[str]) -> None:
         for name in names:
-            left = self.properties[name] - Idset(1 << target.rank)
+            left = self.properties[name] - Idset.one(target.rank)
             if left:
                 self.properties[name] = left
             else:
