@@ -33,7 +33,8 @@ from fluxsched.runtime.instance.launch import StartOptions, settings_of
 from fluxsched.transport.zeromq import ZmqServer
 from tests.prepared.caller import PROGRAM, prepared, with_forked_children
 
-WAIT_S = 15.0
+WAIT_S = 60.0
+"""Far above what anything here takes, so that a slow machine does not fail; a hang does."""
 POLL_S = 0.002
 HEADER = struct.Struct(">BBBBIIII")
 MAGIC, VERSION = 0x8E, 1

@@ -71,7 +71,7 @@ class Pair:
         return found
 
     async def until(self, condition):
-        async with asyncio.timeout(15):
+        async with asyncio.timeout(60):
             while not (found := await condition()):
                 await asyncio.sleep(0.005)
         return found

@@ -161,7 +161,7 @@ async def test_signals_limits_and_refusals_are_passed_on(pair):
 
 
 async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):
-    await pair.begin(more='return-after = "50ms"')
+    await pair.begin(more='return-after = "1h"')
     running = await pair.submit(job("sleep", "60"))
     await pair.begun()
     found = await pair.cluster()
@@ -181,7 +181,8 @@ async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):
 
     await pair.until(is_there)
     await pair.fall_silent()
-    await asyncio.sleep(0.1)
+    pair.make_late()
+    await pair.near.settle()
     states = {one["id"]: one["state"] for one in await pair.jobs(pair.near)}
     assert states[running] == "RUN"
     assert (await pair.cluster())["online"] == 0

@@ -1,17 +1,13 @@
-"""Clusters that fall silent, and real Flux instances."""
+"""A cluster that has not answered yet, or is silent when this instance starts again: its jobs wait."""
 
 from __future__ import annotations
 
 import asyncio
 import errno
-import shutil
-import subprocess
 
 import pytest
 
-from fluxsched.core.parts import PartAsked, with_parts
 from fluxsched.runtime.clusters import loop as cluster_loop
-from fluxsched.runtime.clusters.flux import FluxLink
 from fluxsched.runtime.instance import shutdown
 from tests.clusters.conftest import BOTH, job
 
@@ -134,7 +130,7 @@ async def test_a_stop_does_not_wait_for_jobs_in_a_silent_cluster(pair, tmp_path,
     there, here = [await pair.submit(job("sleep", "60", queue=queue)) for queue in ("far", "near")]
     await pair.begun()
     await pair.fall_silent()
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         await pair.world.stop(pair.here)
     await pair.open("ipc:///nowhere/at/all", statedir=tmp_path)
     assert [await state(pair, jobid) for jobid in (there, here)] == ["CLEANUP", "INACTIVE"]
@@ -159,126 +155,3 @@ async def test_one_that_has_no_targets_any_more_keeps_its_jobs_waiting_until_it_
     assert (await pair.wait(jobid))["success"]
     assert (await pair.cluster())["targets"] == 3, "it has come back with fewer"
     assert "the group has only 3 such nodes" in (await pair.wait(await pair.submit(wide(4))))["errstr"]
-
-
-# Leases in a real Flux, where there is one on PATH.
-
-
-pytestmark = pytest.mark.flux
-
-
-AMEND = """
-def amend(R, hwloc_xml=None):
-    R["execution"]["properties"] = {"slow": "0-1", "fast": "2-3"}
-    return R
-"""
-
-
-@pytest.fixture(params=[()])
-def flux(tmp_path, request):
-    """A Flux of four made-up nodes of two cores: its uri, and `command(words...)`. Parameter: options of its start."""
-    if shutil.which("flux") is None:
-        pytest.skip("no flux on PATH: put flux-core 0.88 or later there")
-    script = "flux getattr local-uri; read end || exit 0"  # it ends with its input, and Flux with it
-    amend = tmp_path / "amend.py"
-    amend.write_text(AMEND)
-    fake = ["nnodes=4", "cores-per-node=2", f"amend-r={amend}"]
-    fake = [f"--conf=fake-resources.{each}" for each in fake]
-    words = ["flux", "start", "-s1", *fake, *request.param, "bash", "-c", script]
-    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
-    with subprocess.Popen(words, text=True, cwd=tmp_path, **pipes) as process:
-        uri = process.stdout.readline().strip()
-
-        def command(*arguments):
-            return subprocess.check_output(["flux", "proxy", uri, "flux", *arguments], text=True)
-
-        yield uri, command
-        process.stdin.close()
-
-
-async def test_jobs_run_in_a_real_flux_and_others_do_not_get_in_their_way(pair, flux, monkeypatch):
-    uri, command = flux
-    await pair.open(uri, more='return-after = "2s"')
-    found = await pair.cluster()
-    assert (found["kind"], found["state"], found["targets"], found["online"]) == ("flux", "connected", 4, 4)
-    jobid = await pair.submit(job("sh", "-c", "echo hello; exit 3"))
-    answer = await pair.wait(jobid)
-    assert (answer["success"], answer["status"]) == (False, 3 << 8)
-    stream, printed = pair.near.open("job-manager.output", {"id": jobid, "follow": True}), b""
-    while (piece := await pair.near.next(stream)).errnum == 0:
-        printed += piece.payload["data"]
-    assert printed == b"hello\n"
-    running = await pair.submit(job("sleep", "100", nodes=1, exclusive=True))
-    here = await pair.info(running)
-    await pair.begun()
-    assert here["name"] == "sleep"
-    await pair.near.ok("job-manager.cancel", {"id": running})
-    assert (await pair.wait(running))["errstr"] == "exception cancel"
-    monkeypatch.setattr(FluxLink, "_queue_status", lambda *_: None)  # or nothing would be sent
-    command("queue", "stop")
-    jobid = await pair.submit(job("true"))
-
-    async def is_returned():
-        return [one for one in await pair.jobs(pair.near) if one.get("requeue_of") == jobid]
-
-    assert await pair.until(is_returned)
-    monkeypatch.undo()
-
-    async def is_stopped():
-        return "its queue is stopped" in (await pair.cluster())["note"]
-
-    assert await pair.until(is_stopped)
-    bounded = await pair.wait(await pair.submit(job(nodes=2, exclusive=True, max_hops=2)))
-    assert "no [topology]" in bounded["errstr"], "Flux tells of no switches"
-    command("queue", "start")
-    assert (await pair.wait(jobid))["success"]
-    names = command("jobs", "-a", "--no-header", "--format={result}").split("\n")
-    assert len([line for line in names if "COMPLETED" in line]) == 1
-    assert len([line for line in names if line]) == 4
-
-
-QUEUES = ('--conf=queues.batch.requires=["slow"]', '--conf=queues.debug.requires=["fast"]')
-
-
-@pytest.mark.parametrize(
-    ("flux", "more"),
-    [
-        (QUEUES, 'queue = "batch"'),
-        ((*QUEUES, "--conf=policy.jobspec.defaults.system.queue=debug"), ""),
-    ],
-    indirect=["flux"],
-)
-async def test_the_targets_of_the_queue_there_are_mirrored_and_no_others(pair, flux, more):
-    uri, command = flux
-    command("queue", "start", "--all")
-    await pair.open(uri, more=more)
-    found = await pair.cluster()
-    assert (found["targets"], found["online"]) == (2, 2)
-    fits, larger = [job(nodes=count, exclusive=True, test_run_duration_s=0.01) for count in (2, 3)]
-    assert (await pair.wait(await pair.submit(fits)))["success"]
-    denied = await pair.wait(await pair.submit(larger))
-    assert denied["errstr"].endswith("needs 3 exclusive nodes of 1 slot of 1 core; the group has only 2 such nodes")
-    assert command("jobs", "-ano", "{nnodes}").split() == ["2"], "the larger one was sent there"
-
-
-async def test_a_job_of_parts_does_not_go_to_a_real_flux(pair, flux):
-    uri, command = flux
-    await pair.open(uri)
-    await pair.cluster()
-    parts = [PartAsked("a", 1, ["true"]), PartAsked("b", 1, ["true"])]
-    denied = await pair.wait(await pair.submit(with_parts(job(nodes=1, exclusive=True), parts)))
-    assert "a and b need 2 nodes, the group has no node for any of them" in denied["errstr"], denied
-    assert command("jobs", "-ano", "{id}") == ""
-
-
-async def test_ended_leases_are_listed_on_the_hosts_that_they_had(pair, flux):
-    uri, command = flux
-    await pair.open(uri)
-    await pair.cluster()
-    jobs = [await pair.submit(job(test_run_duration_s=0.001)) for _ in range(12)]
-    for jobid in jobs:
-        assert (await pair.wait(jobid))["success"]
-    there = dict(line.split(":") for line in command("jobs", "-a", "-n", "-o", "{id.dec}:{nodelist}").split())
-    for jobid in jobs:
-        place = (await pair.info(jobid))["annotations"]["lease"]
-        assert place.get("nodelist") == there[str(place["id"])], await pair.info(jobid)

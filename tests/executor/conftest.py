@@ -20,7 +20,7 @@ from fluxsched.runtime.system.clock import SystemClock
 from tests.executor.played import Bench
 from tests.site import children_are_forked, eventually, timed, world
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 GRACE_S = 0.1
 """How long a job of `shop` may take to end when it is asked to."""
 

@@ -16,7 +16,7 @@ from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.transport.base import Arrived, Client
 from fluxsched.transport.memory import MemoryServer
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 RECORD = {"pid": 1}
 
 

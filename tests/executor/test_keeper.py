@@ -36,7 +36,7 @@ from tests.executor.played import RECORD, Played
 # What a keeper makes of what its instance says: this one is played by the test.
 
 
-WAIT_S = 15.0
+WAIT_S = 60.0
 
 
 class Tasks:

@@ -17,7 +17,7 @@ import pytest
 from fluxsched.protocol.framing.signed import wrap
 from tests.site import children_are_forked, eventually, timed, world
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 MAGIC = 0xFFEE0012
 REQUEST, STREAMING = 0x0B, 0x4B
 ANY = 0xFFFFFFFF

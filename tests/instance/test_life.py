@@ -237,7 +237,7 @@ async def test_kill_9_during_a_graceful_move_with_a_job_on_it(world, timed, even
     result = await peer.ok("job-manager.wait", {"id": jobid})
     assert (result["success"], result["exception_type"]) == (False, "cancel")
     assert not alive(int(mark.read_text()))
-    async with asyncio.timeout(15):  # the news of the job's end may come first
+    async with asyncio.timeout(60):  # the news of the job's end may come first
         while (status := await peer.ok("resource.status"))["groups"].get("b") != rank:
             await asyncio.sleep(0.01)
     assert status["drain"] == {}
@@ -424,7 +424,7 @@ def test_instances_that_start_together_sweep_only_the_dead(left, base, dead_pid,
     for _ in range(4):
         starters.append(context.Process(target=_start_and_hold, args=(ready, leave)))
         starters[-1].start()
-    leave.wait(timeout=20)
+    leave.wait(timeout=60)
     for process in starters:
         process.join()
     assert [process.exitcode for process in starters] == [-signal.SIGKILL] * 4
@@ -562,7 +562,7 @@ def test_one_that_closes_each_connection_is_given_up(monkeypatch):
 # An instance within a program: entered means ready, in time or with an error; its paths may be texts.
 
 
-WAIT_S = 30.0
+WAIT_S = 60.0
 
 
 @pytest.fixture(autouse=True)

@@ -132,7 +132,7 @@ async def test_an_oversized_message_ends_its_connection_and_no_other(world, site
     stream = rogue.open("resource.acquire", {"group": "default"})
     await rogue.next(stream)
     rogue.send("resource.ping", bytes(MESSAGE_BYTES_MAX + 1))
-    await eventually(lambda: not site.resource.report()["acquirers"], 2.0)
+    await eventually(lambda: not site.resource.report()["acquirers"])
     await other.ok("resource.drain", {"targets": "0"})
     assert (await other.next(other.open("resource.acquire", {"group": "default"}))).payload["offline"] == "0"
 
@@ -484,7 +484,7 @@ class LocalClient:
     async def answer(self):
         """Errno and text of the next answer."""
         while not self._messages:
-            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._socket, 1 << 16), 15.0)
+            data = await asyncio.wait_for(asyncio.get_running_loop().sock_recv(self._socket, 1 << 16), 60.0)
             assert data
             self._unpacker.feed(data if self._is_admitted else data[1:], self._messages)
             self._is_admitted = True
@@ -520,7 +520,7 @@ async def test_a_stream_of_a_lost_peer_is_not_begun_later():
     server.start(loop, router.turns.wake)
     router.turns.start(loop)
     client.send(encode(make_request("a.follow", None, matchtag=1, flags=STREAMING)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not opened:
             await asyncio.sleep(0)
         assert opened[0].is_open
@@ -543,7 +543,7 @@ async def test_a_call_of_a_peer_that_is_gone_ends_at_once():
     server.start(loop, router.turns.wake)
     router.turns.start(loop)
     client.send(encode(make_request("a.hello", None, matchtag=1)))
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(60):
         while not peers:
             await asyncio.sleep(0)
         client.close()
@@ -686,7 +686,7 @@ MESSAGE = b"\1\0" + b"\1\x0dinstance.info" + b"\0\x14" + ZMTP_HEADER
 GREETING_BYTES = 64
 """libzmq hangs up on whoever does not wait for its own greeting before saying more."""
 ROUNDS, SEED = 250, 11
-WAIT_S = 5.0
+WAIT_S = 60.0
 
 ZMTP_1 = b"\1\0\1\1\5\0abcd"
 ZMTP_2 = SIGNATURE + b"\x01\x05" + b"\0\3abc" + MESSAGE

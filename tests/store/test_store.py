@@ -30,7 +30,7 @@ from tests.store.watched_syncs import library, watched_syncs
 # The store: answers wait for the disk, in order; its log (WAL) stays small without a commit that waits for a copy.
 
 
-WAIT_S = 10.0
+WAIT_S = 60.0
 EVENTS = b"x" * 200
 
 

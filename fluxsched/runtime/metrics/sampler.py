@@ -29,8 +29,9 @@ ANSWER_S = 4.0
 class Sampler:
     """The figures of the instance at `uri`, or of the user's newest one."""
 
-    def __init__(self, uri: str | None) -> None:
+    def __init__(self, uri: str | None, *, sample_s: float = SAMPLE_S, answer_s: float = ANSWER_S) -> None:
         self._uri = uri
+        self._sample_s, self._answer_s = sample_s, answer_s
         self._handle: AsyncHandle | None = None
         self._text = ""
         self._sampled_s: float | None = None
@@ -41,7 +42,7 @@ class Sampler:
     async def text(self) -> str:
         """All figures, as text. All who ask while the instance is asked get the same answer."""
         now_s = SystemClock.monotonic_s()
-        if self._sampling is None and (self._sampled_s is None or now_s - self._sampled_s >= SAMPLE_S):
+        if self._sampling is None and (self._sampled_s is None or now_s - self._sampled_s >= self._sample_s):
             self._sampling = asyncio.create_task(self._sample())
         if self._sampling is not None:
             await asyncio.shield(self._sampling)
@@ -73,11 +74,11 @@ class Sampler:
             await handle.__aenter__()
             self._handle = handle
         asked, listed = await asyncio.gather(
-            self._handle.rpc("instance.metrics", timeout_s=ANSWER_S),
-            self._handle.rpc("module.list", timeout_s=ANSWER_S),
+            self._handle.rpc("instance.metrics", timeout_s=self._answer_s),
+            self._handle.rpc("module.list", timeout_s=self._answer_s),
         )
         names = [each["name"] for each in listed["mods"] if each["path"] != "builtin"]
-        stats = [self._handle.rpc("module.stats", {"name": name}, timeout_s=ANSWER_S) for name in names]
+        stats = [self._handle.rpc("module.stats", {"name": name}, timeout_s=self._answer_s) for name in names]
         answers: list[Any] = await asyncio.gather(*stats, return_exceptions=True)
         found = [None if isinstance(each, BaseException) else each for each in answers]
         return msgspec.convert(asked, MetricsResponse), tuple(map(SchedulerAnswer, names, found))
