@@ -31,7 +31,7 @@ def test_grandchildren_of_the_command_end_with_the_instance(
         else:
             until(lambda: not alive(orphan))
             kill_hard(daemon)  # it went for a session of its own, so it was left alone
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     until(lambda: not [path for path in user.directory.iterdir() if path.name.startswith("fluxsched-")])
 
 

@@ -79,7 +79,8 @@ def test_eventlog_info_and_every_json(site: Any) -> None:
 
 def test_jobs_shows_pending_running_and_ended(site: Any, full: str, until: Any) -> None:
     waiting = site.submit("-n", "2", "true")
-    assert site("jobs", "-n", "-o", "{id.f58} {status_abbrev}").out.splitlines() == [f"{waiting} S", f"{full} R"]
+    listed = site("jobs", "-n", "-o", "{id.f58} {status_abbrev}").out.splitlines()
+    assert [line.split() for line in listed] == [[waiting, "S"], [full, "R"]]  # a later id may be a character longer
     until(lambda: "needs 2 slots" in site("jobs").out)  # the scheduler says why a moment after the submit is answered
     table = site("jobs").out.splitlines()
     assert table[0].split() == ["JOBID", "USER", "NAME", "ST", "NTASKS", "NNODES", "TIME", "INFO"]
@@ -108,33 +109,31 @@ def test_cancel_says_so_and_names_all_that_it_could_not(site: Any, full: str) ->
 def test_cancel_of_a_job_that_ignores_sigterm(user: Any, daemon: Any, tmp_path: Any) -> None:
     """SIGTERM, then SIGKILL to the whole process group after the kill timeout."""
     config = tmp_path / "site.toml"
-    config.write_text('[exec]\nkill-timeout = "300ms"\n')
+    config.write_text('[exec]\nkill-timeout = "2s"\n')
     here = daemon("--config", config, "--fake", "1x1")
-    with here.popen("run", "sh", "-c", "trap 'echo told' TERM; (trap '' TERM; sleep 98) & echo up; wait; wait") as run:
+    with here.popen("run", "sh", "-c", "trap 'echo told' TERM; (trap '' TERM; sleep 600) & echo up; wait; wait") as run:
         assert run.stdout.readline() == "up\n"
         jobid = here("jobs", "-n", "-o", "{id.f58}").word
         here("cancel", jobid)
-        begin_s = time.monotonic()
-        out, err = run.communicate(timeout=20)
+        out, err = run.communicate(timeout=60)
     assert run.returncode == 128 + signal.SIGKILL or run.returncode == 128 + signal.SIGTERM
     assert out == "told\n"
     assert err.endswith(f"{jobid}: exception cancel\n")
-    assert time.monotonic() - begin_s < 5
 
 
 def test_a_time_limit_ends_the_job(site: Any) -> None:
-    found = site("run", "-t", "200ms", "sh", "-c", "trap 'echo term; exit 0' TERM; sleep 97 & wait", status=1)
+    found = site("run", "-t", "2s", "sh", "-c", "trap 'echo term; exit 0' TERM; sleep 97 & wait", status=1)
     assert found.out == "term\n"
-    assert found.err.endswith("exception timeout: resource allocation expired: its time limit was 0.2s\n")
+    assert found.err.endswith("exception timeout: resource allocation expired: its time limit was 2s\n")
     newest = site("jobs", "-a", "-c1", "-n", "-o", "{result} {status_abbrev}").word
     assert newest == "TIMEOUT TO"
 
 
 def test_a_duration_is_changed_while_the_job_runs(site: Any) -> None:
-    jobid = site.submit("-t", "1s", "sleep", "1.2")
+    jobid = site.submit("-t", "4s", "sleep", "5")
     site("update", jobid, "duration=+1m")
     site("wait", jobid)
-    assert site.info(jobid)["duration"] == pytest.approx(61.0)
+    assert site.info(jobid)["duration"] == pytest.approx(64.0)
     other = site.submit("-t", "1m", "sleep", "100")
     site("update", other, "duration=1.5s")  # it may have run for a while on a busy machine
     assert site("wait", other, status=None).err.endswith("its time limit was 1.5s\n")
@@ -147,7 +146,7 @@ def test_kill_sends_any_signal(site: Any) -> None:
         site("kill", "-s", "USR1", jobid)
         assert run.stdout.readline() == "usr1\n"
         site("kill", "-s", "9", jobid)
-        run.communicate(timeout=20)
+        run.communicate(timeout=60)
     assert run.returncode == 137
     found = site("kill", jobid, status=1)
     assert found.err == f"fluxsched: kill: job {jobid} has ended: nothing about it can be changed\n"

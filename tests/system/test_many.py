@@ -122,7 +122,7 @@ def test_jobs_watch_prints_a_line_for_each_change_and_ends_with_the_jobs_that_we
             f"{jobid} watched SCHED  0\n",
         ]
         site("urgency", jobid, "20")
-        rest, err = process.communicate(timeout=20)
+        rest, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (0, "")
     assert rest.splitlines()[-1].split() == [jobid, "watched", "COMPLETED", "20"]
     for name in ("other", "w-1"):

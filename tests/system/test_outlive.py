@@ -61,7 +61,7 @@ def test_jobs_that_ended_while_there_was_no_instance_are_accounted(
     site: Any, daemon: Any, kill_hard: Any, alive: Any, until: Any
 ) -> None:
     ended = site.running("sh", "-c", f"{SAY}; {wait_for('go')}; echo late; exit 5", "ended")
-    limited = site.running("-t", "600ms", "sh", "-c", f"{SAY}; exec sleep 300", "limited")
+    limited = site.running("-t", "2s", "sh", "-c", f"{SAY}; exec sleep 300", "limited")
     timed = site.running("--setattr", "system.exec.test.run_duration=10ms", "true")
     pids = [pid_in(site.directory / name, until) for name in ("ended", "limited")]
     kill_hard(site.pid())
@@ -85,7 +85,7 @@ def test_input_signals_and_streams_go_on(site: Any, again: Any, until: Any) -> N
         here = again()
         process.communicate()
     with here.popen("job", "attach", reads, stdin=subprocess.PIPE) as process:
-        assert process.communicate("two\n", timeout=20)[0] == "got one\ngot two\n"
+        assert process.communicate("two\n", timeout=60)[0] == "got one\ngot two\n"
     here("job", "kill", "--signal", "KILL", stubborn)
     here("wait", stubborn, status=None)
     assert here.info(stubborn)["returncode"] == -9

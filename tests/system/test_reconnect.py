@@ -174,6 +174,6 @@ def test_followers_of_an_instance_that_is_stopped_end_with_it(daemon: Any) -> No
         job = site.submit("--urgency=hold", "true")
         assert watch.stdout.readline().split()[0] == job
         site("stop")
-        out, err = watch.communicate(timeout=20)
+        out, err = watch.communicate(timeout=60)
     assert watch.returncode == 1, out
     assert err.endswith("closed the connection; watch them again\n")

@@ -17,7 +17,7 @@ def shell(site: Any, words: str, redirection: str) -> tuple[int, str]:
     """Status and stderr of `fluxsched WORDS REDIRECTION`."""
     done = subprocess.run(
         ["bash", "-c", f"fluxsched {words} {redirection}; exit ${{PIPESTATUS[0]}}"], cwd=site.directory,
-        env=site.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=20, check=False,
+        env=site.environment, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=60, check=False,
     )  # fmt: skip
     return done.returncode, done.stderr
 
@@ -56,7 +56,7 @@ def test_what_this_locale_cannot_say_is_printed_with_escapes(site: Any) -> None:
     jobid = site.submit("--job-name", "müsli⌘", "true")
     done = subprocess.run(
         ["fluxsched", "jobs", "-n", "-o", "{name}", jobid], env={**site.environment, "PYTHONIOENCODING": "latin-1"},
-        capture_output=True, timeout=20, check=False,
+        capture_output=True, timeout=60, check=False,
     )  # fmt: skip
     assert (done.returncode, done.stdout, done.stderr) == (0, b"m\xfcsli\\u2318\n", b"")
 
@@ -66,7 +66,7 @@ def test_run_that_is_ended_cancels_its_job(site: Any, signum: int) -> None:
     with site.popen("run", "sh", "-c", "echo $FLUX_JOB_ID; exec sleep 100") as process:
         jobid = process.stdout.readline().strip()
         process.send_signal(signum)
-        process.communicate(timeout=20)
+        process.communicate(timeout=60)
     assert process.returncode == 128 + signum
     site("wait", jobid, status=128 + signal.SIGTERM)
     assert site.info(jobid)["exception"]["note"] == f"run was ended by {signal.Signals(signum).name}"
@@ -87,7 +87,7 @@ def test_attach_that_is_ended_leaves_the_job_alone(site: Any) -> None:
         with site.popen("job", "attach", jobid) as process:
             assert process.stdout.readline() == "up\n"
             process.send_signal(signum)
-            process.communicate(timeout=20)
+            process.communicate(timeout=60)
     assert site.info(jobid)["state"] == "RUN"
     site("cancel", jobid)
 
@@ -113,7 +113,7 @@ def test_words_of_the_system_that_are_not_utf8(site: Any, tmp_path: Path) -> Non
         ([b"resource", b"drain", b"0", b"\xe9"], 2, "'\\xe9' is not UTF-8 text"),
     ):
         done = subprocess.run(
-            [b"fluxsched", *words], cwd=odd, env=environment, capture_output=True, timeout=20, check=False
+            [b"fluxsched", *words], cwd=odd, env=environment, capture_output=True, timeout=60, check=False
         )
         assert (done.returncode, text in done.stderr.decode()) == (status, True), done
         assert b"Traceback" not in done.stderr
@@ -129,7 +129,7 @@ def test_addresses_and_directories_of_the_environment_that_are_not_utf8(site: An
         (b"XDG_RUNTIME_DIR", odd, ["start", "--fake=1x1", "true"], "is not UTF-8 text: set XDG_RUNTIME_DIR"),
     ):
         found = subprocess.run(
-            ["fluxsched", *words], env={**environment, name: value}, capture_output=True, timeout=20, check=False
+            ["fluxsched", *words], env={**environment, name: value}, capture_output=True, timeout=60, check=False
         )
         assert (found.returncode, text in found.stderr.decode()) == (1, True), found
         assert b"Traceback" not in found.stderr

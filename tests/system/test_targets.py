@@ -107,7 +107,7 @@ def test_a_plugin_developer_sees_what_a_scheduler_sees(daemon: Any) -> None:
         busy = here("resource", "acquire", status=1)
         assert "default" in busy.err
         stream.send_signal(signal.SIGINT)
-        stream.communicate(timeout=20)
+        stream.communicate(timeout=60)
     assert stream.returncode == 130
 
 

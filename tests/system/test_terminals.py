@@ -33,7 +33,7 @@ class AtTerminal:
         self.screen = ""
 
     def read_until(self, text: str) -> str:
-        end_s = time.monotonic() + 20
+        end_s = time.monotonic() + 60
         while text not in self.screen:
             assert time.monotonic() < end_s, self.screen
             if select.select([self.fd], [], [], 0.1)[0]:
@@ -109,7 +109,7 @@ def test_a_task_has_a_terminal_where_the_user_has_none(site: Any) -> None:
     assert lines[1:5] == ["24 80", "leads", "own", "err"]
     assert lines[5:-1] == [str(number) for number in range(1, 50001)]
     with site.popen("run", "--pty", "cat", stdin=subprocess.PIPE) as process:
-        out, err = process.communicate("a\nb", timeout=20)
+        out, err = process.communicate("a\nb", timeout=60)
         assert (sorted(out), err) == (sorted("a\nb" * 2), ""), "echoed by the terminal, and copied by cat"
     jobid = site.submit("-o", "pty", "tty")
     site("wait", jobid)
