@@ -13,7 +13,7 @@ from math import inf
 from fluxsched.core.why import Why, in_groups
 from fluxsched.errors import Refused
 from fluxsched.sched.engine.forecast import FITS_NOW, Forecast, order_of
-from fluxsched.sched.engine.lacking import lacking
+from fluxsched.sched.engine.lacking import LIMIT, NODE, QUEUE, lacking
 from fluxsched.sched.engine.waiting.group import Group
 from fluxsched.sched.engine.waiting.joint import is_planned
 from fluxsched.sched.engine.waiting.judging import why_set_aside
@@ -111,7 +111,7 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, forecast: Callable[[
         held = "is held: its priority is 0; raise its urgency"
         return Why(held, "a job on hold is skipped", "not while it is held")
     if job.application is not None:
-        return _explain_ask(group, queue, job, job.application)
+        return _explain_ask(group, queue, job, job.application, now_s)
     name, order = queue.policy.name, order_of(queue)
     how = says(queue.policy) or "it does not say how it decides"
     told = _told_by_policy(queue, job, now_s)
@@ -147,21 +147,22 @@ def _is_refused_by_plugin(group: Group, job: Waiting, reason: str) -> bool:
 
 
 def _not_preempted(group: Group, queue: PolicyQueue, job: Waiting, now_s: float) -> str:
-    """What keeps a policy with accounts from preempting others for a job that lacks resources, behind its reason."""
+    """Return what keeps a policy that preempts from doing so for a job that lacks resources, behind its reason."""
     explain = getattr(queue.policy, "why_not_preempted", None)
-    if explain is None or queue.jobs.lines is None or isinstance(place_now(group.pool, job.shape, BEST_FIT), Fits):
+    if explain is None or isinstance(place_now(group.pool, job.shape, BEST_FIT), Fits):
         return ""
-    text: str = explain(queue.jobs.lines, job, group.preemptions, now_s)
+    text: str = explain(queue.jobs.lines, queue.jobs.by_id.get, job, group.preemptions, now_s)
     return f"; {text}" if text else ""
 
 
-def _explain_ask(group: Group, queue: PolicyQueue, job: Waiting, application: Application) -> Why:
+def _explain_ask(group: Group, queue: PolicyQueue, job: Waiting, application: Application, now_s: float) -> Why:
     """The answer about an ask in a tree of queues."""
     found = lacking(group, job)
     rule = f"of application {application.id} in queue {application.queue.path}, under {queue.policy.name}"
     if found is None:
         return Why("waits its turn: nothing that it needs is lacking", rule, "in one of the next passes")
-    return Why(found.text, rule, "not known: allocations have no end that is known before")
+    not_preempted = _not_preempted(group, queue, job, now_s) if found.kind in (NODE, QUEUE, LIMIT) else ""
+    return Why(f"{found.text}{not_preempted}", rule, "not known: allocations have no end that is known before")
 
 
 def _told_by_policy(queue: PolicyQueue, job: Waiting, now_s: float) -> Why | None:

@@ -7,7 +7,10 @@ until then, so that no other job starts in its place. Nothing is looked at where
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from math import ceil, inf
+from typing import Final
 
+from fluxsched.core.duration import format_duration
 from fluxsched.sched.policy import (
     PAUSE,
     RESERVED,
@@ -16,6 +19,7 @@ from fluxsched.sched.policy import (
     Decision,
     ExtrasSearch,
     Fits,
+    Preemptions,
     Reservation,
     Reserve,
     Shrink,
@@ -25,6 +29,28 @@ from fluxsched.sched.policy import (
     cores_in,
     merged,
 )
+
+NOT_ENOUGH: Final = (
+    "the jobs that may be preempted for it would not make enough room, or are kept for a job that comes first"
+)
+"""Why nothing is preempted for a job, where no limit keeps it from that."""
+
+
+def cannot_preempt(preemptions: Preemptions) -> str:
+    """Return why no job at all is preempted, where none may be."""
+    if preemptions.running.jobs:
+        return "no job is preempted: the rate of preemptions is 0"
+    return "no running job is preemptible"
+
+
+def rate_reached(preemptions: Preemptions, now_s: float) -> str:
+    """Return when the next job may be preempted, if the rate does not allow it now; else nothing."""
+    again_s = preemptions.next_s(1, now_s)
+    if again_s <= now_s:
+        return ""
+    when = f": the next one in {format_duration(ceil(again_s - now_s))}" if again_s < inf else ""
+    limit = f"{preemptions.rate} in {format_duration(preemptions.window_s)}"
+    return f"no more jobs are preempted for now, at most {limit}{when}"
 
 
 def seat_awaiting(

@@ -106,9 +106,16 @@ class Fair:
         """Why a job waits, as far as that is for us to say."""
         return explain(lines, job, now_s)
 
-    def why_not_preempted(self, lines: AccountLines, job: Waiting, preemptions: Preemptions, now_s: float) -> str:
+    def why_not_preempted(
+        self,
+        lines: AccountLines | None,
+        waiting: Callable[[int], Waiting | None],
+        job: Waiting,
+        preemptions: Preemptions,
+        now_s: float,
+    ) -> str:
         """What keeps running jobs from being preempted for a job that waits; see `preemption`."""
-        return why_not_preempted(lines, job, preemptions, now_s)
+        return "" if lines is None else why_not_preempted(lines, job, preemptions, now_s)
 
 
 def _admits(mine: FairView, job: Waiting) -> bool:

@@ -15,7 +15,7 @@ from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.policies.fair.levels import Levels
 from fluxsched.sched.policies.fair.victims import OverShare, VictimSearch, paths_over_share
 from fluxsched.sched.policies.fair.view import FairView
-from fluxsched.sched.policies.giving_way import until_gone
+from fluxsched.sched.policies.giving_way import NOT_ENOUGH, cannot_preempt, rate_reached, until_gone
 from fluxsched.sched.policy import (
     PAUSE,
     AccountLines,
@@ -52,10 +52,8 @@ def why_not_preempted(lines: AccountLines, job: Waiting, preemptions: Preemption
             return ""
         name, used, share = "/".join(account.path), levels.usage(account) + usage, levels.share(account)
         return f"no job is preempted for it: with it account {name} would use {used:.6g} of its share of {share:.6g}"
-    if not running.jobs:
-        return "no running job is preemptible"
-    if not preemptions.rate:
-        return "no job is preempted: the rate of preemptions is 0"
+    if not (running.jobs and preemptions.rate):
+        return cannot_preempt(preemptions)
     paths = paths_over_share(job, banks, levels, running)
     if not paths:
         return "no job is preempted for it: no other account with preemptible jobs uses more than its share"
@@ -64,12 +62,7 @@ def why_not_preempted(lines: AccountLines, job: Waiting, preemptions: Preemption
     if early_s > now_s:
         wait = format_duration(ceil(early_s - now_s))
         return f"the jobs that could be preempted for it may not be before {wait} from now (preemptible-after)"
-    again_s = preemptions.next_s(1, now_s)
-    if again_s > now_s:
-        when = f": the next one in {format_duration(ceil(again_s - now_s))}" if again_s < inf else ""
-        limit = f"{preemptions.rate} in {format_duration(preemptions.window_s)}"
-        return f"no more jobs are preempted for now, at most {limit}{when}"
-    return "the jobs that may be preempted for it would not make enough room, or are kept for a job that comes first"
+    return rate_reached(preemptions, now_s) or NOT_ENOUGH
 
 
 class PreemptingPass:

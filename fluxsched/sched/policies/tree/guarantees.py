@@ -11,7 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.sched.policies.tree.victims import Above
+from fluxsched.sched.policies.tree.victims import Above, can_lose
+from fluxsched.sched.policy import Holding
 from fluxsched.sched.quotas.bookings import may_begin
 from fluxsched.sched.quotas.queue import Application, Queue, QuotaMeter
 from fluxsched.sched.quotas.settings import PREEMPT_DISABLED, PREEMPT_FENCE
@@ -142,6 +143,18 @@ class Claim:
                 for application in queue.applications.values():
                     if application is not self.application:
                         yield application
+
+    def victims(self, running: Mapping[int, Holding]) -> Iterator[Holding]:
+        """Return the preemptible jobs of which each alone could go, as far as queues and priorities are concerned."""
+        served = self.served(())
+        if served is None:
+            return
+        for application in self.losers():
+            for jobid, amounts in application.allocations.items():
+                holding = running.get(jobid)
+                queues = () if holding is None else self.losing(application, holding.priority, served)
+                if holding is not None and queues and can_lose([self.above(queue) for queue in queues], amounts):
+                    yield holding
 
     def losing(self, application: Application, priority: int, served: Queue) -> tuple[Queue, ...]:
         """The queues that lose what goes of an application; none if nothing of this priority may go."""

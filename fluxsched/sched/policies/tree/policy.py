@@ -7,11 +7,11 @@ have. An ask that fits nowhere for RESERVE_AFTER_S has a node kept for it; one t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import ClassVar
 
-from fluxsched.sched.policies.tree.preemption import Judge, TreePreemption, changes_of
+from fluxsched.sched.policies.tree.preemption import Judge, TreePreemption, changes_of, why_not_preempted
 from fluxsched.sched.policies.tree.reservations import MayReserve, reservations
 from fluxsched.sched.policy import (
     FAIR,
@@ -24,13 +24,16 @@ from fluxsched.sched.policy import (
     TREE_PLACEMENT,
     WORST_FIT,
     YES,
+    AccountLines,
     Asks,
     Decision,
     Option,
     Pending,
+    Preemptions,
     Skips,
     Start,
     View,
+    Waiting,
 )
 
 PREEMPTING_A_PASS = 16
@@ -65,12 +68,24 @@ class Tree:
         yield from reservations(view, asks, now_s, self.may_reserve)
         yield from self._preempting(view, asks, now_s)
 
+    def why_not_preempted(
+        self,
+        lines: AccountLines | None,
+        waiting: Callable[[int], Waiting | None],
+        job: Waiting,
+        preemptions: Preemptions,
+        now_s: float,
+    ) -> str:
+        """Return what keeps jobs from being preempted for this ask; empty if some are, or without preemption."""
+        return why_not_preempted(waiting, job, preemptions, now_s) if self._preempts else ""
+
     def _in_order(self, view: View, asks: Asks) -> Iterator[Decision]:
         find, placement, admits, next_ask = view.find, self._placement, asks.tree.admits, asks.next
         tried, awaited = 0, view.preemptions.awaited
         promised = None
         if awaited:  # what comes free below a maximum is for the asks for which others go, as their nodes are
-            promised = changes_of(view, [jobid for jobid in awaited if jobid in view.reserved_nodes.by_job])
+            reserved = view.reserved_nodes.by_job
+            promised = changes_of(view.preemptions, view.job, [jobid for jobid in awaited if jobid in reserved])
         while (line := next_ask()) is not None:
             application = line.application
             tried += 1

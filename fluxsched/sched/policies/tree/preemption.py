@@ -10,13 +10,16 @@ that are going are gone, none goes.
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
-from math import inf
+from math import ceil, inf
 from typing import TypeAlias
 
+from fluxsched.core.duration import format_duration
+from fluxsched.sched.policies.giving_way import NOT_ENOUGH, cannot_preempt, rate_reached
 from fluxsched.sched.policies.tree.guarantees import Changes, Claim
 from fluxsched.sched.policies.tree.node_search import NodeSearch, Offer
 from fluxsched.sched.policies.tree.victims import Candidate
-from fluxsched.sched.policy import PAUSE, UNKNOWN, Decision, Preempt, View, Waiting, Wake, Withhold
+from fluxsched.sched.policy import PAUSE, UNKNOWN, Decision, Preempt, Preemptions, View, Waiting, Wake, Withhold
+from fluxsched.sched.quotas.bookings import may_begin
 from fluxsched.sched.quotas.queue import Application
 
 LOOKED_AT_A_PASS_MAX = 65_536
@@ -112,18 +115,47 @@ class TreePreemption:
     def _counted(self) -> Changes:
         """What is going, and the asks for which it goes."""
         if self._changes is None:
-            self._changes = changes_of(self._view, self._preemptions.awaited)
+            self._changes = changes_of(self._preemptions, self._view.job, self._preemptions.awaited)
         return self._changes
 
 
-def changes_of(view: View, beneficiaries: Iterable[int]) -> Changes:
+def why_not_preempted(
+    waiting: Callable[[int], Waiting | None], job: Waiting, preemptions: Preemptions, now_s: float
+) -> str:
+    """Return what keeps running jobs from being preempted for an ask, as a pass would find it first; empty if some are
+    going for it. `waiting` has the asks by id.
+    """
+    application, running = job.application, preemptions.running
+    if application is None or job.jobid in preemptions.awaited:
+        return ""
+    if not job.options.may_preempt:
+        return "no job is preempted for it: it may preempt none (allowPreemptOther)"
+    if not (running.jobs and preemptions.rate):
+        return cannot_preempt(preemptions)
+    claim = Claim(application, job.request.amounts, job.priority, changes_of(preemptions, waiting, preemptions.awaited))
+    queue = application.queue
+    if claim.is_vain:
+        if not may_begin(application):
+            return "no job is preempted for it: its application may not begin yet"
+        return "no job is preempted for it: with it no queue above it stays within what it is guaranteed"
+    if not any(True for _ in claim.victims(running.jobs)):
+        return "no job is preempted for it: no preemptible job of another queue is beyond what is guaranteed there"
+    due_s = job.t_submit_s + queue.settings.preemption_delay_s
+    if due_s > now_s:
+        return f"no job is preempted for it before {format_duration(ceil(due_s - now_s))} from now (preemption.delay)"
+    return rate_reached(preemptions, now_s) or NOT_ENOUGH
+
+
+def changes_of(
+    preemptions: Preemptions, waiting: Callable[[int], Waiting | None], beneficiaries: Iterable[int]
+) -> Changes:
     """Return by how much usage differs once all that are going are gone and these asks are placed."""
     changes = Changes()
-    for holding in view.preemptions.holdings_going():
+    for holding in preemptions.holdings_going():
         if holding.application is not None:
             changes.goes(holding.application, holding.application.allocations[holding.jobid])
     for jobid in beneficiaries:
-        job = view.job(jobid)
+        job = waiting(jobid)
         if job is not None and job.application is not None:
             changes.is_to_be_placed(job.application, job.request.amounts)
     return changes

@@ -47,11 +47,7 @@ class Candidate(NamedTuple):
     @property
     def allows(self) -> bool:
         """Whether the queues can lose it."""
-        for above in self.queues:
-            for kind, amount in self.amounts:
-                if above.get(kind, amount) < amount:
-                    return False
-        return True
+        return can_lose(self.queues, self.amounts)
 
     def goes(self, sign: int) -> None:
         """Its queues lose it (1), or have it back (-1)."""
@@ -59,6 +55,15 @@ class Candidate(NamedTuple):
             for kind, amount in self.amounts:
                 if kind in above:
                     above[kind] -= sign * amount
+
+
+def can_lose(queues: Sequence[Above], amounts: Amounts) -> bool:
+    """Return whether none of the queues falls below its guarantee when it loses this."""
+    for above in queues:
+        for kind, amount in amounts:
+            if above.get(kind, amount) < amount:
+                return False
+    return True
 
 
 def fewest(

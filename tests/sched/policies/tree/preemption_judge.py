@@ -193,6 +193,9 @@ class SiteView:
             options=AskOptions(may_preempt=site.may_preempt),
         )  # fmt: skip
 
+    def job(self, jobid: int) -> Waiting | None:
+        return self.asking if jobid == self.asking.jobid else None
+
     @staticmethod
     def _application(tree: QueueTree, job: Job) -> Application:
         queue = tree.queue(job.leaf)
