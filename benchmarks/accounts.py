@@ -18,11 +18,8 @@ import sys
 import time
 from collections import deque
 
-from fluxsched.sched.accounts.limits import AccountLimits
-from fluxsched.sched.accounts.measure import Measure, Vector
-from fluxsched.sched.accounts.order import FairOrder
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.tree import Account, Accounts
+from fluxsched.sched.fair.account_order import FairOrder
+from fluxsched.sched.fair.accounts import Account, AccountLimits, Accounts, Measure, Signal, Vector
 
 CAPACITY = (1_000_000, 16_384, 2**52)
 WEIGHTS = {"core": 1.0, "gpu": 10.0, "memory": 0.25 / 2**30}

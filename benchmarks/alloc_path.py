@@ -17,7 +17,7 @@ from types import FrameType
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine import scheduler as engine
 from fluxsched.sched.registry import load
 

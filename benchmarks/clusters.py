@@ -19,7 +19,7 @@ from typing import Any
 
 import fluxsched
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.instance import launch
+from fluxsched.instance import launch
 
 CLUSTERS = ("east", "west")
 CONFIG = '[[scheduler]]\npolicy = "fifo"\ngroups = ["default", "east", "west"]\n' + "".join(

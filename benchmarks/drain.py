@@ -15,7 +15,7 @@ import sys
 import time
 
 import fluxsched
-from fluxsched.runtime.instance import launch
+from fluxsched.instance import launch
 
 
 async def measure(uri: str, rounds: int) -> None:

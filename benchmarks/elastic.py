@@ -18,9 +18,9 @@ from typing import Any
 
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Effect, Granted, Grown, Shrunk
+from fluxsched.sched.decisions import Effect, Granted, Grown, Shrunk
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.registry import load
 
 TARGETS, CORES, JOBS, WANTED = 16_384, 64, 1000, 4096

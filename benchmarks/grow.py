@@ -17,10 +17,10 @@ import time
 from pathlib import Path
 
 import fluxsched
+from fluxsched.instance import launch
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.acquire import AcquireResponse
 from fluxsched.protocol.sessions.acquire_stream import from_typed
-from fluxsched.runtime.instance import launch
 
 
 async def measure(uri: str, rounds: int) -> list[tuple[float, float]]:

@@ -35,8 +35,8 @@ from pathlib import Path
 from typing import Any, Protocol
 
 import fluxsched
+from fluxsched.instance import launch
 from fluxsched.protocol.framing import codec
-from fluxsched.runtime.instance import launch
 
 RUN_S = 0.001
 """How long a job runs."""

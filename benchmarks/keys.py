@@ -23,10 +23,9 @@ from jobs import RUN_S, Jobspecs, Usage, burst  # the script beside this one
 
 import fluxsched
 from fluxsched.core.role import Role
-from fluxsched.runtime.access.key_files import generate, generate_server
-from fluxsched.runtime.access.rules import AUTHORIZED_NAME
-from fluxsched.runtime.instance import launch
-from fluxsched.runtime.system.paths import KEY_VARIABLE
+from fluxsched.instance import launch
+from fluxsched.messaging.keys import AUTHORIZED_NAME, generate, generate_server
+from fluxsched.system.files import KEY_VARIABLE
 
 TCP = "tcp://127.0.0.1:*"
 WAYS = ("ipc", "tcp", "keys")

@@ -18,8 +18,8 @@ from functools import partial
 from jobs import TICK_S, Jobspecs, Usage, percentiles  # the script beside this one
 
 import fluxsched
+from fluxsched.instance import launch
 from fluxsched.protocol.framing import codec
-from fluxsched.runtime.instance import launch
 
 MINUTE_S = 60.0
 WARM_UP_S = 2.0

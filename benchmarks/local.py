@@ -24,8 +24,8 @@ from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
-from fluxsched.runtime.client.blocking import Handle
-from fluxsched.runtime.instance import launch
+from fluxsched.client.blocking import Handle
+from fluxsched.instance import launch
 
 RPCS = ("resource.status", "resource.sched-status")
 TICKS = os.sysconf("SC_CLK_TCK")

@@ -18,12 +18,11 @@ from pathlib import Path
 from jobs import RUN_S, Jobspecs, burst
 
 import fluxsched
+from fluxsched.config.inventory import build_inventory, discover
 from fluxsched.core.idset import EMPTY
+from fluxsched.instance import launch
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.inventory import Inventory
-from fluxsched.runtime.instance import launch
-from fluxsched.runtime.inventory.discovery import discover
-from fluxsched.runtime.inventory.sources import build_inventory
 from fluxsched.sched import registry
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.loading import parse_spec

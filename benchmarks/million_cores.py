@@ -22,11 +22,11 @@ from collections.abc import Iterator, Sequence
 from math import ceil, inf
 from typing import overload
 
-from fluxsched.runtime.system.clock import Chance, seeded
-from fluxsched.runtime.system.own_process import settle
 from fluxsched.sim import Ask, Machine, Result, Trace, TraceJob, run
 from fluxsched.sim.results.metrics import percentile
 from fluxsched.sim.results.step_functions import Steps, average, busy_steps
+from fluxsched.system.clock import Chance, seeded
+from fluxsched.system.processes import settle
 
 TARGETS, CORES, NODES_MAX = 15_625, 64, 64
 JOBS_PER_S, WORK_CORE_S, NODE_WORK = 1750.0, 600.0, 0.05

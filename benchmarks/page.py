@@ -24,7 +24,7 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 import fluxsched
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.instance import launch
+from fluxsched.instance import launch
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from tests.web.browser.chromium import NEEDED, headless, is_installed

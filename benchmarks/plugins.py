@@ -17,7 +17,7 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import PASS
 from fluxsched.sched.registry import load

@@ -18,14 +18,13 @@ import time
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Granted, Raise
+from fluxsched.sched.decisions import Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.policies.fair.levels import Levels
-from fluxsched.sched.policies.fair.victims import VictimSearch
+from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.policies.fair_preemption import Levels, VictimSearch
 from fluxsched.sched.policy import Waiting
+from fluxsched.sched.pool.placement import Shape
 from fluxsched.sched.registry import load
-from fluxsched.sched.shape import Shape
 
 TARGETS = 16_384
 CORES = 64

@@ -28,7 +28,7 @@ from typing import Any
 from jobs import Usage, burst
 
 import fluxsched
-from fluxsched.runtime.instance import launch
+from fluxsched.instance import launch
 
 RUN_S = 0.001
 """How long a test job runs."""

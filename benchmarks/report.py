@@ -23,17 +23,16 @@ from pathlib import Path
 import fluxsched
 from fluxsched.core.idset import Idset
 from fluxsched.core.sharing import Sharing
+from fluxsched.history.accounting import JobAccounting
+from fluxsched.history.samples import MachineSample
+from fluxsched.instance import launch
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
-from fluxsched.runtime.history.accounting import JobAccounting
-from fluxsched.runtime.history.samples import MachineSample
-from fluxsched.runtime.instance import launch
-from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.loop.writer import ImmediateWriter
-from fluxsched.runtime.storage.usage import HOUR
-from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.runtime.system.paths import DATABASE_NAME
+from fluxsched.store.schema import HOUR
+from fluxsched.store.store import ImmediateWriter, Store
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.files import DATABASE_NAME
+from fluxsched.system.loop import Turns
 
 DAY_S = 86_400
 QUEUES = ("batch", "debug", "long")

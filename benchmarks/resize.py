@@ -16,12 +16,12 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
+from fluxsched.client.aio import AsyncHandle
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.instance import launch
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import unpack_bundle
 from fluxsched.protocol.framing.header import REQUEST, Message, decode, make_response
-from fluxsched.runtime.client.asyncio_client import AsyncHandle
-from fluxsched.runtime.instance import launch
 
 HOUR_S = 3600.0
 

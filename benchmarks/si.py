@@ -30,7 +30,7 @@ from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import PASS, Never
 from fluxsched.sched.registry import make

@@ -38,12 +38,12 @@ SETTLE_S = 10 * DAY_S
 SHARE = 1.10
 """Of the memory of the first month, what the last one may have."""
 SLOWED = {
-    "fluxsched.runtime.services.modules.supervision.LOOK_S": HOUR_S,
-    "fluxsched.runtime.scheduler_process.saving.SAVE_EVERY_S": HOUR_S,
+    "fluxsched.services.module_processes.LOOK_S": HOUR_S,
+    "fluxsched.scheduler.session.SAVE_EVERY_S": HOUR_S,
 }
 KEPT = {
-    "fluxsched.runtime.messaging.payload_memo.SPECS_KEPT": 64,
-    "fluxsched.runtime.storage.parts.PARTS_KNOWN_MAX": 64,
+    "fluxsched.messaging.memo.SPECS_KEPT": 64,
+    "fluxsched.store.jobs.PARTS_KNOWN_MAX": 64,
     "fluxsched.resource.journal.HISTORY_EVENTS_MAX": 256,
 }
 """Every job of this site is another one, so that tables of thousands would fill over months."""

@@ -25,7 +25,7 @@ import time
 from jobs import Jobspecs, _cpu_s  # the script beside this one
 from live import Steady
 
-from fluxsched.runtime.instance import launch
+from fluxsched.instance import launch
 
 SETTLED_S = 4.0
 """After the start, until it is measured."""

@@ -26,10 +26,9 @@ from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.core.topology import Switch, Topology
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, Blocks
+from fluxsched.sched.pool.placement import BEST_FIT, Blocks, Shape
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.registry import load
-from fluxsched.sched.shape import Shape
 
 CORES, LEAF, SPINE = 64, 32, 32
 MACHINES = ((16_384, 1_000.0), (131_072, 5_000.0))

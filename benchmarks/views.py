@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 import fluxsched
-from fluxsched.runtime.instance import launch
+from fluxsched.instance import launch
 from fluxsched.views.follower import Follower
 
 SETTLED_S = 1.5

@@ -22,8 +22,8 @@ from typing import Any
 from jobs import Jobspecs, Usage, paced
 
 import fluxsched
+from fluxsched.instance import launch
 from fluxsched.protocol.framing import codec
-from fluxsched.runtime.instance import launch
 
 POLL_S = 0.01
 

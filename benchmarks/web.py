@@ -26,7 +26,7 @@ from jobs import Jobspecs, Usage, percentiles  # the scripts beside this one
 from live import Steady
 
 import fluxsched
-from fluxsched.runtime.instance import launch
+from fluxsched.instance import launch
 
 RUN_S = 5.0
 DRAINS = 30

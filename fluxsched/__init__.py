@@ -9,16 +9,16 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from fluxsched.client.aio import connect
+    from fluxsched.client.blocking import connect_sync
     from fluxsched.core.hostlist import Hostlist
     from fluxsched.core.idset import Idset
     from fluxsched.core.jobid import format_f58, parse_jobid
     from fluxsched.core.jobspec import Jobspec
     from fluxsched.core.resources import ResourceSet
     from fluxsched.errors import Disconnected, FluxschedError, RPCError
-    from fluxsched.runtime.client.asyncio_client import connect
-    from fluxsched.runtime.client.blocking import connect_sync
-    from fluxsched.runtime.instance.instance import Instance
-    from fluxsched.runtime.instance.launch import StartOptions, settings_of
+    from fluxsched.instance.instance import Instance
+    from fluxsched.instance.launch import StartOptions, settings_of
 
 __version__ = "0.1.0"
 
@@ -27,16 +27,16 @@ _HOME = {
     "FluxschedError": "fluxsched.errors",
     "Hostlist": "fluxsched.core.hostlist",
     "Idset": "fluxsched.core.idset",
-    "Instance": "fluxsched.runtime.instance.instance",
+    "Instance": "fluxsched.instance.instance",
     "Jobspec": "fluxsched.core.jobspec",
     "RPCError": "fluxsched.errors",
     "ResourceSet": "fluxsched.core.resources",
-    "StartOptions": "fluxsched.runtime.instance.launch",
-    "connect": "fluxsched.runtime.client.asyncio_client",
-    "connect_sync": "fluxsched.runtime.client.blocking",
+    "StartOptions": "fluxsched.instance.launch",
+    "connect": "fluxsched.client.aio",
+    "connect_sync": "fluxsched.client.blocking",
     "format_f58": "fluxsched.core.jobid",
     "parse_jobid": "fluxsched.core.jobid",
-    "settings_of": "fluxsched.runtime.instance.launch",
+    "settings_of": "fluxsched.instance.launch",
 }
 
 __all__ = [

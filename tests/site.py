@@ -24,12 +24,12 @@ import msgpack
 import pytest
 import zmq
 
+from fluxsched.client.aio import AsyncHandle
+from fluxsched.client.blocking import Handle
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.client.asyncio_client import AsyncHandle
-from fluxsched.runtime.client.blocking import Handle
-from fluxsched.runtime.instance.instance import Instance
-from fluxsched.runtime.instance.launch import StartOptions, settings_of
+from fluxsched.instance.instance import Instance
+from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.transport.zeromq import ZmqServer
 from tests.prepared.caller import PROGRAM, prepared, with_forked_children
 

@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.sched.plugin_registry import make_plugin
-from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policies.backfill import Easy
+from fluxsched.sched.registry import make_plugin
 from fluxsched.sim import PluginSite
 
 EXAMPLES = Path(__file__).parents[1] / "examples"

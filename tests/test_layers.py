@@ -35,23 +35,23 @@ MAY_IMPORT = {
     "runtime": {"core", "errors", "jobs", "leases", "protocol", "resource", "sched", "transport"},
     "sim": {
         "core", "errors", "jobs", "protocol", "resource", "sched", "runtime.system.clock.Chance",
-        "runtime.system.clock.seeded", "runtime.config.reader", "runtime.inventory.discovery", "runtime.system.files",
-        "runtime.config.policies", "runtime.inventory.sources", "runtime.scheduler_process.effects",
-        "runtime.scheduler_process.session",
+        "runtime.system.clock.seeded", "config.reader", "config.inventory", "system.files",
+        "config.policies", "config.inventory", "scheduler.session",
+        "scheduler.session",
     },
-    "views": {"core", "errors", "protocol.messages", "runtime.client", "runtime.system.clock"},
-    "screen": {"core", "errors", "protocol.messages", "runtime.system.clock", "views"},
+    "views": {"core", "errors", "protocol.messages", "runtime.client", "system.clock"},
+    "screen": {"core", "errors", "protocol.messages", "system.clock", "views"},
     "web": {
-        "core", "errors", "protocol.roles", "runtime.system.clock", "runtime.system.http_address", "runtime.system.log",
-        "runtime.system.own_process", "runtime.system.private_files", "views",
+        "core", "errors", "protocol.roles", "system.clock", "system.files", "system.log",
+        "system.processes", "system.files", "views",
     },
     "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
     "adapters": {"core", "errors", "protocol", "runtime", "sched"},
     "cli": {
-        "core", "errors", "runtime.client.blocking", "runtime.system.clock", "runtime.system.isolated_process",
-        "runtime.instance.backup", "runtime.instance.survey", "runtime.instance.launch", "runtime.config.policy_list",
-        "runtime.config.policies", "runtime.metrics.exporter", "runtime.system.log",
-        "runtime.instance.proxy", "runtime.access.key_files", "runtime.access.rules",
+        "core", "errors", "client.blocking", "system.clock", "system.processes",
+        "instance.backup", "instance.backup", "instance.launch", "config.policies",
+        "config.policies", "services.metrics_http", "system.log",
+        "instance.launch", "messaging.keys", "messaging.keys",
         "adapters.flux.install", "adapters.si.config.report",
         "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
         "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views", "web.server", "web.standalone",
@@ -64,7 +64,7 @@ PURE_FILES = tuple(f"fluxsched/runtime/scheduler_process/{name}.py" for name in 
 CLOCKS = {"random", "secrets", "time", "uuid"}
 IMPURE = CLOCKS | {"asyncio", "logging", "os", "socket", "sqlite3", "subprocess", "threading", "zmq"}
 ZMQ_HOME = ("fluxsched/transport/sockets.py", "fluxsched/transport/authentication.py")
-CLOCK_HOME = "fluxsched/runtime/system/clock.py"
+CLOCK_HOME = "fluxsched/system/clock.py"
 
 POLICY_SEES = (
     "fluxsched.core.", "fluxsched.errors.", "fluxsched.sched.accounts.", "fluxsched.sched.policies.",
@@ -286,17 +286,17 @@ BREAKS = [
     (layers, "fluxsched/core/a.py", "from fluxsched.protocol import codec"),
     (layers, "fluxsched/transport/a.py", "from fluxsched.core.idset import Idset"),
     (layers, "fluxsched/runtime/a.py", "from fluxsched.cli.common.base import main"),
-    (layers, "fluxsched/cli/a.py", "from fluxsched.runtime.instance.instance import Instance"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched.instance.instance import Instance"),
     (layers, "fluxsched/cli/a.py", "from fluxsched.runtime import client"),
     (layers, "fluxsched/cli/a.py", "from fluxsched import connect"),
     (layers, "fluxsched/cli/a.py", "from fluxsched.runtime.launcher import x"),
-    (layers, "fluxsched/sim/a.py", "from fluxsched.runtime.system.clock import SystemClock"),
+    (layers, "fluxsched/sim/a.py", "from fluxsched.system.clock import SystemClock"),
     (layers, "fluxsched/sim/a.py", "from fluxsched.transport.zeromq import Client"),
     (layers, "fluxsched/errors.py", "from fluxsched.core.idset import Idset"),
     (layers, "fluxsched/jobs/a.py", "from .job import Job"),
     (layers, "fluxsched/extra/a.py", "import re"),
     (purity, "fluxsched/core/a.py", "import os.path"),
-    (purity, "fluxsched/runtime/scheduler_process/session.py", "import asyncio"),
+    (purity, "fluxsched/scheduler/session.py", "import asyncio"),
     (purity, "fluxsched/sched/a.py", "def f():\n    from time import monotonic"),
     (policies, "fluxsched/sched/policies/a.py", "from fluxsched.sched.ledger import Ledger"),
     (one_zmq, "fluxsched/transport/zeromq.py", "from zmq.backend import Socket"),
@@ -309,7 +309,7 @@ BREAKS = [
     (docstrings, "fluxsched/jobs/a.py", "class A:\n    x = 1"),
     (no_print, "fluxsched/runtime/a.py", "print(1)"),
     (broad_except, "fluxsched/runtime/a.py", "try:\n    f()\nexcept:\n    pass"),
-    (broad_except, "fluxsched/runtime/loop/turns.py", "def other():\n try:\n  f()\n except Exception as exc:\n  g()"),
+    (broad_except, "fluxsched/system/loop.py", "def other():\n try:\n  f()\n except Exception as exc:\n  g()"),
     (broad_except, "fluxsched/cli/a.py", "try:\n    f()\nexcept (OSError, BaseException):\n    pass"),
     (no_todo, "tests/a.py", "x = 1  # TO" "DO later"),
     (no_magic, "fluxsched/core/a.py", "class A(metaclass=B):\n    pass"),
@@ -325,7 +325,7 @@ BREAKS = [
 ]  # fmt: skip
 
 KEEPS = [
-    (layers, "fluxsched/cli/a.py", "from fluxsched import __version__\nimport fluxsched.runtime.instance.launch"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched import __version__\nimport fluxsched.instance.launch"),
     (layers, "fluxsched/runtime/a.py", "from fluxsched import protocol, sched\nimport fluxsched.transport.base"),
     (layers, "examples/a.py", "import fluxsched.cli.main"),
     (purity, "fluxsched/runtime/a.py", "import os"),

@@ -98,7 +98,7 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
 def main(ctx: click.Context, parent: int, verbose: bool, key: str | None) -> None:
     """Resources and jobs of a machine: acquire, schedule, run, drain."""
     if verbose:
-        from fluxsched.runtime.system.log import setup
+        from fluxsched.system.log import setup
 
         setup(None, DEBUG_VERBOSITY)
     if key is not None:

@@ -20,18 +20,17 @@ from pathlib import Path
 
 from fluxsched import __version__, sim
 from fluxsched.adapters.flux.install import examine
+from fluxsched.client.blocking import Handle
+from fluxsched.client.find import read_info
 from fluxsched.doctor.installed import Check, CheckState
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.client.blocking import Handle
-from fluxsched.runtime.instance.run_directory import UNIX_PATH_BYTES_MAX
-from fluxsched.runtime.messaging.disk_guard import MIB, free_bytes, shortage
-from fluxsched.runtime.storage.damage import fault_of
-from fluxsched.runtime.storage.salvage import open_read_only
-from fluxsched.runtime.storage.schema import SCHEMA_VERSION
-from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.runtime.system.live_instances import read_info
-from fluxsched.runtime.system.logs.kept_logs import last_end, logs_directory
-from fluxsched.runtime.system.paths import DATABASE_NAME, OWNER_NAME, PREFIX, SOCKET_NAME, base_directory
+from fluxsched.instance.instance import UNIX_PATH_BYTES_MAX
+from fluxsched.messaging.listening import MIB, free_bytes, shortage
+from fluxsched.store.repair import fault_of, open_read_only
+from fluxsched.store.schema import SCHEMA_VERSION
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.files import DATABASE_NAME, OWNER_NAME, PREFIX, SOCKET_NAME, base_directory
+from fluxsched.system.kept_logs import last_end, logs_directory
 
 DIRECTORIES, INSTANCES = "Directories", "Instances"
 RANDOM_CHARS = 8

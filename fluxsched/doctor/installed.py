@@ -19,8 +19,8 @@ from pathlib import Path
 from typing import Literal, NamedTuple
 
 from fluxsched import __version__
-from fluxsched.runtime.exec.usage import cgroups
-from fluxsched.runtime.inventory.hwloc import LSTOPO
+from fluxsched.config.inventory import LSTOPO
+from fluxsched.executor import usage as cgroups
 
 CheckState = Literal["ok", "none", "warn", "fail"]
 """As it should be; not there, and not needed unless wanted; works, but; does not work and should."""

@@ -2,15 +2,23 @@
 
 Law: the engine makes each decision real, or refuses it, before it asks for the next (law 2). A reason may be a text, or
 a function that makes one: it is called only when the owner is notified.
+
+effects: What the scheduler asks its shell to do: values, so that a test compares lists.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Final, NamedTuple, TypeAlias
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
+from fluxsched.core import rscheduling
+from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
-from fluxsched.sched.pool.placement import Fits
+from fluxsched.core.resources import Children, ResourceSet
+from fluxsched.sched.pool.placement import NO_TARGET, WORD_SHIFT, Block, Fits, mask_of
+from fluxsched.sched.pool.pool import Pool
 
 IMMEDIATE: Final = "immediate"
 """It was first in order, and it fitted (annotation `sched.selection_type`)."""
@@ -127,3 +135,229 @@ class Withhold(NamedTuple):
 
 
 Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Shrink | Grow | Wake | Withhold
+
+
+# ---- effects
+
+CHILDREN_CACHED_MAX = 4096
+"""The same few sets of cores and GPUs come again and again; about 200 bytes each."""
+
+EXEC: Final = "exec"
+PREEMPT: Final = "preempt"
+"""Types of exceptions (RFC 21)."""
+
+
+class TargetsGiven:
+    """A job gets `fit`: `R` is the RFC 20 object of that, made on first use, which the simulator never does.
+
+    It is made out of hosts and properties of the pool as they then are. Times are wall time in seconds, `expiration_s`
+    0.0 for none.
+    """
+
+    __slots__ = ("_built", "_pool", "expiration_s", "fit", "jobid", "starttime_s")
+
+    def __init__(self, jobid: int, fit: Fits, starttime_s: float, expiration_s: float, pool: Pool) -> None:
+        self.jobid = jobid
+        self.fit = fit
+        self.starttime_s = starttime_s
+        self.expiration_s = expiration_s
+        self._pool = pool
+        self._built: ResourceSet | None = None
+
+    @property
+    def resources(self) -> ResourceSet:
+        """What the job gets."""
+        if self._built is None:
+            self._built = grant(self.fit, self._pool.source, self.starttime_s, self.expiration_s)
+        return self._built
+
+    @property
+    def R(self) -> dict[str, Any]:  # noqa: N802 - RFC 20's name
+        """The same as RFC 20 object."""
+        return self.resources.to_json()
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TargetsGiven) and type(other) is type(self) and self._said == other._said
+
+    def __hash__(self) -> int:
+        return hash(self.jobid)
+
+    @property
+    def _said(self) -> tuple[Any, ...]:
+        return self.jobid, self.fit, self.starttime_s, self.expiration_s
+
+    def __repr__(self) -> str:
+        return f"{type(self).__name__}({self.jobid}, {self.resources.summary()})"
+
+
+class Granted(TargetsGiven):
+    """Answer success (RFC 27): `R` is what the job now holds. The summary in the annotations is made on first use, too.
+    """
+
+    __match_args__: ClassVar = ("jobid", "R", "annotations")
+    __slots__ = ("_notes", "_taken_back", "selection")
+
+    def __init__(
+        self,
+        jobid: int,
+        fit: Fits,
+        starttime_s: float,
+        expiration_s: float,
+        pool: Pool,
+        selection: str,
+        taken_back: Mapping[str, None] | None = None,
+        notes: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.jobid = jobid  # written out, since a call of the other constructor costs more, once a job
+        self.fit = fit
+        self.starttime_s = starttime_s
+        self.expiration_s = expiration_s
+        self._pool = pool
+        self._built: ResourceSet | None = None
+        self.selection = selection
+        self._taken_back = taken_back
+        self._notes = notes  # annotations of plugins
+
+    @property
+    def annotations(self) -> dict[str, Any]:
+        """RFC 27's annotations of the job; null takes one back."""
+        notes = {"resource_summary": self.resources.summary(), "selection_type": self.selection}
+        return {**(self._notes or {}), "sched": {**notes, **(self._taken_back or {})}}
+
+    @property
+    def _said(self) -> tuple[Any, ...]:
+        return self.jobid, self.fit, self.starttime_s, self.expiration_s, self.selection, self._taken_back, self._notes
+
+
+class Grown(TargetsGiven):
+    """A running elastic job gets more: `job-manager.sched-grow`. `R` has the added targets alone (RFC 20).
+
+    Until `grow_stored` or `grow_failed` the job holds them here only.
+    """
+
+    __match_args__: ClassVar = ("jobid", "R")
+    __slots__ = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Shrunk:
+    """A running elastic job is to leave these targets: `job-manager.sched-shrink`.
+
+    It holds each of them until that is freed, or until `shrink_failed`. They go so that `for_jobid` can start; 0 if
+    they go for no job.
+    """
+
+    jobid: int
+    ranks: Idset
+    note: str
+    for_jobid: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Annotated:
+    """Answer annotate (RFC 27): sent only when something changed."""
+
+    jobid: int
+    annotations: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Denied:
+    """Answer deny (RFC 27): the request can never be granted; the job is off the queue."""
+
+    jobid: int
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Canceled:
+    """Answer cancel (RFC 27): the job is off the queue and got nothing."""
+
+    jobid: int
+
+
+@dataclass(frozen=True, slots=True)
+class Release:
+    """Give shrunk targets that no job of ours holds any more back: `resource.release` (RFC 28 draft)."""
+
+    group: str
+    targets: Idset
+
+
+@dataclass(frozen=True, slots=True)
+class Raise:
+    """Raise a fatal exception on a running job: `job-manager.raise`, severity 0.
+
+    Of type EXEC if it holds a part of shrunk targets, of type PREEMPT if its turn is over: `for_jobid` is to start.
+    """
+
+    jobid: int
+    note: str
+    type: str = EXEC
+    for_jobid: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PluginFailed:
+    """A plugin has raised or answered what it may not: for the log; the job that it was asked about waits."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class DecisionRefused:
+    """A decision of a policy was refused: what was wrong with it, for the log."""
+
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Paused:
+    """Nothing to do: a good moment to do something else and to go on with the pass later."""
+
+
+PAUSED: Final = Paused()
+
+Effect: TypeAlias = (
+    Granted | Grown | Shrunk | Annotated | Denied | Canceled | Release | Raise | PluginFailed | DecisionRefused | Paused
+)
+
+
+# ---- from placements to R: once, at the end, out of the blocks of the job
+
+
+@lru_cache(CHILDREN_CACHED_MAX)
+def children(cores: int, gpus: int, amounts: Amounts = ()) -> Children:
+    """What a job gets of one target as RFC 20 children, and amounts."""
+    return Children(Idset(cores), Idset(gpus), (), amounts)
+
+
+def grouped(blocks: Iterable[Block]) -> list[tuple[Idset | int, Children]]:
+    """Targets with equal children joined, as `ResourceSet.build` takes them."""
+    by_ids: dict[tuple[int, int, Amounts], dict[int, int]] = {}
+    for at, word, cores, gpus, amounts in blocks:
+        if at != NO_TARGET:
+            words = by_ids.setdefault((cores, gpus, amounts), {})
+            words[at] = words.get(at, 0) | word
+    return [(_ranks(words), children(*ids)) for ids, words in by_ids.items()]
+
+
+def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: float) -> ResourceSet:
+    """The R of a grant (RFC 20): times in seconds since the epoch, expiration 0.0 for none."""
+    request = fit.shape.request
+    made = ResourceSet.build(grouped(fit.blocks), source, starttime_s, expiration_s, fit.nslots, request.shared)
+    if request.elastic and source.topology:  # one of just one target may have more later
+        made = made.with_topology(source.topology.restrict(made.nodelist.hosts))
+    if not fit.by_part:
+        return made
+    parts = {part.label: ranks for part, ranks in zip(request.parts, fit.by_part, strict=True) if ranks}
+    return replace(made, scheduling=rscheduling.with_parts(made.scheduling, parts))
+
+
+def _ranks(words: dict[int, int]) -> Idset | int:
+    """One rank as an int, which `build` takes at less cost, or the set."""
+    if len(words) == 1:
+        ((at, word),) = words.items()
+        if not word & (word - 1):
+            return at << WORD_SHIFT | word.bit_length() - 1
+    return Idset(mask_of(words))

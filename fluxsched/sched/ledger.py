@@ -4,42 +4,70 @@ Law: `commit` takes a job off its queue and marks its blocks in one step, or ref
 `adopt` check everything before they change anything. A holding may be outside what the pools count, because a target
 was shrunk or never acquired (foreign): its free is accepted, and no pool changes. Costs follow a job's blocks; the
 holders of a target are found by its word.
+
+holding: What one job holds, and what can be said of blocks that are held.
+
+check: What must hold of a ledger at any time (law 5): asserted in tests and the simulator, refused where a peer says
+else.
+
+Law: free and held are all there is, and nothing is both or held twice.
+
+elastic: What an elastic job that runs may have more or fewer of: its parts, their targets, and how many these may be.
+
+Law: nothing is held here: the ledger changes holdings, and has this follow in the same step. A target that the job is
+to leave counts no more, though the job holds it until it is freed (law 5). The target of its first task is no extra:
+without that the job would go on without what leads it.
+
+resizing: What becomes of an elastic job's holding and its account as it gets targets, is to leave some, and frees them.
+
+Law: called by the ledger alone, in the step in which it changes what is free. What a job has beyond its minima counts
+in its account like all else, but never as that of a job that may not be preempted: it may always go.
 """
 
 from __future__ import annotations
 
-from collections.abc import Container, Iterable, Iterator, Sequence
+from collections import deque
+from collections.abc import Container, Iterable, Iterator, Mapping, Sequence, Set
+from math import inf
+from typing import Final, NamedTuple
 
+from fluxsched.core.amounts import Amounts, less, times, total
+from fluxsched.core.count import Count
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.request import Request
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.accounts.tree import Account
 from fluxsched.sched.decisions import Start
-from fluxsched.sched.holdings.check import check_apart, check_booked, check_held, is_free
-from fluxsched.sched.holdings.elastic import Elastic
-from fluxsched.sched.holdings.holding import Holding, amounts_held, covers, once_each, without
-from fluxsched.sched.holdings.resizing import ElasticJobs, beyond_base, refuses_grow, refuses_shrink
-from fluxsched.sched.pool.bitset import WORD_SHIFT, ids_of, mask_of, words_of
+from fluxsched.sched.fair.accounts import Account
+from fluxsched.sched.fair.usage import UsageBook, safe_of
+from fluxsched.sched.pool.choice import need_of
 from fluxsched.sched.pool.placement import (
     NO_TARGET,
+    WORD_SHIFT,
+    WORST_FIT,
     Block,
     Blocks,
     Fits,
     Part,
+    Shape,
+    ids_of,
     instance_amounts,
     instance_block,
     joined,
+    mask_of,
     on_targets,
     parts_in,
     ranks_in,
+    words_of,
 )
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import PendingJobs
-from fluxsched.sched.quotas.queue import Application, AskOptions
+from fluxsched.sched.queue import PendingJobs
+from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
 from fluxsched.sched.quotas.tree import QueueTree
-from fluxsched.sched.usage.book import UsageBook, safe_of
 
-__all__ = ["Holding", "Ledger"]
-
+__all__ = [
+    "Holding",
+    "Ledger",
+]
 
 class Ledger:
     """All holdings in all pools of a scheduler; a rank is in at most one pool.
@@ -390,3 +418,650 @@ class Ledger:
 def _of_targets(blocks: Blocks) -> Blocks:
     """What is left for the other pools when the first one has changed the countables of the instance."""
     return blocks[:-1] if blocks and blocks[-1].at == NO_TARGET else blocks
+
+
+# ---- holding
+
+class Holding:
+    """What one job holds, since `started_s`. Times are wall time in seconds, `expiration_s` 0.0 for none.
+
+    `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
+    `elastic` is None unless the job may change its size.
+    """
+
+    __slots__ = (
+        "account",
+        "application",
+        "blocks",
+        "elastic",
+        "expiration_s",
+        "gone_by_s",
+        "jobid",
+        "must_end",
+        "name",
+        "options",
+        "preemptible_after_s",
+        "priority",
+        "queue",
+        "started_s",
+        "userid",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        jobid: int,
+        blocks: Blocks,
+        expiration_s: float,
+        started_s: float = 0.0,
+        account: Account | None = None,
+        preemptible_after_s: float | None = None,
+    ) -> None:
+        self.jobid = jobid
+        self.blocks = blocks
+        self.expiration_s = expiration_s
+        self.started_s = started_s
+        self.account = account
+        self.preemptible_after_s = preemptible_after_s
+        self.application: Application | None = None  # in a tree of queues
+        self.options: AskOptions = PLAIN
+        self.priority = 0  # what it asked with, in such a tree
+        self.elastic: Elastic | None = None
+        self.userid = 0
+        self.queue = self.name = ""
+        self.must_end = False  # on a shrunk target: a fatal exception was raised on the job
+        self.gone_by_s = inf  # it was preempted, and is killed then
+
+    @property
+    def end_s(self) -> float:
+        """When plans take it to end (wall time, seconds; inf if that is not known)."""
+        return min(self.expiration_s or inf, self.gone_by_s)
+
+    @property
+    def is_ending(self) -> bool:
+        """Whether all of it is to go."""
+        return self.must_end or self.gone_by_s < inf
+
+    @property
+    def parts(self) -> dict[int, tuple[int, int]]:
+        """Rank -> (cores, GPUs) as masks; a copy, for people."""
+        return {rank: (cores, gpus) for rank, cores, gpus, _ in sorted(parts_in(self.blocks))}
+
+    @property
+    def leaving(self) -> Idset:
+        """The targets that it is to leave, while the job itself goes on."""
+        return EMPTY if self.elastic is None else self.elastic.leaving
+
+    @property
+    def staying(self) -> Blocks:
+        """What of it is not on targets that it is to leave."""
+        leaving = self.leaving
+        return without_ranks(self.blocks, leaving) if leaving else self.blocks
+
+    def on_ranks(self, ranks: Idset) -> Blocks:
+        """What of it is on these targets."""
+        return tuple(self.on(dict(words_of(ranks.mask))))
+
+    def on(self, words: dict[int, int]) -> Iterator[Block]:
+        """What of it is on these targets."""
+        for at, word, cores, gpus, amounts in self.blocks:
+            if mine := word & words.get(at, 0):
+                yield Block(at, mine, cores, gpus, amounts)
+
+
+def amounts_held(blocks: Blocks) -> Amounts:
+    """All amounts in these blocks."""
+    if len(blocks) == 1 and not blocks[0].word & (blocks[0].word - 1):
+        return blocks[0].amounts
+    found: Amounts = ()
+    for _, word, _, _, amounts in blocks:
+        found = total(found, times(amounts, word.bit_count() or 1))
+    return found
+
+
+def without_ranks(blocks: Blocks, ranks: Idset) -> Blocks:
+    """What of these is not on these targets."""
+    words = dict(words_of(ranks.mask))
+    found = [block._replace(word=block.word & ~words.get(block.at, 0)) for block in blocks]
+    return tuple([block for block in found if block.word or block.at == NO_TARGET])
+
+
+def covers(blocks: Blocks, part: Blocks) -> bool:
+    """Whether this much is held on the one target of a part."""
+    if len(blocks) != 1 or len(part) != 1 or blocks[0][:2] != part[0][:2]:
+        return False
+    return not less(part[0].amounts, blocks[0].amounts)
+
+
+def once_each(blocks: Blocks) -> bool:
+    """Whether no target is named twice."""
+    words: dict[int, int] = {}
+    for at, word, *_ in blocks:
+        before = words.get(at, 0)
+        if before & word:
+            return False
+        words[at] = before | word
+    return True
+
+
+def without(holding: Holding, blocks: Blocks) -> Blocks:
+    """What is left when these are freed. Raises RemoteProtocolError naming the ranks that are not held like that."""
+    blocks_held = joined(on_targets(holding.blocks))
+    held = {(at, cores, gpus, amounts): word for at, word, cores, gpus, amounts in blocks_held}
+    wrong: dict[int, int] = {}
+    for at, word, cores, gpus, amounts in blocks:
+        have = held.get((at, cores, gpus, amounts), 0)
+        if word & ~have:
+            wrong[at] = wrong.get(at, 0) | word & ~have
+        held[at, cores, gpus, amounts] = have & ~word
+    if wrong:
+        ranks = Idset(mask_of(wrong))
+        raise RemoteProtocolError(f"free of job {holding.jobid}: it does not hold this on ranks {ranks}")
+    return tuple([Block(at, word, cores, gpus, amounts) for (at, cores, gpus, amounts), word in held.items() if word])
+
+
+# ---- check
+
+NOTHING: Final = Part(NO_TARGET, 0, 0)
+"""What is held of a target that no job has."""
+
+
+def check_held(
+    holdings: Mapping[int, Holding],
+    pools: Sequence[Pool],
+    by_word: Mapping[int, Set[int]],
+    uncounted: Mapping[int, Set[int]],
+) -> None:
+    """Asserts it, linear in everything; `by_word` lists jobs by words of ranks, `uncounted` by ranks not in a pool."""
+    held: dict[int, Part] = {}
+    shared: Amounts = ()
+    counted_ranks = EMPTY
+    for pool in pools:
+        counted_ranks |= pool.ranks
+    for jobid, holding in holdings.items():
+        shared = total(shared, instance_amounts(holding.blocks))
+        _check_elastic(holding)
+        for rank, cores, gpus, amounts in parts_in(holding.blocks):
+            _, cores_before, gpus_before, amounts_before = held.get(rank, NOTHING)
+            assert not cores & cores_before, f"job {jobid}: a core of rank {rank} is held twice"
+            assert not gpus & gpus_before, f"job {jobid}: a gpu of rank {rank} is held twice"
+            assert jobid in by_word.get(rank >> WORD_SHIFT, ()), f"job {jobid} is not listed"
+            counted = rank in counted_ranks
+            listed = jobid in uncounted.get(rank, ())
+            assert counted != listed, f"rank {rank} is counted: {counted}, but listed as not counted: {listed}"
+            held[rank] = Part(rank, cores | cores_before, gpus | gpus_before, total(amounts, amounts_before))
+    if pools:
+        used = pools[0].instance_countables.used()
+        assert shared == used, f"jobs hold {shared} of the instance, {used} is booked"
+    for pool in pools:
+        _check_pool(pool, held)
+
+
+def _check_pool(pool: Pool, held: Mapping[int, Part]) -> None:
+    for rank in pool.ranks:
+        target, part = pool[rank], held.get(rank, NOTHING)
+        assert target.cores == target.all_cores & ~part.cores, f"rank {rank}: free and held are not its cores"
+        assert target.gpus == target.all_gpus & ~part.gpus, f"rank {rank}: free and held are not its gpus"
+        wrong = less(target.all_amounts, total(target.amounts, part.amounts))
+        assert not wrong, f"rank {rank}: free and held are not its {wrong}"
+        if rank in pool.amount_targets.by_rank:
+            there = pool.amount_targets.by_rank[rank].held()
+            assert there == dict(part.amounts), f"rank {rank}: jobs hold {part.amounts}, {there} is booked"
+    pool.amount_targets.check()
+
+
+def _check_elastic(holding: Holding) -> None:
+    elastic = holding.elastic
+    if elastic is None:
+        return
+    found = EMPTY
+    for part in elastic.parts:
+        assert part.ranks.isdisjoint(part.leaving), f"job {holding.jobid} is to leave what it has"
+        assert found.isdisjoint(part.ranks | part.leaving), f"job {holding.jobid}: a target is of two parts"
+        assert elastic.is_settled or part.size in part.nodes, f"job {holding.jobid}: {part.size} is not in {part.nodes}"
+        assert part.base <= part.ranks, f"job {holding.jobid}: a minimum is to go"
+        found |= part.ranks | part.leaving
+    assert found == ranks_in(holding.blocks), f"job {holding.jobid} holds other targets than its parts have"
+    asked = EMPTY
+    for ranks in elastic.asked:
+        asked |= ranks
+    assert asked <= elastic.unstored <= found, f"job {holding.jobid}: {elastic.unstored} are not stored"
+
+
+def check_booked(holdings: Iterable[Holding], quotas: QueueTree) -> None:
+    """Asserts that a tree of queues says what jobs hold."""
+    quotas.check()
+    for holding in holdings:
+        application = holding.application
+        booked = None if application is None else application.allocations.get(holding.jobid)
+        held_here = None if application is None else amounts_held(holding.blocks)
+        assert booked == held_here, f"job {holding.jobid} holds {held_here}, {booked} is booked"
+
+
+def is_free(pool: Pool, part: Part) -> bool:
+    """Whether a pool counts all of this, and no job has it."""
+    if part.rank not in pool:
+        return False
+    target = pool[part.rank]
+    return part.cores & target.cores == part.cores and part.gpus & target.gpus == part.gpus
+
+
+def check_apart(other: Holding, jobid: int, part: Part) -> None:
+    """Raises RemoteProtocolError if a job that is taken over says that it has what another one holds."""
+    cores, gpus = other.parts[part.rank]
+    if cores & part.cores or gpus & part.gpus:
+        raise RemoteProtocolError(
+            f"hello: jobs {other.jobid} and {jobid} both hold rank {part.rank}, "
+            f"cores {Idset(cores & part.cores)} gpus {Idset(gpus & part.gpus)}"
+        )
+
+
+# ---- elastic
+
+SHRINK_PAUSE_S: Final = 60.0
+"""How long a job does not grow after it was shrunk (seconds)."""
+
+SETTLED: Final = "its size does not change any more: it is at its end, or keeps its size where it runs"
+
+
+class ElasticPart:
+    """One part: `ranks` are its targets but for those that it is to leave, which are `leaving`.
+
+    `base` are those that count as its minimum.
+    """
+
+    __slots__ = ("base", "leaving", "nodes", "ranks", "request")
+
+    def __init__(self, request: Request, ranks: Idset) -> None:
+        assert request.nodes is not None, "a part of an elastic job asks for nodes"
+        self.request = request
+        self.nodes: Count = request.nodes
+        self.ranks = ranks
+        self.leaving = EMPTY
+        self.base = EMPTY
+
+    def __str__(self) -> str:
+        return f"part {self.request.label}" if self.request.label else "it"
+
+    @property
+    def size(self) -> int:
+        """How many targets it has."""
+        return len(self.ranks)
+
+    @property
+    def beyond_minimum(self) -> int:
+        """How many more than its minimum."""
+        return len(self.ranks) - self.nodes.min
+
+    @property
+    def step(self) -> int:
+        """How many more make the next value of its range; 0 if it is at the largest."""
+        after = self.nodes.after(len(self.ranks))
+        return 0 if after is None else after - len(self.ranks)
+
+    def rounded(self, count: int) -> int | None:
+        """How many must go so that it has a value of its range, if so many do at least; None below its minimum."""
+        size = len(self.ranks)
+        left = self.nodes.largest(size - count)
+        return None if left is None else size - left
+
+    def choose_base(self, first: int) -> None:
+        """Its highest targets are its minimum, as they go last of equals, and the one of the first task."""
+        chosen = self.base & self.ranks
+        missing = self.nodes.min - len(chosen)
+        if missing > 0 and first in self.ranks and first not in chosen:
+            chosen |= Idset.one(first)
+            missing -= 1
+        if missing > 0:
+            chosen |= highest_of(self.ranks - chosen, missing)
+        self.base = chosen
+
+
+class Extras(NamedTuple):
+    """Of the targets `ranks` of a part, `spare` may go; `ElasticPart.rounded` says how many must if some do."""
+
+    part: ElasticPart
+    ranks: Idset
+    spare: int
+
+
+class Elastic:
+    """What an elastic job has, part by part. Times are wall time in seconds.
+
+    `first` is the target of its first task; `unstored` are targets that the job manager has not stored yet, `asked` the
+    same grow by grow. It grows by `placement` (one of PLACEMENTS), as it was started, but not before `paused_until_s`;
+    it is not shrunk before `kept_until_s`, since that was refused; what it is to leave it has left by `leave_by_s`.
+    `is_settled`: neither happens any more, since it frees what it has, or has a size of its own where it runs.
+    """
+
+    __slots__ = (
+        "asked", "first", "grown", "is_settled", "kept_until_s", "leave_by_s", "leaving", "parts", "paused_until_s",
+        "placement", "shape", "unstored",
+    )  # fmt: skip
+
+    def __init__(self, shape: Shape, by_part: Sequence[Idset], first: int) -> None:
+        self.shape = shape
+        self.parts = [
+            ElasticPart(request, ranks) for request, ranks in zip(shape.request.each_part, by_part, strict=True)
+        ]
+        self.first = first
+        self.placement: str = WORST_FIT
+        self.leaving = EMPTY
+        self.unstored = EMPTY
+        self.asked: deque[Idset] = deque()
+        self.grown: list[tuple[float, Idset]] = []  # when which targets came after the start
+        self.leave_by_s = inf
+        self.paused_until_s = self.kept_until_s = -inf
+        self.is_settled = False
+        self.choose_base()
+
+    # ---- questions
+
+    @property
+    def can_grow(self) -> bool:
+        """Whether a part of it is not at the largest value of its range."""
+        return not self.is_settled and any(part.step for part in self.parts)
+
+    @property
+    def base(self) -> Idset:
+        """The targets that count as its minima."""
+        found = EMPTY
+        for part in self.parts:
+            found |= part.base
+        return found
+
+    @property
+    def held(self) -> Idset:
+        """All targets that it is not to leave."""
+        found = EMPTY
+        for part in self.parts:
+            found |= part.ranks
+        return found
+
+    def extras(self, now_s: float) -> Iterator[Extras]:
+        """What may go of each part at `now_s`; nothing if that was refused a short while ago."""
+        if self.is_settled or now_s < self.kept_until_s:
+            return
+        for part in self.parts:
+            spare = part.beyond_minimum - len(part.ranks & self.unstored)  # a grow that is not stored may be refused
+            if spare > 0:
+                ranks = part.ranks - self.unstored - Idset.one(self.first)
+                if ranks:
+                    yield Extras(part, ranks, spare)
+
+    def ages(self, started_s: float) -> Iterator[tuple[float, Idset | None]]:
+        """When which targets came, the last first; at last None for all others."""
+        yield from reversed(self.grown)
+        yield started_s, None
+
+    def refuses_grow(self, fit: Fits, pool: Pool) -> str:
+        """Why the job must not get this: too many targets, or not what its part has of each; empty if it may."""
+        by_part = targets_of(fit)
+        if self.is_settled:
+            return SETTLED
+        if self.leaving:
+            return f"it is leaving ranks {self.leaving}"
+        if len(by_part) != len(self.parts):
+            return f"the fit is of {len(by_part)} parts, the job has {len(self.parts)}"
+        of_rank: dict[int, ElasticPart] = {}
+        for part, ranks in zip(self.parts, by_part, strict=True):
+            size, bound = part.size + len(ranks), part.request.max_hops
+            if ranks and size not in part.nodes:
+                return f"{part} would have {size} nodes, and asks for {part.nodes}"
+            if ranks and bound is not None and not ranks <= pool.rooms.network.within(part.ranks, bound):
+                return f"ranks {ranks} are more than {bound} hops from what {part} has"
+            of_rank.update(dict.fromkeys(ranks, part))
+        for rank, cores, gpus, amounts in parts_in(fit.blocks):
+            of = of_rank.pop(rank, None)
+            if of is None:
+                return f"the fit has rank {rank} in no part"
+            if not _is_node_of(of.request, pool, rank, (cores, gpus), amounts):
+                return f"on rank {rank} the fit has other cores, GPUs or amounts than {of} has of each target"
+        if of_rank or any(block.at == NO_TARGET for block in fit.blocks):
+            return "the parts of the fit name other targets than its blocks"
+        return ""
+
+    def refuses_shrink(self, ranks: Idset) -> str:
+        """Why the job must not leave these targets: it has not all, or too few would be left; empty if it may."""
+        if self.is_settled:
+            return SETTLED
+        if not ranks:
+            return "no ranks are named"
+        for part in self.parts:
+            mine = part.ranks & ranks
+            ranks -= mine
+            size = part.size - len(mine)
+            if mine and size not in part.nodes:
+                return f"{part} would have {size} nodes, and asks for {part.nodes}"
+        if again := ranks & self.leaving:
+            return f"it is leaving ranks {again} already"
+        return f"it does not hold ranks {ranks}" if ranks else ""
+
+    def to_leave(self, lost: Idset) -> Idset | None:
+        """What it has to leave if it must leave these: with more of a part, down to a value of its range.
+
+        None if it would have less than a minimum. Where just the last grow is not stored, that goes later.
+        """
+        lost -= self.unstored
+        found = EMPTY
+        for part in self.parts:
+            mine = part.ranks & lost
+            count = part.rounded(len(mine)) if mine else 0
+            if count is None:
+                return None
+            more = count - len(mine)
+            left = part.ranks - mine - self.unstored
+            if more > len(left):
+                return None
+            spared = left - Idset.one(self.first)
+            found |= mine | (highest_of(spared if more <= len(spared) else left, more) if more else EMPTY)
+        return found
+
+    # ---- what the ledger has changed
+
+    def choose_base(self) -> None:
+        """Which targets count as minima, after some have come or gone."""
+        for part in self.parts:
+            part.choose_base(self.first)
+
+    def add(self, fit: Fits, now_s: float) -> Idset:
+        """The job has these targets, too; all of them."""
+        added = EMPTY
+        for part, ranks in zip(self.parts, targets_of(fit), strict=True):
+            part.ranks |= ranks
+            added |= ranks
+        self.unstored |= added
+        if self.grown and self.grown[-1][0] == now_s:
+            self.grown[-1] = now_s, self.grown[-1][1] | added
+        else:
+            self.grown.append((now_s, added))
+        return added
+
+    def stored(self) -> Idset:
+        """The job manager has stored the oldest grow; these targets."""
+        ranks = self.asked.popleft() if self.asked else EMPTY
+        self.unstored -= ranks
+        return ranks
+
+    def stored_not(self, ranks: Idset) -> None:
+        """The job manager has refused the grow by these."""
+        self.asked = deque([asked for asked in self.asked if asked != ranks])
+
+    def leave(self, ranks: Idset, by_s: float) -> None:
+        """The job is to leave these targets by then."""
+        for part in self.parts:
+            mine = part.ranks & ranks
+            part.ranks -= mine
+            part.leaving |= mine
+        self.leave_by_s = max(self.leave_by_s, by_s) if self.leaving else by_s
+        self.leaving |= ranks
+        self.choose_base()
+
+    def stay(self, ranks: Idset) -> Idset:
+        """The job is not to leave these targets; those of them that it was to leave."""
+        found = self.leaving & ranks
+        for part in self.parts:
+            mine = part.leaving & ranks
+            part.leaving -= mine
+            part.ranks |= mine
+        self.leaving -= ranks
+        self.choose_base()
+        return found
+
+    def lost(self, ranks: Idset) -> None:
+        """The job holds these targets no more. One that frees what it need not leave is at its end."""
+        if ranks - self.leaving - self.unstored:
+            self.is_settled = True
+        for part in self.parts:
+            part.leaving -= ranks
+            part.ranks -= ranks
+        self.leaving -= ranks
+        self.unstored -= ranks
+        self.asked = deque([asked - ranks for asked in self.asked])
+        self.grown = [(since_s, left) for since_s, some in self.grown if (left := some - ranks)]
+        for part in self.parts:
+            part.base -= ranks
+        if not self.is_settled:
+            self.choose_base()
+
+
+def targets_of(fit: Fits) -> tuple[Idset, ...]:
+    """The targets of each part in a fit."""
+    return fit.by_part or (ranks_in(fit.blocks),)
+
+
+def _is_node_of(request: Request, pool: Pool, rank: int, ids: tuple[int, int], amounts: Amounts) -> bool:
+    """Whether just this is what such a request has of the target."""
+    if request.exclusive:
+        return rank in pool and pool.all_ids(rank) == ids and pool[rank].all_amounts == amounts
+    need = need_of(request, request.slots.min)
+    return (ids[0].bit_count(), ids[1].bit_count(), amounts) == (need.cores, need.gpus, need.amounts)
+
+
+def highest_of(ranks: Idset, count: int) -> Idset:
+    """The highest of them, so many."""
+    return ranks - ranks.first(len(ranks) - count) if count < len(ranks) else ranks
+
+
+# ---- resizing
+
+NOT_ELASTIC: Final = "it is not elastic"
+ENDING: Final = "it is ending"
+
+
+def refuses_grow(holding: Holding, fit: Fits, pool: Pool) -> str:
+    """Why the job must not get this, even if it is free (`decisions.Grow`); empty if it may."""
+    if holding.elastic is None:
+        return NOT_ELASTIC
+    if holding.is_ending:
+        return ENDING
+    if not fit.blocks:
+        return "the fit has no targets"
+    if not once_each(fit.blocks):
+        return "the fit names a target twice"
+    if held := ranks_in(fit.blocks) & ranks_in(holding.blocks):
+        return f"it holds ranks {held} already"
+    return holding.elastic.refuses_grow(fit, pool)
+
+
+def refuses_shrink(holding: Holding, ranks: Idset) -> str:
+    """Why the job must not leave these targets (`decisions.Shrink`); empty if it may."""
+    if holding.elastic is None:
+        return NOT_ELASTIC
+    return ENDING if holding.is_ending else holding.elastic.refuses_shrink(ranks)
+
+
+class ElasticJobs:
+    """The running jobs that may change their size, `by_id`; those that may have more are `growable`, too."""
+
+    __slots__ = ("by_id", "growable")
+
+    def __init__(self) -> None:
+        self.by_id: dict[int, Holding] = {}
+        self.growable: dict[int, Holding] = {}
+
+    def begins(self, holding: Holding, fit: Fits) -> Blocks:
+        """A job has started that may change its size; what it has beyond its minima."""
+        by_part = targets_of(fit)
+        return self.adopts(holding, Elastic(fit.shape, by_part, by_part[0].min()))
+
+    def adopts(self, holding: Holding, elastic: Elastic | None) -> Blocks:
+        """A job is found that may change its size (None: it may not); what it has beyond its minima."""
+        holding.elastic = elastic
+        if elastic is None:
+            return ()
+        self.by_id[holding.jobid] = holding
+        self._note(holding)
+        return holding.on_ranks(ranks_in(holding.blocks) - elastic.base)
+
+    def ended(self, jobid: int) -> None:
+        """The job holds nothing any more."""
+        del self.by_id[jobid]
+        self.growable.pop(jobid, None)
+
+    def settle(self, holding: Holding) -> None:
+        """The job keeps its size from now on."""
+        assert holding.elastic is not None
+        holding.elastic.is_settled = True
+        self._note(holding)
+
+    def _note(self, holding: Holding) -> None:
+        if holding.elastic is not None and holding.elastic.can_grow:
+            self.growable[holding.jobid] = holding
+        else:
+            self.growable.pop(holding.jobid, None)
+
+    def grows(self, holding: Holding, fit: Fits, book: UsageBook | None, now_s: float) -> None:
+        """The job has this, too."""
+        assert holding.elastic is not None
+        holding.elastic.add(fit, now_s)
+        shared = tuple([block for block in holding.blocks if block.at == NO_TARGET])
+        holding.blocks = (*joined((*on_targets(holding.blocks), *fit.blocks)), *shared)
+        if book is not None and holding.account is not None:
+            book.changes(holding.account, fit.blocks, 1, False, now_s)
+        self._note(holding)
+
+    def leaves(self, holding: Holding, ranks: Idset, by_s: float, book: UsageBook | None, now_s: float) -> None:
+        """The job is to leave these targets by then."""
+        assert holding.elastic is not None
+        before = holding.elastic.base
+        holding.elastic.leave(ranks, by_s)
+        _move_base(holding, before, book, now_s)
+        self._note(holding)
+
+    def stays(self, holding: Holding, ranks: Idset, book: UsageBook | None, now_s: float) -> Idset:
+        """The job is not to leave these targets; those of them that it was to leave, and still holds."""
+        assert holding.elastic is not None
+        before = holding.elastic.base
+        found = holding.elastic.stay(ranks)
+        _move_base(holding, before, book, now_s)
+        self._note(holding)
+        return found
+
+    def freed(self, holding: Holding, ranks: Idset, book: UsageBook | None, now_s: float) -> None:
+        """The job holds these targets no more, and others."""
+        assert holding.elastic is not None
+        before = holding.elastic.base - ranks
+        holding.elastic.lost(ranks)
+        _move_base(holding, before, book, now_s)
+        self._note(holding)
+
+
+def beyond_base(holding: Holding, blocks: Blocks) -> Blocks:
+    """What of these blocks, which the job is about to free, is beyond its minima."""
+    return () if holding.elastic is None else holding.on_ranks(ranks_in(blocks) - holding.elastic.base)
+
+
+def _move_base(holding: Holding, before: Idset, book: UsageBook | None, now_s: float) -> None:
+    """Other targets count as the minima of a job that cannot be preempted, which caps of accounts count."""
+    if book is None or holding.account is None or holding.preemptible_after_s is not None:
+        return
+    after = EMPTY if holding.elastic is None else holding.elastic.base
+    if after == before:
+        return
+    old, new = holding.on_ranks(before - after), holding.on_ranks(after - before)
+    if book.amounts.of_blocks(old) == book.amounts.of_blocks(new):
+        return  # as many of equals
+    for blocks, is_firm in ((old, False), (new, True)):
+        if blocks:
+            book.changes(holding.account, blocks, -1, not is_firm, now_s)
+            book.changes(holding.account, blocks, 1, is_firm, now_s)

@@ -13,14 +13,19 @@ answers on what is left. It never sees the ledger.
                 outcome = view.place(job)
                 if isinstance(outcome, Fits):
                     yield Start(job.jobid, outcome)
+
+stages: The decisions of a pass where more than the policy decides.
+
+Law: one stage after the other, each begun when the one before has decided all; what the engine says of a decision goes
+to the stage that made it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
-from fluxsched.sched.accounts.tree import Account
+from fluxsched.sched.asks import AskLine, Asks
 from fluxsched.sched.decisions import (
     BACKFILLED,
     IMMEDIATE,
@@ -39,11 +44,14 @@ from fluxsched.sched.decisions import (
     Wake,
     Withhold,
 )
+from fluxsched.sched.extras import AllMayGo, ExtrasSearch, MayGo
+from fluxsched.sched.fair.accounts import Account
+from fluxsched.sched.fair.usage import safe_of
 from fluxsched.sched.ledger import Holding
-from fluxsched.sched.option import Option
-from fluxsched.sched.plan.base import Plan
+from fluxsched.sched.loading import Option
+from fluxsched.sched.plan.counted import Plan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
-from fluxsched.sched.pool.amounts.asked import AskedAmounts
+from fluxsched.sched.pool.choice import AskedAmounts
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
     BINPACKING,
@@ -57,18 +65,21 @@ from fluxsched.sched.pool.placement import (
     Outcome,
     cores_in,
 )
-from fluxsched.sched.preemption.extras import AllMayGo, ExtrasSearch, MayGo
-from fluxsched.sched.preemption.if_gone import IfGone, Leaving, Openings, enough, merged
-from fluxsched.sched.preemption.lacking_parts import LackingParts
-from fluxsched.sched.preemption.preemptions import UNKNOWN, Preemptions
-from fluxsched.sched.preemption.running import PartHeld, PreemptibleJobs, rank_of
-from fluxsched.sched.queue.account_lines import AccountLines
-from fluxsched.sched.queue.ask_lines import AskLine
-from fluxsched.sched.queue.asks import Asks
-from fluxsched.sched.queue.orders import FIFO, LXF, ORDERS
-from fluxsched.sched.queue.pending import Skips, Waiting
-from fluxsched.sched.stages import Stages
-from fluxsched.sched.usage.book import safe_of
+from fluxsched.sched.preemption import (
+    UNKNOWN,
+    IfGone,
+    LackingParts,
+    Leaving,
+    Openings,
+    PartHeld,
+    PreemptibleJobs,
+    Preemptions,
+    enough,
+    merged,
+    rank_of,
+)
+from fluxsched.sched.queue import AccountLines, Skips, Waiting
+from fluxsched.sched.sorted_jobs import FIFO, LXF, ORDERS
 
 __all__ = [
     "ANYTHING",
@@ -145,8 +156,7 @@ __all__ = [
     "rank_of",
     "reads_fair",
     "safe_of",
-]  # fmt: skip
-
+]
 
 PLACEMENT: Final = Option(
     WORST_FIT, (WORST_FIT, BEST_FIT, LEAST_LOST), help="spread the load, fill gaps first, or leave least of a node"
@@ -361,3 +371,46 @@ def decide(job: Waiting, outcome: Outcome) -> Decision:
             return Pending(job.jobid, why)
         case Infeasible(why):
             return Deny(job.jobid, why)
+
+
+# ---- stages
+
+class Stages:
+    """The decisions of one stage after the other. What is thrown in goes to the one that decides.
+
+    `watch` sees each decision before it is passed on.
+    """
+
+    def __init__(
+        self, stages: Iterable[Callable[[], Iterable[Decision]]], watch: Callable[[Decision], None] | None = None
+    ) -> None:
+        self._watch = watch
+        self._stages = iter(stages)
+        self._at = iter(next(self._stages)())
+
+    def __iter__(self) -> Iterator[Decision]:
+        return self
+
+    def __next__(self) -> Decision:
+        while True:
+            try:
+                decision = next(self._at)
+            except StopIteration:
+                self._at = iter(next(self._stages)())
+                continue
+            if self._watch is not None:
+                self._watch(decision)
+            return decision
+
+    def throw(self, fault: BaseException) -> Decision:
+        """What the engine raises out of the policy's own `yield`."""
+        throw: Callable[[BaseException], Decision] | None = getattr(self._at, "throw", None)
+        if throw is None:
+            raise fault
+        return throw(fault)
+
+    def close(self) -> None:
+        """The pass is dropped."""
+        close = getattr(self._at, "close", None)
+        if close is not None:
+            close()

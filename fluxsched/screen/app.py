@@ -17,7 +17,6 @@ from textual.binding import Binding
 from textual.screen import Screen
 
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.screen import commands
 from fluxsched.screen.look import KEYS, PANES, Pane, Rect, ScreenSettings, TerminalLook, is_too_small, places, refusal
 from fluxsched.screen.panes import (
@@ -36,6 +35,7 @@ from fluxsched.screen.panes import (
 )
 from fluxsched.screen.picture import CLOCK_EVERY_S, Followed, Pacer, Picture, ViewFollower
 from fluxsched.screen.table import GROUP_COLUMNS, JOB_COLUMNS, QUEUE_COLUMNS, TablePane
+from fluxsched.system.clock import SystemClock
 from fluxsched.views.follower import Follower
 from fluxsched.views.jobs import JobRow
 from fluxsched.views.machine import STATES

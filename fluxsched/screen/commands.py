@@ -20,11 +20,11 @@ from fluxsched.core.targets import parse_targets
 from fluxsched.core.text import printable, printable_lines
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
-from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.screen.look import KEYS, PANES, Pane, Run, ScreenSettings, wrapped
 from fluxsched.screen.panes import LogPane, MachinePane, OfferedChoice, Question, Sheet
 from fluxsched.screen.picture import Followed, Pacer, Picture, ViewFollower
 from fluxsched.screen.table import TablePane, id_text, is_held
+from fluxsched.system.clock import SystemClock
 from fluxsched.views.feed import Body, after
 from fluxsched.views.jobs import PENDING, JobRow
 from fluxsched.views.words import context_text, duration_text, plural, time_text, user_name

@@ -20,8 +20,8 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.screen.panes import Amount, InstanceFigures, JobRates
+from fluxsched.system.clock import SystemClock
 from fluxsched.views.feed import Body, after
 from fluxsched.views.machine import USED, LiveMachine
 

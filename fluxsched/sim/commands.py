@@ -10,8 +10,8 @@ from math import inf
 from pathlib import Path
 from typing import Any
 
+from fluxsched.config.policies import check_files, check_policies, with_plugins
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config.policies import check_files, check_policies, with_plugins
 from fluxsched.sim.engine.replay import LiveInstance, ReplayClock, replay
 from fluxsched.sim.engine.run import DEFAULT_POLICY, run
 from fluxsched.sim.engine.simulation import Progress

@@ -11,8 +11,7 @@ from string import Template
 from typing import NamedTuple
 
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.sched.plugin_registry import known_plugins
-from fluxsched.sched.registry import known_policies
+from fluxsched.sched.registry import known_plugins, known_policies
 
 NAME_CHARS_MAX = 60
 """Names of policies and plugins stand in tables, file names and one-line specifications."""

@@ -6,12 +6,11 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 
+from fluxsched.config.policies import check_files, check_policy
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config.policies import check_files, check_policy
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.loading import is_file, parse_spec
-from fluxsched.sched.plugin_registry import check_plugin, make_plugin
-from fluxsched.sched.registry import make
+from fluxsched.sched.registry import check_plugin, make, make_plugin
 from fluxsched.sim.conformance.hooked.plugin_suite import ALL_SAYS, examine_plugin
 from fluxsched.sim.conformance.suite import RuleVerdict, TimeLimit, all_unclear
 from fluxsched.sim.policy_guard import policy_faults

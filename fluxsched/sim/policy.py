@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from fluxsched.runtime.config.policies import check_files, check_policy
+from fluxsched.config.policies import check_files, check_policy
 from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import make

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 
 from fluxsched.core.waitstatus import exit_code
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.sched.fault_lines import policy_line
+from fluxsched.sched.loading import policy_line
 from fluxsched.sched.registry import has_plugin, split_queues
 
 

@@ -24,7 +24,7 @@ from fluxsched.core.jobid import format_f58, parse_jobid, parse_jobids
 from fluxsched.core.text import UNPRINTABLE, printable
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.protocol.messages.history import ReportBy
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 from fluxsched.views.feed import (
     KEPT_MAX,
     OUTPUT_CHARS_MAX,

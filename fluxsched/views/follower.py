@@ -47,10 +47,10 @@ from typing import Any, Literal, Protocol
 
 import msgspec
 
+from fluxsched.client.aio import AsyncHandle
+from fluxsched.client.find import delays
 from fluxsched.core.text import some_of
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
-from fluxsched.runtime.client.asyncio_client import AsyncHandle
-from fluxsched.runtime.client.reconnecting import delays
 from fluxsched.views.feed import Body, Feed, Params, PolledFeed, after, joined
 from fluxsched.views.feeds import (
     FIGURES_EVERY_S,

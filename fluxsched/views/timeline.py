@@ -17,7 +17,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RPCError
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 from fluxsched.views.feed import (
     Asking,
     Audience,

@@ -30,7 +30,7 @@ from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.system.private_files import FILE_MODE, private_directory, replace_private_text
+from fluxsched.system.files import FILE_MODE, private_directory, replace_private_text
 
 TOKEN_PARAM = "token"
 """The part of the printed address that has the token."""

@@ -25,7 +25,7 @@ from fluxsched.core.role import Role, parse_role
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.protocol.roles import least_of
-from fluxsched.runtime.system.clock import SystemClock, local_moment
+from fluxsched.system.clock import SystemClock, local_moment
 from fluxsched.views.follower import Follower, Subscription, TooManyFeeds, ViewMessage
 from fluxsched.views.machine import states_table
 from fluxsched.views.words import duration_text, user_name

@@ -27,10 +27,10 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fluxsched.errors import FluxschedError, LimitExceeded
-from fluxsched.runtime.system import log as logs
-from fluxsched.runtime.system.clock import secret_token
-from fluxsched.runtime.system.http_address import parse_page_bind
-from fluxsched.runtime.system.own_process import die_with
+from fluxsched.system import log as logs
+from fluxsched.system.clock import secret_token
+from fluxsched.system.files import parse_page_bind
+from fluxsched.system.processes import die_with
 from fluxsched.views.follower import Follower, Subscription
 from fluxsched.web.access import (
     ACCEPTED_MAX,

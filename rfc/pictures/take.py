@@ -21,9 +21,9 @@ from selenium.webdriver.support.wait import WebDriverWait
 
 import fluxsched
 from fluxsched.cli.instance.top import parse_filter
+from fluxsched.client.blocking import Handle
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.client.blocking import Handle
-from fluxsched.runtime.instance import launch
+from fluxsched.instance import launch
 from fluxsched.screen.app import TopApp
 from fluxsched.screen.look import ScreenSettings, TerminalLook
 from fluxsched.views.follower import Follower

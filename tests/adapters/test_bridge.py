@@ -254,7 +254,7 @@ def test_a_long_pass_is_cut_and_goes_on(hand):
 
 
 PACED = """
-from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.backfill import Fifo
 from fluxsched.sched.policy import PAUSE
 class Paced(Fifo):
     name = "paced"

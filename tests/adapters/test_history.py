@@ -9,7 +9,7 @@ import pytest
 
 from fluxsched.adapters.flux.handle import BrokerReply
 from fluxsched.adapters.flux.history import KEY, SET_ASIDE
-from fluxsched.runtime.scheduler_process.saving import SAVE_EVERY_S
+from fluxsched.scheduler.session import SAVE_EVERY_S
 
 FAIR = ["policy=fair", "half-life=600"]
 JOBID = 7

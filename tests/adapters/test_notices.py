@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
+from fluxsched.sched.engine.group import NOTICE_EVERY_S
 
 EASY_ONCE = """
-from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policies.backfill import Easy
 class Once(Easy):
     name = "once"
     left = 3

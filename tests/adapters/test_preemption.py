@@ -10,7 +10,7 @@ from fluxsched.adapters.flux.handle import BrokerReply
 from fluxsched.core.jobspec import Jobspec
 
 POLICY = '''
-from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.backfill import Fifo
 from fluxsched.sched.policy import Preempt, Wake
 
 class Eager(Fifo):

@@ -6,9 +6,9 @@ from math import inf
 
 import pytest
 
+from fluxsched.clusters.offers import LeaseService
+from fluxsched.messaging.peers import RpcRequest
 from fluxsched.protocol.messages.clusters import LeaseWatchRequest
-from fluxsched.runtime.messaging.peers import RpcRequest
-from fluxsched.runtime.services.leases import LeaseService
 from tests.chaos.runs.two_worlds import Crash, TwoWorlds, crashes, judged
 from tests.chaos.world.world import INSTANCE
 from tests.generated.share import ALL, SHARE

@@ -19,7 +19,7 @@ from fluxsched.cli.resource import commands as resource_module
 from fluxsched.cli.resource.commands import resource
 from fluxsched.errors import FluxschedError, LocalProtocolError, Refused
 
-OURS = {"fluxsched.runtime.instance.launch", "fluxsched.runtime.client.blocking"}
+OURS = {"fluxsched.instance.launch", "fluxsched.client.blocking"}
 HEAVY = {"asyncio", "hypothesis", "numpy", "zmq", "msgspec"} | OURS
 
 
@@ -160,7 +160,7 @@ from fluxsched.cli.main import main
 try:
     main(sys.argv[1:] or %r)
 except SystemExit as end:
-    print(end.code, *sorted({"fluxsched.runtime.instance.launch", *%r} & set(sys.modules)), file=sys.stderr)
+    print(end.code, *sorted({"fluxsched.instance.launch", *%r} & set(sys.modules)), file=sys.stderr)
 """
 
 

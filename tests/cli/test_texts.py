@@ -40,7 +40,7 @@ def test_no_command_shows_a_traceback_for_a_word_that_is_not_utf8(
 ) -> None:
     assert isinstance(command, Command)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("fluxsched.runtime.instance.launch.start", refuse)
+    monkeypatch.setattr("fluxsched.instance.launch.start", refuse)
     for line in places(command):
         done = cli(*path, *line, refusing=RPCError("refused"))
         if path in (("policy", "new"), ("plugin", "new"), ("keygen",)) and line[0] == "--directory":

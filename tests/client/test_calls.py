@@ -11,19 +11,19 @@ from pathlib import Path
 
 import pytest
 
+from fluxsched.client import aio as asyncio_client
+from fluxsched.client.aio import AsyncHandle
+from fluxsched.client.blocking import Handle
+from fluxsched.client.calls import InstanceCalls, TypedCall
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import LimitExceeded, RPCError
+from fluxsched.instance.enclosing import Parent, attributes_of, environment_of, inside, job_variables
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import BUNDLE_MESSAGES_MAX, unpack_bundle
 from fluxsched.protocol.framing.header import decode, encode, make_error, make_response
 from fluxsched.protocol.sessions.rpc import Calls
 from fluxsched.protocol.topics import TOPICS
-from fluxsched.runtime.client import asyncio_client
-from fluxsched.runtime.client.asyncio_client import AsyncHandle
-from fluxsched.runtime.client.blocking import Handle
-from fluxsched.runtime.client.calls import InstanceCalls, TypedCall
-from fluxsched.runtime.client.enclosing import Parent, attributes_of, environment_of, inside, job_variables
-from fluxsched.runtime.system.paths import base_directory, level_here
+from fluxsched.system.files import base_directory, level_here
 
 # The table of typed calls on both clients: what is sent, what comes back, and how long it is waited for.
 

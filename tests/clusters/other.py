@@ -5,20 +5,18 @@ from __future__ import annotations
 from collections import deque
 from types import SimpleNamespace
 
+from fluxsched.clusters.links import OwnLink
+from fluxsched.clusters.loop import ClusterLoop, OutputCopy
+from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY
-from fluxsched.leases.lease import Lease
-from fluxsched.leases.states import LeaseState
+from fluxsched.executor.base import Reports
+from fluxsched.leases.leases import Lease, LeaseState
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import unpack_bundle
 from fluxsched.protocol.framing.header import decode, encode, make_error, make_response
-from fluxsched.runtime.clusters.loop import ClusterLoop
-from fluxsched.runtime.clusters.output import OutputCopy
-from fluxsched.runtime.clusters.own import OwnLink
-from fluxsched.runtime.config.tables.clusters import ClusterSettings
-from fluxsched.runtime.exec.base import Reports
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.loop.writer import ImmediateWriter
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.store.store import ImmediateWriter
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.loop import Turns
 
 R = {"version": 1, "execution": {"R_lite": [{"rank": "0", "children": {"core": "0"}}], "nodelist": ["node0"]}}
 

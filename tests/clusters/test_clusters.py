@@ -11,14 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from fluxsched.clusters import links as own
+from fluxsched.clusters import loop
+from fluxsched.clusters import loop as cluster_loop
+from fluxsched.clusters import loop as offered
 from fluxsched.core.parts import PartAsked
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.role import Role
-from fluxsched.leases.states import LeaseState
+from fluxsched.leases.leases import LeaseState
+from fluxsched.messaging.keys import generate, generate_server
 from fluxsched.protocol.framing.header import make_error, make_response
-from fluxsched.runtime.access.key_files import generate, generate_server
-from fluxsched.runtime.clusters import loop, offered, own
-from fluxsched.runtime.clusters import loop as cluster_loop
 from fluxsched.transport.zeromq import NOT_ADMITTED
 from fluxsched.views.jobs import JobRow
 from tests.clusters.conftest import BOTH, job

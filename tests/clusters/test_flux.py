@@ -7,8 +7,8 @@ import subprocess
 
 import pytest
 
+from fluxsched.clusters.links import FluxLink
 from fluxsched.core.parts import PartAsked, with_parts
-from fluxsched.runtime.clusters.flux import FluxLink
 from tests.clusters.conftest import job
 
 pytestmark = pytest.mark.flux

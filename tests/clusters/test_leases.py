@@ -10,14 +10,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluxsched.clusters import offers as leases
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.leases.jobspec import jobspec_for
-from fluxsched.leases.states import STEPS, LeaseAction, LeaseEvent, LeaseState, Wish
+from fluxsched.leases.leases import STEPS, LeaseAction, LeaseEvent, LeaseState, Wish
 from fluxsched.protocol.messages.clusters import LEASE_NAME_CHARS_MAX, LEASE_NAMES_MAX
-from fluxsched.runtime.loop.writer import ThreadedWriter
-from fluxsched.runtime.services import leases
+from fluxsched.store.store import ThreadedWriter
 from tests.clusters.unreliable import RETURN_AFTER_S, Site
 
 # The table of leases: every event in every state, and what must never follow.

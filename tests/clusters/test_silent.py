@@ -7,8 +7,8 @@ import errno
 
 import pytest
 
-from fluxsched.runtime.clusters import loop as cluster_loop
-from fluxsched.runtime.instance import shutdown
+from fluxsched.clusters import loop as cluster_loop
+from fluxsched.instance import instance as shutdown
 from tests.clusters.conftest import BOTH, job
 
 # A cluster that has not answered yet, or is silent when this instance starts again: its jobs wait.

@@ -9,10 +9,8 @@ from __future__ import annotations
 from collections import Counter, deque
 from dataclasses import dataclass, field
 
-from fluxsched.leases import effects as effect
-from fluxsched.leases.lease import Lease, SeenJob
-from fluxsched.leases.states import LeaseEvent, LeaseState
-from fluxsched.leases.table import LeaseTable
+from fluxsched.leases import leases as effect
+from fluxsched.leases.leases import Lease, LeaseEvent, LeaseState, LeaseTable, SeenJob
 
 RETURN_AFTER_S = 60.0
 

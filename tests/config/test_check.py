@@ -8,15 +8,13 @@ from pathlib import Path
 
 import pytest
 
+from fluxsched.config.changes import LIVE, changes, in_force, read_site
+from fluxsched.config.policies import check_policies, composed, fault_of, located, policies, policy_of
+from fluxsched.config.reader import Config, SchedulerSettings, in_full, load_config, parse_config, queue_configs
+from fluxsched.config.values import NO_LIMIT
 from fluxsched.core.tomltext import toml_text
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config.changes import LIVE, changes, in_force
-from fluxsched.runtime.config.check import read_site
-from fluxsched.runtime.config.policies import check_policies, composed, located, policy_of
-from fluxsched.runtime.config.policy_list import fault_of, policies
-from fluxsched.runtime.config.reader import Config, SchedulerSettings, in_full, load_config, parse_config, queue_configs
-from fluxsched.runtime.config.values import NO_LIMIT
-from fluxsched.runtime.instance.launch import StartOptions, schedulers_of, settings_of
+from fluxsched.instance.launch import StartOptions, schedulers_of, settings_of
 
 # A configuration's faults come all at once: those of its text, of the policies' files, and of the targets.
 

@@ -11,33 +11,33 @@ from pathlib import Path
 
 import pytest
 
+from fluxsched.config import inventory as discovery
+from fluxsched.config.inventory import (
+    FAKE_CORES_MAX,
+    FAKE_GPUS_MAX,
+    LSTOPO,
+    TEST_SIZE_MAX,
+    MachineTopology,
+    Sources,
+    build_inventory,
+    discover,
+    fake_resources,
+    parse_topology,
+    read_resources,
+    resources_of_entries,
+    run_lstopo,
+    system_cores,
+    system_gpus,
+    system_memory,
+    unexpired,
+)
+from fluxsched.config.reader import Config, HostEntry, parse_config
 from fluxsched.core.hostlist import HOSTS_MAX
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.resource.state.inventory import Inventory
-from fluxsched.runtime.config.reader import Config, HostEntry, parse_config
-from fluxsched.runtime.inventory import discovery
-from fluxsched.runtime.inventory.discovery import (
-    TEST_SIZE_MAX,
-    MachineTopology,
-    discover,
-    system_cores,
-    system_gpus,
-    system_memory,
-)
-from fluxsched.runtime.inventory.expiry import unexpired
-from fluxsched.runtime.inventory.hwloc import LSTOPO, parse_topology, run_lstopo
-from fluxsched.runtime.inventory.sources import (
-    FAKE_CORES_MAX,
-    FAKE_GPUS_MAX,
-    Sources,
-    build_inventory,
-    fake_resources,
-    read_resources,
-    resources_of_entries,
-)
-from fluxsched.runtime.system.clock import local_moment
+from fluxsched.system.clock import local_moment
 
 # Sources: each way resources come in, which one wins, and groups looked up among the targets there are.
 

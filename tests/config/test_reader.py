@@ -12,6 +12,23 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from fluxsched.config import reader as configs
+from fluxsched.config import values as tables
+from fluxsched.config.changes import changes
+from fluxsched.config.inventory import MachineTopology, build_inventory, fake_resources
+from fluxsched.config.policies import composed
+from fluxsched.config.reader import (
+    SCHEDULERS_MAX,
+    Config,
+    HostEntry,
+    Limits,
+    fair_settings,
+    load_config,
+    parse_config,
+    queue_configs,
+)
+from fluxsched.config.toml import DEPTH_MAX, FAULTS_SHOWN_MAX, Lines
+from fluxsched.config.values import CLUSTERS_MAX, KILL_TIMEOUT_S, ClusterSettings
 from fluxsched.core.count import Count
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.hostlist import Hostlist
@@ -22,25 +39,10 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.core.topology_conf import TOPOLOGY_BYTES_MAX
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
+from fluxsched.instance.assembly import rewired
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.protocol.framing import codec
-from fluxsched.runtime.config import reader as configs
-from fluxsched.runtime.config.changes import changes
-from fluxsched.runtime.config.fair import fair_settings
-from fluxsched.runtime.config.policies import composed
-from fluxsched.runtime.config.reader import Config, HostEntry, Limits, load_config, parse_config, queue_configs
-from fluxsched.runtime.config.schedulers import SCHEDULERS_MAX
-from fluxsched.runtime.config.tables import topology as tables
-from fluxsched.runtime.config.tables.clusters import CLUSTERS_MAX, ClusterSettings
-from fluxsched.runtime.config.toml_lines import Lines
-from fluxsched.runtime.config.toml_reader import DEPTH_MAX, FAULTS_SHOWN_MAX
-from fluxsched.runtime.config.values import KILL_TIMEOUT_S
-from fluxsched.runtime.instance.parts.reloading import rewired
-from fluxsched.runtime.inventory.discovery import MachineTopology
-from fluxsched.runtime.inventory.sources import build_inventory, fake_resources
-from fluxsched.sched.accounts.settings import WEIGHTS, Bank, FairSettings
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.tree import ACCOUNTS_MAX
+from fluxsched.sched.fair.accounts import ACCOUNTS_MAX, WEIGHTS, Bank, FairSettings, Signal
 
 # Configuration: every key is read, every fault has its file, line and key, and a TOML text's lines are found.
 

@@ -13,10 +13,10 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.exec.base import JobLaunch, Reports, spool_directory
-from fluxsched.runtime.exec.local import LocalExecutor
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.executor.base import JobLaunch, Reports, spool_directory
+from fluxsched.executor.local import LocalExecutor
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.loop import Turns
 from tests.executor.played import Bench
 from tests.site import children_are_forked, eventually, timed, world
 

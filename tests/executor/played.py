@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.exec.base import JobLaunch, Reports, ResumedJob
-from fluxsched.runtime.exec.keeper import messages as msg
-from fluxsched.runtime.exec.keeper.proxy import KeeperExecutor
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.executor import wire as msg
+from fluxsched.executor.base import JobLaunch, Reports, ResumedJob
+from fluxsched.executor.proxy import KeeperExecutor
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.loop import Turns
 from fluxsched.transport.base import Arrived, Client
 from fluxsched.transport.memory import MemoryServer
 

@@ -17,18 +17,18 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.runtime.exec import nested
-from fluxsched.runtime.exec.base import JobLaunch, ResumedJob
-from fluxsched.runtime.exec.keeper import connection, local_host, process, proxy
-from fluxsched.runtime.exec.keeper import messages as msg
-from fluxsched.runtime.exec.keeper.connection import connected
-from fluxsched.runtime.exec.keeper.given_job import TOO_OLD
-from fluxsched.runtime.exec.keeper.local_host import LocalKeeperHost
-from fluxsched.runtime.exec.keeper.process import Keeper
-from fluxsched.runtime.exec.keeper.proxy import TRIES_MAX
-from fluxsched.runtime.exec.keeper.service import KeeperOutside, KeeperService
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.executor import keeper as process
+from fluxsched.executor import proxy
+from fluxsched.executor import proxy as local_host
+from fluxsched.executor import timed as nested
+from fluxsched.executor import wire as connection
+from fluxsched.executor import wire as msg
+from fluxsched.executor.base import JobLaunch, ResumedJob
+from fluxsched.executor.keeper import Keeper, KeeperOutside, KeeperService
+from fluxsched.executor.proxy import TOO_OLD, TRIES_MAX, LocalKeeperHost
+from fluxsched.executor.wire import connected
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.loop import Turns
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX, UNSENT_BYTES_MAX
 from fluxsched.transport.stream import StreamClient
 from tests.executor.played import RECORD, Played

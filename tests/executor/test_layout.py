@@ -12,12 +12,11 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.exec.base import JobLaunch, spool_directory
-from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
-from fluxsched.runtime.exec.tasks import layout
-from fluxsched.runtime.exec.tasks.layout import TASKS_JOB_MAX, blocks, processing_units
-from fluxsched.runtime.exec.tasks.tags import Tags
-from fluxsched.runtime.system import processes as procs
+from fluxsched.executor import layout
+from fluxsched.executor.base import JobLaunch, spool_directory
+from fluxsched.executor.cleanup import clear_orphans
+from fluxsched.executor.layout import TASKS_JOB_MAX, Tags, blocks, processing_units
+from fluxsched.system import processes as procs
 
 # Tasks over ranks in blocks of slots, and the names of output files: arithmetic and text only.
 

@@ -17,16 +17,16 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.exec import local
-from fluxsched.runtime.exec.base import spool_directory
-from fluxsched.runtime.exec.cleanup import orphans
-from fluxsched.runtime.exec.job_processes import LOOK_S
-from fluxsched.runtime.exec.tasks import gate
-from fluxsched.runtime.exec.tasks import input as task_input
-from fluxsched.runtime.exec.tasks import temporary_directory as tmpdir
-from fluxsched.runtime.exec.tasks.input import INPUT_TASKS_MAX, NOTHING, JobInput, source_of
-from fluxsched.runtime.exec.tasks.pmi import PMI_FD
-from fluxsched.runtime.system import processes as procs
+from fluxsched.executor import cleanup as orphans
+from fluxsched.executor import io as task_input
+from fluxsched.executor import layout as tmpdir
+from fluxsched.executor import local
+from fluxsched.executor import tasks as gate
+from fluxsched.executor.base import spool_directory
+from fluxsched.executor.io import INPUT_TASKS_MAX, NOTHING, JobInput, source_of
+from fluxsched.executor.local import LOOK_S
+from fluxsched.executor.pmi import PMI_FD
+from fluxsched.system import processes as procs
 
 # Real processes: a task runs gated, pinned and in its group, and nothing of a job outlives the word `finished`.
 

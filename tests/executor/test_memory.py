@@ -11,10 +11,9 @@ import pytest
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.doctor import installed
-from fluxsched.runtime.exec.base import JobLaunch
-from fluxsched.runtime.exec.usage import memory
-from fluxsched.runtime.exec.usage.cgroups import Cgroups, group_of
-from fluxsched.runtime.exec.usage.memory import Guarded, MemoryGuard
+from fluxsched.executor import usage as memory
+from fluxsched.executor.base import JobLaunch
+from fluxsched.executor.usage import Cgroups, Guarded, MemoryGuard, group_of
 
 MIB = 1 << 20
 LIMIT_BYTES = 64 * MIB
@@ -111,7 +110,7 @@ def cgroups(tmp_path, delegated, monkeypatch):
 
 def test_doctor_and_executor_judge_a_group_alike(tmp_path, cgroups, delegated, monkeypatch):
     """doctor called whatever root may write to delegated."""
-    monkeypatch.setattr("fluxsched.runtime.exec.usage.cgroups.group_of", lambda: delegated)
+    monkeypatch.setattr("fluxsched.executor.usage.group_of", lambda: delegated)
     assert installed._cgroup().state == "ok"
     (delegated / "cgroup.controllers").write_text("cpu pids\n")
     assert "without the memory controller" in installed._cgroup().found

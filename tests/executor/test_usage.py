@@ -17,13 +17,13 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.exec.base import JobLaunch, Reports
-from fluxsched.runtime.exec.cleanup.orphans import clear_orphans
-from fluxsched.runtime.exec.timed import TimedExecutor
-from fluxsched.runtime.exec.usage.meter import TASK_ROWS_MAX, Meter
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.system import processes as procs
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.executor.base import JobLaunch, Reports
+from fluxsched.executor.cleanup import clear_orphans
+from fluxsched.executor.timed import TimedExecutor
+from fluxsched.executor.usage import TASK_ROWS_MAX, Meter
+from fluxsched.system import processes as procs
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.loop import Turns
 
 # What tasks used, measured on real processes: `usage` of the job and of each task.
 
@@ -92,10 +92,10 @@ INSTANCE = """
 import asyncio, json, sys
 from pathlib import Path
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.runtime.exec.base import JobLaunch, Reports
-from fluxsched.runtime.exec.local import LocalExecutor
-from fluxsched.runtime.loop.turns import Turns
+from fluxsched.system.clock import SystemClock
+from fluxsched.executor.base import JobLaunch, Reports
+from fluxsched.executor.local import LocalExecutor
+from fluxsched.system.loop import Turns
 
 mode, jobid, spool, command = sys.argv[1], int(sys.argv[2]), Path(sys.argv[3]), sys.argv[4]
 

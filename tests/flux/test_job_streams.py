@@ -11,9 +11,17 @@ from typing import Any
 import pytest
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.exec.tasks import input as exec_input
-from fluxsched.runtime.flux_compat.job_info import CURRENT, JSON_DECODE, _resources, text_of
-from fluxsched.runtime.flux_compat.synthesized_logs import OutputLog, all_tasks, exec_events, own_events
+from fluxsched.executor import io as exec_input
+from fluxsched.flux.endpoint_logs import (
+    CURRENT,
+    JSON_DECODE,
+    OutputLog,
+    _resources,
+    all_tasks,
+    exec_events,
+    own_events,
+    text_of,
+)
 
 # A job's logs as stock Flux clients follow them: its own, how it was executed, and what it printed.
 #

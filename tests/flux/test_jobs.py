@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
+from fluxsched.flux import endpoint_jobs as job_manager
+from fluxsched.flux import endpoint_jobs as waits
+from fluxsched.flux import endpoint_logs as job_info
+from fluxsched.flux.endpoint_jobs import SLICE_JOBS, UNSERVED
 from fluxsched.jobs.query import job_query
 from fluxsched.protocol.framing.signed import wrap
-from fluxsched.runtime.flux_compat import job_info, job_manager, waits
-from fluxsched.runtime.flux_compat.job_manager import SLICE_JOBS, UNSERVED
-from fluxsched.runtime.history import report as the
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.services import history as the
+from fluxsched.system.clock import SystemClock
 
 # The jobs side of the local socket, asked as stock Flux clients ask: by hand, with struct and json alone.
 #

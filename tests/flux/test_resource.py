@@ -17,9 +17,9 @@ import pytest
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.role import Role
 from fluxsched.errors import LocalProtocolError
+from fluxsched.flux.endpoint import ABSENT
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.roles import COUNTS_OF_JOBS, LEAST, Scope
-from fluxsched.runtime.flux_compat.instance import ABSENT
 
 # What stock clients ask about resources and the instance: what Flux 0.88 was seen to answer is there, in its types.
 

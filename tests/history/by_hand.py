@@ -5,9 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.loop.writer import ImmediateWriter
+from fluxsched.store.store import ImmediateWriter, Store
+from fluxsched.system.loop import Turns
 
 BEGIN_S = 1_795_370_400.0
 """The beginning of an hour."""

@@ -15,22 +15,18 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import Idset
 from fluxsched.core.sharing import Sharing
 from fluxsched.errors import LimitExceeded, Refused
+from fluxsched.history import accounting as accounting_module
+from fluxsched.history.accounting import JobAccounting, ended_job
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.usage import Usage
 from fluxsched.jobs.lifecycle import restore
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
-from fluxsched.runtime.history import accounting as accounting_module
-from fluxsched.runtime.history.accounting import JobAccounting
-from fluxsched.runtime.history.recount import ended_job
-from fluxsched.runtime.history.report import RunningUse, Span, read_accounts, running_use, whole
-from fluxsched.runtime.loop.queries import QUERIES_WAITING_MAX, Queries
-from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.loop.writer import ThreadedWriter
-from fluxsched.runtime.storage.events import pack_events
-from fluxsched.runtime.storage.jobs import read_ended
-from fluxsched.runtime.storage.usage import DAY, HOUR, SUMS
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.services.history import RunningUse, Span, read_accounts, running_use, whole
+from fluxsched.store.jobs import pack_events, read_ended
+from fluxsched.store.schema import DAY, HOUR, SUMS
+from fluxsched.store.store import QUERIES_WAITING_MAX, Queries, Store, ThreadedWriter
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.loop import Turns
 from tests.history.by_hand import BEGIN_S, ByHand
 
 # Accounts of what jobs used: each job once, whatever is killed when, in the hours in which it was.

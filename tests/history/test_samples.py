@@ -17,25 +17,29 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.runtime.history import intervals as intervals_module
-from fluxsched.runtime.history import sampling as sampling_module
-from fluxsched.runtime.history.columns import POINTS_MAX, SampleColumns, step_of
-from fluxsched.runtime.history.cores import cores_by_state
-from fluxsched.runtime.history.intervals import StateIntervals, conditions
-from fluxsched.runtime.history.samples import CORE_STATES, RESULTS, JobFlow, MachineSample, Moment
-from fluxsched.runtime.history.sampling import Sampling
-from fluxsched.runtime.history.stored import (
+from fluxsched.history import samples as intervals_module
+from fluxsched.history import samples as sampling_module
+from fluxsched.history.samples import (
+    CORE_STATES,
     INTERVALS_SHOWN_MAX,
     INTERVALS_USUAL,
+    RESULTS,
     RUNS_SHOWN_MAX,
+    JobFlow,
+    MachineSample,
+    Moment,
+    Sampling,
+    StateIntervals,
+    conditions,
     read_intervals,
     read_runs,
     read_samples,
 )
-from fluxsched.runtime.loop.histogram import LONG_S, WAITS_S, Histogram, quantile
-from fluxsched.runtime.scheduler_process.saving import SAVE_EVERY_S
-from fluxsched.runtime.services.jobs.scheduler_states import KIND, SET_ASIDE
-from fluxsched.runtime.storage.usage import WAITS
+from fluxsched.scheduler.session import SAVE_EVERY_S
+from fluxsched.services.history import POINTS_MAX, SampleColumns, cores_by_state, step_of
+from fluxsched.services.scheduling import KIND, SET_ASIDE
+from fluxsched.store.schema import WAITS
+from fluxsched.system.loop import LONG_S, WAITS_S, Histogram, quantile
 from tests.history.by_hand import BEGIN_S, ByHand
 
 # Samples are sums: they can be put together in any order, and waits by ranges give quantiles.

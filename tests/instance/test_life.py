@@ -20,21 +20,22 @@ from pathlib import Path
 import pytest
 
 import fluxsched
+from fluxsched.client.find import find_uri
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue
-from fluxsched.runtime.exec.keeper.local_host import LocalKeeperHost
-from fluxsched.runtime.instance import launch, run_directory
-from fluxsched.runtime.instance.instance import Instance
-from fluxsched.runtime.instance.launch import StartOptions, settings_of
-from fluxsched.runtime.instance.run_directory import (
+from fluxsched.executor.proxy import LocalKeeperHost
+from fluxsched.instance import instance as run_directory
+from fluxsched.instance import launch
+from fluxsched.instance.instance import (
     OWNER_NAME,
+    Instance,
     StateLock,
     kept_run_directory,
     make_run_directory,
     remove_dead,
 )
-from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.runtime.system.live_instances import find_uri
-from fluxsched.runtime.system.paths import PREFIX
+from fluxsched.instance.launch import StartOptions, settings_of
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.files import PREFIX
 
 # What a restart with the same state directory finds again: after a clean end, and after kill -9 (law 3).
 

@@ -11,13 +11,13 @@ from typing import Any
 import pytest
 
 from fluxsched.core.jobid import format_f58
+from fluxsched.messaging import peers as limits
+from fluxsched.messaging.router import READ_AHEAD_MESSAGES, SLICE_MESSAGES, Router
 from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.framing.header import decode, encode, make_request
-from fluxsched.runtime.loop.turns import PIECE_ITEMS, SHARE_S, Turns, pieces
-from fluxsched.runtime.messaging import limits
-from fluxsched.runtime.messaging.router import READ_AHEAD_MESSAGES, SLICE_MESSAGES, Router
-from fluxsched.runtime.system import log as logs
-from fluxsched.runtime.system.logs.format import JSON, of_job
+from fluxsched.system import log as logs
+from fluxsched.system.log import JSON, of_job
+from fluxsched.system.loop import PIECE_ITEMS, SHARE_S, Turns, pieces
 from fluxsched.transport.memory import MemoryServer
 
 # Turns: each kind of work has its share of a turn, and none holds up another however much there is of it.

@@ -8,9 +8,9 @@ from collections import Counter
 
 import pytest
 
+from fluxsched.config.inventory import discover
 from fluxsched.resource.journal import HISTORY_EVENTS_MAX
-from fluxsched.runtime.inventory.discovery import discover
-from fluxsched.runtime.services.jobs.waits import NAMED_MAX
+from fluxsched.services.jobs import NAMED_MAX
 
 # The journal, live properties, the expiration and reloads over real sockets (RFC 44, RFC 20).
 

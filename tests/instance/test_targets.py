@@ -11,13 +11,13 @@ import signal
 
 import pytest
 
+from fluxsched.client.aio import AsyncHandle
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.nested import ADDRESS_KEY
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.runtime.client.asyncio_client import AsyncHandle
-from fluxsched.runtime.instance.parts.enclosed_targets import EnclosedTargets, cannot_reload, grace_of
+from fluxsched.instance.assembly import EnclosedTargets, cannot_reload, grace_of
 
 # Acquisition on the wire, in both dialects, as somebody else's client reads it (RFC 28 and its draft with groups).
 

@@ -7,23 +7,27 @@ import os
 
 import pytest
 
+from fluxsched.client.find import key_for, own_key
 from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
-from fluxsched.runtime.access import keyring
-from fluxsched.runtime.access.access import NO_USER, Access
-from fluxsched.runtime.access.key_files import (
+from fluxsched.messaging import keys as keyring
+from fluxsched.messaging.keys import (
     KEY_FILE_BYTES_MAX,
+    KEYS_MAX,
     NAME_CHARS_MAX,
+    USERID_MAX,
+    AccessRules,
     AuthorizedKey,
     check_key_name,
     generate,
     generate_server,
+    read_authorized,
+    read_keyring,
     read_public,
     read_secret,
+    user_id,
 )
-from fluxsched.runtime.access.keyring import KEYS_MAX, read_authorized, read_keyring
-from fluxsched.runtime.access.own_key import key_for, own_key
-from fluxsched.runtime.access.rules import USERID_MAX, AccessRules, user_id
+from fluxsched.messaging.peers import NO_USER, Access
 
 # Who a peer is.
 

@@ -8,9 +8,9 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
+from fluxsched.messaging import memo as payload_memo
+from fluxsched.messaging.memo import JSON, SPEC_BYTES_MAX, SPECS_KEPT, JobspecMemo, PayloadMemo
 from fluxsched.protocol.framing import codec
-from fluxsched.runtime.messaging import payload_memo
-from fluxsched.runtime.messaging.payload_memo import JSON, SPEC_BYTES_MAX, SPECS_KEPT, JobspecMemo, PayloadMemo
 
 CONSTRAINT = {"properties": ["fast"]}
 
@@ -78,7 +78,7 @@ def test_what_jobs_have_in_common_is_read_once():
 def test_members_are_limited_over_all_parts(monkeypatch):
     data = codec.pack(_spec(*map(str, range(50))))
     JobspecMemo().read(data)
-    for module in ("fluxsched.core.jobspec", "fluxsched.runtime.messaging.payload_memo"):
+    for module in ("fluxsched.core.jobspec", "fluxsched.messaging.memo"):
         monkeypatch.setattr(f"{module}.MEMBERS_MAX", 60)
     with pytest.raises(InvalidValue, match="more than 60 members"):
         JobspecMemo().read(data)

@@ -25,6 +25,13 @@ import msgpack
 import pytest
 
 from fluxsched.errors import FluxschedError
+from fluxsched.messaging import peers as limits
+from fluxsched.messaging import router
+from fluxsched.messaging import router as outgoing_calls
+from fluxsched.messaging.memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
+from fluxsched.messaging.peers import SERVICES_PEER_MAX, Peer, PeerLimits, RpcRequest, TokenBucket
+from fluxsched.messaging.router import OutgoingCalls, Router
+from fluxsched.messaging.tracing import HIDDEN, LINE_CHARS_MAX, content, printer
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
 from fluxsched.protocol.framing.codec import DEPTH_MAX
@@ -41,17 +48,10 @@ from fluxsched.protocol.framing.header import (
     make_request,
 )
 from fluxsched.protocol.topics import TOPICS
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.messaging import limits, outgoing_calls, router
-from fluxsched.runtime.messaging.limits import SERVICES_PEER_MAX, PeerLimits, TokenBucket
-from fluxsched.runtime.messaging.outgoing_calls import OutgoingCalls
-from fluxsched.runtime.messaging.payload_memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
-from fluxsched.runtime.messaging.peers import Peer, RpcRequest
-from fluxsched.runtime.messaging.router import Router
-from fluxsched.runtime.messaging.tracing import HIDDEN, LINE_CHARS_MAX, content, printer
-from fluxsched.runtime.system import log as logs
-from fluxsched.runtime.system.clock import SystemClock
-from fluxsched.runtime.system.logs.format import request_id
+from fluxsched.system import log as logs
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.log import request_id
+from fluxsched.system.loop import Turns
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX, Arrived
 from fluxsched.transport.framing import Unpacker, pack_frame
 from fluxsched.transport.memory import MemoryServer
@@ -323,7 +323,7 @@ async def test_a_module_that_cannot_be_started_is_refused(world, peer, site, mon
         raise OSError(errno.EMFILE, os.strerror(errno.EMFILE))
 
     with monkeypatch.context() as crowd:
-        crowd.setattr("fluxsched.runtime.services.modules.starter.subprocess.Popen", full)
+        crowd.setattr("fluxsched.services.module_processes.subprocess.Popen", full)
         crowd.setattr(subprocess, "Popen", full)  # which compiled code asks
         _, text = await peer.refused("module.load", {"spec": "fifo", "groups": ["default"]})
     assert "cannot start module 'sched-fifo': [Errno 24] Too many open files; fix this and load it again" in text

@@ -153,8 +153,8 @@ def prepared() -> Prepared:
 
 def with_forked_children() -> Iterator[None]:
     """A fixture: instances in this process have forked what they start, until the session ends."""
-    from fluxsched.runtime.exec.keeper import local_host
-    from fluxsched.runtime.services.modules import starter
+    from fluxsched.executor import proxy as local_host
+    from fluxsched.services import module_processes as starter
 
     with forking(prepared().child, starter, local_host), nested_forked(prepared().programs):
         yield

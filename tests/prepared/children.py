@@ -14,7 +14,7 @@ from unittest.mock import patch
 
 from tests.prepared.request import KEEPER, MODULE
 
-SCHEDULER = "fluxsched.runtime.scheduler_process.main"
+SCHEDULER = "fluxsched.scheduler.main"
 KEEPER_FILE = "keeper_main.py"
 
 
@@ -48,7 +48,7 @@ def forking(child: MakeChild, *modules: ModuleType, starts: Sequence[str] = (SCH
 @contextmanager
 def nested_forked(programs: str) -> Iterator[None]:
     """Jobs that are instances, by the `fluxsched` of this directory."""
-    from fluxsched.runtime.exec.tasks import program
+    from fluxsched.executor import layout as program
 
     with patch.object(program, "INTERPRETER", (f"{programs}/fluxsched", "start", "--nested")):
         yield

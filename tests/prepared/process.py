@@ -161,8 +161,8 @@ def prepare() -> None:
     for module in (
         "cli.instance.commands", "cli.instance.module", "cli.jobs.control", "cli.jobs.job", "cli.jobs.jobs",
         "cli.jobs.queue", "cli.resource.commands", "cli.submission.batch", "cli.submission.submit",
-        "runtime.client.blocking", "runtime.exec.keeper.process", "runtime.instance.launch",
-        "runtime.scheduler_process.main",
+        "client.blocking", "executor.keeper", "instance.launch",
+        "scheduler.main",
     ):  # fmt: skip
         importlib.import_module(f"fluxsched.{module}")
     gc.collect()

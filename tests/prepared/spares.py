@@ -58,9 +58,9 @@ def wait(connection: socket.socket) -> None:
 @contextmanager
 def spares_of_instances() -> Iterator[None]:
     """Instances of this process have a spare for each scheduler, and one for a keeper."""
-    from fluxsched.runtime.exec.keeper import local_host
-    from fluxsched.runtime.instance import launch
-    from fluxsched.runtime.services.modules import starter
+    from fluxsched.executor import proxy as local_host
+    from fluxsched.instance import launch
+    from fluxsched.services import module_processes as starter
 
     spares: list[Spare] = []
     run = launch._run

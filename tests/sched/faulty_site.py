@@ -14,9 +14,9 @@ from typing import Any, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.settings import Bank, FairSettings
-from fluxsched.sched.effects import Denied, Effect, Granted, Raise
+from fluxsched.sched.decisions import Denied, Effect, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import Bank, FairSettings
 from fluxsched.sched.policy import Policy
 from tests.sched.preemption_judge import Judge, watched
 from tests.sched.progressive_filling import EXPEDITED, Path, Site

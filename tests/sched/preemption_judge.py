@@ -16,7 +16,7 @@ from typing import Any
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import PREEMPT, Canceled, Denied, Effect, Granted, Raise
+from fluxsched.sched.decisions import PREEMPT, Canceled, Denied, Effect, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
 from tests.sched.progressive_filling import Asked, Filling, Path, Site
 

@@ -9,7 +9,7 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Effect, Granted
+from fluxsched.sched.decisions import Effect, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import load

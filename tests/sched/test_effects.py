@@ -1,7 +1,7 @@
 """The R of a grant: out of blocks, with equal children joined, and no more children remembered than the limit."""
 
 from fluxsched.core.idset import Idset
-from fluxsched.sched.effects import CHILDREN_CACHED_MAX, children, grouped
+from fluxsched.sched.decisions import CHILDREN_CACHED_MAX, children, grouped
 from fluxsched.sched.pool.placement import Block
 
 

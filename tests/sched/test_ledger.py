@@ -7,10 +7,9 @@ from fluxsched.errors import RemoteProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.place import place_now
-from fluxsched.sched.pool.placement import BEST_FIT, Fits, Part, blocks_of, parts_in
+from fluxsched.sched.pool.placement import BEST_FIT, Fits, Part, Shape, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import PendingJobs, Waiting
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.queue import PendingJobs, Waiting
 from tests.sched.site import make_r, request_of
 
 

@@ -6,9 +6,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.loading import SPEC_CHARS_MAX, parse_spec
-from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policies.firstfit import FirstFit
-from fluxsched.sched.policies.hybrid import DEPTH_DIGITS_MAX, parse_depth
+from fluxsched.sched.policies.backfill import DEPTH_DIGITS_MAX, Fifo, FirstFit, parse_depth
 from fluxsched.sched.policy import Option
 from fluxsched.sched.registry import check_class, find, make
 from tests.sched.site import Bench

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluxsched.sched.fault_lines import policy_line, raise_at
+from fluxsched.sched.loading import policy_line, raise_at
 from fluxsched.sched.policy import PAUSE, Start
 from tests.sched.site import Bench, spec
 

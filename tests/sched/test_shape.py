@@ -1,7 +1,7 @@
 """Shapes: equal requests are one, numbers are never given twice, and no more are remembered than the limit."""
 
-from fluxsched.sched import shape as module
-from fluxsched.sched.shape import SHAPES_MAX, Shape, Shapes
+from fluxsched.sched.pool import placement as module
+from fluxsched.sched.pool.placement import SHAPES_MAX, Shape, Shapes
 from tests.sched.site import request_of
 
 

@@ -2,8 +2,8 @@
 
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
-from fluxsched.sched.effects import Denied
-from fluxsched.sched.engine.group_changes import apply
+from fluxsched.sched.decisions import Denied
+from fluxsched.sched.engine.scheduler import apply
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 from tests.sched.site import make_r, spec
 

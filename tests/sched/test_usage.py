@@ -4,11 +4,11 @@ import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.sched.accounts.settings import Bank, FairSettings
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import Bank, FairSettings
+from fluxsched.sched.pool.placement import Shape
 from fluxsched.sched.registry import load
-from fluxsched.sched.shape import Shape
 from tests.sched.site import make_r, request_of, scheduler_of, spec
 
 GIB = 2**30
@@ -145,7 +145,7 @@ def test_held_jobs_and_those_set_aside_make_no_account_active():
 
 
 def test_a_running_job_beyond_the_limit_of_accounts_is_taken_over(monkeypatch):
-    from fluxsched.sched.accounts import tree
+    from fluxsched.sched.fair import accounts as tree
 
     monkeypatch.setattr(tree, "ACCOUNTS_MAX", 2)
     scheduler, book = site()

@@ -15,18 +15,17 @@ from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
 from fluxsched.protocol.framing.header import RESPONSE, decode, make_error, make_request, make_response
 from fluxsched.protocol.messages.alloc import ANNOTATE, DENY, AllocResponse
-from fluxsched.runtime.loop.turns import SHARE_S, Timer, Turns
-from fluxsched.runtime.scheduler_process.host import KEPT_MAX, LEAVE_S, RECEIVE_MAX, SchedulerHost
-from fluxsched.runtime.scheduler_process.main import settled
-from fluxsched.runtime.scheduler_process.states import SessionState
-from fluxsched.runtime.system.private_files import user_name
-from fluxsched.sched.accounts.settings import Bank
+from fluxsched.sched.engine.group import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.fair.accounts import Bank
+from fluxsched.sched.policies.backfill import Easy, Fifo
 from fluxsched.sched.policy import Option, Wake
 from fluxsched.sched.registry import make
+from fluxsched.scheduler.host import KEPT_MAX, LEAVE_S, RECEIVE_MAX, SchedulerHost
+from fluxsched.scheduler.main import settled
+from fluxsched.scheduler.session import SessionState
+from fluxsched.system.files import user_name
+from fluxsched.system.loop import SHARE_S, Timer, Turns
 
 # The scheduler's process: under a burst questions are answered first, and in silence what is due is told in time.
 

@@ -24,8 +24,15 @@ from fluxsched.protocol.messages.acquire import Grow as GroupGrow
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.messages.live.reasons import REASONS_MAX
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
-from fluxsched.runtime.scheduler_process import session as module
-from fluxsched.runtime.scheduler_process.effects import (
+from fluxsched.sched.decisions import PREEMPT, Canceled, Denied, Granted, Raise
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import Signal
+from fluxsched.sched.fair.usage import ROWS_MAX
+from fluxsched.sched.policies.backfill import Easy, Fifo
+from fluxsched.sched.policy import PAUSE, Option
+from fluxsched.sched.registry import make
+from fluxsched.scheduler import session as module
+from fluxsched.scheduler.session import (
     ACQUIRE,
     GROW,
     HELLO,
@@ -33,26 +40,20 @@ from fluxsched.runtime.scheduler_process.effects import (
     READY,
     RELEASE,
     SAVE,
+    SAVE_EVERY_S,
+    SESSION,
     SHRINK,
+    SLICE_ACCOUNTS,
     Call,
     End,
     Fail,
     Left,
     Log,
     Respond,
+    SchedulerSession,
+    SessionState,
 )
-from fluxsched.runtime.scheduler_process.saving import SAVE_EVERY_S, SLICE_ACCOUNTS
-from fluxsched.runtime.scheduler_process.session import SchedulerSession
-from fluxsched.runtime.scheduler_process.states import SESSION, SessionState
-from fluxsched.runtime.system.private_files import user_name
-from fluxsched.sched.accounts.report import ROWS_MAX
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.effects import PREEMPT, Canceled, Denied, Granted, Raise
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fifo import Fifo
-from fluxsched.sched.policy import PAUSE, Option
-from fluxsched.sched.registry import make
+from fluxsched.system.files import user_name
 from tests.sched.accounts.conftest import cores
 
 # The session's table, walked through every state with every event; order; what is kept; running jobs taken over.

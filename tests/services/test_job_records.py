@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
+from fluxsched.config import values as operations
+from fluxsched.config.reader import parse_config
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.runtime.config import operations
-from fluxsched.runtime.config.reader import parse_config
-from fluxsched.runtime.exec.base import spool_directory
-from fluxsched.runtime.exec.tasks.layout import TASKS_JOB_MAX
-from fluxsched.runtime.services.jobs import history
-from fluxsched.runtime.services.jobs.streams import OUTPUT_POLL_S
-from fluxsched.runtime.services.jobs.task_output import CHUNK_BYTES, TASK_CHUNKS, TURN_LOOKS, Budget, TaskOutput
+from fluxsched.executor.base import spool_directory
+from fluxsched.executor.layout import TASKS_JOB_MAX
+from fluxsched.services import job_effects as history
+from fluxsched.services.job_streams import OUTPUT_POLL_S
+from fluxsched.services.task_output import CHUNK_BYTES, TASK_CHUNKS, TURN_LOOKS, Budget, TaskOutput
 
 # Ended jobs are forgotten when they are too many or too old: logs, what they printed, and what no other job shares.
 

@@ -18,13 +18,13 @@ from fluxsched.core.sharing import REQUEUE_MAX
 from fluxsched.jobs.query import running
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.jobs import ListRequest
-from fluxsched.runtime.loop.database import Database
-from fluxsched.runtime.services.jobs import running as service
-from fluxsched.runtime.services.jobs import streams
-from fluxsched.runtime.services.jobs.records import LIST_ENTRIES_MAX, list_query, stored_job
-from fluxsched.runtime.services.jobs.scheduling import ANNOTATIONS_BYTES_MAX
-from fluxsched.runtime.storage.events import unpack_events
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.services import job_streams as streams
+from fluxsched.services import jobs as service
+from fluxsched.services.jobs import LIST_ENTRIES_MAX, list_query, stored_job
+from fluxsched.services.scheduling import ANNOTATIONS_BYTES_MAX
+from fluxsched.store.jobs import unpack_events
+from fluxsched.store.store import Database
+from fluxsched.system.clock import SystemClock
 
 # Elastic jobs in an instance: a scheduler by hand grows and shrinks one; who follows it sees what is on disk.
 
@@ -393,7 +393,7 @@ async def test_how_often_is_refused_above_the_limit_and_where_it_is_no_number(wo
 
 
 POLICY = '''
-from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.backfill import Fifo
 from fluxsched.sched.policy import Preempt
 
 class Eager(Fifo):

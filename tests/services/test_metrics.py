@@ -12,22 +12,30 @@ from typing import Any
 
 import pytest
 
+from fluxsched.config.inventory import fake_resources
+from fluxsched.config.values import MetricsSettings, PageSettings
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.instance import instance as companions
+from fluxsched.instance.instance import AGAIN_MAX_S, AGAIN_S, Companion, metrics_kind, page_kind
 from fluxsched.protocol.messages import metrics as msg
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.inventory import Inventory
-from fluxsched.runtime.config.operations import MetricsSettings, PageSettings
-from fluxsched.runtime.instance.parts import companion as companions
-from fluxsched.runtime.instance.parts.companion import AGAIN_MAX_S, AGAIN_S, Companion, metrics_kind, page_kind
-from fluxsched.runtime.inventory.sources import fake_resources
-from fluxsched.runtime.metrics import server as servers
-from fluxsched.runtime.metrics.families import FAMILIES, SchedulerAnswer, text
-from fluxsched.runtime.metrics.sampler import Sampler
-from fluxsched.runtime.metrics.server import CONNECTIONS_MAX, HEAD_BYTES_MAX, MetricsServer
-from fluxsched.runtime.metrics.text import COUNTER, GAUGE, HISTOGRAM
-from fluxsched.runtime.services.jobs.counts import JobCounts
-from fluxsched.runtime.services.metrics import core_states, target_states
-from fluxsched.runtime.system.http_address import PORT_MAX, parse_bind
+from fluxsched.services import metrics_http as servers
+from fluxsched.services.instance import core_states, target_states
+from fluxsched.services.job_effects import JobCounts
+from fluxsched.services.metrics_http import (
+    CONNECTIONS_MAX,
+    COUNTER,
+    FAMILIES,
+    GAUGE,
+    HEAD_BYTES_MAX,
+    HISTOGRAM,
+    MetricsServer,
+    Sampler,
+    SchedulerAnswer,
+    text,
+)
+from fluxsched.system.files import PORT_MAX, parse_bind
 
 # A companion that cannot be started, or ends, is tried again, ever more seldom, and ends nothing else.
 

@@ -9,11 +9,12 @@ from dataclasses import replace
 
 import pytest
 
-from fluxsched.runtime.instance.instance import Instance
-from fluxsched.runtime.instance.launch import StartOptions, settings_of
-from fluxsched.runtime.services.jobs import scheduler_states, scheduling
-from fluxsched.runtime.services.jobs.scheduler_states import STATE_BYTES_MAX
-from fluxsched.runtime.services.modules.process import STATUS_EXITED
+from fluxsched.instance.instance import Instance
+from fluxsched.instance.launch import StartOptions, settings_of
+from fluxsched.services import scheduling
+from fluxsched.services import scheduling as scheduler_states
+from fluxsched.services.module_processes import STATUS_EXITED
+from fluxsched.services.scheduling import STATE_BYTES_MAX
 from fluxsched.transport.roster import Roster
 
 # What a scheduler has kept: returned to the next one of its groups, across restarts, as it was. Jobspecs in hello.

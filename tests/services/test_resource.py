@@ -12,12 +12,13 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.services import agents, resource_journal, resource_watch, trace
-from fluxsched.runtime.services.jobs import scheduling
-from fluxsched.runtime.services.metrics import target_states
-from fluxsched.runtime.services.modules import service as modules
-from fluxsched.runtime.services.resource_journal import JournalService
-from fluxsched.runtime.services.trace import TEXT_PAYLOAD_BYTES_MAX, TRACE_MESSAGES_MAX
+from fluxsched.services import instance as agents
+from fluxsched.services import instance as trace
+from fluxsched.services import modules, scheduling
+from fluxsched.services import resource as resource_journal
+from fluxsched.services import resource as resource_watch
+from fluxsched.services.instance import TEXT_PAYLOAD_BYTES_MAX, TRACE_MESSAGES_MAX, target_states
+from fluxsched.services.resource import JournalService
 
 # `resource.watch` over real sockets: whole, then exactly what is new, to every reader at its pace.
 

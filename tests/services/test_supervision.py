@@ -7,15 +7,17 @@ from types import SimpleNamespace
 
 import pytest
 
+from fluxsched.config.values import Recovery
 from fluxsched.errors import Refused
-from fluxsched.runtime.config.values import Recovery
-from fluxsched.runtime.services.modules.process import STATUS_EXITED, STATUS_RUNNING, Module
-from fluxsched.runtime.services.modules.supervision import (
+from fluxsched.services.module_processes import (
     ANSWER_S,
     BACKOFF_MAX_S,
     BACKOFF_S,
     LOOK_S,
     RESTARTS_WITHIN_S,
+    STATUS_EXITED,
+    STATUS_RUNNING,
+    Module,
     Supervision,
     troubles,
 )

@@ -8,7 +8,6 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.system.clock import seeded
 from fluxsched.sim import Ask, Trace, TraceJob, generate
 from fluxsched.sim.commands import LABEL_CHARS_MAX, StudyOptions
 from fluxsched.sim.engine import replay, site_events
@@ -16,6 +15,7 @@ from fluxsched.sim.results import charts, drawing, plots
 from fluxsched.sim.traces import lublin
 from fluxsched.sim.traces.json_lines import read_lines
 from fluxsched.sim.traces.trace import FAULT_CHARS_MAX, JOBS_MAX, URGENCY_MAX
+from fluxsched.system.clock import seeded
 
 
 def test_labels_have_a_length(tmp_path):

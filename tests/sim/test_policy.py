@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.runtime.system.clock import interrupted
 from fluxsched.sim.package import NAME_CHARS_MAX, POLICY, check_name, new
 from fluxsched.sim.policy import check
+from fluxsched.system.clock import interrupted
 
 NO_TIME = float
 

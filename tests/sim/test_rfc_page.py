@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.runtime.inventory.sources import fake_resources
+from fluxsched.config.inventory import fake_resources
 from fluxsched.sim import Machine, Trace, run
 from fluxsched.sim.engine.site_events import _PLAIN, parse_site
 from fluxsched.sim.results.result import COLUMNS

@@ -11,21 +11,15 @@ from random import Random
 import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.runtime.instance.stored_state import LEFT_OUT_NAMED_MAX, StateNotice, read_store
-from fluxsched.runtime.loop.database import Database
-from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.loop.writer import ImmediateWriter
-from fluxsched.runtime.storage import damage
-from fluxsched.runtime.storage.damage import make_sound
-from fluxsched.runtime.storage.events import pack_events
-from fluxsched.runtime.storage.jobs import DamagedJob, read_events, read_job
-from fluxsched.runtime.storage.parts import NO_JOBSPEC
-from fluxsched.runtime.storage.salvage import LOST_NAMED_MAX, Salvaged
-from fluxsched.runtime.storage.schema import prepare
-from fluxsched.runtime.storage.usage import SUMS
-from fluxsched.runtime.storage.wal import FRAME_HEADER_BYTES, HEADER_BYTES, examine_wal, frames_in_index
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.instance.assembly import LEFT_OUT_NAMED_MAX, StateNotice, read_store
+from fluxsched.store import repair as damage
+from fluxsched.store.jobs import NO_JOBSPEC, DamagedJob, pack_events, read_events, read_job
+from fluxsched.store.repair import LOST_NAMED_MAX, Salvaged, make_sound
+from fluxsched.store.schema import SUMS, prepare
+from fluxsched.store.store import Database, ImmediateWriter, Store
+from fluxsched.store.wal import FRAME_HEADER_BYTES, HEADER_BYTES, examine_wal, frames_in_index
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.loop import Turns
 
 # A damaged file is found at the start, kept aside, read as far as it goes; nothing is lost unless the user says so.
 

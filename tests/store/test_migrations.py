@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.storage.jobs import ended_last, read_active, read_ended
-from fluxsched.runtime.storage.schema import SCHEMA_VERSION, WRITER, prepare
+from fluxsched.store.jobs import ended_last, read_active, read_ended
+from fluxsched.store.schema import SCHEMA_VERSION, WRITER, prepare
 
 # A file of an older form has that or the present one, wherever its change is interrupted; a newer one is refused.
 

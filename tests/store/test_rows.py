@@ -17,22 +17,29 @@ from hypothesis import strategies as st
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
-from fluxsched.runtime.instance.backup import restore
-from fluxsched.runtime.storage import parts as storage_parts
-from fluxsched.runtime.storage.compression import COMPRESSED_BYTES_MIN, EXPANDED_BYTES_MAX, compressed, expanded
-from fluxsched.runtime.storage.events import NAMES, pack_events, unpack_events
-from fluxsched.runtime.storage.jobs import (
+from fluxsched.instance.backup import restore
+from fluxsched.store import jobs as storage_parts
+from fluxsched.store.jobs import (
+    COMPRESSED_BYTES_MIN,
+    EXPANDED_BYTES_MAX,
+    NAMES,
+    NO_JOBSPEC,
     PARTS_READ_MAX,
+    PER_JOB,
+    Parts,
+    compressed,
     ended_last,
+    expanded,
     known_parts,
+    pack_events,
     read_active,
     read_ended,
     read_events,
     read_job,
+    unpack_events,
 )
-from fluxsched.runtime.storage.parts import NO_JOBSPEC, PER_JOB, Parts
-from fluxsched.runtime.storage.salvage import salvage
-from fluxsched.runtime.storage.schema import prepare
+from fluxsched.store.repair import salvage
+from fluxsched.store.schema import prepare
 
 # Rows of jobs: what is read is what was written, and what many have in common is there once.
 

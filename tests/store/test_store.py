@@ -13,18 +13,15 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.runtime.instance import stored_state as restore
-from fluxsched.runtime.loop import checkpoints
-from fluxsched.runtime.loop import store as stores
-from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import PIECE_ITEMS, Turns
-from fluxsched.runtime.loop.writer import ThreadPerCallWriter
-from fluxsched.runtime.messaging import disk_guard as disk
-from fluxsched.runtime.messaging.disk_guard import DiskGuard, shortage
-from fluxsched.runtime.storage.events import pack_events
-from fluxsched.runtime.storage.jobs import ALIKE_MAX
-from fluxsched.runtime.storage.parts import NO_JOBSPEC
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.instance import assembly as restore
+from fluxsched.messaging import listening as disk
+from fluxsched.messaging.listening import DiskGuard, shortage
+from fluxsched.store import store as checkpoints
+from fluxsched.store import store as stores
+from fluxsched.store.jobs import ALIKE_MAX, NO_JOBSPEC, pack_events
+from fluxsched.store.store import Store, ThreadPerCallWriter
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.loop import PIECE_ITEMS, Turns
 from tests.store.watched_syncs import library, watched_syncs
 
 # The store: answers wait for the disk, in order; its log (WAL) stays small without a commit that waits for a copy.

@@ -26,13 +26,13 @@ import pytest
 from click.testing import CliRunner
 
 from fluxsched.cli.main import main
+from fluxsched.client.aio import AsyncHandle
+from fluxsched.client.blocking import Handle
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.client.asyncio_client import AsyncHandle
-from fluxsched.runtime.client.blocking import Handle
-from fluxsched.runtime.instance.instance import Instance
-from fluxsched.runtime.instance.launch import StartOptions, settings_of
-from fluxsched.runtime.system.clock import interrupted
+from fluxsched.instance.instance import Instance
+from fluxsched.instance.launch import StartOptions, settings_of
+from fluxsched.system.clock import interrupted
 from tests.prepared.caller import PROGRAM, prepared, with_forked_children
 from tests.prepared.children import Refused
 from tests.prepared.request import REAL

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from fluxsched.client.blocking import Handle
 from fluxsched.errors import Refused
-from fluxsched.runtime.client.blocking import Handle
 from fluxsched.transport.zeromq import ZmqServer
 
 TCP = "tcp://127.0.0.1:*"

@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
-from fluxsched.runtime.instance import backup
-from fluxsched.runtime.storage.schema import SCHEMA_VERSION
+from fluxsched.instance import backup
+from fluxsched.store.schema import SCHEMA_VERSION
 
 NEWER = SCHEMA_VERSION + 1
 

@@ -12,9 +12,9 @@ from unittest.mock import patch
 
 import pytest
 
+from fluxsched.client.aio import AsyncHandle
+from fluxsched.client.blocking import Handle
 from fluxsched.errors import Disconnected, InvalidValue, Refused
-from fluxsched.runtime.client.asyncio_client import AsyncHandle
-from fluxsched.runtime.client.blocking import Handle
 from fluxsched.transport.authentication import make_key_pair
 from fluxsched.transport.endpoints import tcp_address
 from fluxsched.transport.zeromq import NOT_ADMITTED
@@ -221,7 +221,7 @@ def test_an_owner_elsewhere_stops_the_instance(keys: Keys, until: Any) -> None:
     """Last in this file, since the others need it. Process ids of another machine say nothing here."""
     (key,) = keys.authorized("boss", role="owner")
     pid = keys.site.pid()
-    with patch("fluxsched.runtime.instance.launch._alive", lambda pid: True):
+    with patch("fluxsched.instance.launch._is_alive", lambda pid: True):
         assert keys.holder(key)("stop").word == f"stopped {keys.uri}"
     until(lambda: keys.site("uri", status=None).status == 1)
     assert "nothing listens" in keys.site("uri", status=1).err or not Path(f"/proc/{pid}").exists()

@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 import fluxsched
-from fluxsched.runtime.client.reconnecting import attempts, may_come_back
-from fluxsched.runtime.instance.agent import HOSTS_MAX
+from fluxsched.client.find import attempts, may_come_back
+from fluxsched.instance.launch import HOSTS_MAX
 
 STATE = ("--fake", "1x8", "--statedir", "state")
 SCRIPT = "echo one; while [ ! -e a ]; do sleep .02; done; echo two; while [ ! -e b ]; do sleep .02; done; " \

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from fluxsched.client import find as reconnecting
 from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
-from fluxsched.runtime.client import reconnecting
 from fluxsched.views import follower
 from fluxsched.views.follower import Follower, Subscription
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.runtime.system.http_address import parse_page_bind
+from fluxsched.system.files import parse_page_bind
 from fluxsched.web import access as connections
 from fluxsched.web.access import (
     HEAD_BYTES_MAX,

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 from fluxsched.views.follower import TooManyFeeds
 from fluxsched.web import access as connections
 from fluxsched.web import server as events

@@ -34,11 +34,15 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import FluxschedError, InvalidValue, RPCError
+from fluxsched.messaging.memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
-from fluxsched.runtime.messaging.payload_memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
-from fluxsched.runtime.scheduler_process.effects import (
+from fluxsched.sched import decisions as effect
+from fluxsched.sched.engine.policy_queue import WAIT
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
+from fluxsched.scheduler.host import ANSWERS, REQUESTS
+from fluxsched.scheduler.session import (
     ACQUIRE,
     HELLO,
     RAISE,
@@ -50,15 +54,10 @@ from fluxsched.runtime.scheduler_process.effects import (
     Fail,
     Log,
     Respond,
+    SchedulerSession,
 )
-from fluxsched.runtime.scheduler_process.messages import ANSWERS, REQUESTS
-from fluxsched.runtime.scheduler_process.session import SchedulerSession
-from fluxsched.runtime.system.clock import Clock, local_text
-from fluxsched.runtime.system.private_files import user_name
-from fluxsched.sched import effects as effect
-from fluxsched.sched.engine.assembly import DEFAULT_GROUP
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.engine.waiting.set_aside import WAIT
+from fluxsched.system.clock import Clock, local_text
+from fluxsched.system.files import user_name
 
 TOPICS = tuple(topic for topic in REQUESTS if topic != "sched.why")
 """The requests that the services `sched` and `feasibility` take, besides NAME.stats-get; Flux does not ask why."""

@@ -13,7 +13,7 @@ from fluxsched.adapters.flux.handle import LOG_ERR, BrokerHandle, BrokerReply
 from fluxsched.protocol.messages.alloc import ReadyResponse, SaveRequest
 
 KEY = "fluxsched.accounts"
-"""What was saved last: JSON, as `sched.accounts.state` describes it."""
+"""What was saved last: JSON, as `sched.fair.account_state` describes it."""
 
 SET_ASIDE = "fluxsched.accounts-set-aside"
 """What was of no use when it was to be restored."""

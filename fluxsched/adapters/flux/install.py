@@ -17,8 +17,8 @@ from importlib.util import find_spec
 from pathlib import Path
 
 from fluxsched.adapters.flux.options import DEFAULT_POLICY, parse_options
+from fluxsched.config.policies import located
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.runtime.config.policies import located
 from fluxsched.sched.loading import PLUGIN_SIGN, parse_spec
 from fluxsched.sched.registry import inner_option
 

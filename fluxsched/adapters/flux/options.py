@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 
 from fluxsched.adapters.flux.handle import LEVELS, LOG_INFO
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.engine.waiting.set_aside import DENY, UNSATISFIABLE
+from fluxsched.sched.engine.policy_queue import DENY, UNSATISFIABLE
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.loading import PLUGIN_SIGN, parse_spec
-from fluxsched.sched.plugin_registry import make_plugin
 from fluxsched.sched.policy import Policy
-from fluxsched.sched.registry import find, join_queues, make, split_queues
+from fluxsched.sched.registry import find, join_queues, make, make_plugin, split_queues
 
 DEFAULT_POLICY = "easy"
 

@@ -15,13 +15,11 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, RemoteProtocolError
-from fluxsched.sched.effects import grant, grouped
+from fluxsched.sched.decisions import grant, grouped
 from fluxsched.sched.ledger import Holding, Ledger
-from fluxsched.sched.pool.place import infeasible, place_now
-from fluxsched.sched.pool.placement import WORST_FIT, Blocks, Fits, Infeasible, Insufficient, blocks_in
+from fluxsched.sched.pool.place import WhatIf, infeasible, place_now
+from fluxsched.sched.pool.placement import WORST_FIT, Blocks, Fits, Infeasible, Insufficient, Shape, Shapes, blocks_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.what_if import WhatIf
-from fluxsched.sched.shape import Shape, Shapes
 
 
 class PoolErrors:

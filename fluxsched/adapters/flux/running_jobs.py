@@ -19,9 +19,8 @@ from fluxsched.core.jsontext import with_path
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages.alloc import HelloResponse
-from fluxsched.runtime.scheduler_process.effects import Call, Effects
-from fluxsched.runtime.scheduler_process.session import SchedulerSession
-from fluxsched.sched.effects import PREEMPT
+from fluxsched.sched.decisions import PREEMPT
+from fluxsched.scheduler.session import Call, Effects, SchedulerSession
 
 LOOKUPS_MAX = 256
 """Lookups in flight: the KVS answers them in one round trip, and no queue of the broker grows without bound."""

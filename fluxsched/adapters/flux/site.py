@@ -9,11 +9,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from fluxsched.config.reader import fair_settings
 from fluxsched.core.duration import parse_duration
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.config.fair import fair_settings
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
+from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S
 
 
 @dataclass(frozen=True, slots=True)

@@ -12,7 +12,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.protocol.messages.alloc import HelloResponse
 from fluxsched.protocol.messages.jobs import RaiseRequest
-from fluxsched.sched.effects import PREEMPT
+from fluxsched.sched.decisions import PREEMPT
 
 NOT_AGAIN: Final = "; Flux does not submit it again"
 

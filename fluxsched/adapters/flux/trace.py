@@ -19,7 +19,7 @@ from typing import Any, Protocol, TextIO
 import msgspec
 
 from fluxsched.adapters.flux.handle import BrokerHandle, BrokerReply, BrokerRequest, OnReply
-from fluxsched.runtime.system.clock import Clock
+from fluxsched.system.clock import Clock
 
 
 class Listener(Protocol):

@@ -15,9 +15,9 @@ from fluxsched.adapters.si.user_groups import UserGroups
 from fluxsched.adapters.si.uuids import UuidMaker
 from fluxsched.core.jsontext import shown
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.system.clock import Chance, Clock, SystemClock
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.plugin_registry import make_plugin
+from fluxsched.sched.registry import make_plugin
+from fluxsched.system.clock import Chance, Clock, SystemClock
 
 CONFIGS_KEPT_MAX = 16
 """Texts of configurations, and what was read of them, that are kept at a time."""

@@ -30,7 +30,7 @@ from fluxsched.adapters.si.machine.effects import (
 )
 from fluxsched.adapters.si.machine.machine import SIMachine
 from fluxsched.errors import Refused
-from fluxsched.runtime.system.log import exception_text, logger
+from fluxsched.system.log import exception_text, logger
 
 log = logger("si")
 

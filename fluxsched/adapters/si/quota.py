@@ -37,12 +37,11 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.request import Request
 from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.runtime.system.log import logger
 from fluxsched.sched.hooks.api import PASS, SKIP, Fits, GroupSeen, JobSeen, Later, Never, Option, Pass, Shape, Skip
 from fluxsched.sched.pool.placement import instance_amounts, parts_in
-from fluxsched.sched.quotas.queue import Application
-from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.quotas.queue import Application, QueueSettings
 from fluxsched.sched.quotas.tree import QueueTree
+from fluxsched.system.log import logger
 
 log = logger("quota")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from fluxsched.runtime.system.clock import Chance
+from fluxsched.system.clock import Chance
 
 
 class UuidMaker:

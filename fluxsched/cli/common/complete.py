@@ -27,7 +27,7 @@ def _ask(ctx: click.Context, topic: str, payload: dict[str, Any] | None = None) 
     """An answer of the instance, empty if there is none."""
     opener = ctx.find_root().obj
     if opener is None:
-        from fluxsched.runtime.client.blocking import connect_sync as opener
+        from fluxsched.client.blocking import connect_sync as opener
     try:
         with opener(ctx.params.get("uri")) as handle:
             answer: dict[str, Any] = handle.rpc(topic, payload, timeout_s=TIMEOUT_S)
@@ -89,7 +89,7 @@ def policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     """Policies by name; a path is completed as a file."""
     if "/" in incomplete or incomplete.startswith("."):
         return [CompletionItem(incomplete, type="file")]
-    from fluxsched.runtime.config.policy_list import known_policies
+    from fluxsched.config.policies import known_policies
 
     return _fitting(known_policies(), incomplete)
 

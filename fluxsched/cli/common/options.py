@@ -23,14 +23,14 @@ from fluxsched.cli.common.table import Field, Format, parse_format, print_table
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, LimitExceeded, Refused, RPCError
 
 if TYPE_CHECKING:
+    from fluxsched.client.blocking import ReadableFile
     from fluxsched.core.idset import Idset
-    from fluxsched.runtime.client.blocking import ReadableFile
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
 
 class InstanceHandle(Protocol):
-    """The methods of `fluxsched.runtime.client.blocking.Handle` that commands use."""
+    """The methods of `fluxsched.client.blocking.Handle` that commands use."""
 
     uri: str
 
@@ -75,7 +75,7 @@ def connect(uri: str | None, *, may_guess: bool = False) -> AbstractContextManag
     """
     opener = click.get_current_context().obj
     if opener is None:
-        from fluxsched.runtime.client.blocking import connect_sync
+        from fluxsched.client.blocking import connect_sync
 
         return connect_sync(uri, only=not may_guess, reconnect_s=0.0)  # `come_back` also says so
     handle: AbstractContextManager[InstanceHandle] = opener(uri)

@@ -10,7 +10,7 @@ from typing import Any
 from fluxsched.cli.common.options import Converted
 from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 
 FILE_BYTES_MAX = 1 << 20
 """Of rules, of one attribute, of the configuration of a nested instance: naming a device by mistake must not hang."""

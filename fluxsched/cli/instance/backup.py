@@ -24,7 +24,7 @@ def backup(file: Path, uri: str | None, as_json: bool) -> None:
     It has jobs, drains, groups, queues and the history of accounts at one moment, but not what jobs have printed. The
     instance continues meanwhile.
     """
-    from fluxsched.runtime.instance.backup import backup
+    from fluxsched.instance.backup import backup
 
     _tell(backup(uri, file), as_json)
 
@@ -39,7 +39,7 @@ def restore(file: Path, statedir: Path, as_json: bool) -> None:
     It is checked first, and nothing is overwritten. Jobs that waited or ran when the backup was made wait again or
     count as failed, whatever became of them since.
     """
-    from fluxsched.runtime.instance.backup import restore
+    from fluxsched.instance.backup import restore
 
     _tell(restore(file, statedir), as_json)
 

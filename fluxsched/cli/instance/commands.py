@@ -76,8 +76,8 @@ def start(
         raise click.UsageError("--daemon returns at once, so it cannot run a command: submit it afterwards")
     if "none" in schedulers and len(schedulers) > 1:
         raise click.UsageError("--scheduler none and another scheduler exclude each other")
-    from fluxsched.runtime.config.policies import with_plugins
-    from fluxsched.runtime.instance.launch import StartOptions, check_start, start, start_daemon
+    from fluxsched.config.policies import with_plugins
+    from fluxsched.instance.launch import StartOptions, check_start, start, start_daemon
 
     if plugins:
         if "none" in schedulers or not (schedulers or options["config"] is None):
@@ -115,7 +115,7 @@ def stop(uri: str | None, timeout: float, yes: bool) -> None:
 
     With several instances and no FLUXSCHED_URI, one must be named. On a terminal it asks if jobs run.
     """
-    from fluxsched.runtime.instance.launch import stop
+    from fluxsched.instance.launch import stop
 
     if show.interactive() and not yes:
         uri, running = _running(uri, timeout)
@@ -142,7 +142,7 @@ def restart(uri: str | None, timeout: float) -> None:
 
     It runs with the same arguments. With several instances and no FLUXSCHED_URI, one must be named.
     """
-    from fluxsched.runtime.instance.launch import restart
+    from fluxsched.instance.launch import restart
 
     click.echo(f"restarted {restart(uri, timeout)}")
 
@@ -206,7 +206,7 @@ def _print_uri(handle: InstanceHandle, as_json: bool, local: bool, tcp: bool) ->
 @viewing
 def ping(handle: InstanceHandle, service: str, count: int | None, interval: float, pad: int, as_json: bool) -> None:
     """Measure the round-trip time to SERVICE (such as resource or sched-fifo)."""
-    from fluxsched.runtime.system.clock import SystemClock, sleep
+    from fluxsched.system.clock import SystemClock, sleep
 
     seq = 0
     while count is None or seq < count:
@@ -234,7 +234,7 @@ def agent(uri: str | None, **options: Any) -> int:
     many nodes behave. To run on many machines, use Flux (rfc/flux.md).
     """
     where = _located(uri)
-    from fluxsched.runtime.instance.launch import agent
+    from fluxsched.instance.launch import agent
 
     status: int = agent(where, **options)
     return status

@@ -36,7 +36,7 @@ def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> i
     Hosts are interpreted as by `fluxsched start` on this machine, and policies are imported.
     """
     from fluxsched.errors import FluxschedError
-    from fluxsched.runtime.instance.launch import StartOptions, check_config, check_start
+    from fluxsched.instance.launch import StartOptions, check_config, check_start
 
     with usage():
         check_start(fake, ())

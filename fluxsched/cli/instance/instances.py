@@ -35,8 +35,8 @@ def instances(output: Output) -> None:
     LEVEL is the number of enclosing instances; PARENT is the innermost of them. STATE is run, start, or silent
     if it does not respond.
     """
-    from fluxsched.runtime.instance.survey import survey
-    from fluxsched.runtime.system.clock import SystemClock
+    from fluxsched.instance.backup import survey
+    from fluxsched.system.clock import SystemClock
 
     now_s = SystemClock.wall_s()
     found = [{"level": 0, **info, "age": max(0.0, round(now_s - info["starttime"], 3))} for info in survey()]

@@ -26,8 +26,7 @@ def keygen(server: bool, role: str | None, user: str | None, directory: Path | N
     The client's is NAME.key; give it to its holder alone, as ~/.config/fluxsched/client.key or for --key. NAME.pub
     belongs in the directory of authorized keys of the server; `fluxsched config reload` has it read.
     """
-    from fluxsched.runtime.access.key_files import generate, generate_server
-    from fluxsched.runtime.access.rules import key_directory, user_id
+    from fluxsched.messaging.keys import generate, generate_server, key_directory, user_id
 
     if server:
         if (name, role, user) != (None, None, None):

@@ -23,7 +23,7 @@ def metrics(uri: str | None, bind: str, public: bool, once: bool, instance: int 
     The instance is asked at most once a second. While it is down, `fluxsched_up` is 0; without --uri and
     FLUXSCHED_URI your newest instance is looked for anew.
     """
-    from fluxsched.runtime.metrics import exporter
+    from fluxsched.services import metrics_http as exporter
 
     if once:
         click.echo(exporter.once(uri), nl=False)

@@ -57,7 +57,7 @@ def _specification(spec: str, options: tuple[str, ...], plugins: tuple[str, ...]
 
     What follows a `;` are policies of queues, to which options and plugins do not belong.
     """
-    from fluxsched.runtime.config.policies import located, with_plugins
+    from fluxsched.config.policies import located, with_plugins
 
     general, semicolon, own = spec.partition(";")
     first, bar, others = general.partition("|")

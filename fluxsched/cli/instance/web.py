@@ -57,7 +57,7 @@ def need_packages() -> None:
 
 
 def _served(uri: str | None) -> str:
-    from fluxsched.runtime.instance.launch import PAGE_NAME
+    from fluxsched.instance.launch import PAGE_NAME
 
     with connect(uri) as handle:
         path = Path(handle.rpc("attr.get", {"name": "rundir"})["value"]) / PAGE_NAME

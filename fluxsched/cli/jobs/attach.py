@@ -15,7 +15,7 @@ from fluxsched.cli.common.options import InstanceHandle, come_back
 from fluxsched.cli.jobs.forward import Forwarder
 from fluxsched.cli.jobs.terminal import TerminalForwarder
 from fluxsched.errors import Disconnected, RPCError
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 
 PENDING_HINT_S = 2.0
 """Delay before the user is shown why the job is still waiting (seconds); most jobs have started by then."""

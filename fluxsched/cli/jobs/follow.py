@@ -17,7 +17,7 @@ from fluxsched.cli.common.options import InstanceHandle
 from fluxsched.cli.common.progress import ProgressLine
 from fluxsched.cli.jobs.attach import OutputWriter, report_end
 from fluxsched.errors import RPCError
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 
 OUTPUTS_MAX = 256
 """Jobs whose output is followed at once: the instance looks at their files fifty times a second."""

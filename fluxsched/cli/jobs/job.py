@@ -184,7 +184,7 @@ def why(handle: InstanceHandle, jobid: int, as_json: bool) -> None:
 
 def _earliest(answer: dict[str, Any]) -> Iterator[str]:
     """The time, how long that is from now, and what it rests on; of these what is known."""
-    from fluxsched.runtime.system.clock import SystemClock
+    from fluxsched.system.clock import SystemClock
 
     start_s = answer.get("earliest")
     if start_s:

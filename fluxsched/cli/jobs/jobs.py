@@ -15,7 +15,7 @@ from fluxsched.cli.common.values import WHEN
 from fluxsched.cli.jobs.fields import FIELDS, JOBS
 from fluxsched.cli.jobs.selection import JobSelection, filter_options, jobs_argument
 from fluxsched.errors import Refused, RPCError
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 from fluxsched.views.jobs import JobConstraint, JobRow, Jobs, list_request, queue_reason
 
 LISTED_DEFAULT = 1000

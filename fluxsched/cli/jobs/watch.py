@@ -21,7 +21,7 @@ from fluxsched.cli.common.signals import EndingSignals
 from fluxsched.cli.common.table import render
 from fluxsched.core.text import printable
 from fluxsched.errors import Disconnected, RPCError
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 from fluxsched.views.jobs import JobRow
 
 ASKED_EVERY_S = 0.5

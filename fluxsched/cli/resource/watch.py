@@ -21,7 +21,7 @@ from fluxsched.cli.common.table import Format, render
 from fluxsched.cli.resource.rows import ResourceRow
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import Disconnected, RPCError
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 from fluxsched.views.machine import USED
 
 ASKED_EVERY_S = 0.5

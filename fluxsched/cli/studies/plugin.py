@@ -30,7 +30,7 @@ def plugin() -> None:
 @table_options(LIST)
 def list_plugins(output: Output) -> None:
     """List the plugins for schedulers, and their options with defaults."""
-    from fluxsched.runtime.config.policy_list import plugins
+    from fluxsched.config.policies import plugins
 
     rows = list(plugins())
     output.show({"plugins": [row._asdict() for row in rows]}, lambda shown: rows)

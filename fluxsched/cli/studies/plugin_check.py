@@ -13,10 +13,10 @@ from typing import Any
 
 from fluxsched.cli.studies.policy_check import CASE, FAULT, IMPORT_S, SILENT_S, heard, told
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.system.clock import interrupted
-from fluxsched.runtime.system.isolated_process import IsolatedProcess
 from fluxsched.sim.plugin import check, unclear
 from fluxsched.sim.policy import RuleVerdict
+from fluxsched.system.clock import interrupted
+from fluxsched.system.processes import IsolatedProcess
 
 
 def check_apart(spec: str, policy: str, seed: int) -> Iterator[RuleVerdict]:

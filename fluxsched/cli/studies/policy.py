@@ -52,7 +52,7 @@ def policy() -> None:
 @table_options(LIST)
 def list_policies(output: Output) -> None:
     """List the policies for schedulers, and their options with defaults."""
-    from fluxsched.runtime.config.policy_list import policies
+    from fluxsched.config.policies import policies
 
     rows = list(policies())
     output.show({"policies": [row._asdict() for row in rows]}, lambda shown: rows)

@@ -14,9 +14,9 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.runtime.system.clock import SystemClock, interrupted
-from fluxsched.runtime.system.isolated_process import IsolatedProcess
 from fluxsched.sim.policy import CASE_S, Finding, RuleVerdict, check, unclear
+from fluxsched.system.clock import SystemClock, interrupted
+from fluxsched.system.processes import IsolatedProcess
 
 IMPORT_S = 10.0
 """How long a policy may take to be imported and made (seconds)."""

@@ -88,8 +88,8 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 
     `sim gen` generates traces; rfc/simulator.md describes formats and semantics.
     """
-    from fluxsched.runtime.system.clock import SystemClock
     from fluxsched.sim.commands import StudyOptions, replay_live, simulate
+    from fluxsched.system.clock import SystemClock
 
     if uri is not None and speed is None:
         raise click.UsageError("--uri is for --speed: a simulation needs no instance")
@@ -177,11 +177,11 @@ class _RealTime:
     """The clock of a replay."""
 
     def wall_s(self) -> float:
-        from fluxsched.runtime.system.clock import SystemClock
+        from fluxsched.system.clock import SystemClock
 
         return SystemClock.wall_s()
 
     def sleep(self, delay_s: float) -> None:
-        from fluxsched.runtime.system.clock import sleep
+        from fluxsched.system.clock import sleep
 
         sleep(delay_s)

@@ -165,7 +165,7 @@ def _await_address(handle: InstanceHandle, jobid: int) -> str:
 def _visit(handle: InstanceHandle, jobid: int, address: str, command: tuple[str, ...], environment: Mapping[str, str],
            cwd: str) -> int:  # fmt: skip
     """Run the command inside; the instance ends with it, and it with the instance."""
-    from fluxsched.runtime.instance.proxy import stop_instance
+    from fluxsched.instance.launch import stop_instance
 
     try:
         status = _inside(address, jobid, command, environment, cwd, _ends(handle, jobid))
@@ -184,7 +184,7 @@ def _visit(handle: InstanceHandle, jobid: int, address: str, command: tuple[str,
 def _inside(address: str, jobid: int, command: tuple[str, ...], environment: Mapping[str, str], cwd: str,
             ends: Callable[[Any], None] | None = None) -> int:  # fmt: skip
     """Run the command in the instance that the job is; its exit status, 127 or 126 if it cannot be run."""
-    from fluxsched.runtime.instance.proxy import CannotRun, visit
+    from fluxsched.instance.launch import CannotRun, visit
 
     base = {**environment, "FLUX_ENCLOSING_ID": show.jobid_text(jobid)}
     try:

@@ -32,7 +32,7 @@ from fluxsched.cli.submission.feasibility import check_feasible
 from fluxsched.cli.submission.submit import COMMAND_LAST, refuse_own_input
 from fluxsched.cli.submission.submit import submit as submit_command
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.system.clock import Chance
+from fluxsched.system.clock import Chance
 
 INPUT_CHARS_MAX = 64 << 20
 """One file of inputs."""

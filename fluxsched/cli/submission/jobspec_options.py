@@ -27,7 +27,7 @@ from fluxsched.core.parts import parse_nodes, parse_part
 from fluxsched.core.sharing import REQUEUE_MAX
 from fluxsched.core.text import is_text, printable
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 
 JOB_SCHEMES = ("after", "afterstart", "afterany", "afterok", "afternotok")
 """RFC 26's dependencies on jobs."""

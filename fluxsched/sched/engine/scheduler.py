@@ -3,6 +3,15 @@
 Law: every event is applied whole or refused before anything changes. No clock, no I/O.
 What a peer got wrong raises RemoteProtocolError and changes nothing; a bad jobspec is denied with its reason. What a
 policy raises goes up as it is: everything committed so far stands, and was handed out as effects.
+
+assembly: The groups of a scheduler, put together with what they share: the ledger and the preemptions; what may join
+them.
+
+status: What a scheduler says of itself to people: numbers, and what is counted, down and allocated.
+
+Law: nothing is changed here; linear in the groups and their targets.
+
+group_changes: What a scheduler does about a change of a group that it has acquired (RFC 28).
 """
 
 from __future__ import annotations
@@ -12,41 +21,127 @@ from sys import intern
 from typing import Any, Final
 
 from fluxsched.core.amounts import Amounts
+from fluxsched.core.build import BUILD
+from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.request import Request
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, RemoteProtocolError
-from fluxsched.sched.accounts.report import AccountsReport
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.accounts.tree import Accounts
-from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.effects import Canceled, Denied, Effect
-from fluxsched.sched.engine.accounting import adopted_jobspec, book_for, count_capacity
-from fluxsched.sched.engine.assembly import DEFAULT_GROUP, GroupParts, check_grow
-from fluxsched.sched.engine.held_jobs import HeldJobs, running_job
-from fluxsched.sched.engine.hooked.plugins import Plugins
-from fluxsched.sched.engine.lacking import Lacking, lacking_of
+from fluxsched.sched.decisions import Canceled, Denied, Effect, Reservation, grouped
+from fluxsched.sched.engine.group import (
+    SETTLE_S,
+    Group,
+    add_infeasible,
+    arrive,
+    judge_all,
+    judge_in,
+    set_aside_in,
+    withdraw,
+)
 from fluxsched.sched.engine.passes import Passes
-from fluxsched.sched.engine.planned_starts import PlannedStart, PlannedStarts
-from fluxsched.sched.engine.running.events import adopted_elastic
-from fluxsched.sched.engine.status import planned, resource_status, stats
-from fluxsched.sched.engine.waiting.group import Group
-from fluxsched.sched.engine.waiting.joint import arrive, judge_in, withdraw
-from fluxsched.sched.engine.waiting.judging import add_infeasible, judge_all, set_aside_in
-from fluxsched.sched.engine.waiting.set_aside import WAIT, TimeText, asks_to_wait, utc_text
-from fluxsched.sched.engine.why import Forecasts, why_of
+from fluxsched.sched.engine.plugins import Plugins
+from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT, TimeText, asks_to_wait, utc_text
+from fluxsched.sched.engine.running import (
+    HeldJobs,
+    adopted_elastic,
+    adopted_jobspec,
+    book_for,
+    count_capacity,
+    running_job,
+)
+from fluxsched.sched.engine.why import Forecasts, Lacking, PlannedStart, PlannedStarts, lacking_of, why_of
+from fluxsched.sched.fair.accounts import Accounts, FairSettings, Measure
+from fluxsched.sched.fair.usage import AccountsReport, UsageBook
 from fluxsched.sched.hooks.api import TARGETS, Plugin
+from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.policy import Policy, Running
-from fluxsched.sched.pool.placement import blocks_in
-from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
-from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.pool.placement import Shapes, blocks_in
+from fluxsched.sched.pool.pool import Pool, busy
+from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S, Preemptions, cores_held
+from fluxsched.sched.queue import Waiting
 from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
 from fluxsched.sched.quotas.tree import QueueTree
-from fluxsched.sched.shape import Shapes
 
+DEFAULT_GROUP = "default"
+
+QUOTA_RATE, QUOTA_WINDOW_S = 10, 1.0
+"""In a tree of queues at most so many are preempted in so many seconds."""
+
+
+class GroupParts:
+    """The parts, ready for use once `keep` was called; `serving` are the groups of each queue that is named."""
+
+    def __init__(
+        self,
+        policy: Policy,
+        names: Sequence[str],
+        queues: Mapping[str, str | tuple[str, ...]],
+        policies: Mapping[str, Policy],
+        unsatisfiable: str,
+        notify: bool,
+        time_text: TimeText,
+        fair: FairSettings | None,
+        book: UsageBook | None,
+        preempt_timeout_s: float,
+    ) -> None:
+        if not names:
+            raise InvalidValue(f"a scheduler needs at least one group, such as {DEFAULT_GROUP!r}")
+        if unsatisfiable not in UNSATISFIABLE:
+            raise InvalidValue(f"unsatisfiable {unsatisfiable!r} is not one of {', '.join(UNSATISFIABLE)}")
+        named = {queue: (at,) if isinstance(at, str) else at for queue, at in queues.items()}
+        if missing := sorted({each for at in named.values() for each in at} - {*names}):
+            raise InvalidValue(f"queues of groups {', '.join(missing)}, which this scheduler does not serve")
+        pools = {name: Pool() for name in names}
+        self.ledger = Ledger(list(pools.values()))
+        of_group: dict[str, list[tuple[str, Policy]]] = {name: [] for name in names}
+        for queue, own in policies.items():
+            for name in named.get(queue, (names[0],)):
+                of_group[name].append((queue, own))
+        settings = (fair or FairSettings()) if book is None else book.settings
+        for pool in pools.values():
+            pool.classes.lost.set(Measure(settings.weights).unit_weights)
+        rate = settings.rate
+        usage_of = cores_held if book is None else book.held_usage
+        self.preemptions = Preemptions(self.ledger, preempt_timeout_s, rate, usage_of)
+        settled = unsatisfiable, notify, time_text, self.preemptions
+        self.groups = {
+            name: Group(name, pool, self.ledger, [*of_group[name], ("", policy)], *settled)
+            for name, pool in pools.items()
+        }
+        self.serving = {queue: tuple([self.groups[name] for name in at]) for queue, at in named.items()}
+        self.is_joint = any(len(at) > 1 for at in named.values())
+        joint: dict[int, tuple[Group, ...]] = {}
+        for group in self.groups.values():
+            group.joint = joint
+            if self.is_joint:
+                group.notices.settle_s = SETTLE_S
+
+    def keep(self, book: UsageBook | None, quotas: QueueTree | None) -> None:
+        """From now on usage is booked in the accounts and in the queues, where there are any."""
+        self.ledger.book, self.ledger.quotas = book, quotas
+        if quotas is not None:
+            self.preemptions.limit(QUOTA_RATE, QUOTA_WINDOW_S)
+        lines: dict[int, int] | None = {} if self.is_joint else None
+        for group in self.groups.values():
+            if book is not None:
+                group.keep_accounts(book, lines)
+            if quotas is not None:
+                group.keep_quotas(quotas)
+
+
+def check_grow(at: Group, groups: Iterable[Group], resources: ResourceSet, online: Idset, offline: Idset) -> None:
+    """Raises RemoteProtocolError for targets that are neither online nor offline, or that another group has."""
+    if online | offline != resources.ranks or online & offline:
+        raise RemoteProtocolError(f"grow of group {at.name!r}: each of ranks {resources.ranks} is online or offline")
+    for other in groups:
+        if twice := (other.pool.ranks | other.leaving) & resources.ranks if other is not at else EMPTY:
+            raise RemoteProtocolError(f"grow of group {at.name!r} names ranks {twice}, which {other.name!r} has")
+
+
+# ---- scheduler
 
 class Scheduler:
     """Policies over the groups that they share; `queues` maps a queue's name to its group or groups, else the first.
@@ -421,3 +516,74 @@ class Scheduler:
         return list(effects)
 
 _waiting: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a job
+
+
+# ---- status
+
+def group_stats(group: Group) -> dict[str, Any]:
+    """Numbers of one group; `waiting` counts those that are set aside, too: they are `unsatisfiable`.
+
+    A job of several groups counts in each that could hold it.
+    """
+    set_aside = len(group.set_aside)
+    if group.joint:
+        set_aside = sum([not group.offers_elsewhere(jobid) for jobid in group.set_aside])
+    return {
+        "targets": len(group.pool.ranks), "down": len(group.pool.down), "leaving": len(group.leaving),
+        "waiting": group.waiting - len(group.set_aside) + set_aside,
+        **({"unsatisfiable": set_aside} if set_aside else {}),
+        "planned": sum(len(queue.planned) for queue in group.queues.values()),
+        "queues": {
+            queue.name: {"policy": queue.policy.name, "waiting": len(queue.jobs), "planned": len(queue.planned)}
+            for queue in group.queues.values() if queue.name
+        },
+    }  # fmt: skip
+
+
+def stats(policy: str, groups: Iterable[Group], ledger: Ledger, counts: Mapping[str, int]) -> dict[str, Any]:
+    """The same of all groups, what runs, and the counts of a scheduler with this policy."""
+    running = {"running": len(ledger), "foreign": ledger.foreign()}
+    by_group = {group.name: group_stats(group) for group in groups}
+    return {"policy": policy, "build": BUILD, **counts, **running, "groups": by_group}
+
+
+def planned(groups: Iterable[Group]) -> Iterator[Reservation]:
+    """The reservations that stand, queue by queue."""
+    for group in groups:
+        for queue in group.queues.values():
+            yield from queue.planned.values()
+
+
+def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
+    """All that is counted, what of it is down, what of it is allocated."""
+    total = down = allocated = EMPTY_R
+    for group in groups:
+        pool = group.pool
+        counted = pool.resources
+        total |= counted
+        down |= counted.restrict(pool.down)
+        allocated |= ResourceSet.build(grouped(busy(pool)), pool.source, 0.0, 0.0, None)
+    return total, down, allocated
+
+
+# ---- group_changes
+
+def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, now_s: float) -> list[Effect]:
+    """Apply the parts of a change at `now_s` (wall time, seconds), in their order; returns what follows."""
+    effects: list[Effect] = []
+    joined = change.joined
+    if change.incomplete:
+        scheduler.group(group).is_expected = True
+    elif change.grow is not None:
+        online, offline = change.online & joined, change.offline & joined
+        effects += scheduler.grown(group, change.grow, online, offline, now_s)
+    if change.shrink:
+        effects += scheduler.shrunk(group, change.shrink, typed, now_s)
+    if offline := change.offline - joined:
+        effects += scheduler.went_offline(offline, now_s)
+    if online := change.online - joined:
+        effects += scheduler.went_online(online, now_s)
+    if change.is_update:
+        properties = change.property_add, change.property_remove
+        effects += scheduler.updated(group, change.expiration_s, *properties, now_s, change.topology)
+    return effects

@@ -1,58 +1,87 @@
 """The passes of one queue: what its policy sees, and how each decision is made real before the next is asked for.
 
 Law: nothing is done that the ledger refuses.
+
+growing_step: Finds where a running elastic job can have more: the next step of its range, for a plan that is to be
+kept.
+
+Law: nothing is changed. A step is within the range and the hops of a part, near to what the part has, placed as the job
+was at its start, free now, and for as long as the job may run still nothing that the plan needs.
+
+decided: What becomes of decisions about running jobs, to preempt, shrink or grow one: they are made real, or refused.
+Jobs to which that may happen are noted when they begin.
+
+Law: nothing is done that the ledger refuses; what it accepts reaches the plans and the preemptions.
+
+planned: Reservations of the last pass: kept in a new plan, and named as what a job that fits waits for; and what an
+elastic job gets beyond its minima at its start.
+
+Law: nothing is changed here but the plan.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from dataclasses import replace
 from functools import partial
 from math import inf
 from reprlib import repr as short
 from typing import Any, Final
 
+from fluxsched.core.count import Count
+from fluxsched.core.duration import format_duration
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.request import Request
+from fluxsched.sched.asks import Asks
 from fluxsched.sched.decisions import (
     BACKFILLED,
+    PAUSED,
+    PREEMPT,
     RESERVED,
+    Denied,
     Deny,
+    Effect,
+    Granted,
     Grow,
+    Grown,
     Pause,
     Pending,
     Preempt,
+    Raise,
     Reservation,
     Reserve,
     Shrink,
+    Shrunk,
     Start,
     Wake,
     Withhold,
 )
-from fluxsched.sched.effects import PAUSED, Denied, Effect, Granted
-from fluxsched.sched.engine.held_jobs import end_of, running_job
-from fluxsched.sched.engine.hooked.held_back import HeldBack
-from fluxsched.sched.engine.running.decided import grow, note_begun, preempt, shrink
-from fluxsched.sched.engine.running.growing_step import GrowingStep
-from fluxsched.sched.engine.running.planned import in_the_way, keep_planned, plan_of_all, with_extras
-from fluxsched.sched.engine.waiting.group import Group
-from fluxsched.sched.engine.waiting.joint import JointPlan, leave_others, leaves_all, reserve, standing, tell
-from fluxsched.sched.engine.waiting.notices import REASON_CHARS_MAX
-from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue, arrived
-from fluxsched.sched.ledger import Holding
-from fluxsched.sched.plan.base import Plan
-from fluxsched.sched.plan.counted import CountedPlan
+from fluxsched.sched.engine.group import (
+    REASON_CHARS_MAX,
+    Group,
+    JointPlan,
+    leave_others,
+    leaves_all,
+    reserve,
+    standing,
+    tell,
+)
+from fluxsched.sched.engine.group_hooks import HeldBack
+from fluxsched.sched.engine.policy_queue import PolicyQueue, arrived
+from fluxsched.sched.engine.running import end_of, running_job
+from fluxsched.sched.ledger import SHRINK_PAUSE_S, ElasticPart, Holding, targets_of
+from fluxsched.sched.plan.counted import CountedPlan, Plan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
-from fluxsched.sched.policies.giving_way import give_way, seat_awaiting
-from fluxsched.sched.policy import PAUSE_EVERY, Running
+from fluxsched.sched.policies.backfill import give_way, seat_awaiting
+from fluxsched.sched.policy import PAUSE_EVERY, Running, Stages
+from fluxsched.sched.pool.choice import Narrowed, restricted
 from fluxsched.sched.pool.place import find_fit, find_on, place_now
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome
-from fluxsched.sched.preemption.if_gone import IfGone
-from fluxsched.sched.preemption.preemptions import Preemptions
-from fluxsched.sched.queue.account_lines import AccountLines
-from fluxsched.sched.queue.asks import Asks
-from fluxsched.sched.queue.orders import FIFO
-from fluxsched.sched.queue.pending import Skips, Waiting
-from fluxsched.sched.shape import Shape, Shapes
-from fluxsched.sched.stages import Stages
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Fits, Insufficient, Outcome, Shape, Shapes, ranks_in
+from fluxsched.sched.preemption import IfGone, Preemptions
+from fluxsched.sched.queue import AccountLines, Skips, Waiting
+from fluxsched.sched.sorted_jobs import FIFO
 
 
 class SchedulingPass:
@@ -402,3 +431,247 @@ class SchedulingPass:
 
 _NO_SHAPE: Final = frozenset[int]()
 _DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Shrink, Grow, Withhold, Wake or Pause"
+
+
+# ---- growing_step
+
+class GrowingStep:
+    """Steps of a group's jobs in one pass at `now_s` (wall time, seconds).
+
+    `plan_for` returns the plan with all reservations that can place this shape, None if there are none. A step that
+    finds no place even without a plan is not tried again.
+    """
+
+    def __init__(
+        self, group: Group, shapes: Shapes, now_s: float, plan_for: Callable[[Shape], CountedPlan | PoolPlan | None]
+    ) -> None:
+        self._group = group
+        self._shapes = shapes
+        self._now_s = now_s
+        self._plan_for = plan_for
+        self._unfit: set[int] = set()  # numbers of shapes
+        self._known: dict[tuple[Request, int, Shape], Shape] = {}
+
+    def may_grow(self, holding: Holding) -> bool:
+        """Whether a job of this group may grow now; if it rests after a shrink, a pass comes when it rests no more."""
+        elastic, group = holding.elastic, self._group
+        if elastic is None or holding.is_ending or elastic.leaving or 0.0 < holding.expiration_s <= self._now_s:
+            return False
+        if holding.blocks[0].word & ~group.pool.members_at(holding.blocks[0].at):
+            return False
+        if self._now_s < elastic.paused_until_s:
+            group.wake_s = min(group.wake_s, elastic.paused_until_s)
+            return False
+        return True
+
+    def of(self, holding: Holding) -> Fits | None:
+        """The next step of a job that may grow, of the part that is least beyond its minimum."""
+        elastic = holding.elastic
+        assert elastic is not None
+        parts = sorted(enumerate(elastic.parts), key=_beyond_minimum)
+        for at, part in parts:
+            step = part.step
+            fit = self._find(holding, part, step) if step else None
+            if fit is not None:
+                by_part = [EMPTY] * len(elastic.parts)
+                by_part[at] = ranks_in(fit.blocks)
+                several = tuple(by_part) if elastic.shape.request.parts else ()
+                return Fits(elastic.shape, fit.blocks, fit.nslots, several)
+        return None
+
+    def as_job(self, holding: Holding, fit: Fits) -> Waiting:
+        """What the job gets as one that may run as long as the whole may still: for plans."""
+        assert holding.elastic is not None
+        for part, ranks in zip(holding.elastic.parts, targets_of(fit), strict=True):
+            if ranks:
+                return self._job_of(holding, self._shape(holding, part, len(ranks)))
+        return self._job_of(holding, holding.elastic.shape)
+
+    # ---- within
+
+    def _find(self, holding: Holding, part: ElasticPart, step: int) -> Fits | None:
+        assert holding.elastic is not None
+        group, shape, placement = self._group, self._shape(holding, part, step), holding.elastic.placement
+        if shape.number in self._unfit:
+            return None
+        if shape.scope is not None:
+            group.renew(shape)
+        fit = find_fit(group.pool, shape, placement)
+        if fit is None:
+            self._unfit.add(shape.number)
+            return None
+        job = self._job_of(holding, shape)
+        plan = self._plan_for(shape)  # before targets are left out: others ask alike
+        for among in self._nearest_first(holding, part):
+            if among is None:
+                return fit if plan is None else plan.place(job, placement)
+            found = self._place_among(job, among, plan, placement)
+            if found is not None:
+                return found
+        return None
+
+    def _place_among(
+        self, job: Waiting, among: Idset, plan: CountedPlan | PoolPlan | None, placement: str
+    ) -> Fits | None:
+        pool, shape = self._group.pool, job.shape
+        before = pool.narrowed.get(shape.number)
+        left = among.mask if before is None else among.mask & before.ranks
+        choice = restricted(pool.choice_of(shape), left)
+        if not choice:
+            return None
+        pool.narrow(shape, Narrowed(choice, choice, left, "", "", left))
+        try:
+            fit = find_fit(pool, shape, placement)
+            return fit if fit is None or plan is None else plan.place(job, placement)
+        finally:
+            pool.narrow(shape, before)
+
+    def _nearest_first(self, holding: Holding, part: ElasticPart) -> Iterator[Idset | None]:
+        """The targets that come into question: those nearest to what the part has, then farther ones; None for all.
+
+        What is held whole has no room for a job's own others.
+        """
+        pool, bound = self._group.pool, part.request.max_hops
+        held = ranks_in(holding.blocks)
+        for hops, there in pool.rooms.network.common(part.ranks):
+            if bound is not None and hops > bound:
+                return
+            if not there <= held:
+                yield there - held
+        if bound is None:
+            yield None if part.request.exclusive else pool.ranks - held
+
+    def _shape(self, holding: Holding, part: ElasticPart, step: int) -> Shape:
+        """So many targets more of a part."""
+        assert holding.elastic is not None
+        like = holding.elastic.shape
+        key = part.request, step, like
+        shape = self._known.get(key)
+        if shape is None:
+            settled = replace(part.request, nodes=Count.fixed(step), elastic=False, label="", shared=())
+            request = replace(settled, max_hops=None)  # the targets that come into question are within the bound
+            shape = self._known[key] = self._shapes.of(request, like.labels, like.scope)
+        return shape
+
+    def _job_of(self, holding: Holding, shape: Shape) -> Waiting:
+        left_s = holding.expiration_s - self._now_s if holding.expiration_s else 0.0
+        return Waiting(holding.jobid, 1, 0, 0.0, shape, left_s)
+
+
+def _beyond_minimum(numbered: tuple[int, ElasticPart]) -> int:
+    return numbered[1].beyond_minimum
+
+
+# ---- decided
+
+def note_begun(group: Group, holding: Holding, placement: str) -> None:
+    """A job has begun that may be preempted or is elastic; an elastic one grows by the `placement` of its start."""
+    if holding.elastic is not None:
+        holding.elastic.placement = placement
+    group.preemptions.began(holding)
+
+
+def preempt(group: Group, decision: Preempt, now_s: float) -> Raise | None:
+    """Ends a job that holds something in the group; None if that is refused."""
+    jobid, beneficiary, reason = decision
+    if group.preemptions.refuses(jobid, now_s):
+        return None
+    holding = group.ledger.holdings[jobid]
+    if not any(block.word & group.pool.members_at(block.at) for block in holding.blocks):
+        return None
+    group.preemptions.preempt(holding, beneficiary, now_s)
+    group.running.began(holding)
+    group.invalidate_pass()  # what is planned may begin sooner
+    note = f"preempted so that job {format_f58(beneficiary)} can start: {reason}"
+    return Raise(jobid, note[:REASON_CHARS_MAX], PREEMPT, beneficiary)
+
+
+def shrink(group: Group, decision: Shrink, now_s: float) -> Shrunk | None:
+    """Has a job leave targets of the group; None if that is refused."""
+    jobid, ranks, reason, beneficiary = decision
+    if not isinstance(ranks, Idset):
+        raise TypeError(f"it shrank job {jobid} by {type(ranks).__name__}: ranks are an Idset")
+    if not ranks <= group.pool.ranks:
+        return None
+    by_s = now_s + group.preemptions.timeout_s
+    holding = group.ledger.shrink(jobid, ranks, by_s, now_s)
+    if holding is None or holding.elastic is None:
+        return None
+    holding.elastic.paused_until_s = now_s + SHRINK_PAUSE_S
+    group.preemptions.shrink(holding, ranks, beneficiary)
+    group.running.began(holding)
+    group.invalidate_pass()  # what is planned may begin sooner
+    note = f"left to job {format_f58(beneficiary)}: {reason}" if beneficiary else reason
+    return Shrunk(jobid, ranks, note[:REASON_CHARS_MAX], beneficiary)
+
+
+def grow(group: Group, decision: Grow, now_s: float) -> Grown | None:
+    """Gives a job targets of the group; None if that is refused."""
+    jobid, fit = decision
+    if not isinstance(fit, Fits):
+        raise TypeError(f"it grew job {jobid} by {type(fit).__name__}: only a Fits can be added")
+    holding = enlarge(group, jobid, fit, now_s)
+    return None if holding is None else hand_out(group, holding, fit, now_s)
+
+
+def enlarge(group: Group, jobid: int, fit: Fits, now_s: float) -> Holding | None:
+    """The job holds this, too, which is still to be handed out; None if that is refused."""
+    holding = group.ledger.elastic.by_id.get(jobid)
+    if holding is None or holding.elastic is None or now_s < holding.elastic.paused_until_s:
+        return None
+    if group.ledger.grow(jobid, fit, group.pool, now_s) is None:
+        return None
+    group.preemptions.resized(holding)
+    group.running.began(holding)
+    return holding
+
+
+def hand_out(group: Group, holding: Holding, fit: Fits, now_s: float) -> Grown:
+    """The job manager is to learn of what a job got."""
+    assert holding.elastic is not None
+    holding.elastic.asked.append(ranks_in(fit.blocks))
+    for queue in group.queues.values():
+        queue.arrivals = None  # plans of the last pass do not know of it
+    return Grown(holding.jobid, fit, now_s, holding.expiration_s, group.pool)
+
+
+# ---- planned
+
+def keep_planned(
+    group: Group, plan: CountedPlan | PoolPlan, queues: Iterable[PolicyQueue], now_s: float
+) -> None:
+    """Has a plan keep the reservations of these queues at `now_s` (wall time, seconds)."""
+    preemptions = group.preemptions
+    for queue in queues:
+        for kept in sorted(queue.planned.values(), key=lambda kept: kept.start_s):
+            job = queue.jobs.get(kept.jobid)
+            if job is not None and kept.start_s < inf:
+                if preemptions.awaits(kept.jobid, kept.start_s, now_s):
+                    plan.claim(job, kept, preemptions.going)
+                plan.keep(job, kept)
+
+
+def plan_of_all(group: Group, now_s: float) -> PoolPlan:
+    """A plan of places with all reservations of the group, for what comes after the passes of its queues."""
+    plan = PoolPlan(group.pool, group.running, now_s, group.expiration_s or inf)
+    keep_planned(group, plan, group.queues.values(), now_s)
+    return plan
+
+
+def with_extras(group: Group, job: Waiting, start: Start, placement: str) -> Start:
+    """The start of an elastic job: with as much as fits, if no other job of the group may start."""
+    if sum([queue.jobs.offered for queue in group.queues.values()]) > 1:
+        return start
+    fit = find_fit(group.pool, job.shape, placement, extras=True)
+    return start if fit is None else start._replace(fit=fit)
+
+
+def in_the_way(group: Group, job: Waiting, now_s: float) -> str:
+    """Why a job does not start though it fits: another job has a reservation."""
+    planned = [kept for queue in group.queues.values() for kept in queue.planned.values() if kept.jobid != job.jobid]
+    kept = [kept for kept in planned if kept.start_s < inf]
+    if not kept:
+        return "fits now, but jobs ahead of it wait"
+    first = min(kept, key=lambda kept: kept.start_s)
+    name, in_s = format_f58(first.jobid), float(round(max(0.0, first.start_s - now_s)))
+    return f"fits now, but not for as long as it may run: job {name} is to start in {format_duration(in_s)}"

@@ -1,32 +1,194 @@
-"""Why a job waits, from what its policy has decided: the reason, the rule, and when it may start at the earliest.
+"""What a waiting ask lacks, as one of a closed set and in words.
+
+Law: quotas come first, since without them no node is looked for, but for what there is in all; nothing is changed.
+
+why: Why a job waits, from what its policy has decided: the reason, the rule, and when it may start at the earliest.
 
 Law: nothing is promised that is not kept. A reservation is a promise; else the earliest time is a bound, by how long
 running jobs may still run at most, and where one of them has no limit there is none.
+
+forecast: When jobs may start at the earliest, where their policy has not planned them: by what running jobs leave.
+
+Law: a bound, not a promise. It rests on how long running jobs may still run at most, and where one of them has no limit
+there is none.
+
+planned_starts: When and where jobs will start that wait: what policies have promised, else a forecast for those first
+in line.
+
+Law: reads only, also within a pass: what it has not come to yet stands as it was planned before. In KEPT_S one answer
+is made, however often it is asked for.
 """
 
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from heapq import nsmallest
+from itertools import islice
 from math import inf
+from operator import attrgetter
+from typing import Final, NamedTuple
 
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.why import Why, in_groups
 from fluxsched.errors import Refused
-from fluxsched.sched.engine.forecast import FITS_NOW, Forecast, order_of
-from fluxsched.sched.engine.lacking import LIMIT, NODE, QUEUE, lacking
-from fluxsched.sched.engine.waiting.group import Group
-from fluxsched.sched.engine.waiting.joint import is_planned
-from fluxsched.sched.engine.waiting.judging import why_set_aside
-from fluxsched.sched.engine.waiting.policy_queue import PolicyQueue
-from fluxsched.sched.engine.waiting.set_aside import RULE, WHEN
+from fluxsched.sched.decisions import Reservation
+from fluxsched.sched.engine.group import Group, home_of, is_planned, why_set_aside
+from fluxsched.sched.engine.policy_queue import RULE, WHEN, PolicyQueue
 from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.plan.placed import PoolPlan
+from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.place import find_fit, place_now
-from fluxsched.sched.pool.placement import BEST_FIT, Fits
-from fluxsched.sched.pool.reasons import counted
-from fluxsched.sched.queue.orders import FIFO
-from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.pool.placement import BEST_FIT, Fits, ranks_in
+from fluxsched.sched.pool.select import counted
+from fluxsched.sched.queue import Waiting
 from fluxsched.sched.quotas.queue import Application
-from fluxsched.sched.registry import says
+from fluxsched.sched.quotas.tree import first_exceeded
+from fluxsched.sched.registry import OWN, says
+from fluxsched.sched.sorted_jobs import FIFO, cores_asked
+
+NODE: Final = "node"
+QUEUE: Final = "queue"
+LIMIT: Final = "limit"
+GATE: Final = "gate"
+RESERVED: Final = "reserved"
+LACKS: Final = (NODE, QUEUE, LIMIT, GATE, RESERVED)
+"""Room on a node; a maximum of a queue; a limit of a user or group; a plugin lets it wait; its node is not free yet."""
+
+
+class Lacking(NamedTuple):
+    """`kind` is one of LACKS; `rank` is the node that is kept, if one is."""
+
+    kind: str
+    text: str
+    rank: int | None = None
+
+
+def lacking(group: Group, job: Waiting) -> Lacking | None:
+    """What this job of a group lacks; None if nothing but its turn."""
+    rank = group.reserved.by_job.get(job.jobid)
+    if rank is not None:
+        return Lacking(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet", rank)
+    narrowed = group.pool.narrowed.get(job.shape.number)
+    if narrowed is not None and narrowed.later:
+        return Lacking(GATE, narrowed.later)
+    exceeded = None if job.application is None else first_exceeded(job.application, job.request.amounts)
+    if exceeded is None or exceeded.is_of_root:
+        outcome = place_now(group.pool, job.shape, BEST_FIT)
+        if not isinstance(outcome, Fits):
+            return Lacking(NODE, outcome.why)
+    if exceeded is not None:
+        return Lacking(LIMIT if exceeded.is_limit else QUEUE, exceeded.text)
+    said = None if group.hooks is None else group.notices.reasons.get(job.jobid)
+    return Lacking(GATE, said) if isinstance(said, str) else None
+
+
+def lacking_of(groups: Iterable[Group], jobid: int) -> Lacking | None:
+    """The same of a job of any of these groups; None also if it does not wait."""
+    for group in groups:
+        gated = None if group.hooks is None else group.hooks.gates.gated.get(jobid)
+        if gated is not None:
+            return Lacking(GATE, gated.why)
+        queue = group.queue_of(jobid)
+        job = None if queue is None else queue.jobs.get(jobid)
+        if job is not None:
+            return lacking(group, job)
+    return None
+
+
+# ---- forecast
+
+WALKED_PARTS_MAX = 10_000
+"""Targets of running jobs, counted once for each job there, that the forecasts of one answer may walk through, all of
+them for each: 0.1 s. One is made in any case.
+"""
+NAMED_MAX = 3
+"""Jobs without a limit that are named; one would do."""
+
+
+def forecasts_max(ledger: Ledger) -> int:
+    """How many forecasts one answer may make; linear in the running jobs."""
+    return max(1, WALKED_PARTS_MAX // max(1, sum([len(holding.parts) for holding in ledger])))
+
+
+def order_of(queue: PolicyQueue) -> str | None:
+    """In which order jobs of the queue are looked at; None for the policy of a plugin that sorts them itself."""
+    if queue.jobs.lines is not None:
+        return None
+    return queue.order or (FIFO if type(queue.policy) in OWN.values() else None)
+
+
+FITS_NOW: Final = "it fits now"
+"""What a forecast rests on where running jobs are not in the way."""
+
+
+class Forecast:
+    """When jobs may start at the earliest; asks an index of its own, so that policies that do not plan pay nothing."""
+
+    def __init__(self, group: Group, ledger: Ledger, now_s: float, *, is_bounded: bool = False) -> None:
+        """`is_bounded`: after `forecasts_max` no further request is looked up."""
+        self._walks_max = forecasts_max(ledger) if is_bounded else inf
+        self._group = group
+        self._now_s = now_s
+        self._endless = [holding.jobid for holding in group.holdings() if holding.end_s == inf]
+        self._running = RunningJobs(group.pool, ledger)
+        self._known: dict[tuple[int, float], float] = {}
+
+    def of(self, queue: PolicyQueue, job: Waiting) -> tuple[float | None, str]:
+        """The time, and what it rests on."""
+        kept = queue.planned.get(job.jobid)
+        if kept is not None and kept.start_s < inf:
+            return kept.start_s, "as it is planned; sooner if running jobs end before their limits"
+        if len(self._known) >= self._walks_max and (job.shape.number, job.duration_s) not in self._known:
+            return None, "not worked out: so many jobs run that it is known only if asked for this job alone"
+        start_s, head = self._earliest(job), queue.jobs.first
+        if start_s == inf and job.shape.number in self._group.pool.narrowed:
+            return None, "not known: plugins keep targets from it"
+        if start_s == inf:
+            return None, f"not known: {self._why_not()}"
+        if queue.jobs.lines is not None:
+            head = None  # it is another one by account
+        in_line = order_of(queue) == FIFO or (head is not None and head.jobid in queue.planned)
+        if in_line and head is not None and head.jobid != job.jobid and self._behind(queue, head, start_s):
+            planned = queue.planned.get(head.jobid)
+            head_s = self._earliest(head) if planned is None else planned.start_s
+            name = format_f58(head.jobid)
+            if head_s == inf:
+                return None, f"not known: job {name}, first in line, has no time itself; {self._why_not()}"
+            return max(head_s, start_s), f"not before job {name}, first in line"
+        if start_s <= self._now_s:
+            return None, FITS_NOW
+        return start_s, "if running jobs use up their limits and no job goes ahead of it"
+
+    def _behind(self, queue: PolicyQueue, head: Waiting, start_s: float) -> bool:
+        """Whether the first in line blocks the job: it fits now but does not start, or only the first is tried."""
+        if start_s <= self._now_s:
+            return True
+        reasons = self._group.notices.reasons
+        return not queue.planned and reasons.keys() == {head.jobid}
+
+    def _earliest(self, job: Waiting) -> float:
+        """When the job fits on what running jobs leave, `now_s` at the earliest: once for all that ask for the same."""
+        group, key = self._group, (job.shape.number, job.duration_s)
+        if key not in self._known:
+            plan = PoolPlan(group.pool, self._running, self._now_s, group.expiration_s or inf)
+            fits = plan.place(job, BEST_FIT) is not None
+            self._known[key] = self._now_s if fits else plan.reserve(job).start_s
+        return self._known[key]
+
+    def _why_not(self) -> str:
+        if self._endless:
+            names = ", ".join(format_f58(jobid) for jobid in self._endless[:NAMED_MAX])
+            more = len(self._endless) - NAMED_MAX
+            names += f" and {more} more" if more > 0 else ""
+            return f"{names}, running, has no time limit" if len(self._endless) == 1 else f"{names} run without a limit"
+        if self._group.pool.down:
+            return "it needs nodes that are down"
+        return "no running job will release the resources it needs"
+
+
+# ---- why
 
 Forecasts = dict[str, Forecast]
 """By group: what was forecast for the jobs of one answer, so that those who ask for the same cost no more than one."""
@@ -48,7 +210,7 @@ def why_of(
         queue = group.queue_of(jobid)
         job = None if queue is None else queue.jobs.get(jobid)
         if queue is not None and job is not None:
-            return explain(group, queue, job, _forecast(group, ledger, now_s, forecasts), now_s)
+            return explain(group, queue, job, _lazy_forecast(group, ledger, now_s, forecasts), now_s)
     if jobid in ledger:
         return Why("holds resources")
     raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
@@ -64,7 +226,7 @@ def _explain_joint(
         queue = group.queue_of(jobid)
         job = None if queue is None else queue.jobs.get(jobid)
         if queue is not None and job is not None:
-            why = explain(group, queue, job, _forecast(group, ledger, now_s, forecasts), now_s)
+            why = explain(group, queue, job, _lazy_forecast(group, ledger, now_s, forecasts), now_s)
             found.append((group, why))
             reasons.append((group.name, why.reason))
         elif jobid in group.set_aside:
@@ -78,7 +240,7 @@ def _earliest_s(why: Why) -> float:
     return inf if why.earliest_s is None else why.earliest_s
 
 
-def _forecast(group: Group, ledger: Ledger, now_s: float, forecasts: Forecasts | None) -> Callable[[], Forecast]:
+def _lazy_forecast(group: Group, ledger: Ledger, now_s: float, forecasts: Forecasts | None) -> Callable[[], Forecast]:
     """What makes or finds the forecast of a group when it is asked for."""
 
     def get() -> Forecast:
@@ -198,3 +360,93 @@ def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, o
     if queue.jobs.lines is not None:
         return "fits now, but jobs ahead of it wait"
     return f"fits now, but policy {queue.policy.name!r} has looked at the queue and decided nothing about it"
+
+
+# ---- planned_starts
+
+PLANNED_JOBS_MAX = 1000
+"""Jobs in one answer: a conservative plan has every waiting job."""
+FORECASTS_MAX = 8
+"""Jobs of a queue that are forecast."""
+KEPT_S = 1.0
+"""How long an answer serves all who ask (seconds)."""
+FORECAST_KEPT_S = 5.0
+"""The same of an answer with forecasts, so that they take 2 % of a scheduler's time."""
+
+
+class PlannedStart(NamedTuple):
+    """A job is to start at `start_s` and to end by `end_s` (wall time, seconds; `inf`: it has no limit).
+
+    `ranks` are None where they are not chosen yet; `nnodes` is 0 where any number will do.
+    """
+
+    jobid: int
+    start_s: float
+    end_s: float
+    ranks: Idset | None
+    nnodes: int
+    ncores: int
+    is_promised: bool
+
+
+class PlannedStarts:
+    """The answers about the groups of one scheduler."""
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._ledger = ledger
+        self._kept: dict[str, tuple[float, float, list[PlannedStart]]] = {}
+        """By group: when it was made, for how long, and the answer."""
+
+    def of(self, group: Group, now_s: float) -> list[PlannedStart]:
+        """The first of them in order of time; jobs that do not wait any more are left out."""
+        made_s, kept_s, found = self._kept.get(group.name, (-inf, 0.0, []))
+        if not made_s <= now_s < made_s + kept_s:
+            found = nsmallest(PLANNED_JOBS_MAX, _starts(group, self._ledger, now_s), key=attrgetter("start_s"))
+            is_forecast = any(not queue.planned and queue.jobs.first is not None for queue in group.queues.values())
+            kept_s = FORECAST_KEPT_S if is_forecast else KEPT_S
+            self._kept[group.name] = now_s, kept_s, found
+        return [one for one in found if group.queue_of(one.jobid) is not None]
+
+
+def _starts(group: Group, ledger: Ledger, now_s: float) -> Iterator[PlannedStart]:
+    if not group.grown or group.quotas is not None:  # allocations in a tree of queues have no end that is known
+        return
+    forecast: Forecast | None = None
+    count = min(FORECASTS_MAX, forecasts_max(ledger))
+    for queue in group.queues.values():
+        promised = list(_promised(queue))
+        yield from promised
+        if not promised and queue.jobs.first is not None:
+            if forecast is None:
+                forecast = Forecast(group, ledger, now_s)
+            mine = (job for job in queue.jobs if home_of(group, job.jobid) is group)
+            yield from _forecast_starts(forecast, queue, islice(mine, count), group.expiration_s or inf)
+
+
+def _promised(queue: PolicyQueue) -> Iterator[PlannedStart]:
+    for planned in (queue.planned, queue.planned_before):
+        for kept in planned.values():
+            job = queue.jobs.by_id.get(kept.jobid)
+            if job is None or kept.start_s == inf or (planned is not queue.planned and kept.jobid in queue.planned):
+                continue
+            yield PlannedStart(
+                kept.jobid, kept.start_s, kept.end_s, _ranks(kept), _nodes(job), kept.cores, is_promised=True
+            )
+
+
+def _forecast_starts(forecast: Forecast, queue: PolicyQueue, jobs: Iterable[Waiting], last_s: float) -> Iterator[PlannedStart]:
+    for job in jobs:
+        start_s, _ = forecast.of(queue, job)
+        if start_s is not None:
+            end_s = min(start_s + (job.duration_s or inf), last_s)
+            cores = cores_asked(job.request)
+            yield PlannedStart(job.jobid, start_s, end_s, None, _nodes(job), cores, is_promised=False)
+
+
+def _ranks(kept: Reservation) -> Idset | None:
+    return None if kept.fit is None else ranks_in(kept.fit.blocks)
+
+
+def _nodes(job: Waiting) -> int:
+    nodes = job.request.nodes
+    return 0 if nodes is None else nodes.min

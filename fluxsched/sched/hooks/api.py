@@ -42,9 +42,8 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.decisions import Preempt
-from fluxsched.sched.option import Option
-from fluxsched.sched.pool.placement import Fits
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.loading import Option
+from fluxsched.sched.pool.placement import Fits, Shape
 
 __all__ = [
     "ARRIVAL", "EVENTS", "FREE", "LATERS_MAX", "LOOKS_MAX", "PASS", "POINTS", "READABLE", "SCORE_MAX", "SKIP", "START",

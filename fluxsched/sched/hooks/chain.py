@@ -2,18 +2,32 @@
 
 Law: whatever a plugin raises, and an answer that its point does not have, becomes a `PluginFault`, which names plugin
 and line; nothing else of the pass notices.
+
+calls: A job's way through the points from reserve on: what each plugin answers, and what is taken back.
+
+Law: what was reserved is unreserved in the reverse order, all of it, whatever a plugin raises meanwhile.
+
+labels: What plugins read of a job (`READS`), as labels of its shape.
+
+Law: labels are hashable, and jobs with equal labels and requests are of one shape. What a job lacks is no label.
+
+sorts: The order that a plugin gives to the jobs of a queue (`queue_sort`), in place of priority and time of submission.
+
+Law: tuples of one queue always compare: those of its first job settle how many items there are, and of which kinds.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from math import isfinite
+from collections.abc import Callable, Collection, Mapping, Sequence
+from json import dumps
+from math import isfinite, isnan
 from typing import Any, Final, NamedTuple
 
-from fluxsched.errors import InvalidValue
-from fluxsched.sched.fault_lines import policy_line
-from fluxsched.sched.hooks.api import EVENTS, POINTS, Gate, Later, Pass, Plugin, Wait
-from fluxsched.sched.hooks.labels import all_reads, check_reads
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sched.hooks.api import EVENTS, PASS, POINTS, READABLE, Gate, JobSeen, Later, Pass, Plugin, Skip, Wait
+from fluxsched.sched.loading import policy_line
+from fluxsched.sched.pool.placement import Fits, Labels
 
 PLUGINS_MAX = 16
 """Of one queue: each is asked about each job."""
@@ -211,3 +225,243 @@ def _filtering(plugin: Plugin) -> Filtering:
 
 def _asks_about_shapes(each: Filtering) -> bool:
     return each.pre_filter is not None or each.filter is not None or each.score is not None
+
+
+# ---- calls
+
+ANNOTATION_KEYS_MAX = 64
+"""Of one plugin and job; they are stored with the job."""
+
+
+class Refusal(NamedTuple):
+    """A job does not start: why, and when it is worth another pass (wall time, seconds), None if after any event."""
+
+    why: str
+    at_s: float | None = None
+    is_fault: bool = False
+
+
+class PermitWaits(NamedTuple):
+    """Who has the job wait for a permit, with the reasons, and for how long (seconds)."""
+
+    whys: dict[str, str]
+    timeout_s: float
+
+
+def refusal(name: str, point: str, answer: Any) -> Refusal | None:
+    """What comes of the answer of a point that says PASS or Later."""
+    found = check_later(name, point, answer)
+    if found is None:
+        return None
+    if isinstance(found, PluginFault):
+        return Refusal(found.why, None, True)
+    return Refusal(why_of(name, found), found.at_s)
+
+
+def objection(looks: Sequence[Point], job: JobSeen, rank: int) -> Refusal | None:
+    """What a plugin says against this target."""
+    for name, method in looks:
+        found = refusal(name, "look", ask(name, method, job, rank))
+        if found is not None:
+            return found
+    return None
+
+
+def reserve(chain: Chain, job: JobSeen, fit: Fits) -> tuple[list[str], Refusal | None]:
+    """The plugins that have reserved, in their order, and what the next one answered unless all have."""
+    done: list[str] = []
+    for name, method in chain.reserves:
+        answer = ask(name, method, job, fit)
+        if answer is not PASS:
+            found = refusal(name, "reserve", answer)
+            if found is not None:
+                return done, found
+        done.append(name)
+    return done, None
+
+
+def unreserve(chain: Chain, done: Sequence[str], job: JobSeen, fit: Fits, faults: list[str]) -> None:
+    """Takes back what these plugins have reserved, the last first."""
+    for name in reversed(done):
+        method = chain.unreserves.get(name)
+        if method is not None:
+            tell(((name, method),), job, fit, faults)
+
+
+def tell(points: Sequence[Point], job: JobSeen, fit: Fits, faults: list[str]) -> None:
+    """Calls that answer nothing."""
+    for name, method in points:
+        answer = ask(name, method, job, fit)
+        if isinstance(answer, PluginFault):
+            faults.append(f"{answer.why} (told of job {job.jobid})")
+
+
+def permit(points: Sequence[Point], job: JobSeen, fit: Fits) -> PermitWaits | Refusal | None:
+    """Asks these for their permit: None if all have given it."""
+    whys: dict[str, str] = {}
+    timeout_s = 0.0
+    for name, method in points:
+        answer = ask(name, method, job, fit, job.now_s)
+        if isinstance(answer, Wait):
+            wait = check_wait(name, answer)
+            if isinstance(wait, PluginFault):
+                return Refusal(wait.why, None, True)
+            timeout_s = min(timeout_s, wait.timeout_s) if whys else wait.timeout_s
+            whys[name] = wait.why
+        else:
+            found = refusal(name, "permit", answer)
+            if found is not None:
+                return found
+    return PermitWaits(whys, timeout_s) if whys else None
+
+
+def bind(chain: Chain, job: JobSeen, fit: Fits) -> Mapping[str, Any] | Refusal:
+    """Asks for the last objections, then for annotations: those of the first plugin that does not skip."""
+    for name, method in chain.pre_binds:
+        found = refusal(name, "pre_bind", ask(name, method, job, fit))
+        if found is not None:
+            return found
+    for name, method in chain.binds:
+        answer = ask(name, method, job, fit)
+        if isinstance(answer, Skip):
+            continue
+        if not _are_annotations(answer):
+            allowed = f"a mapping of at most {ANNOTATION_KEYS_MAX} annotations, or SKIP"
+            return Refusal(wrong(name, "bind", answer, allowed).why, None, True)
+        return {name: dict(answer)}
+    return {}
+
+
+def _are_annotations(answer: Any) -> bool:
+    if not isinstance(answer, Mapping) or len(answer) > ANNOTATION_KEYS_MAX:
+        return False
+    return all(isinstance(key, str) for key in answer)
+
+
+def wait_text(whys: Mapping[str, str]) -> str:
+    """Whose permit a job waits for."""
+    texts = [f"plugin {name!r}: {why or 'has not permitted it yet'}" for name, why in whys.items()]
+    return "; ".join(texts)
+
+
+# ---- labels
+
+READS_MAX = 16
+"""What the plugins of a queue read in all: each multiplies the shapes."""
+
+LABEL_CHARS_MAX = 1000
+"""Of a label that is a text: it is kept for each shape."""
+
+SYSTEM: Final = "attributes.system."
+BULK: Final = ("environment", "files")
+"""What a scheduler does not get (RFC 27)."""
+
+
+def check_reads(plugin: str, reads: object) -> tuple[str, ...]:
+    """Raises InvalidValue for what a plugin cannot read."""
+    if isinstance(reads, str) or not isinstance(reads, Sequence):
+        raise InvalidValue(f"plugin {plugin!r}: READS is {reads!r}; it should be a tuple of names such as ('user',)")
+    for name in reads:
+        if not isinstance(name, str) or not (name in READABLE or name.startswith(SYSTEM)):
+            allowed = ", ".join(READABLE)
+            raise InvalidValue(f"plugin {plugin!r}: READS names {name!r}; it may name {allowed} and {SYSTEM}KEY")
+        keys = name.removeprefix(SYSTEM).split(".")
+        if not all(keys) or (name.startswith(SYSTEM) and keys[0] in BULK):
+            raise InvalidValue(f"plugin {plugin!r}: READS names {name!r}, which schedulers are not sent: name a KEY")
+    return tuple(reads)
+
+
+def all_reads(reads: Sequence[Sequence[str]]) -> tuple[str, ...]:
+    """What several plugins read together, in a fixed order. Raises LimitExceeded above READS_MAX."""
+    found = tuple(sorted({name for each in reads for name in each}))
+    if len(found) > READS_MAX:
+        raise LimitExceeded(f"plugins read {len(found)} labels of each job: the limit is {READS_MAX}; use fewer")
+    return found
+
+
+def labels_of(reads: Sequence[str], jobspec: Jobspec, userid: int) -> Labels:
+    """The labels of a job, those that it has."""
+    found = []
+    for name in reads:
+        value = _value(name, jobspec, userid)
+        if value is not None:
+            found.append((name, value))
+    return tuple(found)
+
+
+def _value(name: str, jobspec: Jobspec, userid: int) -> Any:
+    if name == "user":
+        return userid
+    if name == "bank":
+        return jobspec.sharing.bank
+    if name == "queue":
+        return jobspec.queue
+    if name == "name":
+        return jobspec.job_name
+    found: Any = jobspec.bare.get("attributes", {}).get("system")
+    for key in name.removeprefix(SYSTEM).split("."):
+        if not isinstance(found, Mapping) or key not in found:
+            return None
+        found = found[key]
+    if isinstance(found, (dict, list)):
+        found = dumps(found, sort_keys=True)
+    return found[:LABEL_CHARS_MAX] if isinstance(found, str) else found
+
+
+# ---- sorts
+
+SORT_ITEMS_MAX = 8
+"""Of the tuple of a job."""
+
+
+class Sorts:
+    """The tuples of all queues of a scheduler."""
+
+    def __init__(self, chains: Mapping[str, Chain]) -> None:
+        self._chains = chains
+        self._kinds: dict[str, tuple[type, ...]] = {}
+
+    def check(self, queues: Collection[str], is_alone: bool) -> None:
+        """Raises InvalidValue where only some jobs of a policy's queue would have a tuple.
+
+        `queues` of a group have policies of their own; `is_alone` if there is one group, which has all others then.
+        """
+        shared = [scope for scope in self._chains if scope and scope not in queues] if is_alone else []
+        for scope in shared:
+            sort = self._chains[scope].sort
+            if sort is not None:
+                raise InvalidValue(
+                    f"plugin {sort[0]!r} of queue {scope!r} has queue_sort, but that queue shares its order with "
+                    "others: give it a policy of its own, or give the plugin to all"
+                )
+        general = self._chains.get("")
+        if general is not None and general.sort is not None and shared:
+            raise InvalidValue(
+                f"plugin {general.sort[0]!r} of all queues has queue_sort, but queue {shared[0]!r} shares their order "
+                "and has plugins of its own: give it a policy of its own"
+            )
+
+    def of(self, job: JobSeen) -> tuple[Any, ...] | PluginFault:
+        """The tuple of a job, empty if no plugin sorts; checked to compare with those of all others."""
+        scope = job.shape.scope or ""
+        sort = self._chains[scope].sort
+        if sort is None:
+            return ()
+        name, method = sort
+        found = ask(name, method, job)
+        if isinstance(found, PluginFault):
+            return found
+        allowed = f"a tuple of 1 to {SORT_ITEMS_MAX} numbers and texts, of the same kinds for all jobs"
+        if not isinstance(found, tuple) or not 0 < len(found) <= SORT_ITEMS_MAX:
+            return wrong(name, "queue_sort", found, allowed)
+        kinds = tuple([_kind(one) for one in found])
+        if not all(kind in (float, str) for kind in kinds) or self._kinds.setdefault(scope, kinds) != kinds:
+            return wrong(name, "queue_sort", found, allowed)
+        return found
+
+
+def _kind(one: object) -> type:
+    """That of all numbers is float, but for nan, which compares with none."""
+    if isinstance(one, float) and isnan(one):
+        return type(None)
+    return float if isinstance(one, (int, float)) else type(one)

@@ -26,8 +26,8 @@ from fluxsched.sched.hooks.chain import (
     wrong,
 )
 from fluxsched.sched.pool.choice import Narrowed, restricted
+from fluxsched.sched.pool.placement import Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.shape import Shape
 
 VERDICTS_MAX = 4096
 """Shapes whose verdicts are kept beyond those of waiting jobs."""

@@ -1,26 +1,185 @@
-"""Plans by counting cores, where any free ones are as good as any others.
+"""Reservations of one pass: which job is to start when, and what may start now without delaying them.
+
+Law: a reservation is kept by what is placed: a job placed now touches nothing that another job is to get before its
+limit ends. There are two ways to know that, which with one reservation give the same answers:
+
+- by counting (`counted.py`), where any free cores are as good as any others: targets are equal, every request and
+  every running job takes them whole, or there is one target (`RunningJobs.need`). Costs O(log n) a question.
+- on the real pool (`placed.py`), with constraints, GPUs and partly used targets: what-if changes. There each
+  reservation has its place, so that several of them may leave less room than their numbers would.
+
+Time is seconds of wall time; a job that runs past its end is taken to end at any time from now on.
+
+counted: Plans by counting cores, where any free ones are as good as any others.
 
 Law: exact. Jobs on equal units need only be counted: a job that is to start finds free units, whichever they are, since
 the units that are free at its start stay free for it until those that are planned behind it begin, and these choose
 their units then. A single reservation is asked of the index of running jobs itself; more of them make a profile.
+
+profile: How many cores are free from when to when, if running jobs end by their limits and reservations are kept.
+
+Law: only counts, so it is exact where any free cores are as good as any others (`base.py`). Steps are kept in chunks
+with their extremes, so that a search compares two numbers for a whole chunk. The time of the pass is the first instant.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from math import inf, nextafter
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterable, Iterator
+from itertools import accumulate
+from math import fsum, inf, nextafter, ulp
+from operator import itemgetter
 from sys import float_info
-from typing import Final
+from typing import Final, Protocol
 
 from fluxsched.sched.decisions import Reservation
-from fluxsched.sched.plan.base import Planner, least_beyond
-from fluxsched.sched.plan.profile import Profile
-from fluxsched.sched.plan.releases import JobRelease
-from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.plan.running import JobRelease, ReleaseIndex, RunningJobs
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import Fits, cores_in
+from fluxsched.sched.pool.placement import BEST_FIT, Fits, cores_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
+from fluxsched.sched.sorted_jobs import Skips, Waiting
+
+
+class Plan(Protocol):
+    """The reservations, as a policy uses them; `skips` names jobs that need not be tried again in this pass."""
+
+    skips: Skips
+
+    def place(self, job: Waiting, placement: str) -> Fits | None:
+        """Where the job may start now without delaying any reservation but its own."""
+        ...
+
+    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
+        """Those jobs that `place` finds a place for, one at a time; None is passed on. Start each before the next."""
+        ...
+
+    def reserve(self, job: Waiting) -> Reservation:
+        """Plans the job at the earliest time that delays no other reservation; one that has a reservation keeps it."""
+        ...
+
+    def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+        """Where the job may start if that is now, else its reservation; one that has a reservation keeps it."""
+        ...
+
+    def has(self, jobid: int) -> bool:
+        """Whether the job has a reservation."""
+        ...
+
+    def keep(self, job: Waiting, old: Reservation) -> bool:
+        """Plans the job when it was planned before; False, and nothing is kept, if that does not hold any more."""
+        ...
+
+    def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
+        """Plans the job where it was planned before, and keeps that from now on, as far as it is free or comes free.
+
+        `going` are the running jobs that are about to end; None if it cannot be had, or no longer.
+        """
+        ...
+
+    def waive(self, jobid: int) -> None:
+        """Cancels a reservation, even a claim."""
+        ...
+
+    def drop(self, jobid: int) -> None:
+        """Cancels a reservation; a claim stands."""
+        ...
+
+    def renew(self, now_s: float) -> bool:
+        """Continues at a later time if nothing was freed since; False: a new plan is needed. Called by the engine."""
+        ...
+
+    def began(self, job: Waiting, fit: Fits) -> None:
+        """The engine has made a start real; called by it, not by policies."""
+        ...
+
+
+class Planner:
+    """What both kinds of plan have in common; `last_s` is when the resources end."""
+
+    __slots__ = ("_claimed", "_kept", "_last_s", "_left_s", "_now_s", "_pool", "_running", "skips")
+
+    def __init__(self, skips: Skips, pool: Pool, running: RunningJobs, now_s: float, last_s: float) -> None:
+        self.skips = skips
+        self._pool = pool
+        self._running = running
+        self._now_s = now_s
+        self._last_s = last_s
+        self._left_s = last_s - now_s
+        self._kept: dict[int, Reservation] = {}
+        self._claimed: set[int] = set()  # of these
+
+    def place(self, job: Waiting, placement: str) -> Fits | None:
+        raise NotImplementedError
+
+    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
+        place, running = self.place, self._running
+        if not running.free:
+            return  # every job takes at least one core
+        for job in jobs:
+            if job is None:
+                yield None
+                continue
+            fit = place(job, placement)
+            if fit is not None:
+                yield job, fit
+                if not running.free:
+                    return
+
+    def waive(self, jobid: int) -> None:
+        raise NotImplementedError
+
+    def drop(self, jobid: int) -> None:
+        if jobid not in self._claimed:
+            self.waive(jobid)
+
+    def has(self, jobid: int) -> bool:
+        return jobid in self._kept
+
+    def rules_out(self, job: Waiting, now_s: float) -> bool:
+        """Whether the job cannot start until something is freed; asked by the engine when it arrives, at `now_s`."""
+        return find_fit(self._pool, job.shape, BEST_FIT) is None and not self._is_due(now_s)
+
+    def _is_due(self, now_s: float) -> bool:
+        """Whether a reservation should have begun."""
+        for kept in self._kept.values():  # noqa: SIM110 - a generator costs more, with each arrival
+            if kept.start_s <= now_s:
+                return True
+        return False
+
+    def renew(self, now_s: float) -> bool:
+        if self._claimed or self._is_due(now_s):
+            return False
+        self._now_s = now_s
+        self._left_s = self._last_s - now_s
+        return True
+
+    def settle(self, job: Waiting, old: Reservation) -> bool:
+        """Plans the job again if that comes out as it was in the last pass; called by the engine."""
+        return False
+
+    def _not_now(self, old: Reservation) -> Reservation:
+        """The same, to begin later than now: what has not gone when it was to be gone may do so at any time."""
+        soon_s = nextafter(self._now_s, inf)
+        return old if old.start_s >= soon_s else old._replace(start_s=soon_s)
+
+    def _limit_s(self, job: Waiting) -> float:
+        """How long the job may run if it starts now, until the resources end."""
+        limit_s = job.duration_s or inf
+        return limit_s if limit_s < self._left_s else self._left_s
+
+
+def least_beyond(until_s: float, part_s: float) -> float:
+    """The least that, added to `part_s`, gives more than `until_s`, as doubles add.
+
+    A plan and what becomes of it have to agree on which jobs end by then, and that is known as begin + limit, rounded.
+    The difference of two times is rounded otherwise: for times of the present day the two disagree once in a hundred
+    where limits have decimals.
+    """
+    rest_s = fsum((until_s, ulp(until_s) / 2, -part_s))
+    return rest_s if rest_s + part_s > until_s else nextafter(rest_s, inf)
+
+
+# ---- counted
 
 LONGEST_S = float_info.max
 """The limit of a job that has none: less only than `inf`, which no limit reaches."""
@@ -298,3 +457,173 @@ class CountedPlan(Planner):
 
 
 _reservation: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a pass
+
+
+# ---- profile
+
+CHUNK = 64
+"""Steps a chunk at rest (at most twice that): 200 chunks with 10,000 running jobs and 1,000 reservations."""
+
+_end_s, _weight = itemgetter(0), itemgetter(2)
+
+
+class Profile:
+    """Free cores over time: what is `free` now and what `releases` free, less what is taken here.
+
+    Chunk `c` has the times at which its steps begin and what is free in each, still to be lessened by `owed[c]`;
+    `least[c]` and `most[c]` are its extremes, and `firsts[c]` is when it begins. `bounds` has, by number of cores,
+    limits and the times before which no job with such a limit, or a longer one, can start, until something is freed.
+    """
+
+    __slots__ = ("_bounds", "_firsts", "_free", "_least", "_most", "_now_s", "_owed", "_times")
+
+    def __init__(self, releases: ReleaseIndex, free: int, now_s: float) -> None:
+        ends: list[float] = [now_s, *map(_end_s, releases)]
+        levels: list[int] = list(accumulate(map(_weight, releases), initial=free))
+        late = bisect_right(ends, nextafter(now_s, inf), lo=1)
+        if late > 1:  # a job past its end still runs, and may end at any time from now on
+            ends[1:late] = [nextafter(now_s, inf)] * (late - 1)
+        steps = dict(zip(ends, levels, strict=True))  # of jobs that end together the last one says what is free then
+        steps.pop(inf, None)
+        times, free_of = list(steps), list(steps.values())
+        self._now_s = now_s
+        self._bounds: dict[int, tuple[list[float], list[float]]] = {}
+        self._times = [times[at : at + CHUNK] for at in range(0, len(times), CHUNK)]
+        self._free = [free_of[at : at + CHUNK] for at in range(0, len(times), CHUNK)]
+        self._firsts = [chunk[0] for chunk in self._times]
+        self._owed = [0] * len(self._firsts)
+        self._least = [chunk[0] for chunk in self._free]
+        self._most = [chunk[-1] for chunk in self._free]
+
+    def take(self, start_s: float, end_s: float, cores: int) -> None:
+        """Reserves cores from `start_s` (now or later) to before `end_s`; a negative number gives them back."""
+        if cores < 0:
+            self._bounds.clear()
+        firsts = self._firsts
+        first, last = bisect_right(firsts, start_s) - 1, bisect_left(firsts, end_s) - 1
+        if first < last:  # from behind, since chunks may be split
+            self._take_in(last, firsts[last], end_s, cores)
+            end_s = firsts[first + 1]
+            for totals in (self._least, self._most):
+                totals[first + 1 : last] = [count - cores for count in totals[first + 1 : last]]
+            self._owed[first + 1 : last] = [owed + cores for owed in self._owed[first + 1 : last]]
+        self._take_in(first, start_s, end_s, cores)
+
+    def advance(self, now_s: float) -> None:
+        """Time has gone on, and nothing else has happened."""
+        self._now_s = now_s
+        passed = bisect_right(self._firsts, now_s) - 1
+        if passed > 0:
+            for chunks in (self._times, self._free, self._firsts, self._owed, self._least, self._most):
+                del chunks[:passed]
+
+    def earliest(self, cores: int, limit_s: float) -> float:
+        """The first instant from which on so many are free for so long; `inf` if never."""
+        bounds = self._bounds.get(cores)
+        if bounds is None:
+            bounds = self._bounds[cores] = [0.0], [-inf]
+        limits, starts = bounds
+        at = bisect_right(limits, limit_s)
+        bound_s = starts[at - 1]
+        found_s = self._search(cores, limit_s, bound_s if bound_s > self._now_s else self._now_s)
+        if found_s > bound_s:
+            until = bisect_right(starts, found_s, at)
+            if limits[at - 1] == limit_s:
+                at -= 1
+            limits[at:until] = [limit_s]
+            starts[at:until] = [found_s]
+        return found_s
+
+    def fits(self, start_s: float, limit_s: float, cores: int) -> bool:
+        """Whether so many are free from `start_s` on for so long."""
+        return self._search(cores, limit_s, start_s, start_s) == start_s
+
+    def free_until_s(self, cores: int) -> float:
+        """Until when, from now on, so many are free: now if they are not, `inf` if for ever."""
+        now_s = self._now_s
+        first = bisect_right(self._firsts, now_s) - 1
+        for chunk in range(first, len(self._firsts)):
+            if self._least[chunk] < cores:
+                times, free, need = self._times[chunk], self._free[chunk], cores + self._owed[chunk]
+                for step in range(bisect_right(times, now_s) - 1 if chunk == first else 0, len(times)):
+                    if free[step] < need:
+                        return max(times[step], now_s)
+        return inf
+
+    def _search(self, cores: int, limit_s: float, from_s: float, until_s: float = inf) -> float:
+        """The earliest start at `from_s` or later; `inf` when there is none up to `until_s`."""
+        firsts, least, most = self._firsts, self._least, self._most
+        start_s, chunks = from_s, len(firsts)
+        chunk = bisect_right(firsts, start_s) - 1
+        end_s = start_s + limit_s
+        while start_s <= until_s and start_s < inf:
+            if least[chunk] < cores:
+                if most[chunk] < cores:  # not enough anywhere in this chunk, nor in some that follow
+                    chunk += 1
+                    while chunk < chunks and most[chunk] < cores:
+                        chunk += 1
+                    if chunk == chunks:
+                        return inf
+                    start_s = firsts[chunk]
+                    end_s = start_s + limit_s
+                    continue
+                start_s = self._within(chunk, cores, limit_s, start_s)
+                end_s = start_s + limit_s
+            chunk += 1
+            if chunk == chunks or firsts[chunk] >= end_s:
+                break
+        return start_s if start_s <= until_s else inf
+
+    def _within(self, chunk: int, cores: int, limit_s: float, start_s: float) -> float:
+        """The earliest start that nothing in this chunk forbids; the start of the next chunk if there is none."""
+        times, free, need = self._times[chunk], self._free[chunk], cores + self._owed[chunk]
+        first, steps = max(bisect_right(times, start_s) - 1, 0), len(times)
+        end_s, chunk_end_s = start_s + limit_s, self._end_of(chunk)
+        if end_s >= chunk_end_s:  # what lacks last decides: it forbids every start before
+            for step in range(steps - 1, first - 1, -1):
+                if free[step] < need:
+                    return times[step + 1] if step + 1 < steps else chunk_end_s
+            return start_s
+        lacking = False
+        for step in range(first, steps):
+            if free[step] < need:
+                if not lacking:
+                    if times[step] >= end_s:
+                        return start_s
+                    lacking = True
+            elif lacking:
+                lacking = False
+                start_s = times[step]
+                end_s = start_s + limit_s
+        return chunk_end_s if lacking else start_s
+
+    def _end_of(self, chunk: int) -> float:
+        return self._firsts[chunk + 1] if chunk + 1 < len(self._firsts) else inf
+
+    def _take_in(self, chunk: int, start_s: float, end_s: float, cores: int) -> None:
+        """The same within one chunk; steps that begin and end then are made if there are none."""
+        times, free, owed = self._times[chunk], self._free[chunk], self._owed[chunk]
+        first = bisect_left(times, start_s)
+        if first == len(times) or times[first] != start_s:
+            times.insert(first, start_s)
+            free.insert(first, free[first - 1])
+        last = len(times)
+        if end_s < self._end_of(chunk):
+            last = bisect_left(times, end_s, first)
+            if last == len(times) or times[last] != end_s:
+                times.insert(last, end_s)
+                free.insert(last, free[last - 1])
+        free[first:last] = [count - cores for count in free[first:last]]
+        self._least[chunk] = min(free) - owed
+        self._most[chunk] = max(free) - owed
+        if len(times) > 2 * CHUNK:
+            self._split(chunk)
+
+    def _split(self, chunk: int) -> None:
+        times, free, owed = self._times[chunk], self._free[chunk], self._owed[chunk]
+        self._times[chunk : chunk + 1] = times[:CHUNK], times[CHUNK:]
+        self._free[chunk : chunk + 1] = free[:CHUNK], free[CHUNK:]
+        self._owed[chunk : chunk + 1] = owed, owed
+        self._firsts[chunk : chunk + 1] = times[0], times[CHUNK]
+        self._least[chunk : chunk + 1] = min(free[:CHUNK]) - owed, min(free[CHUNK:]) - owed
+        self._most[chunk : chunk + 1] = max(free[:CHUNK]) - owed, max(free[CHUNK:]) - owed

@@ -3,11 +3,19 @@
 Law: a reservation has its place, and nothing else is placed there at that time. Time is gone through by giving back,
 in a what-if, what ends on the way; the earliest instant at which the job finds a place that no other job is to have
 meanwhile is its start. Reservations prefer what is busy now, so that what is free now stays of use to others.
+
+parts_start: The first instant at which all parts of a request could fit, if jobs end by their limits and nothing is
+reserved.
+
+Law: exact without reservations, and with them no later than the truth, so a plan that has some tries from there on.
+Targets that are whole only become more as jobs end, so the instant is found by halving, with Hall's theorem at each
+step.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from heapq import merge
 from math import inf, nextafter
 from operator import itemgetter
@@ -17,16 +25,14 @@ from fluxsched.core.jobspec import Request
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.ledger import Holding
-from fluxsched.sched.plan.base import Planner
-from fluxsched.sched.plan.parts_start import soonest
+from fluxsched.sched.plan.counted import Planner
+from fluxsched.sched.plan.earliest import IdLayout, Timeline
 from fluxsched.sched.plan.running import RunningJobs, touches
-from fluxsched.sched.plan.timeline import IdLayout, Timeline
-from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, Block, Fits
+from fluxsched.sched.pool.parts import Hall, by_suited, choices_of, nodes_of, offers, suited_ever, suited_now
+from fluxsched.sched.pool.place import WhatIf, find_fit
+from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, LOW_BITS, WORD_SHIFT, Bits, Block, Fits, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.what_if import WhatIf
-from fluxsched.sched.queue.orders import cores_asked
-from fluxsched.sched.queue.sorted_jobs import Skips, Waiting
+from fluxsched.sched.sorted_jobs import Skips, Waiting, cores_asked
 
 
 class PoolPlan(Planner):
@@ -298,3 +304,53 @@ def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:
     """One by one, since what several are to have one after the other can be set aside only once."""
     for block in blocks:
         what_if.keep((block,))
+
+
+# ---- parts_start
+
+def soonest(pool: Pool, idle_times: Sequence[tuple[float, int, int]], shape: Shape, now_s: float) -> float:
+    """When the parts can all have their minima; `inf` if not before jobs without an end are gone.
+
+    `idle_times` are triples of an instant, 1, and the rank of a target that is whole from then on, ascending.
+    """
+    needs = [count.min for count in nodes_of(shape.request)]
+    choices = choices_of(pool, shape.request, pool.narrowed.get(shape.number))
+    now = Counter(_counts(suited_now([offers(choice, FIRST_FIT) for choice in choices])))
+
+    def fits(later: Counter[int]) -> bool:
+        return Hall(now + later, needs).shortfall() is None
+
+    if fits(Counter()):
+        return now_s
+    up = ~pool.down.mask
+    ever = [Bits.of(mask & up) for mask in suited_ever(choices)]
+    suited = [_parts_at(ever, rank) for _, _, rank in idle_times]
+    if not fits(_some(suited)):
+        return inf
+    first, last = 0, len(suited)  # too few by the first, enough by the last
+    while last - first > 1:
+        middle = (first + last) >> 1
+        if fits(_some(suited[:middle])):
+            last = middle
+        else:
+            first = middle
+    return max(idle_times[last - 1][0], nextafter(now_s, inf))
+
+
+def _counts(masks: Sequence[int]) -> Mapping[int, int]:
+    return {some: mask.bit_count() for some, mask in by_suited(masks).items()}
+
+
+def _some(suited: Sequence[int]) -> Counter[int]:
+    """How many suit which parts, without those that suit none."""
+    found = Counter(suited)
+    found.pop(0, None)
+    return found
+
+
+def _parts_at(masks: Sequence[Bits], rank: int) -> int:
+    """Which parts a target suits."""
+    at, id, found = rank >> WORD_SHIFT, rank & LOW_BITS, 0
+    for part, mask in enumerate(masks):
+        found |= (mask.words.get(at, 0) >> id & 1) << part
+    return found

@@ -11,7 +11,7 @@ from math import inf
 
 from fluxsched.core.idset import Idset
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.queue import Waiting
 
 RESERVED_MAX_S = 300.0
 """What runs on the target is not known to end: after this time others may use it, and the ask may reserve again."""

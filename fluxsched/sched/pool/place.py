@@ -4,28 +4,48 @@ Law: nothing is changed here. A request for one target looks at one small mask p
 one for many goes over words, 512 targets at a time, and only when the levels hold enough of them. Ranges: as many slots
 a node as still leave enough nodes, then as many nodes (or slots) as are free. A target gets as many slots as fit on it,
 so a job touches few. Exclusive requests take idle targets whole.
+
+what_if: What-if: changes of the real pool that are undone, with a log instead of a copy.
+
+Law: leaving the block undoes every change, last first, and only what was learnt remains. The ledger refuses to commit
+while one is open, so a policy does not yield inside. Costs follow what is changed.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
+from types import TracebackType
 from typing import Final
 
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
-from fluxsched.sched.pool import reasons
-from fluxsched.sched.pool.amounts.asked import AskedAmounts, is_single
-from fluxsched.sched.pool.amounts.target import AmountTarget
-from fluxsched.sched.pool.bitset import BITS, lowest, mask_of
-from fluxsched.sched.pool.choice import Choice, Narrowed, Prepared, most_slots, need_of, restricted, slots_of_idle
-from fluxsched.sched.pool.hops.nearest import Nearest, hops_count
-from fluxsched.sched.pool.hops.reasons import beyond_now, never_within
-from fluxsched.sched.pool.hops.room import Room
-from fluxsched.sched.pool.parts.placing import place_parts
-from fluxsched.sched.pool.parts.reasons import infeasible_parts, insufficient_parts, never_within_parts
-from fluxsched.sched.pool.parts.suited import choices_ever, choices_of
+from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.pool import select as reasons
+from fluxsched.sched.pool.amounts import AmountTarget
+from fluxsched.sched.pool.choice import (
+    AskedAmounts,
+    Choice,
+    Narrowed,
+    Prepared,
+    is_single,
+    most_slots,
+    need_of,
+    restricted,
+    slots_of_idle,
+)
+from fluxsched.sched.pool.near import Nearest, beyond_now, hops_count, never_within
+from fluxsched.sched.pool.parts import (
+    choices_ever,
+    choices_of,
+    infeasible_parts,
+    insufficient_parts,
+    never_within_parts,
+    place_parts,
+)
 from fluxsched.sched.pool.placement import (
     BEST_FIT,
+    BITS,
     LEAST_LOST,
     LIKE,
     WORST_FIT,
@@ -35,12 +55,15 @@ from fluxsched.sched.pool.placement import (
     Infeasible,
     Insufficient,
     Outcome,
+    Shape,
     instance_block,
+    lowest,
+    mask_of,
 )
-from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.pool.pool import Pool, free_of
 from fluxsched.sched.pool.select import Preferred, count_nodes, count_slots, select_nodes, select_slots
+from fluxsched.sched.pool.switches import Room
 from fluxsched.sched.pool.target_class import TargetClass
-from fluxsched.sched.shape import Shape
 
 PREPARED_MAX = 4096
 """Shapes that are kept prepared in a generation; 1 KiB each."""
@@ -378,3 +401,96 @@ def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int, *, b
         prepared.whole, prepared.wanted, prepared.nslots = targets, slots, slots
     elif nodes is not None and nodes.is_fixed:
         prepared.whole, prepared.wanted, prepared.nslots = targets, nodes.min, nodes.min * slots
+
+
+# ---- what_if
+
+class WhatIf:
+    """Changes of `pool` within a `with` block; one at a time."""
+
+    __slots__ = ("_log", "_pool", "_preferred")
+
+    def __init__(self, pool: Pool) -> None:
+        self._pool = pool
+        self._log: list[tuple[bool, Blocks]] = []
+        self._preferred = Preferred()
+
+    def __enter__(self) -> WhatIf:
+        if self._pool.what_if_open:
+            raise LocalProtocolError("a what-if of this pool is open: end it before another begins")
+        self._pool.what_if_open = True
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, fault: BaseException | None, at: TracebackType | None) -> None:
+        self.back(0)
+        self._pool.what_if_open = False
+
+    # ---- changes
+
+    def give(self, blocks: Blocks) -> None:
+        """As if a job had given these back. What the pool does not count (foreign, shrunk) is ignored."""
+        self._pool.give(blocks)
+        self._log.append((True, blocks))
+        self._preferred.add(blocks)
+
+    def prefer(self, blocks: Blocks) -> None:
+        """As if these had been freed and taken by another job: `prefer_given` prefers their targets, too."""
+        self._preferred.add(blocks)
+
+    def take(self, blocks: Blocks) -> None:
+        """As if a job had got these, all of which are free. Raises LocalProtocolError where they are not."""
+        if not self._pool.take(blocks):
+            raise LocalProtocolError("what-if: some of what is to be taken is not free")
+        self._log.append((False, blocks))
+
+    def keep(self, blocks: Iterable[Block]) -> None:
+        """Takes what of these is free now."""
+        self.take(tuple(free_of(self._pool, tuple(blocks))))
+
+    def mark(self) -> int:
+        """A point to go back to within the what-if."""
+        return len(self._log)
+
+    def back(self, mark: int) -> None:
+        """Undoes all changes since `mark`."""
+        while len(self._log) > mark:
+            gave, blocks = self._log.pop()
+            if gave:
+                self._pool.claim(blocks)
+                self._preferred.undo(blocks)
+            else:
+                self._pool.give(blocks)
+
+    # ---- questions
+
+    def find(
+        self, shape: Shape, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
+    ) -> Fits | None:
+        """Where the shape fits on what is free in the what-if, or None: `place` without the reason.
+
+        It gets nothing of `avoid` (the reservation of another job). With `prefer_given`, targets and ids that
+        `give` freed are selected first, so that a reservation leaves what is free already to others.
+        """
+        mark = len(self._log)
+        if avoid:
+            self.keep(avoid)
+        try:
+            return find_fit(self._pool, shape, placement, self._preferred if prefer_given else None)
+        finally:
+            self.back(mark)
+
+    def place(
+        self, shape: Shape, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
+    ) -> Outcome:
+        """Like `find`, with the reason where the shape does not fit."""
+        fit = self.find(shape, placement, avoid, prefer_given)
+        if fit is not None:
+            return fit
+        mark = len(self._log)
+        self.keep(avoid)
+        outcome = place_now(self._pool, shape, placement)
+        self.back(mark)
+        assert not isinstance(outcome, Fits)
+        if avoid and isinstance(outcome, Insufficient):
+            return Insufficient(f"{outcome.why}; some is reserved for a job ahead of it")
+        return outcome

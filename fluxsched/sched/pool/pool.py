@@ -4,29 +4,41 @@ Law: the pool counts what was grown and not shrunk, once. A usable target is on 
 that is down or removed is on none, so nothing is ever placed there. Only the ledger and a what-if take and give; events
 from the resource module call `add`, `remove`, `set_up`, `set_down` and `describe`, in time linear in the targets that
 they name. A constraint is resolved once a generation (add, remove and describe start a new one).
+
+listing: What of a pool is taken, free or down, target by target: for people and for what-ifs.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from fluxsched.core.amounts import Amounts
+from fluxsched.core.amounts import Amounts, less
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.growing import GrowingResources
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.pool.amounts.countables import InstanceCountables
-from fluxsched.sched.pool.amounts.targets import AmountTargets
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT, Bits, ids_of, mask_of, words_of
+from fluxsched.sched.pool.amounts import AmountTargets
 from fluxsched.sched.pool.choice import Candidates, Choice, Narrowed, Prepared
-from fluxsched.sched.pool.free_index import LEVELS_MAX
-from fluxsched.sched.pool.hops.room import Rooms
-from fluxsched.sched.pool.placement import NO_TARGET, Block, Blocks, instance_amounts, misplaced
-from fluxsched.sched.pool.target_class import Target, TargetClass
-from fluxsched.sched.pool.target_classes import TargetClasses
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.pool.countables import InstanceCountables
+from fluxsched.sched.pool.placement import (
+    LOW_BITS,
+    NO_TARGET,
+    WORD_SHIFT,
+    Bits,
+    Block,
+    Blocks,
+    Shape,
+    ids_of,
+    instance_amounts,
+    instance_block,
+    mask_of,
+    misplaced,
+    words_of,
+)
+from fluxsched.sched.pool.switches import Rooms
+from fluxsched.sched.pool.target_class import LEVELS_MAX, Target, TargetClass, TargetClasses
 
 CHOICES_MAX = 1024
 """Constraints remembered in a generation: at worst this many masks of a whole group, 16 MiB at 131,072 targets."""
@@ -394,3 +406,56 @@ class Pool:
             self.down_words[at] = left
         else:
             self.down_words.pop(at, None)
+
+
+# ---- listing
+
+def busy(pool: Pool) -> list[Block]:
+    """What is taken of every target that is not idle; linear in the group, for people."""
+    found: list[Block] = []
+    for at, pairs in pool.classes.by_word.items():
+        for members, targets in pairs:
+            busy = 0 if targets.countables else targets.busy.words.get(at, 0) & members
+            if busy:
+                found.append(Block(at, busy, targets.all_cores, targets.all_gpus, ()))
+            for id in ids_of(members ^ busy):
+                rank = at << WORD_SHIFT | id
+                (all_cores, all_gpus), (cores, gpus) = targets.ids(rank), targets.free_ids(rank)
+                taken = less(targets.amounts, targets.free_amounts(rank)) if targets.countables else ()
+                if all_cores != cores or all_gpus != gpus:
+                    found.append(Block(at, 1 << id, all_cores ^ cores, all_gpus ^ gpus, taken))
+    for target in pool.amount_targets.by_rank.values():
+        if held := target.held():
+            found.append(Block(target.at, target.bit, 0, 0, tuple(held.items())))
+    return found
+
+
+def free_of(pool: Pool, blocks: Blocks) -> list[Block]:
+    """What of this is free and may be used; of an amount as much as there is, up to all of it."""
+    shared = [(kind, min(n, pool.instance_countables.left(kind))) for kind, n in instance_amounts(blocks)]
+    found = list(instance_block(tuple([one for one in shared if one[1] > 0])))
+    for at, word, _, _, amounts in blocks:
+        for target in pool.amount_targets.on(at, word & ~pool.down_words.get(at, 0)):
+            if left_there := target.free_of(amounts):
+                found.append(Block(at, target.bit, 0, 0, left_there))
+    for targets, at, word, cores, gpus, amounts in pool.classes.counted(blocks):
+        idle = word & targets.idle.words.get(at, 0) if not amounts else 0
+        if idle:
+            found.append(Block(at, idle, cores, gpus, amounts))
+        for id in ids_of((word ^ idle) & ~pool.down_words.get(at, 0)):
+            rank = at << WORD_SHIFT | id
+            free_cores, free_gpus = targets.free_ids(rank)
+            left = [(kind, min(n, targets.countables[kind].left(rank))) for kind, n in amounts]
+            mine = tuple([one for one in left if one[1]])
+            if free_cores & cores or free_gpus & gpus or mine:
+                found.append(Block(at, 1 << id, free_cores & cores, free_gpus & gpus, mine))
+    return found
+
+
+def down_in(pool: Pool, candidates: Candidates) -> int:
+    """How many targets of a candidates are down; linear in the words with such targets."""
+    members, only = candidates.targets.members.words, candidates.only
+    return sum(
+        (word & members.get(at, 0) & (word if only is None else only.words.get(at, 0))).bit_count()
+        for at, word in pool.down_words.items()
+    )

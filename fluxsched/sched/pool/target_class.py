@@ -7,17 +7,299 @@ amounts and properties (as far as those are told apart), so a constraint mostly 
 
 A *mixed* class has targets with equal counts but different ids, for machines where nearly all differ: there the free
 ids of every target are kept, and none moves with others.
+
+target_classes: The target classes of a pool, found by the word in which a rank is.
+
+Law: a target is in one class. Classes differ in ids, amounts and properties; as many are told apart as a machine of a
+few kinds needs, and the remaining targets share classes, since placing a job looks at every class that it may use.
+
+free_index: The free index of a target class: its usable targets by how many cores and GPUs are free on them.
+
+Law: a target changes its level by one word of bits. `FreeIndex` keeps one mask of the levels in use for each order of
+search, whose highest bit is the level to try first: the one for BEST_FIT always, the other two from their first use on.
+A word that becomes empty stays listed, since the next job often fills it again; a search that meets it removes it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.sched.pool.amounts.countables import Countable
-from fluxsched.sched.pool.amounts.lost import LostWeights
-from fluxsched.sched.pool.bitset import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
-from fluxsched.sched.pool.free_index import FreeIndex, FreeLevel
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.sched.pool.countables import Countable, LostWeights
+from fluxsched.sched.pool.placement import (
+    BITS,
+    LOW_BITS,
+    WORD_BITS,
+    WORD_SHIFT,
+    WORST_FIT,
+    Bits,
+    Block,
+    ids_of,
+    words_of,
+)
+
+FAN_SHIFT: Final = 3
+FAN: Final = 1 << FAN_SHIFT
+"""Children of a node of FirstFitTree: three tiers over the 256 words of 131,072 targets."""
+
+LEVELS_MAX = 1 << 20
+"""Levels of one index, (cores + 1) x (GPUs + 1) of a target: 4,096 cores with 255 GPUs; 128 KiB a mask."""
+
+FITTING_MAX = 1024
+"""Needs whose masks of sufficient levels are remembered: two masks each, some KiB at the worst."""
+
+
+class FreeLevel(Bits):
+    """The usable targets with just that many free cores and GPUs. Some of the words may be empty."""
+
+    __slots__ = ("best_bit", "cores", "gpus", "index", "worst_bit")
+
+    def __init__(self, index: FreeIndex, cores: int, gpus: int) -> None:
+        super().__init__()
+        self.index = index
+        self.cores = cores
+        self.gpus = gpus
+        self.best_bit = 1 << (index.gpus - gpus) * (index.cores + 1) + index.cores - cores
+        self.worst_bit = 1 << cores * (index.gpus + 1) + index.gpus - gpus
+
+    def put(self, at: int, word: int) -> None:
+        have = self.words.get(at)
+        if have is None:
+            self.words[at] = word
+            self.list_word(at)
+        else:
+            assert not have & word, "a target is put into a level twice"
+            self.words[at] = have | word
+        self.count += word.bit_count()
+
+    def drop(self, at: int, word: int) -> None:
+        left = self.words[at] ^ word
+        assert not left & word, "a target is not in the level that it is dropped from"
+        self.words[at] = left
+        self.count -= word.bit_count()
+
+    def transfer(self, at: int, word: int, n: int, other: FreeLevel) -> None:
+        """Moves `n` targets of a word, all of which are on this level, to another one."""
+        words = self.words
+        words[at] ^= word
+        self.count -= n
+        words = other.words
+        have = words.get(at)
+        if have is None:
+            words[at] = word
+            other.list_word(at)
+        else:
+            words[at] = have | word
+        other.count += n
+
+    def filled(self, among: int = -1) -> Iterator[tuple[int, int]]:
+        """The words that are not empty, ascending, of those in the mask `among`: (number, word)."""
+        words = self.words
+        for at in ids_of(self.top & among):
+            word = words[at]
+            if word:
+                yield at, word
+            else:
+                self.unlist_word(at)
+
+    def list_word(self, at: int) -> None:
+        """Enters a new word in the masks."""
+        index, top = self.index, self.top
+        self.top = top | 1 << at
+        if not top:
+            index.best |= self.best_bit
+            if index.worst is not None:
+                index.worst |= self.worst_bit
+        if index.tree is not None:
+            index.tree.list_word(at, self)
+
+    def unlist_word(self, at: int) -> None:
+        """Removes an empty word, from the masks, too."""
+        index, top = self.index, self.top ^ 1 << at
+        del self.words[at]
+        self.top = top
+        if not top:
+            index.best ^= self.best_bit
+            if index.worst is not None:
+                index.worst ^= self.worst_bit
+        if index.tree is not None:
+            index.tree.unlist_word(at, self)
+
+
+class FreeIndex:
+    """The levels of targets that have `cores` and `gpus` in all, by gpus * (cores + 1) + cores of what is free there.
+
+    `best` and `worst` are masks of the levels that list a word. In `best` fewer GPUs are higher, then fewer cores; in
+    `worst` more cores, then fewer GPUs: the highest bit is the level that BEST_FIT or WORST_FIT tries first. `by_best`
+    and `by_worst` give a level by the length of its bit there.
+    """
+
+    __slots__ = ("_fitting", "best", "by_best", "by_worst", "cores", "gpus", "levels", "tree", "worst")
+
+    def __init__(self, cores: int, gpus: int) -> None:
+        self.cores = cores
+        self.gpus = gpus
+        self.best = 0
+        self.worst: int | None = None
+        self.tree: FirstFitTree | None = None
+        self.levels: dict[int, FreeLevel] = {}
+        self.by_best: dict[int, FreeLevel] = {}
+        self.by_worst: dict[int, FreeLevel] = {}
+        self._fitting: dict[tuple[int, int], tuple[int, int]] = {}
+
+    def level(self, cores: int, gpus: int) -> FreeLevel:
+        """The level of so many free cores and GPUs, made if need be."""
+        place = gpus * (self.cores + 1) + cores
+        level = self.levels.get(place)
+        if level is None:
+            level = self.levels[place] = FreeLevel(self, cores, gpus)
+            self.by_best[level.best_bit.bit_length()] = level
+            self.by_worst[level.worst_bit.bit_length()] = level
+        return level
+
+    def fitting(self, cores: int, gpus: int) -> tuple[int, int]:
+        """The levels with at least that much free, as masks in both orders."""
+        found = self._fitting.get((cores, gpus))
+        if found is None:
+            if len(self._fitting) >= FITTING_MAX:
+                self._fitting.clear()
+            found = self._fitting[cores, gpus] = self._fit(cores, gpus)
+        return found
+
+    def _fit(self, cores: int, gpus: int) -> tuple[int, int]:
+        if cores > self.cores or gpus > self.gpus:
+            return 0, 0
+        best = worst = 0
+        run = (1 << self.cores - cores + 1) - 1
+        for more_gpus in range(self.gpus - gpus + 1):
+            best |= run << more_gpus * (self.cores + 1)
+        run = (1 << self.gpus - gpus + 1) - 1
+        for free_cores in range(cores, self.cores + 1):
+            worst |= run << free_cores * (self.gpus + 1)
+        return best, worst
+
+    def in_use(self, cores: int, gpus: int, placement: str) -> list[FreeLevel]:
+        """The levels with at least that much free that have a target, in the order of BEST_FIT or WORST_FIT."""
+        best, worst = self.fitting(cores, gpus)
+        if placement == WORST_FIT:
+            listed = [self.by_worst[id + 1] for id in ids_of(self.spread() & worst)]
+        else:
+            listed = [self.by_best[id + 1] for id in ids_of(self.best & best)]
+        found = []
+        for level in reversed(listed):
+            if level.count:
+                found.append(level)
+            else:
+                for at in ids_of(level.top):
+                    level.unlist_word(at)
+        return found
+
+    def spread(self) -> int:
+        """`worst`, made on its first use."""
+        if self.worst is None:
+            self.worst = 0
+            for level in self.levels.values():
+                self.worst |= level.worst_bit if level.top else 0
+        return self.worst
+
+    def least(self, wanted: int, lost: LostWeights) -> tuple[int, int]:
+        """The same of the levels of this mask on which what is free weighs least, in time linear in the levels."""
+        while some := self.best & wanted:
+            least: list[FreeLevel] = []
+            least_weight = 0
+            while some:
+                level = self.by_best[some.bit_length()]
+                some ^= level.best_bit
+                weight = level.cores * lost.core + level.gpus * lost.gpu
+                if not least or weight < least_weight:
+                    least, least_weight = [level], weight
+                elif weight == least_weight:
+                    least.append(level)
+            found, at = 0, -1
+            for level in least:
+                for filled, word in level.filled():
+                    if at < 0 or filled <= at:
+                        found = word if filled != at else found | word
+                        at = filled
+                    break
+            if found:
+                return at, found
+        return 0, 0
+
+    def first(self, wanted: int) -> tuple[int, int]:
+        """The lowest word with a target on a level of this mask (of `best`), and all such targets in it; or (0, 0)."""
+        if self.tree is None:
+            self.tree = FirstFitTree(self)
+        return self.tree.first(wanted)
+
+
+class FirstFitTree:
+    """Finds the lowest word with a target on one of some levels, without a look at all words.
+
+    Law: a tree over the words; each node is the mask (by `best`) of the levels that list a word below it, and changes
+    only as far up as a newly listed or removed word makes a difference. The words are the first tier, the root is the
+    last one.
+    """
+
+    __slots__ = ("_index", "_tiers")
+
+    def __init__(self, index: FreeIndex) -> None:
+        self._index = index
+        self._tiers = [[0]]
+        for level in index.levels.values():
+            for at in level.words:
+                self.list_word(at, level)
+
+    def list_word(self, at: int, level: FreeLevel) -> None:
+        """A level lists this word from now on."""
+        bit, tiers = level.best_bit, self._tiers
+        while at >= len(tiers[0]):
+            for tier in tiers:
+                tier += [0] * (len(tier) * (FAN - 1))
+            tiers.append(tiers[-1][:1])
+        for tier in tiers:
+            if tier[at] & bit:
+                return
+            tier[at] |= bit
+            at >>= FAN_SHIFT
+
+    def unlist_word(self, at: int, level: FreeLevel) -> None:
+        """A level no longer lists this word."""
+        bit, below = level.best_bit, self._tiers[0]
+        below[at] ^= bit
+        for tier in self._tiers[1:]:
+            at >>= FAN_SHIFT
+            for node in below[at << FAN_SHIFT : (at + 1) << FAN_SHIFT]:
+                if node & bit:
+                    return
+            tier[at] ^= bit
+            below = tier
+
+    def first(self, wanted: int) -> tuple[int, int]:
+        """As `FreeIndex.first`."""
+        by_best, tiers = self._index.by_best, self._tiers
+        while tiers[-1][0] & wanted:
+            at = 0
+            for tier in reversed(tiers):
+                at <<= FAN_SHIFT
+                while not tier[at] & wanted:
+                    at += 1
+            some, found = tier[at] & wanted, 0
+            while some:  # `ids_of`, written out: there are many
+                level = by_best[some.bit_length()]
+                some ^= level.best_bit
+                if word := level.words[at]:
+                    found |= word
+                else:
+                    level.unlist_word(at)
+            if found:
+                return at, found
+        return 0, 0
+
+
+# ---- target_class
 
 MIXED: Final = -1
 """The ids of a mixed class: no target's free ids ever equal it."""
@@ -359,3 +641,129 @@ def ranks_in(at: int, word: int) -> list[int]:
     """The ranks of a word."""
     base = at << WORD_SHIFT
     return [base + id for id in ids_of(word)]
+
+
+# ---- target_classes
+
+TRAITS_MAX = 64
+"""Sets of properties that get classes of their own; targets with further ones share classes and are found by mask."""
+
+LAYOUTS_MAX = 16
+"""Sets of ids that get classes of their own; targets with further ones share the mixed class of their counts."""
+
+Layout = tuple[int, int, Amounts]
+Piece = tuple[TargetClass, int, int, int, int, Amounts]
+
+_ClassKey = tuple[int, int, Amounts, tuple[str, ...], bool]
+
+
+class TargetClasses:
+    """`by_word` gives for a word of ranks its members of each class, `single` the class where there is just one.
+
+    `others` are the ranks of targets without cores, which are in no class.
+    """
+
+    def __init__(self, others: Bits) -> None:
+        self._others = others
+        self.partials: Partials = {}
+        self.lost = LostWeights()
+        self.by_word: dict[int, tuple[tuple[int, TargetClass], ...]] = {}
+        self.single: dict[int, TargetClass] = {}
+        self._classes: dict[_ClassKey, TargetClass] = {}
+        self._traits: set[tuple[str, ...]] = {()}
+        self._layouts: set[Layout] = set()
+
+    def __iter__(self) -> Iterator[TargetClass]:
+        return iter(self._classes.values())
+
+    def tidy(self) -> None:
+        """Forgets classes without members."""
+        self._classes = {key: targets for key, targets in self._classes.items() if targets.members.count}
+        self._traits = {()} | {key[3] for key in self._classes}
+        self._layouts = {key[:3] for key, targets in self._classes.items() if not targets.mixed}
+
+    def _class(self, layout: Layout, traits: tuple[str, ...], *, mixed: bool) -> TargetClass:
+        cores, gpus, amounts = layout
+        key = (cores.bit_count(), gpus.bit_count(), amounts, traits, mixed) if mixed else (*layout, traits, mixed)
+        targets = self._classes.get(key)
+        if targets is None:
+            targets = self._classes[key] = TargetClass(self.partials, self.lost, cores, gpus, amounts, mixed=mixed)
+        return targets
+
+    def add(self, mask: int, layout: Layout, traits: tuple[str, ...]) -> None:
+        """Adds new targets, which are down, to their class."""
+        mixed = layout not in self._layouts and len(self._layouts) >= LAYOUTS_MAX
+        if not mixed:
+            self._layouts.add(layout)
+        targets = self._class(layout, traits, mixed=mixed)
+        for at, word in words_of(mask):
+            if at not in self.partials:
+                self.partials[at] = [None] * WORD_BITS
+            targets.add(at, word, layout[0], layout[1])
+            self._note(at, targets)
+
+    def remove(self, at: int, word: int) -> None:
+        """Removes targets that are down."""
+        for members, targets in self.by_word.get(at, ()):
+            if mine := members & word:
+                targets.remove(at, mine)
+                self._note(at, targets)
+
+    def move(self, at: int, word: int, targets: TargetClass, traits: tuple[str, ...]) -> None:
+        """Gives targets that are down other traits."""
+        other = self._class(targets.layout, traits, mixed=targets.mixed)
+        if other is not targets:
+            targets.transfer(at, word, other)
+            self._note(at, other)
+            self._note(at, targets)
+
+    def _note(self, at: int, targets: TargetClass) -> None:
+        """Takes over which targets of a word are members of a class now."""
+        others = tuple([pair for pair in self.by_word.get(at, ()) if pair[1] is not targets])
+        word = targets.members.words.get(at)
+        found = (*others, (word, targets)) if word else others
+        if found:
+            self.by_word[at] = found
+        else:
+            del self.by_word[at], self.partials[at]
+        self.settle(at)
+
+    def settle(self, at: int) -> None:
+        """Notes whether all targets of a word are of one class."""
+        found = self.by_word.get(at, ())
+        if len(found) == 1 and at not in self._others.words:
+            self.single[at] = found[0][1]
+        else:
+            self.single.pop(at, None)
+
+    def counted(self, blocks: Iterable[Block]) -> Iterator[Piece]:
+        """What the pool counts of this, each piece of one class, and of ids and kinds that its targets have."""
+        for at, word, cores, gpus, amounts in blocks:
+            for members, targets in self.by_word.get(at, ()):
+                if not (mine := word & members):
+                    continue
+                kept = tuple([one for one in amounts if one[0] in targets.countables]) if amounts else ()
+                if not targets.mixed:
+                    yield targets, at, mine, cores & targets.all_cores, gpus & targets.all_gpus, kept
+                    continue
+                for id in ids_of(mine):
+                    all_cores, all_gpus = targets.ids(at << WORD_SHIFT | id)
+                    yield targets, at, 1 << id, cores & all_cores, gpus & all_gpus, kept
+
+    def by_traits(self, properties: Mapping[str, Idset], ranks: Idset) -> list[tuple[tuple[str, ...], Idset]]:
+        """The ranks by the properties that tell them apart; () for those with none, or above TRAITS_MAX."""
+        sets: list[tuple[Idset, tuple[str, ...]]] = [(ranks, ())]
+        for name, having in sorted(properties.items()):
+            split = [(part & having, (*names, name)) for part, names in sets]
+            split = [(part, names) for part, names in split if part]
+            if len(sets) + len(split) > 2 * TRAITS_MAX:
+                break  # further names tell no classes apart: their constraints become masks
+            sets = [(part - having, names) for part, names in sets] + split
+            sets = [(part, names) for part, names in sets if part]
+        found: dict[tuple[str, ...], Idset] = {}
+        for part, names in sets:
+            if names not in self._traits and len(self._traits) >= TRAITS_MAX:
+                names = ()
+            self._traits.add(names)
+            found[names] = found.get(names, EMPTY) | part
+        return list(found.items())

@@ -16,10 +16,10 @@ from typing import Any
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sim.conformance.harness import BEGIN_S, URGENCY, Harness, MakeHarness
 from fluxsched.sim.conformance.rule_broken import RuleBroken
 from fluxsched.sim.engine.jobspecs import with_system
+from fluxsched.system.clock import Chance, seeded
 
 MACHINE = "8x4+1"
 LIMITS_S = (10.0, 20.3, 49.9, 100.0, 299.7)

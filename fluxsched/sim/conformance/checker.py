@@ -13,7 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.fault_lines import raise_at
+from fluxsched.sched.loading import raise_at
 from fluxsched.sched.policy import (
     Decision,
     Deny,

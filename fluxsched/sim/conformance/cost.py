@@ -12,9 +12,9 @@ from math import log
 from typing import NamedTuple
 
 from fluxsched.core.idset import Idset
-from fluxsched.runtime.system.clock import seeded
 from fluxsched.sim.conformance.cases import LIMITS_S, spec_of
 from fluxsched.sim.conformance.harness import Harness, MakeHarness
+from fluxsched.system.clock import seeded
 
 SIZES = (100, 1_000, 10_000)
 """Waiting jobs."""

@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.system.clock import Chance
 from fluxsched.sim.conformance.cases import FAR_S, LIMITS_S, MACHINE, STEP_S, arrive, days, spec_of, take_away
 from fluxsched.sim.conformance.harness import GRACE_S, Harness, MakeHarness
 from fluxsched.sim.conformance.rule_broken import RuleBroken
 from fluxsched.sim.conformance.sizes import EXTRAS
+from fluxsched.system.clock import Chance
 
 FULL = 3
 """Passes after which an elastic job has all of an idle machine, as large as it may be."""

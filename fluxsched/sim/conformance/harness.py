@@ -11,6 +11,7 @@ from copy import deepcopy
 from math import inf
 from typing import Final, NamedTuple
 
+from fluxsched.config.inventory import fake_resources
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
@@ -21,10 +22,9 @@ from fluxsched.protocol.messages.alloc import (
     PrioritizeRequest,
     SchedCancelRequest,
 )
-from fluxsched.runtime.inventory.sources import fake_resources
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import PREEMPT, Granted, Grown, Shrunk
-from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+from fluxsched.sched.decisions import PREEMPT, Granted, Grown, Shrunk
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
+from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance.checker import PROGRESS, Checker, GroundTruth

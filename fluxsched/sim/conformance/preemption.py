@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from fluxsched.core.jobid import format_f58
-from fluxsched.sched.accounts.settings import RATE_WINDOW_S, FairSettings
+from fluxsched.sched.fair.accounts import RATE_WINDOW_S, FairSettings
 from fluxsched.sched.policy import Policy, Preempt
 from fluxsched.sim.conformance.rule_broken import RuleBroken
 

@@ -11,8 +11,7 @@ from contextlib import AbstractContextManager, nullcontext
 from functools import partial
 from typing import NamedTuple, TypeVar
 
-from fluxsched.runtime.system.clock import Chance, seeded
-from fluxsched.sched.fault_lines import policy_line
+from fluxsched.sched.loading import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance import cases as put
 from fluxsched.sim.conformance import elastic_cases
@@ -21,6 +20,7 @@ from fluxsched.sim.conformance.cost import SIZES, cost
 from fluxsched.sim.conformance.harness import Harness, MakeHarness
 from fluxsched.sim.conformance.rule_broken import RuleBroken
 from fluxsched.sim.policy_guard import exit_text
+from fluxsched.system.clock import Chance, seeded
 
 T = TypeVar("T")
 

@@ -6,9 +6,9 @@ Law: nothing is decided here, and with `enabled` false nothing is recorded.
 from __future__ import annotations
 
 from fluxsched.core.jobspec import Request
-from fluxsched.sched.accounts.measure import Vector
+from fluxsched.sched.fair.accounts import Vector
+from fluxsched.sched.fair.usage import AmountCounter, summed
 from fluxsched.sched.pool.placement import Fits
-from fluxsched.sched.usage.amounts import AmountCounter, summed
 from fluxsched.sim.engine.site import Site
 from fluxsched.sim.engine.system import System
 from fluxsched.sim.results.amount_columns import AmountColumns

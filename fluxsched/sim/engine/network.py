@@ -9,13 +9,13 @@ import re
 from pathlib import Path
 from typing import Final
 
+from fluxsched.config.reader import load_config
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import SWITCH_LEVELS_MAX, SWITCHES_MAX, Switch, Topology
 from fluxsched.core.topology_conf import TOPOLOGY_BYTES_MAX, parse_topology_conf
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.config.reader import load_config
-from fluxsched.runtime.system.files import read_text
+from fluxsched.system.files import read_text
 
 _MADE_UP: Final = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*")
 

@@ -31,7 +31,7 @@ _STATES = {"COMPLETED": COMPLETED, "TIMEOUT": TIMEOUT}
 
 
 class LiveInstance(Protocol):
-    """What a connection to an instance must be able to do (`runtime.client.blocking.Handle`)."""
+    """What a connection to an instance must be able to do (`client.blocking.Handle`)."""
 
     def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]: ...
 

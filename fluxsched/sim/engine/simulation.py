@@ -16,8 +16,8 @@ from typing import Final
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import PREEMPT, Granted, Grown, Shrunk
+from fluxsched.sched.decisions import PREEMPT, Granted, Grown, Shrunk
+from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.engine.agenda import END, SITE, SUBMIT, WAKE, Agenda

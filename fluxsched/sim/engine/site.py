@@ -10,19 +10,18 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Final
 
+from fluxsched.config.inventory import MachineTopology, build_inventory, fake_resources, read_resources
+from fluxsched.config.policies import check_policies, composed
+from fluxsched.config.reader import banks_of, queue_configs, read_file
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.jobs.queue.banks import ANY_BANK, Banks
 from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.resource.state.groups import EXCLUDE
-from fluxsched.runtime.config.policies import check_policies, composed
-from fluxsched.runtime.config.reader import banks_of, queue_configs, read_file
-from fluxsched.runtime.inventory.discovery import MachineTopology
-from fluxsched.runtime.inventory.sources import build_inventory, fake_resources, read_resources
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.engine.waiting.set_aside import WAIT
-from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
+from fluxsched.sched.engine.policy_queue import WAIT
+from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S
 from fluxsched.sim.traces.trace import Machine, Trace, machine_of
 
 DEFAULT: Final = "default"

@@ -23,7 +23,7 @@ from fluxsched.core.targets import parse_targets
 from fluxsched.errors import InvalidValue
 from fluxsched.resource.effects import ResourceEffect
 from fluxsched.resource.module import ResourceModule
-from fluxsched.runtime.system.files import read_text
+from fluxsched.system.files import read_text
 
 SITE_BYTES_MAX = 1 << 26
 """A million events of 64 bytes: a change every minute for two years."""

@@ -21,7 +21,14 @@ from fluxsched.protocol.sessions.acquire_server import AcquireServer
 from fluxsched.resource import effects as resource
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.inventory import Inventory
-from fluxsched.runtime.scheduler_process.effects import (
+from fluxsched.sched.decisions import Canceled, DecisionRefused, Denied, Granted, Grown, PluginFailed, Raise, Shrunk
+from fluxsched.sched.engine.policy_queue import WAIT
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.hooks.api import Plugin
+from fluxsched.sched.policy import Policy
+from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S
+from fluxsched.scheduler.session import (
     ACQUIRE,
     HELLO,
     RAISE,
@@ -31,16 +38,9 @@ from fluxsched.runtime.scheduler_process.effects import (
     Effects,
     End,
     Fail,
+    SchedulerSession,
     SessionEffect,
 )
-from fluxsched.runtime.scheduler_process.session import SchedulerSession
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Canceled, DecisionRefused, Denied, Granted, Grown, PluginFailed, Raise, Shrunk
-from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.engine.waiting.set_aside import WAIT
-from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.policy import Policy
-from fluxsched.sched.preemption.preemptions import PREEMPT_TIMEOUT_S
 
 ACQUIRER: Final = "scheduler"
 """The one peer of the resource module; it acquires every group."""

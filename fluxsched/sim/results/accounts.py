@@ -16,10 +16,8 @@ from operator import itemgetter
 from typing import NamedTuple, TextIO
 
 from fluxsched.core.sharing import DEFAULT_BANK
-from fluxsched.sched.accounts.measure import Vector
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.accounts.tree import Account
-from fluxsched.sched.usage.book import UsageBook
+from fluxsched.sched.fair.accounts import Account, FairSettings, Vector
+from fluxsched.sched.fair.usage import UsageBook
 from fluxsched.sim.results.amount_columns import AmountColumns
 from fluxsched.sim.results.table import DENIED, UNSUBMITTED, Columns
 from fluxsched.sim.traces.swf import number_text

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from fluxsched.sched.accounts.measure import Vector
+from fluxsched.sched.fair.accounts import Vector
 from fluxsched.sim.results.step_functions import average
 from fluxsched.sim.results.table import Columns
 

@@ -14,7 +14,7 @@ from operator import add
 from pathlib import Path
 from typing import Any, TextIO
 
-from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sim.results.accounts import AccountCourse, courses
 from fluxsched.sim.results.amount_columns import AmountColumns
 from fluxsched.sim.results.metrics import Summary, slowdowns, summarize, waits

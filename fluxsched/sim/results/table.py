@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fluxsched.sched.accounts.measure import Vector
+from fluxsched.sched.fair.accounts import Vector
 
 WAITING, RUNNING, COMPLETED, TIMEOUT, FAILED, DENIED = "waiting", "running", "completed", "timeout", "failed", "denied"
 """`state`: not started, not ended by then, ran to its end, cut at its limit, ended with its targets, never possible."""

@@ -9,8 +9,8 @@ import json
 
 from fluxsched.core.jobfields import checked_max_hops
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.system.clock import Chance
 from fluxsched.sim.traces.trace import Ask, Machine, TraceJob
+from fluxsched.system.clock import Chance
 
 
 def made_elastic(

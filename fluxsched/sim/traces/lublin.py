@@ -17,9 +17,9 @@ from itertools import accumulate
 from math import exp, inf, lgamma, log, log2
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sim.traces.elastic import made_elastic
 from fluxsched.sim.traces.trace import JOBS_MAX, Ask, Machine, Trace, TraceJob, check_count, machine_of
+from fluxsched.system.clock import Chance, seeded
 
 SERIAL, POWER_OF_TWO = 0.244, 0.576
 LOG_LOW, LOG_MIDDLE_BELOW_HIGH, LOWER_STAGE = 0.8, 2.5, 0.86

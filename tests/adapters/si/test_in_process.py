@@ -26,8 +26,8 @@ from fluxsched.adapters.si.messages import (
     UpdateConfigurationRequest,
 )
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.runtime.system.clock import SystemClock
 from fluxsched.sched.hooks.api import PASS, Later
+from fluxsched.system.clock import SystemClock
 
 WAIT_S = 30.0
 

@@ -15,7 +15,7 @@ from fluxsched.adapters.si.load.messages_made import ASKS_MAX, NODES_MAX, QUEUES
 from fluxsched.adapters.si.load.run import Measured, put  # noqa: E402
 from fluxsched.adapters.si.wire.rm_client import RMClient  # noqa: E402
 from fluxsched.errors import InvalidValue, Refused  # noqa: E402
-from fluxsched.runtime.system.clock import SystemClock  # noqa: E402
+from fluxsched.system.clock import SystemClock  # noqa: E402
 from tests.adapters.si.fake_service import FakeService  # noqa: E402
 
 

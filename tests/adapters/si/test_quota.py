@@ -15,8 +15,7 @@ from fluxsched.adapters.si.quota import Quota
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.hooks.api import PASS, SKIP, GroupSeen, JobSeen
-from fluxsched.sched.pool.placement import Block, Fits
-from fluxsched.sched.shape import Shapes
+from fluxsched.sched.pool.placement import Block, Fits, Shapes
 
 CONFIG = """
 partitions:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import uuid
 
 from fluxsched.adapters.si.uuids import UuidMaker
-from fluxsched.runtime.system.clock import Chance, seeded
+from fluxsched.system.clock import Chance, seeded
 
 
 def test_they_have_the_form_and_none_comes_twice() -> None:

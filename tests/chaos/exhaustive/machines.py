@@ -37,11 +37,10 @@ from fluxsched.resource import effects as resource
 from fluxsched.resource.module import ResourceModule
 from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
 from fluxsched.resource.state.inventory import Inventory
-from fluxsched.runtime.scheduler_process.effects import ACQUIRE, HELLO, RAISE, READY, Call, End, Fail, Log
-from fluxsched.runtime.scheduler_process.session import SchedulerSession
-from fluxsched.sched import effects as sched
+from fluxsched.sched import decisions as sched
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policy import Option, Start, View
+from fluxsched.scheduler.session import ACQUIRE, HELLO, RAISE, READY, Call, End, Fail, Log, SchedulerSession
 from tests.chaos.checkers.base import Violation
 from tests.chaos.wire import cores_of, idset
 

@@ -10,12 +10,12 @@ from tests.chaos.mutations.sabotage import Sabotage
 _STREAM = "fluxsched.protocol.sessions.acquire_stream:to_messages"
 _CLIENT = "fluxsched.protocol.sessions.acquire_client:AcquireClient"
 _SCHEDULER = "fluxsched.sched.engine.scheduler:Scheduler"
-_SESSION = "fluxsched.runtime.scheduler_process.session:SchedulerSession"
+_SESSION = "fluxsched.scheduler.session:SchedulerSession"
 _RESOURCE = "fluxsched.resource"
 
 LAWS = (
     Sabotage(
-        "the scheduler shall send a streaming acquire request at initialization", f"{_SESSION}.start",
+        "the scheduler shall send a streaming acquire request at initialization", "fluxsched.scheduler.session:SchedulerSession.start",
         "stream.request(), True, group", "stream.request(), False, group",
     ),
     Sabotage(
@@ -32,16 +32,16 @@ LAWS = (
     ),
     Sabotage("a shrink shall have its targets", _STREAM, "Shrink(str(change.shrink))", "Shrink('')"),
     Sabotage(
-        "what a shrink names shall not be allocated", "fluxsched.sched.engine.waiting.group:Group.shrink",
+        "what a shrink names shall not be allocated", "fluxsched.sched.engine.group:Group.shrink",
         "self.pool.remove(targets)", "pass",
     ),
     Sabotage(
-        "the scheduler shall process frees of what was subtracted", f"{_SESSION}._free",
+        "the scheduler shall process frees of what was subtracted", "fluxsched.scheduler.session:SchedulerSession._free",
         "(parse_entries(job.R.execution.R_lite).entries)",
         "(parse_entries(job.R.execution.R_lite).entries).restrict(self._acquired())",
     ),
     Sabotage(
-        "what becomes free shall be released", "fluxsched.sched.engine.held_jobs:HeldJobs.freed",
+        "what becomes free shall be released", "fluxsched.sched.engine.running:HeldJobs.freed",
         "if emptied and group.leaving:", "if False:",
     ),
     Sabotage(

@@ -22,7 +22,7 @@ RESOURCE = (
         "forget a release", f"{_RESOURCE}.sessions:Sessions.release", "session.unreleased -= targets", "pass",
     ),
     Sabotage(
-        "say something in the response to a release", f"{_SERVICES}.resource:ResourceService._release",
+        "say something in the response to a release", "fluxsched.services.resource:ResourceService._release",
         "self._answer(request)", "self._answer(request, wanted)",
     ),
     Sabotage(
@@ -58,7 +58,7 @@ RESOURCE = (
         "self.lift(targets,", "self.lift(targets | self.drained,",
     ),
     Sabotage(
-        "answer a drain before it is stored", f"{_SERVICES}.resource:ResourceService._answer",
+        "answer a drain before it is stored", "fluxsched.services.resource:ResourceService._answer",
         "self._store.after_commit(lambda: request.respond(payload))", "request.respond(payload)",
     ),
     Sabotage(
@@ -110,29 +110,29 @@ JOBS = (
         "lifecycle.out.append(Held(job.id, job.held))", "pass",
     ),
     Sabotage(
-        "start before it is stored", f"{_SERVICES}.jobs.effects:JobEffects._start",
+        "start before it is stored", "fluxsched.services.job_effects:JobEffects._start",
         "self._starts.append(one)", "self.turns.post(lambda: self._launch(one))",
     ),
     Sabotage(
-        "announce before it is stored", f"{_SERVICES}.jobs.effects:JobEffects._persist",
+        "announce before it is stored", "fluxsched.services.job_effects:JobEffects._persist",
         "    self._news.append((one.jobid, events))\n",
         "    for publish in self.publish:\n        publish([(one.jobid, events)])\n"
         "    for notify in self.published:\n        notify()\n",
     ),
     Sabotage(
-        "answer a submit before it is stored", f"{_SERVICES}.jobs.service:JobService.submit",
+        "answer a submit before it is stored", "fluxsched.services.jobs:JobService.submit",
         "self.answer(request, response(jobid))", "request.respond(response(jobid))",
     ),
     Sabotage(
-        "count jobs again that are counted", "fluxsched.runtime.history.accounting:JobAccounting.write",
+        "count jobs again that are counted", "fluxsched.history.accounting:JobAccounting.write",
         'self._store.change("all is counted")', "pass",
     ),
     Sabotage(
-        "lose a job's end", f"{_SERVICES}.jobs.effects:JobEffects._persist",
+        "lose a job's end", "fluxsched.services.job_effects:JobEffects._persist",
         'self._store.add("job_log",', 'ended or self._store.add("job_log",',
     ),
     Sabotage(
-        "lose a stopped queue at a restart", f"{_SERVICES}.jobs.effects:JobEffects._save_queue",
+        "lose a stopped queue at a restart", "fluxsched.services.job_effects:JobEffects._save_queue",
         'self._store.add("saved", ("queue", one.name or "", _encode(one.state)))', "pass",
     ),
     Sabotage(
@@ -169,7 +169,7 @@ JOBS = (
         "if asked is not None and most is not None and asked > most:", "if False:",
     ),
     Sabotage(
-        "do not end jobs at their limit", "fluxsched.runtime.exec.time_limits:TimeLimits.arm",
+        "do not end jobs at their limit", "fluxsched.executor.timed:TimeLimits.arm",
         "if expiration_s > 0.0:", "if False:",
     ),
 )  # fmt: skip
@@ -192,23 +192,23 @@ ELASTIC = (
         "    return found\n", "    return found[1:]\n",
     ),
     Sabotage(
-        "answer a grow before it is stored", f"{_SERVICES}.jobs.scheduling:SchedulingService._grow",
+        "answer a grow before it is stored", "fluxsched.services.scheduling:SchedulingService._grow",
         "self._effects.after_commit(answer)", "answer()",
     ),
     Sabotage(
-        "answer a shrink before it is stored", f"{_SERVICES}.jobs.scheduling:SchedulingService._shrink",
+        "answer a shrink before it is stored", "fluxsched.services.scheduling:SchedulingService._shrink",
         "self._effects.after_commit(request.respond)", "request.respond()",
     ),
     Sabotage(
-        "forget at a restart what a job is to leave", f"{_SERVICES}.jobs.effects:JobEffects.resume",
+        "forget at a restart what a job is to leave", "fluxsched.services.job_effects:JobEffects.resume",
         "is_ending, grace_s, job.going)", "is_ending, grace_s)",
     ),
     Sabotage(
-        "do not take back a grow that failed", "fluxsched.runtime.scheduler_process.running:answered",
+        "do not take back a grow that failed", "fluxsched.scheduler.session:answered",
         "found += scheduler.grow_failed(wanted.id, _ranks(wanted.R), now_s, is_settled)", "pass",
     ),
     Sabotage(
-        "do not begin at a restart where a job has grown", "fluxsched.runtime.exec.keeper.given_job:GivenJob.adopted",
+        "do not begin at a restart where a job has grown", "fluxsched.executor.proxy:GivenJob.adopted",
         "if missing := ranks - has:", "if missing := EMPTY:",
     ),
 )  # fmt: skip
@@ -219,11 +219,11 @@ SCHEDULERS = (
         "at.release(targets - self._ledger.held(targets))", "at.release(targets)",
     ),
     Sabotage(
-        "do not release what becomes free", f"{_SCHED}.engine.held_jobs:HeldJobs.freed",
+        "do not release what becomes free", f"{_SCHED}.engine.running:HeldJobs.freed",
         "if emptied and group.leaving:", "if False:",
     ),
     Sabotage(
-        "release twice", f"{_SCHED}.engine.waiting.group:Group.release",
+        "release twice", f"{_SCHED}.engine.group:Group.release",
         "return [Release(self.name, targets)]", "return [Release(self.name, targets)] * 2",
     ),
     Sabotage(
@@ -238,45 +238,45 @@ SCHEDULERS = (
     ),
     Sabotage(
         "do not answer cancels",
-        "fluxsched.runtime.scheduler_process.host:SchedulerHost._respond_alloc",
+        "fluxsched.scheduler.host:SchedulerHost._respond_alloc",
         "self._send(Message(", "answer.type == 3 or self._send(Message(",
     ),
 )  # fmt: skip
 
 SHELL = (
     Sabotage(
-        "leave streams of lost peers open", "fluxsched.runtime.messaging.router:Router._lost",
+        "leave streams of lost peers open", "fluxsched.messaging.router:Router._lost",
         "if on_end is not None:", "if False:",
     ),
     Sabotage(
-        "lose the calls of a lost peer", "fluxsched.runtime.messaging.router:Router._lost",
+        "lose the calls of a lost peer", "fluxsched.messaging.router:Router._lost",
         "for answered in self.calls.lost(peer):", "for answered in ():",
     ),
     Sabotage(
-        "send out of order", "fluxsched.runtime.messaging.router:Router.flush",
+        "send out of order", "fluxsched.messaging.router:Router.flush",
         "messages, peer.outbox = peer.outbox, []", "messages, peer.outbox = peer.outbox[::-1], []",
     ),
     Sabotage(
-        "tell only some of a transaction's events", f"{_SERVICES}.jobs.streams:JobStreams._flush",
+        "tell only some of a transaction's events", "fluxsched.services.job_streams:JobStreams._flush",
         "self._send(request, news)", "self._send(request, news[1:])",
     ),
     Sabotage(
-        "tell the journal's history twice", f"{_SERVICES}.resource_journal:JournalService._begin",
+        "tell the journal's history twice", "fluxsched.services.resource:JournalService._begin",
         "self._streams[request] = None", "self._tell(request, self._history())",
     ),
 )  # fmt: skip
 
 STORE = (
     Sabotage(
-        "take a damaged log for one that ends there", "fluxsched.runtime.storage.damage:_log_fault",
+        "take a damaged log for one that ends there", "fluxsched.store.repair:_log_fault",
         "if state.fault is None or", "if True or",
     ),
     Sabotage(
-        "do not count the transactions of a log", "fluxsched.runtime.storage.damage:fault_at_start",
+        "do not count the transactions of a log", "fluxsched.store.repair:fault_at_start",
         "missing = (recorded or 0) - stored_commit(connection)", "missing = 0",
     ),
     Sabotage(
-        "look at a log up to its first damage", "fluxsched.runtime.storage.wal:_later_commit",
+        "look at a log up to its first damage", "fluxsched.store.wal:_later_commit",
         "_starts(log, size, behind)", "()",
     ),
 )  # fmt: skip

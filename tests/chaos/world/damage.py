@@ -14,9 +14,8 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
-from fluxsched.runtime.storage.damage import fault_at_start
-from fluxsched.runtime.system.paths import DATABASE_NAME
-from fluxsched.runtime.system.private_files import COMMIT_SUFFIX
+from fluxsched.store.repair import fault_at_start
+from fluxsched.system.files import COMMIT_SUFFIX, DATABASE_NAME
 
 LOG_NAME = f"{DATABASE_NAME}-wal"
 INDEX_NAME = f"{DATABASE_NAME}-shm"

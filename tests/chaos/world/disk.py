@@ -13,13 +13,10 @@ from pathlib import Path
 from random import Random
 
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.loop.checkpoints import COPY
-from fluxsched.runtime.loop.database import RowGroup
-from fluxsched.runtime.loop.store import Store
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.storage.damage import fault_at_start
-from fluxsched.runtime.system.paths import DATABASE_NAME
-from fluxsched.runtime.system.private_files import COMMIT_SUFFIX
+from fluxsched.store.repair import fault_at_start
+from fluxsched.store.store import COPY, RowGroup, Store
+from fluxsched.system.files import COMMIT_SUFFIX, DATABASE_NAME
+from fluxsched.system.loop import Turns
 from tests.chaos.world.damage import unnoticed_damage
 from tests.chaos.world.processes import Process
 

@@ -5,23 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from functools import lru_cache, partial
 
+from fluxsched.clusters.loop import OpenClient
+from fluxsched.config.inventory import MachineTopology, Sources, build_inventory
+from fluxsched.config.reader import Config, parse_config
+from fluxsched.config.values import SchedulerSettings
 from fluxsched.core.idset import Idset
+from fluxsched.executor.base import Executor, Reports
+from fluxsched.executor.proxy import KeeperExecutor, KeeperHost
+from fluxsched.executor.timed import TimedExecutor
+from fluxsched.instance.assembly import Assembly, Settings, Surroundings, read_store
 from fluxsched.protocol.messages.resource import ReloadRequest
-from fluxsched.runtime.clusters.loop import OpenClient
-from fluxsched.runtime.config.reader import Config, parse_config
-from fluxsched.runtime.config.values import SchedulerSettings
-from fluxsched.runtime.exec.base import Executor, Reports
-from fluxsched.runtime.exec.keeper.host import KeeperHost
-from fluxsched.runtime.exec.keeper.proxy import KeeperExecutor
-from fluxsched.runtime.exec.timed import TimedExecutor
-from fluxsched.runtime.instance.parts.assembly import Assembly
-from fluxsched.runtime.instance.parts.surroundings import Surroundings
-from fluxsched.runtime.instance.settings import Settings
-from fluxsched.runtime.instance.stored_state import read_store
-from fluxsched.runtime.inventory.discovery import MachineTopology
-from fluxsched.runtime.inventory.sources import Sources, build_inventory
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.services.modules.starter import StartModule
+from fluxsched.services.module_processes import StartModule
+from fluxsched.system.loop import Turns
 from tests.chaos.world.disk import Disk
 from tests.chaos.world.network import Network
 from tests.chaos.world.processes import Process

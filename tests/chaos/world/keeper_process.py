@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from random import Random
 
-from fluxsched.runtime.exec.base import Reports
-from fluxsched.runtime.exec.keeper.service import KeeperOutside, KeeperService
-from fluxsched.runtime.loop.turns import Turns
+from fluxsched.executor.base import Reports
+from fluxsched.executor.keeper import KeeperOutside, KeeperService
+from fluxsched.system.loop import Turns
 from fluxsched.transport.base import Client
 from tests.chaos.world.pair import PairEnd, pair
 from tests.chaos.world.processes import Process

@@ -5,16 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from fluxsched.config.reader import fair_settings
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.config.fair import fair_settings
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.scheduler_process.host import SchedulerHost
-from fluxsched.runtime.scheduler_process.main import policies_of
-from fluxsched.runtime.services.modules.starter import ModuleStart
-from fluxsched.sched.accounts.settings import FairSettings
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.policy import needs_accounts
 from fluxsched.sched.registry import Loaded
+from fluxsched.scheduler.host import SchedulerHost
+from fluxsched.scheduler.main import policies_of
+from fluxsched.services.module_processes import ModuleStart
+from fluxsched.system.loop import Turns
 from tests.chaos.wire import messages, request
 from tests.chaos.world.network import Network, SimClient
 from tests.chaos.world.processes import Process

@@ -13,9 +13,9 @@ from typing import Any
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
-from fluxsched.runtime.exec.base import ENDING, JobLaunch, Reports
-from fluxsched.runtime.exec.timed import HARMLESS
-from fluxsched.runtime.loop.turns import Turns
+from fluxsched.executor.base import ENDING, JobLaunch, Reports
+from fluxsched.executor.timed import HARMLESS
+from fluxsched.system.loop import Turns
 from tests.chaos.observations import Observation, TaskBegan, TaskEnded, TaskGrew, TaskShrank
 from tests.chaos.wire import cores_of
 from tests.chaos.world.processes import Process

@@ -19,8 +19,8 @@ from random import Random
 from types import TracebackType
 
 from fluxsched.errors import Disconnected, FluxschedError
-from fluxsched.runtime.instance.parts.assembly import Assembly
-from fluxsched.runtime.services.modules.starter import ModuleProcess, ModuleStart
+from fluxsched.instance.assembly import Assembly
+from fluxsched.services.module_processes import ModuleProcess, ModuleStart
 from tests.chaos.observations import Observation
 from tests.chaos.steps import Awaited
 from tests.chaos.world.agents import SimAgent, agent_name

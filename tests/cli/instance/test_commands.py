@@ -11,7 +11,7 @@ import pytest
 
 from fluxsched.cli.common import show
 from fluxsched.errors import FluxschedError, RPCError
-from fluxsched.runtime.instance.start_arguments import check_start
+from fluxsched.instance.launch import check_start
 
 
 def queue_status(request: dict) -> dict:
@@ -193,7 +193,7 @@ def launched(monkeypatch: pytest.MonkeyPatch) -> list:
         stop=note("stop", "ipc:///there"),
         agent=note("agent", 0),
     )
-    monkeypatch.setitem(sys.modules, "fluxsched.runtime.instance.launch", launch)
+    monkeypatch.setitem(sys.modules, "fluxsched.instance.launch", launch)
     return asked
 
 
@@ -260,7 +260,7 @@ def test_start_that_fails(cli, launched: list, monkeypatch: pytest.MonkeyPatch) 
     def fail(options: object) -> int:
         raise FluxschedError("c.toml line 3: unknown key 'grops'")
 
-    monkeypatch.setattr(sys.modules["fluxsched.runtime.instance.launch"], "start", fail)
+    monkeypatch.setattr(sys.modules["fluxsched.instance.launch"], "start", fail)
     done = cli("start")
     assert (done.code, done.err) == (1, "fluxsched: start: c.toml line 3: unknown key 'grops'\n")
 

@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 from fluxsched.cli.studies import plugin_check, policy_check
-from fluxsched.runtime.config import policy_list
-from fluxsched.runtime.system import isolated_process
+from fluxsched.config import policies as policy_list
+from fluxsched.system import processes as isolated_process
 from tests.prepared.caller import prepared
 from tests.prepared.children import forking
 

@@ -17,8 +17,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from fluxsched.runtime.access.key_files import read_secret
-from fluxsched.runtime.client.blocking import Handle
+from fluxsched.client.blocking import Handle
+from fluxsched.messaging.keys import read_secret
 
 LATENCY_MAX_S = 1.0
 """A well-behaved client is answered within this time, whatever others send."""

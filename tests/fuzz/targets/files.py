@@ -8,14 +8,13 @@ from pathlib import Path
 from fluxsched.adapters.si.config.quantities import parse_quantity, quantity_text
 from fluxsched.adapters.si.config.reader import read_config as read_si_config
 from fluxsched.adapters.si.config.yaml_tree import load_yaml
+from fluxsched.config.changes import changes, in_force
+from fluxsched.config.inventory import fake_resources, parse_topology
+from fluxsched.config.reader import read_config
 from fluxsched.core.idset import Idset
 from fluxsched.core.tomltext import toml_text
 from fluxsched.core.topology import Topology
 from fluxsched.core.topology_conf import parse_topology_conf
-from fluxsched.runtime.config.changes import changes, in_force
-from fluxsched.runtime.config.reader import read_config
-from fluxsched.runtime.inventory.hwloc import parse_topology
-from fluxsched.runtime.inventory.sources import fake_resources
 from fluxsched.sim.traces.json_lines import print_lines, read_lines
 from fluxsched.sim.traces.swf import print_swf, read_swf
 from tests.fuzz.target import Target, of_text, texts

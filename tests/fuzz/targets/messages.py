@@ -8,13 +8,13 @@ from typing import Any
 import msgspec
 
 from fluxsched.errors import RemoteProtocolError
+from fluxsched.messaging.tracing import describe
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.header import Message, encode, make_error, make_request
 from fluxsched.protocol.framing.signed import unwrap, wrap
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.topics import TOPICS
-from fluxsched.runtime.messaging.tracing import describe
 from tests.fuzz.target import Shape, Target, packed, parts_of
 from tests.fuzz.targets.objects import page_examples
 

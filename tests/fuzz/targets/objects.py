@@ -20,12 +20,12 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import rlite_ranks
 from fluxsched.core.tomltext import toml_text
 from fluxsched.jobs.query.job_query import parse_query
+from fluxsched.messaging.memo import MSGPACK, JobspecMemo
 from fluxsched.protocol.framing import codec
 from fluxsched.protocol.framing.lite import FREE
-from fluxsched.runtime.messaging.payload_memo import MSGPACK, JobspecMemo
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.accounts.state import restore, saved
-from fluxsched.sched.usage.book import UsageBook
+from fluxsched.sched.fair.account_state import restore, saved
+from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.fair.usage import UsageBook
 from tests.fuzz.target import Shape, Target, json_seeds, text_of
 from tests.fuzz.targets.texts import SITE, VECTORS
 

@@ -2,9 +2,7 @@
 
 import pytest
 
-from fluxsched.sched.accounts.measure import Measure
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.tree import Accounts
+from fluxsched.sched.fair.accounts import Accounts, Measure, Signal
 
 BOTH = pytest.mark.parametrize("signal", list(Signal))
 

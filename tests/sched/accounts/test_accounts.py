@@ -7,10 +7,16 @@ from types import MappingProxyType
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.accounts import tree
-from fluxsched.sched.accounts.measure import RESOURCES_MAX, Measure
-from fluxsched.sched.accounts.signal import HALF_LIFE_MIN_S, REBASE_HALF_LIVES, Signal, UsageMeter
-from fluxsched.sched.accounts.tree import DEPTH_MAX
+from fluxsched.sched.fair import accounts as tree
+from fluxsched.sched.fair.accounts import (
+    DEPTH_MAX,
+    HALF_LIFE_MIN_S,
+    REBASE_HALF_LIVES,
+    RESOURCES_MAX,
+    Measure,
+    Signal,
+    UsageMeter,
+)
 
 from .conftest import BOTH, account, cores
 

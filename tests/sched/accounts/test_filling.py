@@ -9,10 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.accounts.limits import AccountLimits
-from fluxsched.sched.accounts.measure import Measure
-from fluxsched.sched.accounts.order import FairOrder
-from fluxsched.sched.accounts.tree import Accounts
+from fluxsched.sched.fair.account_order import FairOrder
+from fluxsched.sched.fair.accounts import AccountLimits, Accounts, Measure
 from tests.generated.share import examples
 from tests.sched.progressive_filling import Asked, Filling, Site
 

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.accounts.limits import BUDGET, CAP, AccountLimits, Blocked
+from fluxsched.sched.fair.accounts import BUDGET, CAP, AccountLimits, Blocked
 
 from .conftest import account, cores
 

@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.accounts.order import FairOrder
-from fluxsched.sched.accounts.signal import Signal
+from fluxsched.sched.fair.account_order import FairOrder
+from fluxsched.sched.fair.accounts import Signal
 from tests.generated.share import examples
 
 from .conftest import BOTH, account, cores

@@ -2,12 +2,8 @@
 
 import pytest
 
-from fluxsched.sched.accounts.limits import AccountLimits
-from fluxsched.sched.accounts.measure import Measure
-from fluxsched.sched.accounts.report import AccountRow, Counts, report
-from fluxsched.sched.accounts.settings import Bank, FairSettings
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.tree import Accounts
+from fluxsched.sched.fair.accounts import AccountLimits, Accounts, Bank, FairSettings, Measure, Signal
+from fluxsched.sched.fair.usage import AccountRow, Counts, report
 
 BANKS = {"physics": Bank(3.0), "optics": Bank(2.0, "physics", 1.0, {"ann": 2.0}), "standby": Bank()}
 NO_JOBS = Counts({}, {}, {})

@@ -5,9 +5,8 @@ from math import inf, nan
 import pytest
 
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
-from fluxsched.sched.accounts import settings
-from fluxsched.sched.accounts.settings import RATE_MAX, Bank, FairSettings
-from fluxsched.sched.accounts.tree import DEPTH_MAX
+from fluxsched.sched.fair import accounts as settings
+from fluxsched.sched.fair.accounts import DEPTH_MAX, RATE_MAX, Bank, FairSettings
 
 
 def test_banks_have_a_path():

@@ -4,10 +4,9 @@ import json
 
 import pytest
 
-from fluxsched.sched.accounts import state
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.state import CLOCK_STEP_MAX_S, NOTHING, STATE_BYTES_MAX, VERSION
-from fluxsched.sched.accounts.tree import ACCOUNTS_MAX, DEPTH_MAX
+from fluxsched.sched.fair import account_state as state
+from fluxsched.sched.fair.account_state import CLOCK_STEP_MAX_S, NOTHING, STATE_BYTES_MAX, VERSION
+from fluxsched.sched.fair.accounts import ACCOUNTS_MAX, DEPTH_MAX, Signal
 from tests.sched.accounts.conftest import BOTH, cores
 
 ANN = ("physics", "ann")

@@ -8,8 +8,8 @@ from typing import Any
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.sched.effects import DecisionRefused, Effect, Granted, Grown, Raise, Shrunk
-from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.decisions import DecisionRefused, Effect, Granted, Grown, Raise, Shrunk
+from fluxsched.sched.policies.backfill import Easy
 from fluxsched.sched.policy import Decision, Policy, View
 from tests.sched.site import scheduler_of
 

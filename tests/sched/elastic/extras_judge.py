@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from fractions import Fraction
 
-from fluxsched.sched.effects import Effect, Granted, Grown, Raise, Shrunk
+from fluxsched.sched.decisions import Effect, Granted, Grown, Raise, Shrunk
 from tests.sched.progressive_filling import Asked, Filling, Path, Site, above
 
 PIECES = 1000

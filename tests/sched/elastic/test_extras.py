@@ -3,11 +3,11 @@
 import pytest
 
 from fluxsched.core.idset import EMPTY
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Granted, Grown, Raise, Shrunk
-from fluxsched.sched.engine.running import growing
-from fluxsched.sched.engine.running.planned import plan_of_all
-from fluxsched.sched.policies.giving_way import until_gone
+from fluxsched.sched.decisions import Granted, Grown, Raise, Shrunk
+from fluxsched.sched.engine import passes as growing
+from fluxsched.sched.engine.scheduling_pass import plan_of_all
+from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.policies.backfill import until_gone
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
 from tests.sched.site import scheduler_of
 

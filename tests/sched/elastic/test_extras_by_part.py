@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Raise, Shrunk
+from fluxsched.sched.decisions import Raise, Shrunk
+from fluxsched.sched.fair.accounts import FairSettings
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 
 LAST_THREE = (0, 0, 0, 0, 0, 1, 1, 1)

@@ -6,8 +6,8 @@ import pytest
 
 from fluxsched.core.count import Count
 from fluxsched.core.topology import Topology
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Granted, Shrunk
+from fluxsched.sched.decisions import Granted, Shrunk
+from fluxsched.sched.fair.accounts import FairSettings
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 
 TWO_LEAVES = Topology.parse([{"name": "a", "hosts": "n[0-3]"}, {"name": "b", "hosts": "n[4-7]"}])

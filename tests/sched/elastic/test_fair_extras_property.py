@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from fluxsched.core.count import Count
 from fluxsched.core.idset import Idset
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Effect, Granted, Grown, Raise, Shrunk
+from fluxsched.sched.decisions import Effect, Granted, Grown, Raise, Shrunk
+from fluxsched.sched.fair.accounts import FairSettings
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 from tests.sched.elastic.extras_judge import ElasticAsked, ExtrasJudge
 

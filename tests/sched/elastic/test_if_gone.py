@@ -1,6 +1,6 @@
 """A what-if goes back to the same point as often as it is asked to, with all that jobs had then."""
 
-from fluxsched.sched.preemption.if_gone import Leaving
+from fluxsched.sched.preemption import Leaving
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 
 

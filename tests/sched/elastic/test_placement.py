@@ -6,7 +6,7 @@ from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.sched.effects import Granted, Grown
+from fluxsched.sched.decisions import Granted, Grown
 from fluxsched.sched.policy import placement_of
 from fluxsched.sched.pool.placement import BEST_FIT, LEAST_LOST, WORST_FIT
 from tests.sched.site import policy_of, scheduler_of

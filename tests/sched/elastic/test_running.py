@@ -7,9 +7,9 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
-from fluxsched.sched.effects import Granted, Grown, Raise, Shrunk
+from fluxsched.sched.decisions import Granted, Grown, Raise, Shrunk
 from fluxsched.sched.engine.passes import REFUSALS_LOGGED_MAX, REFUSALS_MAX
-from fluxsched.sched.holdings.elastic import SHRINK_PAUSE_S
+from fluxsched.sched.ledger import SHRINK_PAUSE_S
 from fluxsched.sched.policy import Fits, Grow, Shrink
 from fluxsched.sched.pool.placement import blocks_in, ranks_in
 from tests.sched.elastic.elastic_site import ElasticSite, Scripted, jobspec, resources

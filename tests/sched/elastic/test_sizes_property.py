@@ -6,7 +6,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import EMPTY
-from fluxsched.sched.accounts.settings import FairSettings
+from fluxsched.sched.fair.accounts import FairSettings
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
 
 TARGETS = 10

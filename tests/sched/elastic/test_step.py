@@ -4,10 +4,10 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.topology import Topology
-from fluxsched.sched.effects import Grown
-from fluxsched.sched.holdings.elastic import SHRINK_PAUSE_S
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fair.policy import Fair
+from fluxsched.sched.decisions import Grown
+from fluxsched.sched.ledger import SHRINK_PAUSE_S
+from fluxsched.sched.policies.backfill import Easy
+from fluxsched.sched.policies.fair import Fair
 from fluxsched.sched.policy import Grow, Shrink
 from fluxsched.sched.pool.placement import ranks_in
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec

@@ -6,7 +6,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.sched.effects import Annotated, Denied
+from fluxsched.sched.decisions import Annotated, Denied
 from tests.sched.site import Bench, started
 
 

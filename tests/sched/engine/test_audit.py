@@ -12,7 +12,7 @@ from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Canceled, Denied, Granted, Raise, Release
+from fluxsched.sched.decisions import Canceled, Denied, Granted, Raise, Release
 from fluxsched.sched.pool.placement import blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
 from tests.generated.share import examples

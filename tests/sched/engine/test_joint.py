@@ -10,7 +10,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted, Release
+from fluxsched.sched.decisions import Annotated, Canceled, Denied, Granted, Release
 from fluxsched.sched.hooks.api import FREE, PASS, Gate, Wait
 from fluxsched.sched.policy import Deny
 from tests.sched.site import Bench, make_r, scheduler_of, spec

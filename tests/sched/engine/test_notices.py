@@ -6,8 +6,8 @@ from random import Random
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.sched.effects import PAUSED, Annotated
-from fluxsched.sched.engine.waiting.notices import ESTIMATE_STEP_S, NOTICE_EVERY_S
+from fluxsched.sched.decisions import PAUSED, Annotated
+from fluxsched.sched.engine.group import ESTIMATE_STEP_S, NOTICE_EVERY_S
 from tests.sched.site import Bench, make_r, scheduler_of, spec
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluxsched.sched.effects import Denied, Granted, Paused
+from fluxsched.sched.decisions import Denied, Granted, Paused
 from tests.sched.site import Bench, make_r, spec
 
 POLICIES = ["fifo", "firstfit", "easy", "easy:order=sjf", "hybrid:depth=3", "conservative", "conservative:compress"]

@@ -5,9 +5,10 @@ from math import inf
 import pytest
 
 from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
-from fluxsched.runtime.scheduler_process.plan import reasons_of
-from fluxsched.sched.engine import forecast, planned_starts
-from fluxsched.sched.engine.planned_starts import FORECAST_KEPT_S, FORECASTS_MAX, KEPT_S, PLANNED_JOBS_MAX
+from fluxsched.sched.engine import why as forecast
+from fluxsched.sched.engine import why as planned_starts
+from fluxsched.sched.engine.why import FORECAST_KEPT_S, FORECASTS_MAX, KEPT_S, PLANNED_JOBS_MAX
+from fluxsched.scheduler.session import reasons_of
 from tests.sched.site import Bench, spec
 
 ENDS_S = 200.0

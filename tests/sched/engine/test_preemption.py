@@ -6,12 +6,12 @@ from math import inf, nan
 import pytest
 
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.settings import RATE_WINDOW_S, FairSettings
-from fluxsched.sched.effects import PREEMPT, Granted, Raise
+from fluxsched.sched.decisions import PREEMPT, Granted, Raise
+from fluxsched.sched.fair.accounts import RATE_WINDOW_S, FairSettings
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.policies.easy import Easy
+from fluxsched.sched.policies.backfill import Easy
 from fluxsched.sched.policy import Preempt, Wake
-from fluxsched.sched.preemption.preemptions import REST_FROM, REST_MAX_S, Preemptions
+from fluxsched.sched.preemption import REST_FROM, REST_MAX_S, Preemptions
 from tests.sched.site import Bench, make_r, spec
 
 

@@ -5,7 +5,7 @@ import pytest
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.sched.effects import Denied, Granted, Raise, Release
+from fluxsched.sched.decisions import Denied, Granted, Raise, Release
 from tests.sched.site import Bench, make_r, spec
 
 

@@ -5,10 +5,10 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
-from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted
-from fluxsched.sched.engine.waiting import group
-from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
-from fluxsched.sched.queue import pending
+from fluxsched.sched import queue as pending
+from fluxsched.sched.decisions import Annotated, Canceled, Denied, Granted
+from fluxsched.sched.engine import group
+from fluxsched.sched.engine.group import NOTICE_EVERY_S
 from tests.sched.site import make_r, scheduler_of, spec
 
 

@@ -4,9 +4,9 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
-from fluxsched.sched.effects import Annotated, Canceled, Denied, Granted, Release
-from fluxsched.sched.engine.waiting.set_aside import utc_text
-from fluxsched.sched.queue.pending import PendingJobs
+from fluxsched.sched.decisions import Annotated, Canceled, Denied, Granted, Release
+from fluxsched.sched.engine.policy_queue import utc_text
+from fluxsched.sched.queue import PendingJobs
 from tests.sched.site import Bench, make_r, spec
 
 NOON_S = 1763812980.0  # Nov22 12:03 UTC

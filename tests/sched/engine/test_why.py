@@ -3,7 +3,7 @@
 import pytest
 
 from fluxsched.core.why import Why
-from fluxsched.sched.engine.forecast import NAMED_MAX
+from fluxsched.sched.engine.why import NAMED_MAX
 from fluxsched.sched.policy import decide
 from fluxsched.sched.registry import make
 from tests.sched.site import Bench, make_r, spec

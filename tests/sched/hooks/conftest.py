@@ -3,7 +3,7 @@
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.sched.effects import Annotated, Granted, PluginFailed
+from fluxsched.sched.decisions import Annotated, Granted, PluginFailed
 from fluxsched.sched.hooks.api import PASS, JobSeen
 from tests.sched.site import Bench, make_r
 

@@ -6,15 +6,20 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.sched.effects import Granted, PluginFailed
-from fluxsched.sched.engine.hooked.plugins import FAULTS_MAX, ROUNDS_MAX
+from fluxsched.sched.decisions import Granted, PluginFailed
+from fluxsched.sched.engine.plugins import FAULTS_MAX, ROUNDS_MAX
 from fluxsched.sched.hooks.api import PASS, SKIP, Gate, Later, Never, Wait
-from fluxsched.sched.hooks.calls import ANNOTATION_KEYS_MAX
-from fluxsched.sched.hooks.chain import PLUGINS_MAX, RETRY_S, WHY_CHARS_MAX
-from fluxsched.sched.hooks.labels import LABEL_CHARS_MAX, READS_MAX
-from fluxsched.sched.hooks.sorts import SORT_ITEMS_MAX
+from fluxsched.sched.hooks.chain import (
+    ANNOTATION_KEYS_MAX,
+    LABEL_CHARS_MAX,
+    PLUGINS_MAX,
+    READS_MAX,
+    RETRY_S,
+    SORT_ITEMS_MAX,
+    WHY_CHARS_MAX,
+)
 from fluxsched.sched.hooks.verdicts import VERDICTS_MAX
-from fluxsched.sched.shape import SHAPES_MAX
+from fluxsched.sched.pool.placement import SHAPES_MAX
 from tests.sched.site import Bench, make_r, scheduler_of, spec
 
 POLICIES = ["fifo", "firstfit", "easy", "conservative", "hybrid"]

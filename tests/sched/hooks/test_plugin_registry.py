@@ -3,9 +3,7 @@
 import pytest
 
 from fluxsched.adapters.flux.options import parse_options
-from fluxsched.errors import InvalidValue
-from fluxsched.jobs.queue.queues import QueueConfig
-from fluxsched.runtime.config.policies import (
+from fluxsched.config.policies import (
     absent_files,
     check_policies,
     composed,
@@ -14,10 +12,11 @@ from fluxsched.runtime.config.policies import (
     policy_of,
     with_plugins,
 )
+from fluxsched.errors import InvalidValue
+from fluxsched.jobs.queue.queues import QueueConfig
 from fluxsched.sched.hooks.api import POINTS
 from fluxsched.sched.loading import join_plugins, split_plugins
-from fluxsched.sched.plugin_registry import ARGUMENTS, check_plugin_class, make_plugin
-from fluxsched.sched.registry import has_plugin, load
+from fluxsched.sched.registry import ARGUMENTS, check_plugin_class, has_plugin, load, make_plugin
 from fluxsched.sim import Ask, Trace, TraceJob, run
 
 NIGHT = """

@@ -3,8 +3,7 @@
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.sched.decisions import Preempt
-from fluxsched.sched.effects import PREEMPT, Denied, Raise
+from fluxsched.sched.decisions import PREEMPT, Denied, Preempt, Raise
 from fluxsched.sched.hooks.api import (
     ARRIVAL,
     FREE,

@@ -3,7 +3,7 @@
 import re
 from pathlib import Path
 
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.decisions import Granted
 from tests.sched.site import Bench, make_r, spec
 
 PAGE = (Path(__file__).parents[3] / "rfc" / "plugins.md").read_text()

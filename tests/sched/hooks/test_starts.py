@@ -1,7 +1,7 @@
 """The points of a job that is to start: reserve, permit, bind, and what is taken back."""
 
 from fluxsched.core.idset import Idset
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.decisions import Granted
 from fluxsched.sched.hooks.api import LATERS_MAX, PASS, SKIP, Later, Wait
 from tests.sched.site import spec
 

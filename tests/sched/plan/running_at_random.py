@@ -9,8 +9,8 @@ from fluxsched.core.jobspec import Request
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.place import find_fit
+from fluxsched.sched.pool.placement import Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.shape import Shape
 
 
 def some_running(

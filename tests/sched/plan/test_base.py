@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxsched.sched.plan.base import least_beyond
+from fluxsched.sched.plan.counted import least_beyond
 
 times = st.floats(0, 2.0**33)
 

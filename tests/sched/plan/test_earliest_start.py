@@ -10,14 +10,13 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan import earliest_start
+from fluxsched.sched.plan import earliest as earliest_start
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import Waiting
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.queue import Waiting
 from tests.generated.share import examples
 from tests.sched.plan.running_at_random import some_running
 from tests.sched.site import make_r, request_of

@@ -8,10 +8,9 @@ from fluxsched.sched.decisions import Reservation, Start
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.running import NEEDS_MAX, RunningJobs
-from fluxsched.sched.pool.placement import WORST_FIT
+from fluxsched.sched.pool.placement import WORST_FIT, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import PendingJobs, Waiting
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.queue import PendingJobs, Waiting
 from tests.sched.site import make_r, request_of
 
 

@@ -5,8 +5,8 @@ from math import inf, nextafter
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.plan.profile import CHUNK, Profile
-from fluxsched.sched.plan.releases import ReleaseIndex
+from fluxsched.sched.plan.counted import CHUNK, Profile
+from fluxsched.sched.plan.running import ReleaseIndex
 from tests.generated.share import examples
 
 NOW = 10.0

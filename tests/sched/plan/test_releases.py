@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.plan import releases
-from fluxsched.sched.plan.releases import JobRelease, ReleaseIndex
+from fluxsched.sched.plan import running as releases
+from fluxsched.sched.plan.running import JobRelease, ReleaseIndex
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 60), st.sampled_from([0.0, 1.5, 2.0, 3.0, 7.25, inf]), st.integers(0, 9)), max_size=120

@@ -7,11 +7,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan import timeline
-from fluxsched.sched.plan.earliest_start import BusyTargets
-from fluxsched.sched.plan.timeline import IdLayout, Timeline
-from fluxsched.sched.pool.bitset import LOW_BITS, WORD_SHIFT
-from fluxsched.sched.pool.placement import Part, blocks_of, parts_in
+from fluxsched.sched.plan import earliest as timeline
+from fluxsched.sched.plan.earliest import BusyTargets, IdLayout, Timeline
+from fluxsched.sched.pool.placement import LOW_BITS, WORD_SHIFT, Part, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
 from tests.sched.site import make_r
 

@@ -12,10 +12,9 @@ from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
+from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.queue.pending import Waiting
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.queue import Waiting
 from tests.sched.plan.running_at_random import some_running
 from tests.sched.site import make_r, request_of
 

@@ -6,18 +6,14 @@ from collections.abc import Iterable
 
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.measure import Measure
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.accounts.tree import Account, Accounts
+from fluxsched.sched.fair.accounts import Account, Accounts, Measure, Signal
 from fluxsched.sched.ledger import Holding, Ledger
-from fluxsched.sched.policies.fair.levels import Levels
-from fluxsched.sched.policies.fair.victims import VictimSearch
+from fluxsched.sched.policies.fair_preemption import Levels, VictimSearch
 from fluxsched.sched.policy import Waiting
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT, parts_in
+from fluxsched.sched.pool.placement import BEST_FIT, Shape, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.preemption.preemptions import Preemptions
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.preemption import Preemptions
 
 NOW_S = 1000.0
 

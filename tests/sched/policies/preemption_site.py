@@ -8,9 +8,9 @@ from typing import Any
 
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import PREEMPT, Granted, Raise
+from fluxsched.sched.decisions import PREEMPT, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import FairSettings
 from tests.sched.site import policy_of
 
 MakeR = Callable[..., ResourceSet]

@@ -11,7 +11,7 @@ from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.plan.counted import CountedPlan
 from fluxsched.sched.plan.placed import PoolPlan
 from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.queue.orders import ORDERS
+from fluxsched.sched.sorted_jobs import ORDERS
 from tests.generated.share import examples
 from tests.sched.site import Bench, make_r, simulate, spec
 

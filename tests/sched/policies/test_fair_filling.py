@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.settings import Bank, FairSettings
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.decisions import Granted
+from fluxsched.sched.fair.accounts import Bank, FairSettings, Signal
 from tests.generated.share import examples
 from tests.sched.progressive_filling import EXPEDITED, Asked, Filling, Site, filled
 from tests.sched.site import scheduler_of

@@ -10,9 +10,8 @@ import pytest
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.settings import Bank, FairSettings
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.decisions import Granted
+from fluxsched.sched.fair.accounts import Bank, FairSettings, Signal
 from tests.generated.share import first
 from tests.sched.site import scheduler_of
 

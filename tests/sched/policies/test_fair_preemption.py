@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.accounts.settings import RATE_WINDOW_S, Bank
-from fluxsched.sched.effects import PAUSED, Raise
-from fluxsched.sched.policies.fair import victims
-from fluxsched.sched.policies.fair.victims import VictimSearch
-from fluxsched.sched.preemption.preemptions import Preemptions
+from fluxsched.sched.decisions import PAUSED, Raise
+from fluxsched.sched.fair.accounts import RATE_WINDOW_S, Bank
+from fluxsched.sched.policies import fair_preemption as victims
+from fluxsched.sched.policies.fair_preemption import VictimSearch
+from fluxsched.sched.preemption import Preemptions
 from tests.generated.share import examples
 from tests.sched.policies.preemption_site import Site
 from tests.sched.site import make_r, spec

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.effects import Annotated, Denied, Granted
+from fluxsched.sched.decisions import Annotated, Denied, Granted
+from fluxsched.sched.engine.group import REASON_CHARS_MAX
 from fluxsched.sched.engine.scheduling_pass import SchedulingPass
-from fluxsched.sched.engine.waiting.notices import REASON_CHARS_MAX
 from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Deny, Fits, Option, Pending, Start
 from tests.sched.site import Bench, policy_of, spec
 

@@ -4,11 +4,11 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.effects import Annotated, Granted, Paused
+from fluxsched.sched.decisions import Annotated, Granted, Paused
+from fluxsched.sched.engine.group import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.engine.waiting.notices import NOTICE_EVERY_S
-from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
 from fluxsched.sched.registry import load
+from fluxsched.sched.sorted_jobs import CHUNK, CHUNKS_SKIPPED
 from tests.sched.site import Bench, make_r, scheduler_of, spec
 
 PLANNING = ["easy", "hybrid:depth=3", "conservative", "conservative:compress"]

@@ -6,12 +6,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.policies.fair import victims
-from fluxsched.sched.policies.fair.levels import Levels
-from fluxsched.sched.policies.fair.victims import VICTIMS_MAX
+from fluxsched.sched.policies import fair_preemption as victims
+from fluxsched.sched.policies.fair_preemption import VICTIMS_MAX, Levels
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import BEST_FIT
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.pool.placement import BEST_FIT, Shape
 from tests.generated.share import examples
 from tests.sched.policies.plain_victims import Machine, Plainly
 from tests.sched.site import make_r, request_of

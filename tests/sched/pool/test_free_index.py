@@ -3,10 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.pool import free_index
-from fluxsched.sched.pool.bitset import WORD_BITS
-from fluxsched.sched.pool.free_index import FreeIndex
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT
+from fluxsched.sched.pool import target_class as free_index
+from fluxsched.sched.pool.placement import BEST_FIT, WORD_BITS, WORST_FIT
+from fluxsched.sched.pool.target_class import FreeIndex
 
 CORES, GPUS = 3, 2
 PLACES = st.tuples(st.integers(0, CORES), st.integers(0, GPUS))

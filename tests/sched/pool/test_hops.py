@@ -11,13 +11,11 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.core.topology import Switch, Topology
-from fluxsched.sched.pool.hops import room as rooms_module
-from fluxsched.sched.pool.hops.room import ROOMS_MAX
-from fluxsched.sched.pool.place import find_fit, place_now
-from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, WORST_FIT, Fits, Infeasible, Insufficient
+from fluxsched.sched.pool import switches as rooms_module
+from fluxsched.sched.pool.place import WhatIf, find_fit, place_now
+from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.what_if import WhatIf
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.pool.switches import ROOMS_MAX
 from tests.generated.share import examples
 
 

@@ -5,9 +5,8 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.sched.pool.choice import Narrowed, restricted
 from fluxsched.sched.pool.place import find_fit, place_now
-from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, PLACEMENTS, WORST_FIT, Infeasible, Insufficient
+from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, PLACEMENTS, WORST_FIT, Infeasible, Insufficient, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.shape import Shape
 from tests.sched.site import make_r, request_of
 
 

@@ -10,13 +10,20 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rfields import ONE_PART
-from fluxsched.sched.pool import reasons
-from fluxsched.sched.pool.parts.hall import Hall, by_suited
-from fluxsched.sched.pool.place import find_fit, find_on, place_now, shortage
-from fluxsched.sched.pool.placement import BEST_FIT, PLACEMENTS, WORST_FIT, Fits, Infeasible, Insufficient, parts_in
+from fluxsched.sched.pool import select as reasons
+from fluxsched.sched.pool.parts import Hall, by_suited
+from fluxsched.sched.pool.place import WhatIf, find_fit, find_on, place_now, shortage
+from fluxsched.sched.pool.placement import (
+    BEST_FIT,
+    PLACEMENTS,
+    WORST_FIT,
+    Fits,
+    Infeasible,
+    Insufficient,
+    Shape,
+    parts_in,
+)
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.what_if import WhatIf
-from fluxsched.sched.shape import Shape
 from tests.sched.site import make_r
 
 ids = Idset.parse

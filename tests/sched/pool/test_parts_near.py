@@ -9,12 +9,12 @@ from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.topology import Topology
-from fluxsched.sched.pool.parts import near, near_ever
-from fluxsched.sched.pool.parts.near import TRIES_MAX
+from fluxsched.sched.pool import parts as near
+from fluxsched.sched.pool import parts as near_ever
+from fluxsched.sched.pool.parts import TRIES_MAX
 from fluxsched.sched.pool.place import find_fit, place_now
-from fluxsched.sched.pool.placement import BEST_FIT, Fits, Infeasible, Insufficient
+from fluxsched.sched.pool.placement import BEST_FIT, Fits, Infeasible, Insufficient, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.shape import Shape
 from tests.sched.site import make_r
 
 NETWORK = Topology.parse(

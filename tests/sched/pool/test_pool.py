@@ -6,12 +6,10 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Count
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.pool import place
-from fluxsched.sched.pool.free_index import LEVELS_MAX
 from fluxsched.sched.pool.place import infeasible, place_now
-from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Part
+from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Part, Shape
 from fluxsched.sched.pool.pool import CHOICES_MAX, Pool
-from fluxsched.sched.pool.target_classes import TRAITS_MAX
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.pool.target_class import LEVELS_MAX, TRAITS_MAX
 from tests.sched.site import make_r, request_of
 
 

@@ -13,12 +13,10 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.pool import target_classes
-from fluxsched.sched.pool.place import find_fit, find_on, infeasible, place_now
-from fluxsched.sched.pool.placement import LIKE, PLACEMENTS, Fits, Infeasible, Part, blocks_of, parts_in
+from fluxsched.sched.pool import target_class as target_classes
+from fluxsched.sched.pool.place import WhatIf, find_fit, find_on, infeasible, place_now
+from fluxsched.sched.pool.placement import LIKE, PLACEMENTS, Fits, Infeasible, Part, Shapes, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.what_if import WhatIf
-from fluxsched.sched.shape import Shapes
 from tests.generated.share import examples
 from tests.sched.pool.plain_pool import Plain, Reference
 

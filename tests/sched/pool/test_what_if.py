@@ -11,12 +11,20 @@ from fluxsched.core.jobspec import Count, Request
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.pool.place import place_now
-from fluxsched.sched.pool.placement import BEST_FIT, WORST_FIT, Block, Fits, Insufficient, Part, blocks_of, parts_in
+from fluxsched.sched.pool.place import WhatIf, place_now
+from fluxsched.sched.pool.placement import (
+    BEST_FIT,
+    WORST_FIT,
+    Block,
+    Fits,
+    Insufficient,
+    Part,
+    Shape,
+    blocks_of,
+    parts_in,
+)
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.what_if import WhatIf
-from fluxsched.sched.queue.pending import PendingJobs, Waiting
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.queue import PendingJobs, Waiting
 from tests.sched.site import make_r, request_of
 
 

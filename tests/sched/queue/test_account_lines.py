@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from fluxsched.sched.queue.account_lines import about
+from fluxsched.sched.queue import about
 
 
 @pytest.mark.parametrize("limit_s", [60.0, 600.0, 5400.0, 86_400.0, 90_000.0, 604_800.0, inf])

@@ -5,9 +5,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
-from fluxsched.sched.queue import pending
-from fluxsched.sched.queue.pending import CHUNK, PendingJobs, Waiting
-from fluxsched.sched.shape import Shape
+from fluxsched.sched import queue as pending
+from fluxsched.sched.pool.placement import Shape
+from fluxsched.sched.queue import CHUNK, PendingJobs, Waiting
 from tests.sched.site import request_of
 
 

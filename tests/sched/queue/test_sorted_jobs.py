@@ -6,10 +6,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.queue.orders import ORDERS, cores_asked, key_of
-from fluxsched.sched.queue.pending import PendingJobs, Skips, Waiting
-from fluxsched.sched.queue.sorted_jobs import CHUNK, CHUNKS_SKIPPED
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.pool.placement import Shape
+from fluxsched.sched.queue import PendingJobs, Skips, Waiting
+from fluxsched.sched.sorted_jobs import CHUNK, CHUNKS_SKIPPED, ORDERS, cores_asked, key_of
 from tests.sched.site import request_of
 
 

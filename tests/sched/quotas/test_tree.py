@@ -4,8 +4,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.quotas import tree as trees
-from fluxsched.sched.quotas.queue import COMPLETING, RUNNING
-from fluxsched.sched.quotas.settings import Limit, QueueSettings
+from fluxsched.sched.quotas.queue import COMPLETING, RUNNING, Limit, QueueSettings
 from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QUEUES_MAX, QueueTree
 
 

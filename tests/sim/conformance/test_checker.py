@@ -4,7 +4,6 @@ from contextlib import nullcontext
 
 import pytest
 
-from fluxsched.runtime.system.clock import interrupted
 from fluxsched.sched.policy import LEAST_LOST, Pending, Start, placement_of
 from fluxsched.sched.registry import make
 from fluxsched.sim.conformance import harness as module
@@ -13,6 +12,7 @@ from fluxsched.sim.conformance.cases import spec_of
 from fluxsched.sim.conformance.checker import DECISIONS_EACH_MAX, DECISIONS_MORE_MAX, LATE_S
 from fluxsched.sim.conformance.harness import Harness
 from fluxsched.sim.conformance.rule_broken import RuleBroken
+from fluxsched.system.clock import interrupted
 
 
 def test_rounding_excuses_who_waits_as_it_excuses_who_starts():

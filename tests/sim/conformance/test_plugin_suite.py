@@ -5,8 +5,7 @@ import inspect
 import pytest
 
 from fluxsched.sched.hooks.api import PASS, SKIP, Later
-from fluxsched.sched.policies.easy import Easy
-from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.backfill import Easy, Fifo
 from fluxsched.sim.conformance import cases as policy_cases
 from fluxsched.sim.conformance.hooked import plugin_site
 from fluxsched.sim.conformance.hooked.leaks import DEPTH_MAX, PARTS_MAX, sizes_in
@@ -68,8 +67,8 @@ def test_a_filter_that_is_asked_about_a_skipped_shape_is_noted():
 
 @pytest.mark.plain_only("replaces a function")
 def test_unreserve_in_the_wrong_order_is_found(monkeypatch):
-    from fluxsched.sched.engine.hooked import hooked_pass, plugins
-    from fluxsched.sched.hooks import calls
+    from fluxsched.sched.engine import hooked_pass, plugins
+    from fluxsched.sched.hooks import chain as calls
 
     def forwards(chain, done, *others):
         calls.unreserve(chain, [*reversed(done)], *others)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluxsched.sched.accounts.settings import RATE_WINDOW_S, FairSettings
+from fluxsched.sched.fair.accounts import RATE_WINDOW_S, FairSettings
 from fluxsched.sched.policy import Preempt
 from fluxsched.sched.registry import make
 from fluxsched.sim.conformance.preemption import Preemptible, PreemptionJudge, line_of, rate_of

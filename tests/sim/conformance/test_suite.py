@@ -6,9 +6,8 @@ from math import frexp, inf, nextafter
 
 import pytest
 
-from fluxsched.runtime.system.clock import seeded
 from fluxsched.sched.loading import parse_spec
-from fluxsched.sched.policies.fair.policy import Fair
+from fluxsched.sched.policies.fair import Fair
 from fluxsched.sched.registry import make
 from fluxsched.sim import examine
 from fluxsched.sim.conformance import cases
@@ -18,6 +17,7 @@ from fluxsched.sim.conformance.elastic_cases import extras
 from fluxsched.sim.conformance.harness import Harness
 from fluxsched.sim.conformance.rule_broken import RuleBroken
 from fluxsched.sim.conformance.suite import LAWS, RULES
+from fluxsched.system.clock import seeded
 from tests.generated.share import ALL
 from tests.sim.conformance.breakers import (
     BREAKERS,

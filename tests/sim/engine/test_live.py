@@ -5,11 +5,11 @@ import sys
 
 import pytest
 
-from fluxsched.runtime.client.blocking import connect_sync
-from fluxsched.runtime.instance import launch
-from fluxsched.runtime.system.clock import SystemClock, sleep
+from fluxsched.client.blocking import connect_sync
+from fluxsched.instance import launch
 from fluxsched.sim import run
 from fluxsched.sim.engine.replay import replay
+from fluxsched.system.clock import SystemClock, sleep
 
 SPEED = 50.0
 

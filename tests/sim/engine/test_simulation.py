@@ -5,7 +5,7 @@ from math import inf, nan
 import pytest
 
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.policies.fifo import Fifo
+from fluxsched.sched.policies.backfill import Fifo
 from fluxsched.sim import Ask, Trace, run
 from fluxsched.sim.engine.site_events import parse_site
 

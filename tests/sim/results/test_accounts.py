@@ -4,7 +4,7 @@ import io
 
 import pytest
 
-from fluxsched.sched.accounts.settings import Bank, FairSettings
+from fluxsched.sched.fair.accounts import Bank, FairSettings
 from fluxsched.sim import Ask, Trace, TraceJob, run
 from fluxsched.sim.results.accounts import courses, write_courses
 from fluxsched.sim.results.report import as_json, report

@@ -16,9 +16,9 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.remote.webelement import WebElement
 from selenium.webdriver.support.wait import WebDriverWait
 
+from fluxsched.client.blocking import Handle
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.client.blocking import Handle
 from tests.prepared.caller import prepared
 
 from .chromium import NEEDED, headless, is_installed

@@ -11,7 +11,7 @@ from flux.resource import InfeasibleRequest, InsufficientResources, ResourceSet 
 from flux.resource.ResourcePool import ResourcePool  # type: ignore[import-not-found]
 
 from fluxsched.adapters.flux.pool import JobPool, PoolErrors
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 
 
 class FluxschedPool(ResourcePool):  # type: ignore[misc]

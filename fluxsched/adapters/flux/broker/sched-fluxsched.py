@@ -193,8 +193,8 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
         from fluxsched.adapters.flux.options import parse_options
         from fluxsched.adapters.flux.site import NO_CONFIG, read_site
         from fluxsched.adapters.flux.trace import Recorder
-        from fluxsched.runtime.system.clock import SystemClock
         from fluxsched.sched.policy import reads_fair
+        from fluxsched.system.clock import SystemClock
     except ImportError as fault:
         raise ValueError(
             f"{sys.executable} cannot import fluxsched: {fault}; `fluxsched flux install` explains what to do"

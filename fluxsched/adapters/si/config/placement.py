@@ -26,8 +26,7 @@ from fluxsched.adapters.si.config.settings import (
 from fluxsched.core.amounts import AMOUNT_MAX, Amounts
 from fluxsched.core.jsontext import load_object, shown
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.sched.quotas.queue import Queue
-from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.quotas.queue import Queue, QueueSettings
 from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QueueTree
 
 QUOTA_TAG: Final = "namespace.resourcequota"

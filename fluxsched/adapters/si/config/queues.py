@@ -18,8 +18,8 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.jsontext import shown
 from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.quotas import settings as quotas
-from fluxsched.sched.quotas.settings import Limit, QueueSettings
+from fluxsched.sched.quotas import queue as quotas
+from fluxsched.sched.quotas.queue import Limit, QueueSettings
 from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX
 
 CONFIG_KINDS_MAX = 32

@@ -15,7 +15,7 @@ from fluxsched.adapters.si.config.settings import ROOT, PartitionSettings
 from fluxsched.adapters.si.config.yaml_tree import CONFIG_CHARS_MAX
 from fluxsched.core.amounts import Amounts
 from fluxsched.errors import InvalidParts, InvalidValue
-from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.quotas.queue import QueueSettings
 
 
 class ConfigReport(NamedTuple):

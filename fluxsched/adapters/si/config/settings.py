@@ -12,7 +12,7 @@ from types import MappingProxyType
 from typing import Final
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.quotas.queue import QueueSettings
 
 ROOT: Final = "root"
 FAIR_ORDER: Final = "fair"

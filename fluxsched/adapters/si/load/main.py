@@ -10,7 +10,7 @@ from fluxsched.adapters.si.load.run import Measured, put
 from fluxsched.adapters.si.wire.address import Address
 from fluxsched.adapters.si.wire.certificates import ClientCertificates
 from fluxsched.adapters.si.wire.rm_client import RMClient
-from fluxsched.runtime.system.clock import SystemClock
+from fluxsched.system.clock import SystemClock
 
 
 def measure(

@@ -48,10 +48,10 @@ from fluxsched.adapters.si.machine.tables.timers import Timers
 from fluxsched.adapters.si.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT
 from fluxsched.core.amounts import Amounts, amounts_setting
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.effects import PREEMPT, Effect, Granted, PluginFailed, Raise
-from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+from fluxsched.sched.decisions import PREEMPT, Effect, Granted, PluginFailed, Raise
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.pool.bitset import WORD_SHIFT
+from fluxsched.sched.pool.placement import WORD_SHIFT
 
 REPEAT_S: Final = 30.0
 """After so long without a confirmation a demand is sent again."""

@@ -11,8 +11,8 @@ from typing import Final
 from fluxsched.adapters.si.machine.answers.observations import FAILED, RESERVED, SKIPPED
 from fluxsched.adapters.si.machine.bookings import Bookings
 from fluxsched.adapters.si.machine.tables.entries import AskEntry
-from fluxsched.sched.engine import lacking
-from fluxsched.sched.engine.lacking import Lacking
+from fluxsched.sched.engine import why as lacking
+from fluxsched.sched.engine.why import Lacking
 
 LOOK_S: Final = 10.0
 """How often the state of an ask is looked at."""

@@ -12,9 +12,9 @@ from fluxsched.adapters.si.machine.predicates import Predicates
 from fluxsched.adapters.si.machine.tables.entries import Partition
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.policies.tree.policy import Tree
+from fluxsched.sched.policies.tree import Tree
 from fluxsched.sched.policy import NO, YES
-from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.queue import Waiting
 from fluxsched.sched.quotas.tree import QueueTree
 
 

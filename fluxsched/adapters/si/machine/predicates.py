@@ -11,7 +11,7 @@ from typing import Any, ClassVar
 from fluxsched.adapters.si.machine.answers.items import REASON_CHARS_MAX
 from fluxsched.adapters.si.messages import PredicatesArgs, PreemptionPredicatesArgs
 from fluxsched.sched.hooks.api import PASS, JobSeen, Later, Option, Pass
-from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.queue import Waiting
 
 
 class Predicates:

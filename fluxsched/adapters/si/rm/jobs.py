@@ -19,7 +19,7 @@ from fluxsched.adapters.si.rm.nodes import fill
 from fluxsched.adapters.si.rm.sizes import NodesAsked, amounts_of, constraint_of
 from fluxsched.core.jobid import format_f58
 from fluxsched.sched.pool.placement import Blocks, on_targets, parts_in
-from fluxsched.sched.queue.pending import Waiting
+from fluxsched.sched.queue import Waiting
 
 PARTITION: Final = "default"
 PRIORITY_MAX: Final = (1 << 31) - 1

@@ -18,12 +18,12 @@ from fluxsched.adapters.si.wire.address import Address
 from fluxsched.adapters.si.wire.certificates import ClientCertificates
 from fluxsched.adapters.si.wire.rm_client import RMClient
 from fluxsched.errors import FluxschedError
-from fluxsched.runtime.loop.turns import Turns
-from fluxsched.runtime.scheduler_process.host import SchedulerHost
-from fluxsched.runtime.scheduler_process.main import host_until_end
-from fluxsched.runtime.system.log import logger, setup
-from fluxsched.runtime.system.private_files import user_name
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.scheduler.host import SchedulerHost
+from fluxsched.scheduler.main import host_until_end
+from fluxsched.system.files import user_name
+from fluxsched.system.log import logger, setup
+from fluxsched.system.loop import Turns
 
 log = logger("si")
 

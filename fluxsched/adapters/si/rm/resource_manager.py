@@ -18,12 +18,11 @@ from fluxsched.adapters.si.rm.effects import EndJob, RMEffect, SendRequest
 from fluxsched.adapters.si.rm.jobs import PARTITION, JobState, RMJob, release
 from fluxsched.adapters.si.rm.nodes import Nodes, fill, with_allocations
 from fluxsched.adapters.si.rm.sizes import amounts_held, on_one_node, pieces_of
-from fluxsched.sched.engine.waiting.group import Group
+from fluxsched.sched.engine.group import Group
 from fluxsched.sched.ledger import Holding
 from fluxsched.sched.pool.place import find_on
-from fluxsched.sched.pool.placement import Block, Fits, Part, instance_block, on_targets, parts_in
-from fluxsched.sched.queue.pending import Waiting
-from fluxsched.sched.shape import Shapes
+from fluxsched.sched.pool.placement import Block, Fits, Part, Shapes, instance_block, on_targets, parts_in
+from fluxsched.sched.queue import Waiting
 
 AGAIN_S: Final = 10.0
 """Until a refused job is tried again (seconds): a queue may have been made or emptied meanwhile."""

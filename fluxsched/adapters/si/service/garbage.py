@@ -10,7 +10,7 @@ from __future__ import annotations
 import gc
 from typing import Final
 
-from fluxsched.runtime.system.own_process import GC_THRESHOLDS
+from fluxsched.system.processes import GC_THRESHOLDS
 
 IDLE_S: Final = 1.0
 """Without a turn for so long (seconds), nothing is to be done."""

@@ -15,8 +15,8 @@ from fluxsched.adapters.si.service.socket import local_socket
 from fluxsched.adapters.si.service.turns import log
 from fluxsched.adapters.si.wire.address import Address
 from fluxsched.adapters.si.wire.certificates import ServerCertificates
-from fluxsched.runtime.system.log import setup
-from fluxsched.runtime.system.own_process import settle
+from fluxsched.system.log import setup
+from fluxsched.system.processes import settle
 
 
 def machine_of(groups: Path | None, plugins: Sequence[str]) -> SIMachine:

@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from fluxsched.errors import Refused
-from fluxsched.runtime.system.private_files import DIRECTORY_MODE, OTHERS, make_private, user_name
+from fluxsched.system.files import DIRECTORY_MODE, OTHERS, make_private, user_name
 
 
 @contextlib.contextmanager

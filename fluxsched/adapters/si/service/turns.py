@@ -25,7 +25,7 @@ from fluxsched.adapters.si.machine.machine import SIMachine
 from fluxsched.adapters.si.service.connections import RMConnection, UpdateStream
 from fluxsched.adapters.si.service.garbage import IDLE_S, Garbage
 from fluxsched.adapters.si.service.status import CallEnd
-from fluxsched.runtime.system.log import exception_text, logger
+from fluxsched.system.log import exception_text, logger
 
 log = logger("si")
 

@@ -10,7 +10,7 @@ from typing import Final, NamedTuple
 
 from fluxsched.core.jsontext import shown
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.system.paths import base_directory
+from fluxsched.system.files import base_directory
 
 SOCKET_PATH_BYTES_MAX: Final = 107
 """What Linux takes as the path of a socket (sun_path, less the final NUL)."""

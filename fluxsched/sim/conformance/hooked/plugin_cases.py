@@ -14,9 +14,8 @@ from typing import Any, Final, NamedTuple
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
-from fluxsched.runtime.system.clock import Chance, seeded
 from fluxsched.sched.hooks.api import PASS, SKIP, JobSeen, Later, Plugin
-from fluxsched.sched.hooks.labels import SYSTEM
+from fluxsched.sched.hooks.chain import SYSTEM
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance import cases as policy_cases
 from fluxsched.sim.conformance.checker import HEAD, PROGRESS
@@ -25,6 +24,7 @@ from fluxsched.sim.conformance.hooked.leaks import sizes_in
 from fluxsched.sim.conformance.hooked.plugin_judge import CALLS, RESERVED, PluginJudge, line_of
 from fluxsched.sim.conformance.hooked.plugin_site import PluginSite
 from fluxsched.sim.conformance.rule_broken import RuleBroken
+from fluxsched.system.clock import Chance, seeded
 
 FAULTS, LEAKS = "faults", "leaks"
 

@@ -15,8 +15,8 @@ from typing import Any, Final, NamedTuple
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58
-from fluxsched.sched.fault_lines import policy_line
 from fluxsched.sched.hooks.api import POINTS, SCORE_MAX, Gate, Later, Never, Pass, Skip, Wait
+from fluxsched.sched.loading import policy_line
 
 RAISES, ANSWERS, PURE, HOLDS, CALLS = "raises", "answers", "pure", "holds", "calls"
 SKIPS, RESERVED, TIMED_OUT = "skip", "reserved", "permit"

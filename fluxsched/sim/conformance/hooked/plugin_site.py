@@ -10,12 +10,11 @@ from copy import deepcopy
 from math import inf
 from typing import Any, Final
 
+from fluxsched.config.inventory import fake_resources
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.runtime.inventory.sources import fake_resources
-from fluxsched.sched.effects import Denied, Granted, PluginFailed, Raise
-from fluxsched.sched.engine.assembly import DEFAULT_GROUP
-from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.decisions import Denied, Granted, PluginFailed, Raise
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance.harness import BEGIN_S

@@ -11,9 +11,8 @@ from contextlib import nullcontext
 from functools import partial
 from typing import Final, NamedTuple
 
-from fluxsched.runtime.system.clock import seeded
-from fluxsched.sched.fault_lines import policy_line
 from fluxsched.sched.hooks.api import Plugin
+from fluxsched.sched.loading import policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sim.conformance.hooked import plugin_cases as put
 from fluxsched.sim.conformance.hooked import plugin_judge as laws
@@ -26,6 +25,7 @@ from fluxsched.sim.conformance.suite import (
     tried,
     verdict_of,
 )
+from fluxsched.system.clock import seeded
 
 CASES: Final = 3
 """Cases of each rule."""

@@ -18,7 +18,7 @@ from fluxsched.adapters.si.config.placement import (
 )
 from fluxsched.adapters.si.config.reader import read_config
 from fluxsched.errors import Refused
-from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.quotas.queue import QueueSettings
 from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QueueTree
 
 QUEUES = """

@@ -15,7 +15,7 @@ from fluxsched.adapters.si.config.reader import DEFAULT_CONFIG, read_config
 from fluxsched.adapters.si.config.rules import PATTERN_CHARS_MAX, PATTERN_REPEATS_MAX, RULE_DEPTH_MAX, check_pattern
 from fluxsched.adapters.si.config.settings import FILTERED_NAME_CHARS_MAX, AccessList, NameFilter, PartitionSettings
 from fluxsched.errors import InvalidParts, InvalidValue
-from fluxsched.sched.quotas.settings import Limit, QueueSettings
+from fluxsched.sched.quotas.queue import Limit, QueueSettings
 from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX
 
 

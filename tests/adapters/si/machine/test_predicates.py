@@ -10,8 +10,8 @@ pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
 from fluxsched.adapters.si.messages import PreemptionPolicy, PreemptionPredicatesResponse
-from fluxsched.sched.policies.tree import reservations
-from fluxsched.sched.policies.tree.reservations import RESERVE_AFTER_S
+from fluxsched.sched.policies import tree_preemption as reservations
+from fluxsched.sched.policies.tree_preemption import RESERVE_AFTER_S
 
 from .rms import PREEMPTION, Client, existing
 

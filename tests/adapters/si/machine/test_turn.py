@@ -26,7 +26,7 @@ from fluxsched.adapters.si.machine.tables.entries import HEADS_MAX
 from fluxsched.adapters.si.machine.tables.quantities import RESOURCES_KNOWN_MAX
 from fluxsched.adapters.si.messages import NodeInfo, RegisterResourceManagerRequest
 from fluxsched.errors import Refused
-from fluxsched.sched.policies.tree.reservations import RESERVE_AFTER_S
+from fluxsched.sched.policies.tree_preemption import RESERVE_AFTER_S
 
 from .rms import Client, World, resource
 

@@ -20,7 +20,7 @@ from fluxsched.adapters.si.rm.resource_manager import InstanceRM
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.effects import Granted, Raise, Release
+from fluxsched.sched.decisions import Granted, Raise, Release
 from fluxsched.sched.engine.scheduler import Scheduler
 
 Node = messages.NodeInfo

@@ -7,9 +7,9 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.sched.accounts.settings import FairSettings
-from fluxsched.sched.effects import Annotated, Denied, Granted
+from fluxsched.sched.decisions import Annotated, Denied, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import FairSettings
 from tests.sched.site import make_r, policy_of
 
 

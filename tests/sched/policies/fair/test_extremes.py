@@ -1,8 +1,8 @@
 """`fair` at the ends of what it is made for: as many accounts as there can be, and a clock that steps back."""
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.sched.accounts.tree import ACCOUNTS_MAX
-from fluxsched.sched.effects import Denied, Granted
+from fluxsched.sched.decisions import Denied, Granted
+from fluxsched.sched.fair.accounts import ACCOUNTS_MAX
 from tests.sched.site import make_r, scheduler_of
 
 

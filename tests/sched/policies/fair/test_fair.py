@@ -6,11 +6,10 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
-from fluxsched.sched.accounts.settings import Bank, FairSettings
-from fluxsched.sched.accounts.signal import Signal
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import Bank, FairSettings, Signal
 from fluxsched.sched.loading import parse_spec
-from fluxsched.sched.policies.fair.policy import Fair
+from fluxsched.sched.policies.fair import Fair
 from fluxsched.sched.policy import Skips, Start
 from fluxsched.sched.registry import load, make
 from tests.sched.site import make_r, scheduler_of
@@ -169,7 +168,7 @@ def test_no_policy_asks_no_accounts():
 
 
 def test_one_account_too_many_is_denied(shared, monkeypatch):
-    from fluxsched.sched.accounts import tree
+    from fluxsched.sched.fair import accounts as tree
 
     monkeypatch.setattr(tree, "ACCOUNTS_MAX", 3)
     site = shared(4)

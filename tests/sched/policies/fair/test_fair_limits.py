@@ -3,7 +3,7 @@
 import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.sched.accounts.settings import Bank, FairSettings
+from fluxsched.sched.fair.accounts import Bank, FairSettings
 from tests.sched.site import make_r, scheduler_of
 
 # ---- limits

@@ -12,9 +12,8 @@ from typing import NamedTuple
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.sched.accounts.settings import Bank, FairSettings
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.effects import Granted
+from fluxsched.sched.decisions import Granted
+from fluxsched.sched.fair.accounts import Bank, FairSettings, Signal
 from tests.generated.share import first
 from tests.sched.site import make_r, scheduler_of, simulate, spec
 

@@ -9,9 +9,8 @@ from typing import ClassVar
 
 import pytest
 
-from fluxsched.sched.accounts.settings import Bank
-from fluxsched.sched.accounts.signal import Signal
-from fluxsched.sched.policies.fair.policy import Fair
+from fluxsched.sched.fair.accounts import Bank, Signal
+from fluxsched.sched.policies.fair import Fair
 from fluxsched.sched.policy import Option, Reserve, Start
 from tests.sched.progressive_filling import Asked, Filling, Site
 

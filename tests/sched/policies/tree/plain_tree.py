@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.quotas.queue import QueueSettings
 
 
 @dataclass

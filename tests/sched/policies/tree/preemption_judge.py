@@ -17,16 +17,13 @@ from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import PAUSE, Preempt, Withhold
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
-from fluxsched.sched.policies.tree.preemption import TreePreemption
-from fluxsched.sched.pool.placement import Part, blocks_of
+from fluxsched.sched.policies.tree_preemption import TreePreemption
+from fluxsched.sched.pool.placement import Part, Shape, blocks_of
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.preemption.if_gone import IfGone
-from fluxsched.sched.preemption.preemptions import Preemptions
-from fluxsched.sched.queue.sorted_jobs import Waiting
-from fluxsched.sched.quotas.queue import Application, AskOptions
-from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.preemption import IfGone, Preemptions
+from fluxsched.sched.quotas.queue import Application, AskOptions, QueueSettings
 from fluxsched.sched.quotas.tree import QueueTree
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.sorted_jobs import Waiting
 
 Kinds = dict[str, int]
 KINDS = ("memory", "vcore")

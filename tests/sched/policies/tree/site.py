@@ -10,13 +10,11 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
-from fluxsched.sched.effects import Effect, Granted
-from fluxsched.sched.engine.assembly import DEFAULT_GROUP
-from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.decisions import Effect, Granted
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.policies.tree.policy import Tree
-from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
-from fluxsched.sched.quotas.settings import QueueSettings
+from fluxsched.sched.policies.tree import Tree
+from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions, QueueSettings
 from fluxsched.sched.quotas.tree import QueueTree
 
 

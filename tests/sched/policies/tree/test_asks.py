@@ -9,11 +9,11 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.sched.effects import Granted
-from fluxsched.sched.engine.assembly import DEFAULT_GROUP
-from fluxsched.sched.engine.lacking import GATE, LACKS, NODE, RESERVED
+from fluxsched.sched.decisions import Granted
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
+from fluxsched.sched.engine.why import GATE, LACKS, NODE, RESERVED
 from fluxsched.sched.hooks.api import PASS, Later
-from fluxsched.sched.option import Option
+from fluxsched.sched.loading import Option
 from fluxsched.sched.quotas.queue import RUNNING, STARTING, AskOptions
 
 from .site import TreeSite, amounts, leaf, parent

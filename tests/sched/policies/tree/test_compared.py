@@ -3,8 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.quotas.queue import STAGES, AskOptions
-from fluxsched.sched.quotas.settings import SORTS, Limit, QueueSettings
+from fluxsched.sched.quotas.queue import SORTS, STAGES, AskOptions, Limit, QueueSettings
 from tests.generated.share import examples
 
 from .plain_tree import PlainApplication, PlainNode, PlainTree

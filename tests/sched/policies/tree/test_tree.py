@@ -1,8 +1,8 @@
 """The policy `tree`: whose ask comes next, and what holds it back."""
 
 from fluxsched.sched.plan.reserved_nodes import RESERVED_MAX_S
-from fluxsched.sched.policies.tree import reservations
-from fluxsched.sched.policies.tree.reservations import LOOK_AGAIN_S, RESERVE_AFTER_S, SEARCHES_A_PASS
+from fluxsched.sched.policies import tree_preemption as reservations
+from fluxsched.sched.policies.tree_preemption import LOOK_AGAIN_S, RESERVE_AFTER_S, SEARCHES_A_PASS
 
 from .site import TreeSite, amounts, leaf, parent
 

@@ -1,9 +1,9 @@
 """Plugins under the policy `tree`: asks of amounts are filtered, scored, looked at and gated like jobs."""
 
-from fluxsched.sched.engine.lacking import GATE
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.engine.why import GATE
 from fluxsched.sched.hooks.api import PASS, Gate, Later, Never
-from fluxsched.sched.policies.tree.policy import Tree
+from fluxsched.sched.policies.tree import Tree
 
 from .site import TreeSite, amounts, leaf, parent
 

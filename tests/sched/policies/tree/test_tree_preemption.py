@@ -7,7 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.decisions import Wake
-from fluxsched.sched.policies.tree import node_search, preemption
+from fluxsched.sched.policies import tree_preemption as node_search
+from fluxsched.sched.policies import tree_preemption as preemption
 from tests.generated.share import examples
 from tests.sched.policies.tree.preemption_judge import KINDS, NOW_S, Job, Site, Told, above, best_of_all, decided, used
 

@@ -3,9 +3,11 @@
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.effects import Raise
-from fluxsched.sched.engine.assembly import QUOTA_RATE
-from fluxsched.sched.policies.tree import node_search, policy, preemption
+from fluxsched.sched.decisions import Raise
+from fluxsched.sched.engine.scheduler import QUOTA_RATE
+from fluxsched.sched.policies import tree as policy
+from fluxsched.sched.policies import tree_preemption as node_search
+from fluxsched.sched.policies import tree_preemption as preemption
 from fluxsched.sched.quotas.queue import AskOptions
 from tests.generated.share import examples
 from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent

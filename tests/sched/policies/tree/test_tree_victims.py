@@ -6,8 +6,8 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.policies.tree import victims
-from fluxsched.sched.policies.tree.victims import Candidate, fewest, more
+from fluxsched.sched.policies import tree_victims as victims
+from fluxsched.sched.policies.tree_victims import Candidate, fewest, more
 
 KINDS = ("memory", "vcore")
 

@@ -6,10 +6,9 @@ from typing import Any
 
 import pytest
 
-from fluxsched.sched.engine.assembly import QUOTA_RATE
-from fluxsched.sched.policies.giving_way import NOT_ENOUGH
-from fluxsched.sched.quotas.queue import AskOptions
-from fluxsched.sched.quotas.settings import PREEMPT_DISABLED
+from fluxsched.sched.engine.scheduler import QUOTA_RATE
+from fluxsched.sched.policies.backfill import NOT_ENOUGH
+from fluxsched.sched.quotas.queue import PREEMPT_DISABLED, AskOptions
 from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
 
 MAY = AskOptions(may_preempt=True)

@@ -8,13 +8,11 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.errors import InvalidValue, LocalProtocolError
-from fluxsched.sched.pool.amounts import targets
+from fluxsched.sched.pool import amounts as targets
 from fluxsched.sched.pool.choice import Narrowed
-from fluxsched.sched.pool.listing import busy
 from fluxsched.sched.pool.place import find_fit, find_on, infeasible, place_now
-from fluxsched.sched.pool.placement import BINPACKING, FAIR, Infeasible, Insufficient
-from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.shape import Shape
+from fluxsched.sched.pool.placement import BINPACKING, FAIR, Infeasible, Insufficient, Shape
+from fluxsched.sched.pool.pool import Pool, busy
 
 
 def node(rank, *names, **amounts):

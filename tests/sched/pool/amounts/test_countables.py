@@ -5,8 +5,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool.amounts.countables import Countable, InstanceCountables, magnitude
-from fluxsched.sched.pool.bitset import WORD_BITS
+from fluxsched.sched.pool.countables import Countable, InstanceCountables, magnitude
+from fluxsched.sched.pool.placement import WORD_BITS
 
 TOTAL = 40
 RANKS = st.integers(WORD_BITS, WORD_BITS + 7)

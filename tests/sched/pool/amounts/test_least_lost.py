@@ -7,15 +7,13 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.accounts.measure import Measure
-from fluxsched.sched.accounts.settings import WEIGHTS, FairSettings
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.fair.accounts import WEIGHTS, FairSettings, Measure
 from fluxsched.sched.policy import reads_fair
-from fluxsched.sched.pool.amounts.lost import LOST_WEIGHTS
+from fluxsched.sched.pool.countables import LOST_WEIGHTS
 from fluxsched.sched.pool.place import find_fit
-from fluxsched.sched.pool.placement import LEAST_LOST, Block
+from fluxsched.sched.pool.placement import LEAST_LOST, Block, Shape
 from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.shape import Shape
 from tests.sched.site import policy_of
 
 GIB = 1 << 30

@@ -4,11 +4,11 @@ import json
 
 import pytest
 
+from fluxsched.config.inventory import fake_resources
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.runtime.inventory.sources import fake_resources
-from fluxsched.sched.policies.firstfit import FirstFit
+from fluxsched.sched.policies.backfill import FirstFit
 from fluxsched.sched.policy import Shrink
 from fluxsched.sim.engine.network import with_switches
 from fluxsched.sim.engine.run import run

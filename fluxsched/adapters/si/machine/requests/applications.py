@@ -25,8 +25,7 @@ from fluxsched.adapters.si.machine.tables.names import plain_partition
 from fluxsched.adapters.si.messages import STOPPED_BY_RM, AddApplicationRequest
 from fluxsched.core.amounts import Amounts, amount_text
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.sched.quotas.queue import Queue
-from fluxsched.sched.quotas.settings import FAIR, QueueSettings
+from fluxsched.sched.quotas.queue import FAIR, Queue, QueueSettings
 
 ID_CHARS_MAX = 1024
 """Of the id of an application or a node: it is in each of its allocations."""

@@ -25,7 +25,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sched.engine.assembly import DEFAULT_GROUP
+from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
 
 NODES_MAX = 1 << 17
 """Nodes of one resource manager: as many targets as an instance has."""

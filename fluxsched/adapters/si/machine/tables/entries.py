@@ -18,7 +18,7 @@ from fluxsched.core.amounts import Amounts, less, total
 from fluxsched.core.request import Request
 from fluxsched.core.rfields import PROPERTY_ILLEGAL
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.policies.tree.policy import Tree
+from fluxsched.sched.policies.tree import Tree
 from fluxsched.sched.quotas.queue import PLAIN, Application
 from fluxsched.sched.quotas.tree import QueueTree
 

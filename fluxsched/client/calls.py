@@ -1,0 +1,229 @@
+"""The RPCs that are methods of both clients, each declared once, and what the two clients have in common.
+
+A declaration is a method that makes the request. On `AsyncHandle` it returns an awaitable of the result, on `Handle`
+the result itself; mypy knows both signatures. Any other topic is called by `rpc` and `stream`, with plain objects.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
+from functools import partial
+from logging import DEBUG
+from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, TypeVar, overload
+
+from msgspec import to_builtins
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import unpack_bundle
+from fluxsched.protocol.framing.header import RESPONSE, Message, decode
+from fluxsched.protocol.messages import jobs, resource
+from fluxsched.protocol.messages.common import Empty, Payload
+from fluxsched.protocol.messages.history import (
+    IntervalsRequest,
+    IntervalsResponse,
+    ReportRequest,
+    ReportResponse,
+    SamplesRequest,
+    SamplesResponse,
+)
+from fluxsched.protocol.messages.live.machine import MachineChange
+from fluxsched.protocol.messages.live.plan import PlanRequest, PlanResponse
+from fluxsched.protocol.messages.live.reasons import ReasonsRequest, ReasonsResponse
+from fluxsched.protocol.messages.live.running import RunningRequest, RunningResponse
+from fluxsched.protocol.messages.live.trace import TraceRequest, TraceResponse
+from fluxsched.protocol.sessions.rpc import Calls
+from fluxsched.system.clock import matchtag_before
+from fluxsched.system.log import logger, request_id
+
+log = logger("client")
+
+TIMEOUT_S = 60.0
+"""How long a plain request waits for its answer; an instance answers within milliseconds."""
+
+P = ParamSpec("P")
+A_co = TypeVar("A_co", covariant=True)
+B_co = TypeVar("B_co", covariant=True)
+R = TypeVar("R")
+S = TypeVar("S")
+Object = dict[str, Any]
+MakeRequest = Callable[Concatenate[Any, P], Payload]
+ReadResult = Callable[[Any], Any]
+
+
+class Answers(Protocol):
+    """The answers of one stream."""
+
+    def __aiter__(self) -> AsyncIterator[Object]: ...
+
+    def __anext__(self) -> Awaitable[Object]: ...
+
+    def cancel(self) -> None:
+        """Ask the instance to end the stream; it ends with what was already under way."""
+
+
+class TypedCall(Generic[P, A_co, B_co]):
+    """One RPC as a method: A is what it returns on an `AsyncHandle`, B what on a `Handle`."""
+
+    def __init__(
+        self, topic: str, request: MakeRequest[P], response: Any, result: ReadResult | None, timeout_s: float | None
+    ) -> None:
+        self.topic = topic
+        self.request = request
+        self.response = response
+        self.result = result
+        """What the caller gets of a response; None for a stream."""
+        self.timeout_s = timeout_s
+        self.__doc__ = request.__doc__
+
+    def read(self, payload: bytes | None) -> Any:
+        """The result in a response."""
+        assert self.result is not None, "a stream has many"
+        return self.result(codec.unpack(payload, self.response))
+
+    def timeout_of(self, arguments: Mapping[str, Any]) -> float | None:
+        """How long a call with these arguments waits for its answer (seconds); None: no limit."""
+        timeout_s: float | None = arguments.get("timeout_s", self.timeout_s)
+        return timeout_s
+
+    @overload
+    def __get__(self, handle: AsyncCalls, owner: object = None) -> Callable[P, A_co]: ...
+    @overload
+    def __get__(self, handle: BlockingCalls, owner: object = None) -> Callable[P, B_co]: ...
+    def __get__(self, handle: Any, owner: object = None) -> Any:
+        return partial(handle.perform, self)
+
+
+def rpc(
+    topic: str, response: type[S], result: Callable[[S], R], timeout_s: float | None = TIMEOUT_S
+) -> Callable[[MakeRequest[P]], TypedCall[P, Coroutine[Any, Any, R], R]]:
+    """Declare an RPC: the method makes the request, and `result` says what the caller gets of the response."""
+    return lambda request: TypedCall(topic, request, response, result, timeout_s)
+
+
+def stream(
+    topic: str, response: type[Payload]
+) -> Callable[[MakeRequest[P]], TypedCall[P, Coroutine[Any, Any, Answers], Iterator[Object]]]:
+    """Declare a streaming RPC: the caller gets the responses as plain objects."""
+    return lambda request: TypedCall(topic, request, response, None, None)
+
+
+def _nothing(response: Empty) -> None:
+    """The response says nothing."""
+
+
+def _object(response: Payload) -> Object:
+    found: Object = to_builtins(response)
+    return found
+
+
+class InstanceCalls:
+    """The table, and the calls that wait for their answers: their tokens are called with them."""
+
+    def __init__(self) -> None:
+        self.calls = Calls(last_tag=matchtag_before())
+        self._logs = log.isEnabledFor(DEBUG)
+
+    @rpc("job-manager.submit", jobs.SubmitResponse, lambda response: response.id)
+    def submit(self, jobspec: Jobspec | Object, urgency: int = jobs.URGENCY_DEFAULT) -> Payload:
+        """Submit one job; its id, once the job is on disk."""
+        return jobs.SubmitRequest(jobspec.to_json() if isinstance(jobspec, Jobspec) else jobspec, urgency)
+
+    @rpc("job-manager.wait", jobs.WaitResponse, _object, None)
+    def wait(self, jobid: int, *, timeout_s: float | None = None, follow: bool = True) -> Payload:
+        """The result of a job once it is inactive (WaitResponse); to `follow` it, of its last attempt."""
+        return jobs.WaitRequest(jobid, follow)
+
+    @rpc("job-manager.raise", Empty, _nothing)
+    def cancel(self, jobid: int, note: str = "") -> Payload:
+        """Cancel a job."""
+        return jobs.RaiseRequest(jobid, "cancel", 0, note)
+
+    @rpc("resource.drain", Empty, _nothing)
+    def drain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
+        """Drain targets, given as idset or hostlist; done once it is on disk."""
+        return resource.DrainRequest(targets, reason, mode)
+
+    @rpc("resource.undrain", Empty, _nothing)
+    def undrain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
+        """Return drained targets to service."""
+        return resource.UndrainRequest(targets, reason, mode)
+
+    @stream("job-manager.watch", jobs.WatchResponse)
+    def watch(self, names: list[str] | None = None) -> Payload:
+        """All jobs' events from now on (WatchResponse), of the given names only when there are any."""
+        return jobs.WatchRequest(names=names or None)
+
+    @stream("job-manager.changes", jobs.ChangesResponse)
+    def changes(self, jobid: int) -> Payload:
+        """What a job has, then by what it grows and shrinks, until it has ended (ChangesResponse)."""
+        return jobs.ChangesRequest(jobid)
+
+    @stream("resource.watch", MachineChange)
+    def watch_resources(self) -> Payload:
+        """The state of every target, then its changes (MachineChange)."""
+        return Empty()
+
+    @stream("instance.trace", TraceResponse)
+    def trace(self, topics: Sequence[str] = ()) -> Payload:
+        """Messages as they pass (TraceResponse), those whose topics have one of these beginnings if there are any."""
+        return TraceRequest(tuple(topics))
+
+    @rpc("job-manager.running", RunningResponse, _object)
+    def running(self, targets: str | None = None, max_entries: int | None = None) -> Payload:
+        """The jobs that hold resources, the largest first (RunningResponse)."""
+        return RunningRequest(targets, max_entries)
+
+    @rpc("job-manager.reasons", ReasonsResponse, _object)
+    def reasons(self, ids: Sequence[int]) -> Payload:
+        """Why those of these jobs wait that do (ReasonsResponse)."""
+        return ReasonsRequest(list(ids))
+
+    @rpc("sched.plan", PlanResponse, _object)
+    def plan(self, group: str = "default", max_entries: int | None = None) -> Payload:
+        """When and where jobs will start that wait (PlanResponse)."""
+        return PlanRequest(group, max_entries)
+
+    @rpc("history.samples", SamplesResponse, _object)
+    def samples(self, since_s: float | None = None, until_s: float | None = None, points_max: int = 0) -> Payload:
+        """Utilisation, queues and jobs over time, as columns (SamplesResponse)."""
+        return SamplesRequest(since_s, until_s, points_max)
+
+    @rpc("history.intervals", IntervalsResponse, _object)
+    def intervals(
+        self, since_s: float | None = None, until_s: float | None = None, targets: str | None = None
+    ) -> Payload:
+        """When targets could not be used, and why (IntervalsResponse)."""
+        return IntervalsRequest(since_s, until_s, targets)
+
+    @rpc("history.report", ReportResponse, _object)
+    def report(
+        self,
+        by: Literal["user", "bank", "queue", "group", "property"] = "user",
+        since_s: float | None = None,
+        until_s: float | None = None,
+    ) -> Payload:
+        """What jobs used (ReportResponse)."""
+        return ReportRequest(by, since_s, until_s)
+
+    def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
+        """The request of a new call."""
+        message = self.calls.start(topic, None if payload is None else codec.pack(payload), streaming, token)
+        if self._logs:
+            log.debug("request %s: %s", request_id(message.matchtag), topic)
+        return message
+
+    def receive(self, frames: Sequence[bytes]) -> None:
+        """Pass the answers in a message to the tokens of their calls."""
+        for message in unpack_bundle(decode(frames)):
+            if message.type == RESPONSE:
+                answer = self.calls.receive(message)
+                answer.token(answer)
+
+
+class AsyncCalls(InstanceCalls):
+    """With awaitables of the results."""
+
+
+class BlockingCalls(InstanceCalls):
+    """With the results."""

@@ -1,0 +1,169 @@
+"""When to look again for an instance that was lost, and for how long: one rule for both clients and all helpers.
+
+Law: an instance with a state directory has one address (`instance.instance`), so it is looked for there.
+One that ended in good order, or leaves no state, does not come back; others are looked for within a limit.
+
+live_instances: The running instances of this user, and the one that a client connects to.
+
+own_key: A client's own key: which file it is in. Only its path is ever an option or a variable, never the key.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from fluxsched.core.text import is_text, printable
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.files import INFO_NAME, PREFIX, URI_VARIABLE, base_directory
+from fluxsched.system.kept_logs import end_of, state_of
+from fluxsched.system.processes import stat_of
+
+if TYPE_CHECKING:  # commands that need no key start sooner
+    from fluxsched.transport.curve import KeyPair
+
+RECONNECT_S = 60.0
+"""How long a client looks for an instance that it has lost (seconds): as long as keepers wait for it."""
+RETRY_S, RETRY_MAX_S = 0.05, 2.0
+"""Pause before the first attempt, and the longest one; each is twice as long as the one before (seconds)."""
+
+
+def delays() -> Iterator[float]:
+    """Pauses between attempts (seconds), without an end."""
+    delay_s = RETRY_S
+    while True:
+        yield delay_s
+        delay_s = min(2 * delay_s, RETRY_MAX_S)
+
+
+def attempts(uri: str, within_s: float = RECONNECT_S, *, also_stopped: bool = False) -> Iterator[float]:
+    """The pause before each attempt (seconds); the end says that the instance will not be back, or not in time.
+
+    `also_stopped`: an instance with a state directory that ended in good order is looked for, too.
+    """
+    until_s = SystemClock.monotonic_s() + within_s
+    for delay_s in delays():
+        if not may_come_back(uri, also_stopped=also_stopped):
+            return
+        yield delay_s
+        if SystemClock.monotonic_s() >= until_s:
+            return
+
+
+def may_come_back(uri: str, *, also_stopped: bool = False) -> bool:
+    """Return whether an instance may be at `uri` again, by what it has written; of one elsewhere nothing is known."""
+    if not _is_local(uri):
+        return True
+    info = _written_at(uri)
+    if info is not None:  # it lives, or was killed: what ends in good order removes this
+        stat = stat_of(int(info["pid"]))
+        return (stat is not None and stat.alive) or info.get("statedir") is not None
+    return state_of(uri) is not None and (also_stopped or "unexpectedly" in (end_of(uri) or ""))
+
+
+def _is_local(uri: str) -> bool:
+    return "://" not in uri or uri.startswith(("ipc://", "local://"))
+
+
+def _written_at(uri: str) -> dict[str, Any] | None:
+    """What a local instance wrote into its run directory, which is there until it ends in good order."""
+    try:
+        found = json.loads((Path(uri.partition("://")[2]).parent / INFO_NAME).read_text())
+        return found if isinstance(found, dict) and "pid" in found else None
+    except (OSError, ValueError):
+        return None
+
+
+# ---- live_instances
+
+def write_info(run_directory: Path, info: dict[str, Any]) -> None:
+    """Describe a running instance for `find_uri`; the file is replaced atomically."""
+    draft = run_directory / f".{INFO_NAME}"
+    with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+        json.dump(info, file)
+    draft.replace(run_directory / INFO_NAME)
+
+
+def read_info(run_directory: Path) -> dict[str, Any] | None:
+    """What a running instance wrote; None when there is none or its process is gone."""
+    try:
+        info = json.loads((run_directory / INFO_NAME).read_text())
+        stat = stat_of(int(info["pid"]))
+        if stat is None or not stat.alive:
+            return None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    return info if isinstance(info, dict) else None
+
+
+def live_instances() -> list[dict[str, Any]]:
+    """What this user's live instances wrote (InstanceInfo), the newest first."""
+    found = []
+    for path in base_directory().glob(f"{PREFIX}{os.getuid()}-*"):
+        with contextlib.suppress(FileNotFoundError):  # just removed
+            if path.stat().st_uid == os.getuid() and (info := read_info(path)) is not None and "uri" in info:
+                found.append(info)
+    return sorted(found, key=lambda info: float(info.get("starttime", 0.0)), reverse=True)
+
+
+def live_uris() -> list[str]:
+    """This user's live instances that are in no other one, the newest first."""
+    return [str(info["uri"]) for info in live_instances() if not info.get("level")]
+
+
+def find_uri(uri: str | None = None, *, only: bool = False) -> str:
+    """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance that is not a job.
+
+    `only`: a caller that is about to change something must not guess. Raises Refused naming all, if there are several,
+    and InvalidValue for an address that is not text.
+    """
+    if uri or (uri := os.environ.get(URI_VARIABLE)):
+        if not is_text(uri):
+            raise InvalidValue(f"{URI_VARIABLE} or --uri: '{printable(uri)}' is not UTF-8 text")
+        return uri
+    found = live_uris()
+    if only and len(found) > 1:
+        listed = "".join(f"\n  {each}" for each in found)
+        raise Refused(
+            f"{len(found)} instances of yours are running: name one with --uri or {URI_VARIABLE}{listed}",
+            errno.ENOTUNIQ,
+        )
+    if not found:
+        from fluxsched.system.kept_logs import last_end
+
+        said = last_end()
+        raise FluxschedError(
+            "no fluxsched instance found: start one with `fluxsched start`, "
+            f"or name a running one with --uri or {URI_VARIABLE}" + (f" ({said})" if said else ""),
+            errno.ENOENT,
+        )
+    return found[0]
+
+
+# ---- own_key
+
+def key_for(uri: str, path: str | os.PathLike[str] | None = None) -> KeyPair | None:
+    """The keys that a client at `uri` needs: None where the address names no key of its server."""
+    return own_key(path) if uri.startswith("tcp://") and "@" in uri else None
+
+
+def own_key(path: str | os.PathLike[str] | None = None) -> KeyPair:
+    """The keys at `path`, else where FLUXSCHED_KEY says, else in `client.key` in the usual place.
+
+    Raises FluxschedError (ENOENT) if there is none, and as `read_secret` does.
+    """
+    from fluxsched.messaging.keys import CLIENT_KEY_NAME, key_directory, read_secret
+    from fluxsched.system.files import KEY_VARIABLE
+
+    chosen = Path(path or os.environ.get(KEY_VARIABLE) or key_directory() / CLIENT_KEY_NAME)
+    if not chosen.exists():
+        remedy = f"make one with `fluxsched keygen NAME`, and name it by --key or {KEY_VARIABLE}"
+        text = f"the instance lets in only those who have a key, and {chosen} is not there: {remedy}"
+        raise FluxschedError(text, errno.ENOENT)
+    return read_secret(chosen)

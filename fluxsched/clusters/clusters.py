@@ -1,0 +1,431 @@
+"""All clusters of an instance: which jobs run in which, their leases in the store, `cluster.list` and `cluster.forget`.
+
+Law: a job's lease is stored in the transaction of its `alloc` event, and removed in that of its end.
+
+why: What a cluster contributes to `job why`: why nothing begins there, and the state of a lease.
+
+Law: of a silent cluster it says so, since when, and what can be done about it, not that its targets are down.
+
+executor: The `lease` executor: the jobs of clusters run in other instances.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fluxsched.clusters.links import ClusterConnection, ClusterLink, FluxLink, OwnLink
+from fluxsched.clusters.loop import STORED_KIND, ClusterLoop, OfferedTargets, OpenClient, OutputCopy
+from fluxsched.config.values import ClusterSettings
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.why import Why, and_in_clusters
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.executor.base import TERMINATING, JobLaunch, Reports, ResumedJob
+from fluxsched.jobs.job.annotations import merge
+from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.states import PENDING, RUN, SCHED
+from fluxsched.leases.jobspec import jobspec_for, size_is_settled
+from fluxsched.leases.leases import Lease, LeaseState, Wish, lease_name
+from fluxsched.messaging.peers import RpcRequest
+from fluxsched.messaging.router import Router
+from fluxsched.protocol.messages import clusters as msg
+from fluxsched.services.job_effects import JobEffects
+from fluxsched.services.resource import ResourceService
+from fluxsched.store.store import Store, Writer
+from fluxsched.system.clock import local_text
+
+HOLDER = ("lease", "holder")
+SESSIONS = ("lease", "sessions")
+"""Rows of `saved`: by which name leases of this state are known, and the number of its latest start: the time, since a
+backup that is restored shall not come back with a number that was used.
+"""
+SESSION_BITS = 24
+"""Of a session's number, those that count the connections of one start; one a second for half a year."""
+
+
+@dataclass(slots=True)
+class StoredClusters:
+    """What a restart finds of clusters."""
+
+    holder: str = ""
+    latest_start: int = 0
+    leases: list[Lease] = field(default_factory=list)
+    mirrors: dict[str, ResourceSet] = field(default_factory=dict)
+
+    def read(self, kind: str, key: str, value: object) -> bool:
+        """Take a row of `saved`; whether it is about clusters."""
+        if (kind, key) == HOLDER:
+            self.holder = str(value)
+        elif (kind, key) == SESSIONS and isinstance(value, int):
+            self.latest_start = value
+        elif kind == STORED_KIND:
+            if isinstance(value, dict):
+                self.mirrors[key] = ResourceSet.parse(value)
+        else:
+            return False
+        return True
+
+
+class Clusters:
+    """The clusters that are configured, and those that leases are left of."""
+
+    def __init__(
+        self,
+        settings: Iterable[ClusterSettings],
+        stored: StoredClusters,
+        holder: str,
+        connect: OpenClient,
+        connecting: Writer,
+        effects: JobEffects,
+        resource: ResourceService,
+        router: Router,
+        store: Store,
+        spool: Path,
+    ) -> None:
+        self._stored = stored
+        self._connect = connect
+        self._connecting = connecting
+        self._effects = effects
+        self._resource = resource
+        self._store = store
+        self._turns = effects.turns
+        self._settings = tuple(settings)
+        self._loops: dict[str, ClusterLoop] = {}
+        self._ranks: dict[str, Idset] = {}
+        """Each rank that a target of a cluster has, or had."""
+        self._leases: dict[int, Lease | FluxschedError] = {}
+        """Those of jobs that are about to start, which are being stored."""
+        self._clusters: dict[int, str] = {lease.jobid: lease.cluster for lease in stored.leases}
+        self._restored = {lease.jobid: lease for lease in stored.leases}
+        self._holder = stored.holder or holder
+        self._start = max(stored.latest_start + 1, int(self._turns.wall_s))
+        self._sessions = 0
+        self._spool = spool
+        self.on_change: Callable[[], None] = lambda: None
+        """Called when it is known of another cluster whether it answers."""
+        router.serve({"cluster.list": self._list, "cluster.forget": self._forget})
+
+    @property
+    def is_used(self) -> bool:
+        """Whether there are any."""
+        return bool(self._settings or self._stored.leases)
+
+    @property
+    def have_answered(self) -> bool:
+        """Whether it is known of each cluster whether it answers."""
+        return all(loop.has_answered for loop in self._loops.values())
+
+    @property
+    def mirrored(self) -> Idset:
+        """The targets of all clusters."""
+        found = EMPTY
+        for ranks in self._ranks.values():
+            found |= ranks
+        return found
+
+    def mirrors(self) -> list[tuple[str, ResourceSet]]:
+        """The targets of each configured cluster as they are here, for a reload of the inventory."""
+        resources = self._resource.module.resources
+        return [(name, resources.restrict(loop.offered.targets)) for name, loop in self._loops.items() if loop.settings]
+
+    # -- assembly
+
+    def executor(self, reports: Reports) -> LeaseExecutor:
+        """The executor of their jobs; from now on they are recognised."""
+        effects = self._effects
+        if self.is_used:
+            effects.is_leased, effects.with_clusters = self.has, self._explained
+            self._store.add("saved", (*HOLDER, msgspec.json.encode(self._holder)))
+            self._store.add("saved", (*SESSIONS, msgspec.json.encode(self._start)))
+            known = {one.name: one for one in self._settings}
+            left = dict.fromkeys(lease.cluster for lease in self._stored.leases)
+            for name in [*known, *(name for name in left if name not in known)]:
+                self._loops[name] = self._loop(name, known.get(name), reports)
+            for name, theirs in self._stored.mirrors.items():
+                if name in known:
+                    self._grown(name, self._resource.module.targets.admit(theirs).resources.ranks)
+        return LeaseExecutor(reports, self._loop_of, self._take)
+
+    def _loop(self, name: str, settings: ClusterSettings | None, reports: Reports) -> ClusterLoop:
+        turns, store = self._turns, self._store
+        is_group = settings is not None
+        has_parts = settings is None or not settings.is_flux
+        offered = OfferedTargets(
+            name, self._resource, store, turns, self._grown, is_group=is_group, has_parts=has_parts
+        )  # fmt: skip
+        loop = ClusterLoop(
+            name, settings, self._connect, self._link, offered, OutputCopy(self._spool, self._is_spooled),
+            reports, self._returned, store, turns, self._connecting,
+        )  # fmt: skip
+        loop.on_answer, loop.note_place, loop.on_over = self.on_change, self._note_place, self._over
+        return loop
+
+    def _link(self, connection: ClusterConnection, loop: ClusterLoop) -> ClusterLink:
+        assert loop.settings is not None, "only configured clusters are connected to"
+        if loop.settings.is_flux:
+            return FluxLink(connection, loop, self._holder, loop.table.leases.keys, loop.settings.queue)
+        self._sessions += 1
+        session = (self._start << SESSION_BITS) + self._sessions
+        return OwnLink(connection, loop, self._holder, session, loop.settings.queue)
+
+    def open(self) -> None:
+        """Connect, once the number of this start is on disk; leases whose jobs have ended are given up."""
+        for jobid in self._restored.keys() - self._effects.manager.jobs.active.keys():
+            del self._restored[jobid]
+            self._store.remove("lease", (jobid,))
+        for loop in self._loops.values():
+            self._store.after_commit(loop.open)
+
+    def close(self) -> None:
+        """End all connections."""
+        for loop in self._loops.values():
+            loop.close()
+
+    def held(self, jobid: int, ranks: Idset) -> None:
+        """A job holds these targets from now on."""
+        self.granted(jobid, ranks)
+        self.jobs_changed(ranks)
+
+    def jobs_changed(self, ranks: Idset) -> None:
+        """Jobs hold more or less on these targets."""
+        for name, mine in self._ranks.items():
+            if ranks & mine:
+                self._loops[name].offered.jobs_changed()
+
+    # -- jobs
+
+    def _grown(self, name: str, ranks: Idset) -> None:
+        self._ranks[name] = self._ranks.get(name, EMPTY) | ranks
+
+    def has(self, jobid: int) -> bool:
+        """Whether the job has a lease."""
+        return jobid in self._clusters
+
+    def is_out_of_reach(self, jobid: int) -> bool:
+        """Whether the job runs in a cluster that is silent."""
+        loop = self._loop_of(jobid)
+        return loop is not None and not loop.table.is_known
+
+    def granted(self, jobid: int, held: Idset) -> None:
+        """A job has just been given these targets: if they are a cluster's, its lease goes into that transaction."""
+        cluster = next((name for name, ranks in self._ranks.items() if held <= ranks), None)
+        if cluster is None or jobid in self._clusters:
+            return
+        job = self._effects.manager.jobs.active[jobid]
+        assert job.jobspec is not None, "a job that is to start has its jobspec"
+        settings = self._loops[cluster].settings
+        queue = None if settings is None else settings.queue
+        self._clusters[job.id] = cluster
+        try:
+            jobspec = jobspec_for(job.jobspec, job.id, cluster, queue, job.duration_s, job.parsed())
+        except InvalidValue as fault:
+            self._leases[job.id] = fault
+            return
+        attempt = 0 if job.attempt is None else job.attempt.number
+        lease = Lease(job.id, attempt, cluster, lease_name(self._holder, job.id), jobspec, urgency=job.urgency)
+        self._leases[job.id] = lease
+        self._store.add("lease", lease.row())
+
+    def _take(self, jobid: int) -> Lease:
+        found = self._leases.pop(jobid, None) or self._restored.pop(jobid, None)
+        if isinstance(found, Lease):
+            return found
+        raise found if found is not None else Refused(f"job {jobid} has no lease")
+
+    def _returned(self, jobid: int, note: str) -> None:
+        loop, job = self._loop_of(jobid), self._effects.manager.jobs.active.get(jobid)
+        if loop is not None and job is not None:
+            loop.offered.returned(jobid, len(job.held), loop.table.return_after_s)
+        self._effects.exec_failed(jobid, note, is_returned=True)
+
+    def _loop_of(self, jobid: int) -> ClusterLoop | None:
+        return self._loops.get(self._clusters.get(jobid, ""))
+
+    def _explained(self, job: Job, why: Why) -> Why:
+        if job.state & PENDING:
+            return why._replace(reason=and_in_clusters(why.reason, self._unavailable(job.queue.config.groups)))
+        loop = self._loop_of(job.id) if job.state is RUN else None
+        lease = None if loop is None else loop.table.of_job(job.id)
+        return why if loop is None or lease is None else lease_status(loop, lease) or why
+
+    def _unavailable(self, groups: Iterable[str]) -> list[str]:
+        loops = [loop for name in groups if (loop := self._loops.get(name))]
+        return list(filter(None, map(why_unavailable, loops)))
+
+    def extend_listed(self, jobs: list[dict[str, Any]]) -> None:
+        """Jobs that wait are listed with what `job why` adds of clusters; one without a reason, which waits its turn,
+        where none of its groups begins any.
+        """
+        found: dict[tuple[str, ...], list[str]] = {}
+        for one in jobs if self._loops else ():
+            job = self._effects.manager.jobs.active.get(one["id"])
+            if job is None or job.state is not SCHED:
+                continue
+            groups = job.queue.config.groups
+            if groups not in found:
+                found[groups] = self._unavailable(groups)
+            clusters = found[groups]
+            reason = one["annotations"].get("sched", {}).get("reason_pending")
+            if clusters and (reason or len(clusters) == len(groups)):
+                text = and_in_clusters(reason or "", clusters)
+                one["annotations"] = merge(one["annotations"], {"sched": {"reason_pending": text}})
+
+    def _over(self, jobid: int) -> None:
+        self._clusters.pop(jobid, None)
+
+    def _note_place(self, jobid: int, cluster: str, there: int, nodelist: str) -> None:
+        job = self._effects.manager.jobs.active.get(jobid)
+        if job is not None:
+            known = {"id": there, "nodelist": nodelist}
+            where = {"cluster": cluster} | {key: value for key, value in known.items() if value}
+            job.annotations = {**(job.annotations or {}), "lease": where}
+
+    def _is_spooled(self, jobid: int) -> bool:
+        """Whether what the job prints is kept by the instance that runs it."""
+        job = self._effects.manager.jobs.active.get(jobid)
+        if job is None or job.jobspec is None or job.jobspec.test_run_duration_s is not None:
+            return False
+        return job.jobspec.output is None
+
+    # -- requests
+
+    def _list(self, request: RpcRequest) -> None:
+        request.respond(msg.ClusterListResponse([loop.info() for loop in self._loops.values()]))
+
+    def _forget(self, request: RpcRequest) -> None:
+        name = request.payload(msg.ClusterForgetRequest).name
+        loop = self._loops.get(name)
+        if loop is None:
+            known = ", ".join(self._loops) or "none"
+            raise Refused(f"there is no cluster {name!r}; there are: {known}", errno.ENOENT)
+        if loop.table.is_known:
+            text = f"cluster {name} answers, so nothing of it need be given up: cancel its jobs instead"
+            raise Refused(text, errno.EBUSY)
+        returned, failed = loop.forget()
+        self._effects.after_commit(lambda: request.respond(msg.ClusterForgetResponse(returned, failed)))
+
+
+# ---- why
+
+def why_unavailable(loop: ClusterLoop) -> str:
+    """Why no job, or none of some size, begins in the cluster at present; empty if any may."""
+    if loop.settings is None:
+        return ""
+    if not loop.table.is_known and not loop.offered.targets:
+        return ""  # the scheduler says that it has not answered
+    if not loop.table.is_known:
+        return f"cluster {loop.name} is silent{_since(loop)}: {loop.note}"
+    note = loop.offered.note
+    return f"cluster {loop.name}: {note}" if note else ""
+
+
+def lease_status(loop: ClusterLoop, lease: Lease) -> Why | None:
+    """What a job with targets of the cluster waits for; None if it runs and the cluster answers."""
+    has_begun, silent = lease.state is LeaseState.RUNNING, not loop.table.is_known
+    if has_begun and not silent:
+        return None
+    if silent:
+        what = "runs in" if has_begun else "was sent to" if lease.state is LeaseState.SENT else "is to run in"
+        kept = f"its jobs are kept until it answers; if nothing of it is left: fluxsched cluster forget {loop.name}"
+        return Why(f"it {what} cluster {loop.name}, which is silent{_since(loop)}: {loop.note}", kept)
+    reason = f"it was given targets of cluster {loop.name} and waits to be begun there"
+    if lease.wish is Wish.RETURN:
+        return Why(f"{reason}; it is being taken back, since that took too long")
+    late_s = lease.since_s + loop.table.return_after_s
+    rule = f"a job not begun there by {local_text(late_s)} is submitted again here, at no cost of attempts"
+    return Why(reason, rule)
+
+
+def _since(loop: ClusterLoop) -> str:
+    return "" if loop.since_s is None else f" since {local_text(loop.since_s)}"
+
+
+# ---- executor
+
+START_KEY = "starttime"
+
+
+class LeaseExecutor:
+    """Passes on what is asked to the loop of the job's cluster; what is reported comes from there."""
+
+    def __init__(
+        self, reports: Reports, loop_of: Callable[[int], ClusterLoop | None], take: Callable[[int], Lease]
+    ) -> None:
+        self._reports = reports
+        self._loop_of = loop_of
+        self._take = take
+        """The lease of a job that is to start, which is in the store. Raises FluxschedError."""
+
+    def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
+        """Whether a lease was sent is not known exactly: so it counts as sent."""
+        for job in jobs:
+            try:
+                lease = self._take(job.launch.jobid)
+            except FluxschedError as fault:
+                self._reports.failed(job.launch.jobid, str(fault))
+                continue
+            lease.state = LeaseState.SENT if job.begun_s is None else LeaseState.RUNNING
+            self._want(lease, job.launch)
+            if job.is_ending:
+                self.kill(lease.jobid, 15)
+        settled()
+
+    def start(self, job: JobLaunch) -> None:
+        """The lease is on disk: it may be sent."""
+        self._want(self._take(job.jobid), job)
+
+    def _want(self, lease: Lease, job: JobLaunch) -> None:
+        lease.since_s = _granted_s(job.R)
+        loop = self._loop_of(lease.jobid)
+        if loop is not None:
+            loop.want(lease)
+
+    def limit(self, jobid: int, expiration_s: float) -> None:
+        """The time limit is kept here, and passed on."""
+        loop = self._loop_of(jobid)
+        lease = None if loop is None else loop.table.of_job(jobid)
+        if loop is not None and lease is not None:
+            loop.limit(jobid, max(0.0, expiration_s - lease.since_s) if expiration_s else 0.0)
+
+    def input_of(self, jobid: int) -> None:
+        """Raises Refused: input is not passed on."""
+        loop = self._loop_of(jobid)
+        if loop is not None:
+            raise Refused(f"the job runs in cluster {loop.name}: its tasks are sent no input from here")
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
+        """A terminating signal ends the job there, with the grace time that holds there."""
+        loop = self._loop_of(jobid)
+        if loop is None:
+            return
+        if signum in TERMINATING:
+            loop.kill(jobid)
+        else:
+            loop.signal(jobid, signum)
+
+    def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
+        """The size of a job there was settled when it was sent, so the job manager refuses it before."""
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """As `grow`: it keeps there what it has, and here the targets count as given back."""
+        self._reports.released(jobid, ranks)
+
+    def give_back(self, jobid: int, ranks: Idset) -> None:
+        """Raises Refused: jobs there do not change their size."""
+        raise size_is_settled(jobid)
+
+    def close(self) -> None:
+        """The loops are closed with the instance."""
+
+    def leave(self, within_s: float) -> None:
+        """The jobs go on by themselves."""
+
+
+def _granted_s(R: Mapping[str, Any]) -> float:  # noqa: N803 - RFC 20's name
+    return float(R["execution"].get(START_KEY, 0.0))

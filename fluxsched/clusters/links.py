@@ -1,0 +1,682 @@
+"""What a link to another instance does, whichever it is, and what it tells.
+
+own: The link to an instance of ours: `lease.*`, its targets by `resource.watch`.
+
+flux: The link to a real Flux, over its local socket: jobs by name with job-list, targets by resource.sched-status,
+those of the queue by what config.get says that it requires.
+
+connection: One connection to another instance, driven by our turns.
+
+Law: a callback is called once for each answer that comes, and for none after `close`; the opener of the connection
+learns once that it is lost, whatever the other side sends or does not.
+
+peer: Connections to other instances in the real world.
+"""
+
+from __future__ import annotations
+
+import base64
+import errno
+import os
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any, Protocol
+
+import msgspec
+
+from fluxsched.client.calls import InstanceCalls
+from fluxsched.client.find import key_for
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jsontext import with_path
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.errors import FluxschedError, RemoteProtocolError, RPCError
+from fluxsched.leases.leases import Lease, LeaseEvent, SeenJob, holder_of
+from fluxsched.protocol.framing import codec, signed
+from fluxsched.protocol.framing.bundle import pack_bundles
+from fluxsched.protocol.framing.header import Message, encode
+from fluxsched.protocol.messages import clusters as msg
+from fluxsched.protocol.messages import jobs, queues
+from fluxsched.protocol.messages.common import Empty
+from fluxsched.protocol.messages.live.machine import MachineChange
+from fluxsched.protocol.sessions.rpc import Answer
+from fluxsched.system.loop import Turns
+from fluxsched.transport.base import Client
+from fluxsched.transport.stream import connect_local
+from fluxsched.transport.zeromq import ZmqClient
+
+TakeOutput = Callable[[str, bytes, int], None]
+"""Takes a piece of output: its stream, the data, the task."""
+
+
+class LinkEvents(Protocol):
+    """What a link tells, in turns."""
+
+    def listed(self, jobs: Sequence[SeenJob]) -> None:
+        """These are all jobs of ours that there are."""
+        ...
+
+    def changed(self, jobs: Sequence[SeenJob]) -> None:
+        """These have changed."""
+        ...
+
+    def refused(self, name: str, note: str, *, passes: bool) -> None:
+        """A job is not taken; `passes`: at present."""
+        ...
+
+    def closed(self, why: str) -> None:
+        """Why it accepts or starts no jobs of ours at present; empty if it does."""
+        ...
+
+    def displaced(self) -> None:
+        """Another instance holds our leases there."""
+        ...
+
+    def turned_away(self, name: str, note: str) -> None:
+        """A job is refused since none is accepted at present."""
+        ...
+
+    def absent(self, name: str) -> None:
+        """There is no job of this name, and none under way."""
+        ...
+
+    def machine(
+        self,
+        R: Mapping[str, Any] | None,  # noqa: N803 - RFC 20's name
+        states: Mapping[str, str] | None,
+        groups: Mapping[str, str] | None,
+    ) -> None:
+        """What is new of its targets."""
+        ...
+
+    def reaches(self, groups: tuple[str, ...] | None) -> None:
+        """Jobs of ours can have targets of these groups there (None: of all)."""
+        ...
+
+
+class ClusterLink(Protocol):
+    """Speaks with one instance over one connection. What it asks for and gets no answer to, it tells nothing of."""
+
+    def begin(self) -> None:
+        """Ask which jobs and targets there are, and follow them."""
+        ...
+
+    def submit(self, lease: Lease) -> None:
+        """Submit the lease, once by its name."""
+        ...
+
+    def withdraw(self, name: str, jobid: int) -> None:
+        """Cancel a job unless it was begun."""
+        ...
+
+    def cancel(self, name: str, jobid: int, note: str) -> None:
+        """End a job."""
+        ...
+
+    def signal(self, jobid: int, signum: int) -> None:
+        """Signal the tasks of a job."""
+        ...
+
+    def limit(self, jobid: int, duration_s: float) -> None:
+        """Give a job another time limit, counted from its start."""
+        ...
+
+    def settle(self, names: Sequence[str]) -> None:
+        """These names need not be remembered."""
+        ...
+
+    def output(self, jobid: int, take: TakeOutput, ended: Callable[[str | None], None]) -> None:
+        """Follow what the tasks of a job print; `ended` is called once all was taken, or with why there is no more."""
+        ...
+
+
+def why_closed(
+    title: str, is_enabled: bool, why_disabled: str | None, is_started: bool, why_stopped: str | None
+) -> str:
+    """Why a queue accepts no jobs, or starts none; empty if it does both."""
+    if not is_enabled:
+        return f"{title} accepts none: {why_disabled or 'it is disabled'}"
+    return "" if is_started else f"{title} is stopped: {why_stopped or 'no reason is given'}"
+
+
+# ---- own
+
+QUEUE_S = 2.0
+"""How often it is looked whether the queue there takes and starts jobs (seconds)."""
+CLOSED_S = 0.2
+"""The same while it does not, as while the other instance starts: jobs wait for it (seconds)."""
+
+PASSING = frozenset((errno.EAGAIN, errno.ESHUTDOWN, errno.ENOSPC, errno.EIO, errno.EBUSY, errno.ETIMEDOUT))
+"""Errors of a submit that pass: it is tried again."""
+
+REFUSED = {
+    errno.ENOSYS: "it takes no leases: its fluxsched is too old",
+    errno.EPERM: "only its owner has leases there: connect as its user, or by tcp with a key of the role owner",
+    errno.ESTALE: "a later start of this state has used it: stop the other instance that has a copy of it; where "
+    "there is none, the clock here was behind at this start: set it right and restart, or restart the cluster",
+}
+"""What refusals of `lease.watch` mean."""
+
+
+class OwnLink:
+    """A `ClusterLink` to an instance of ours."""
+
+    def __init__(
+        self, connection: ClusterConnection, events: LinkEvents, holder: str, session: int, queue: str | None
+    ) -> None:
+        self._connection = connection
+        self._events = events
+        self._holder = holder
+        self._session = session
+        self._queue = queue
+        self._listed: list[SeenJob] | None = []
+
+    def begin(self) -> None:
+        """See `ClusterLink`. The queue comes first: by it is known which targets count."""
+        self._ask_queue(self._begin_queue)
+        watch = msg.LeaseWatchRequest(self._holder, self._session)
+        self._connection.ask("lease.watch", watch, self._leases, streaming=True)
+
+    def _ask_queue(self, take: Callable[[queues.QueueStatus | None], None]) -> None:
+        """Call `take` with the status of the queue that gets our jobs; None if there is no default queue there."""
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is not None and self._queue is not None:
+                self._connection.lose(f"queue {self._queue!r} there: {error}")
+            else:
+                take(None if error is not None else read(payload, queues.QueueStatus))
+
+        self._connection.ask("job-manager.queue-status", queues.QueueStatusRequest(self._queue), answered)
+
+    def _begin_queue(self, status: queues.QueueStatus | None) -> None:
+        self._events.reaches(None if status is None else tuple(status.groups or (status.group,)))
+        self._connection.ask("resource.watch", Empty(), self._machine, streaming=True)
+        self._look_at(status)
+
+    def _look(self) -> None:
+        self._ask_queue(self._look_at)
+
+    def _look_at(self, status: queues.QueueStatus | None) -> None:
+        why = "" if status is None else _why_closed(status)
+        self._events.closed(why)
+        self._connection.later(CLOSED_S if why else QUEUE_S, self._look)
+
+    def _machine(self, payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None:
+            self._connection.lose(f"resource.watch: {error}")
+            return
+        change = read(payload, MachineChange)
+        groups = None if change.groups is None else {group.name: group.targets for group in change.groups}
+        self._events.machine(change.R, change.states, groups)
+
+    def _leases(self, payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None and error.errnum == errno.ESTALE and self._listed is None:
+            self._events.displaced()
+            return
+        if error is not None:
+            self._connection.lose(REFUSED.get(error.errnum, str(error)))
+            return
+        answer = read(payload, msg.LeaseWatchResponse)
+        seen = [_seen_lease(one) for one in answer.leases]
+        if self._listed is None:
+            self._events.changed(seen)
+            return
+        self._listed += seen
+        if answer.whole:
+            listed, self._listed = self._listed, None
+            self._events.listed(listed)
+
+    def submit(self, lease: Lease) -> None:
+        """See `ClusterLink`."""
+        name = lease.name
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is None:
+                jobid = read(payload, msg.LeaseSubmitResponse).id
+                self._events.changed([SeenJob(name, jobid, LeaseEvent.WAITING)])
+            elif error.errnum in PASSING:
+                self._events.refused(name, str(error), passes=True)
+            elif error.errnum != errno.ESTALE:  # else a later session has begun, which will list what there is
+                self._ask_queue(lambda status: self._refused(name, str(error), status))
+
+        request = msg.LeaseSubmitRequest(name, self._session, lease.jobspec, lease.urgency)
+        self._connection.ask("lease.submit", request, answered)
+
+    def _refused(self, name: str, note: str, status: queues.QueueStatus | None) -> None:
+        """A refusal of a queue that accepts no jobs at all is not about this one."""
+        if status is not None and not status.enable:
+            self._events.closed(_why_closed(status))
+            self._events.turned_away(name, note)
+        else:
+            self._events.refused(name, note, passes=False)
+
+    def withdraw(self, name: str, jobid: int) -> None:
+        """See `ClusterLink`: in one step there, so it either was begun or never will be."""
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is not None and error.errnum == errno.ENOENT:
+                self._events.absent(name)
+
+        self._connection.ask("lease.withdraw", msg.LeaseWithdrawRequest(name, self._session), answered)
+
+    def cancel(self, name: str, jobid: int, note: str) -> None:
+        """See `ClusterLink`. Where the id is not known yet it is withdrawn, and cancelled when it is."""
+        if jobid:
+            self._connection.ask("job-manager.cancel", jobs.JobCancelRequest(jobid, note), _own_ignored)
+        else:
+            self.withdraw(name, jobid)
+
+    def signal(self, jobid: int, signum: int) -> None:
+        """See `ClusterLink`."""
+        self._connection.ask("job-manager.kill", jobs.KillRequest(jobid, signum), _own_ignored)
+
+    def limit(self, jobid: int, duration_s: float) -> None:
+        """See `ClusterLink`."""
+        updates: dict[str, Any] = {"attributes.system.duration": duration_s}
+        self._connection.ask("job-manager.update", jobs.UpdateRequest(jobid, updates), _own_ignored)
+
+    def settle(self, names: Sequence[str]) -> None:
+        """See `ClusterLink`."""
+        for start in range(0, len(names), msg.LEASE_NAMES_MAX):
+            some = list(names[start : start + msg.LEASE_NAMES_MAX])
+            self._connection.ask("lease.settle", msg.LeaseSettleRequest(some), _own_ignored)
+
+    def output(self, jobid: int, take: TakeOutput, ended: Callable[[str | None], None]) -> None:
+        """See `ClusterLink`."""
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is None:
+                piece = read(payload, jobs.OutputResponse)
+                take(piece.stream, piece.data, piece.task or 0)
+            else:
+                ended(None if error.errnum == errno.ENODATA else str(error))
+
+        self._connection.ask("job-manager.output", jobs.OutputRequest(jobid, True), answered, streaming=True)
+
+
+def _why_closed(status: queues.QueueStatus) -> str:
+    title = "its queue" if status.name is None else f"its queue {status.name}"
+    return why_closed(title, status.enable, status.enable_reason, status.start, status.start_reason)
+
+
+def _seen_lease(one: msg.LeaseInfo) -> SeenJob:
+    if one.state == "waiting":
+        return SeenJob(one.name, one.id, LeaseEvent.WAITING)
+    if one.state == "running":
+        return SeenJob(one.name, one.id, LeaseEvent.BEGUN, nodelist=one.nodelist or "")
+    what = LeaseEvent.FINISHED if one.began else LeaseEvent.REFUSED
+    usage = None if one.usage is None else _plain(one.usage)
+    status = -1 if one.status is None else one.status
+    return SeenJob(one.name, one.id, what, status, one.exception or "", one.note, usage, one.nodelist or "")
+
+
+def _plain(usage: jobs.UsageInfo) -> dict[str, Any]:
+    return {name: getattr(usage, name) for name in jobs.UsageInfo.__struct_fields__}
+
+
+def _own_ignored(payload: bytes | None, error: FluxschedError | None) -> None:
+    """What follows is seen by the watch."""
+
+
+# ---- flux
+
+POLL_S = 0.2
+"""How often jobs are looked at while there are leases (seconds)."""
+TARGETS_S = 2.0
+"""How often targets are (seconds)."""
+SETTLE_S = 0.5
+"""How long after a connection is made jobs are listed first: job-list hears of a submit a little later (seconds)."""
+OUTPUT_KEY = "guest.output"
+QUEUE = "queue"
+"""The group of the targets that jobs of the queue there can get."""
+SCHED, CLEANUP, INACTIVE = 8, 32, 64
+"""Bits of RFC 21's states."""
+ATTRS = ["name", "state", "t_run", "nodelist", "waitstatus", "exception_occurred", "exception_type", "exception_note"]
+
+Json = dict[str, Any]
+
+
+class FluxJob(msgspec.Struct, frozen=True):
+    """What job-list tells of a job."""
+
+    id: int
+    name: str = ""
+    state: int = 0
+    t_run: float = 0.0
+    nodelist: str = ""
+    waitstatus: int = -1
+    exception_type: str = ""
+    exception_note: str = ""
+
+
+class FluxJobs(msgspec.Struct, frozen=True):
+    """The answer of `job-list.list`."""
+
+    jobs: list[FluxJob]
+
+
+class FluxQueue(msgspec.Struct, frozen=True):
+    """The answer of `job-manager.queue-status`."""
+
+    enable: bool = True
+    start: bool = True
+    disable_reason: str | None = None
+    stop_reason: str | None = None
+
+
+class FluxLink:
+    """A `ClusterLink` to a real Flux."""
+
+    def __init__(
+        self,
+        connection: ClusterConnection,
+        events: LinkEvents,
+        holder: str,
+        names: Callable[[], Iterable[str]],
+        queue: str | None,
+    ) -> None:
+        self._connection = connection
+        self._events = events
+        self._holder = holder
+        self._names = names
+        self._queue = queue
+        self._is_listed = False
+        self._known: dict[int, FluxJob] = {}
+        self._outputs: dict[int, tuple[TakeOutput, Callable[[str | None], None]]] = {}
+
+    def begin(self) -> None:
+        """See `ClusterLink`."""
+        self._events.reaches(None)
+        self._connection.later(SETTLE_S, self._look)
+        self._look_at_targets()
+
+    # -- looking
+
+    def _look(self) -> None:
+        names = [*self._names(), *(job.name for job in self._known.values() if job.id in self._outputs)]
+        if self._is_listed and not names:
+            self._connection.later(POLL_S, self._look)
+            return
+        active: list[Json] = [] if self._is_listed else [{"states": ["PENDING", "RUNNING"]}]
+        constraint: Json = {"or": [*active, *([{"name": sorted(set(names))}] if names else [])]}
+        request = {"max_entries": 0, "attrs": ATTRS, "constraint": constraint}
+        self._connection.ask("job-list.list", request, self._jobs)
+
+    def _jobs(self, payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None:
+            self._connection.lose(f"job-list.list: {error}")
+            return
+        ours = [job for job in _read(payload, FluxJobs).jobs if holder_of(job.name) == self._holder]
+        changed = [job for job in ours if self._known.get(job.id) != job]
+        self._known = {job.id: job for job in ours}
+        seen = [_seen_flux_job(job) for job in sorted(changed, key=lambda job: job.id)]
+        if self._is_listed:
+            self._events.changed(seen)
+        else:
+            self._is_listed = True
+            self._events.listed(seen)
+        for job in changed:
+            if job.state == INACTIVE and job.id in self._outputs:
+                self._fetch(job.id)
+        self._connection.later(POLL_S, self._look)
+
+    def _look_at_targets(self) -> None:
+        queue = {} if self._queue is None else {"name": self._queue}
+        self._connection.ask("job-manager.queue-status", queue, self._queue_status)
+        self._connection.ask("config.get", {}, self._configured)
+
+    def _configured(self, payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None:
+            self._connection.lose(f"config.get: {error}")
+            return
+        required = required_of(_read(payload, dict[str, Any]), self._queue)
+        self._connection.ask("resource.sched-status", {}, partial(self._targets, required))
+
+    def _targets(self, required: Sequence[str], payload: bytes | None, error: RPCError | None) -> None:
+        if error is not None:
+            self._connection.lose(f"resource.sched-status: {error}")
+            return
+        parts = _read(payload, dict[str, Any])
+        everything = _resources(parts, "all")
+        whole, down, allocated = everything.ranks, _resources(parts, "down").ranks, _resources(parts, "allocated").ranks
+        states = {"free": str(whole - down - allocated), "allocated": str(allocated - down), "offline": str(down)}
+        for name in required:
+            whole &= everything.properties.get(name, EMPTY)
+        self._events.reaches((QUEUE,) if required else None)
+        self._events.machine(parts.get("all"), states, {QUEUE: str(whole)})
+        self._connection.later(TARGETS_S, self._look_at_targets)
+
+    def _queue_status(self, payload: bytes | None, error: RPCError | None) -> None:
+        """An error says that there is no default queue: then it is unknown which one will get a job."""
+        why = ""
+        if error is None:
+            queue = _read(payload, FluxQueue)
+            why = why_closed("its queue", queue.enable, queue.disable_reason, queue.start, queue.stop_reason)
+        self._events.closed(why)
+
+    # -- what is asked
+
+    def submit(self, lease: Lease) -> None:
+        """See `ClusterLink`. The job's name is the lease's."""
+        jobspec = with_path(lease.jobspec, "attributes.system.job.name", lease.name)
+        jobspec["attributes"]["system"].pop("fluxsched", None)
+        name = lease.name
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is None:
+                job = _read(payload, FluxJob)
+                self._events.changed([SeenJob(name, job.id, LeaseEvent.WAITING)])
+            else:
+                self._events.refused(name, str(error), passes=False)
+
+        text = signed.wrap(msgspec.json.encode(jobspec), os.geteuid())
+        self._connection.ask("job-ingest.submit", {"J": text, "urgency": lease.urgency, "flags": 0}, answered)
+
+    def withdraw(self, name: str, jobid: int) -> None:
+        """See `ClusterLink`: held first, which is refused once it has its resources, then cancelled."""
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is None:
+                self.cancel(name, jobid, "its lease was withdrawn")
+
+        if jobid:
+            self._connection.ask("job-manager.urgency", {"id": jobid, "urgency": 0}, answered)
+
+    def cancel(self, name: str, jobid: int, note: str) -> None:
+        """See `ClusterLink`."""
+        if jobid:
+            request = {"id": jobid, "type": "cancel", "severity": 0, "note": note}
+            self._connection.ask("job-manager.raise", request, _flux_ignored)
+
+    def signal(self, jobid: int, signum: int) -> None:
+        """See `ClusterLink`."""
+        self._connection.ask("job-manager.kill", {"id": jobid, "signum": signum}, _flux_ignored)
+
+    def limit(self, jobid: int, duration_s: float) -> None:
+        """See `ClusterLink`."""
+        updates = {"attributes.system.duration": duration_s}
+        self._connection.ask("job-manager.update", {"id": jobid, "updates": updates}, _flux_ignored)
+
+    def settle(self, names: Sequence[str]) -> None:
+        """See `ClusterLink`: job-list keeps them as long as all others."""
+
+    def output(self, jobid: int, take: TakeOutput, ended: Callable[[str | None], None]) -> None:
+        """See `ClusterLink`: once the job has ended."""
+        self._outputs[jobid] = take, ended
+        known = self._known.get(jobid)
+        if known is not None and known.state == INACTIVE:
+            self._fetch(jobid)
+
+    def _fetch(self, jobid: int) -> None:
+        take, ended = self._outputs.pop(jobid)
+
+        def answered(payload: bytes | None, error: RPCError | None) -> None:
+            if error is None:
+                for line in str(_read(payload, dict[str, Any]).get(OUTPUT_KEY, "")).splitlines():
+                    _take(line, take)
+            ended(None)
+
+        request = {"id": jobid, "keys": [OUTPUT_KEY], "flags": 0}
+        self._connection.ask("job-info.lookup", request, answered)
+
+
+def _seen_flux_job(job: FluxJob) -> SeenJob:
+    if job.state != INACTIVE:
+        begun = LeaseEvent.BEGUN if job.t_run else LeaseEvent.WAITING
+        return SeenJob(job.name, job.id, begun, nodelist=job.nodelist)
+    what = LeaseEvent.FINISHED if job.t_run else LeaseEvent.REFUSED
+    why = job.exception_type, job.exception_note
+    return SeenJob(job.name, job.id, what, job.waitstatus, *why, nodelist=job.nodelist)
+
+
+def _take(line: str, take: TakeOutput) -> None:
+    """One event of a job's output (RFC 24)."""
+    event = _read(line.encode(), dict[str, Any])
+    context = event.get("context", {})
+    if event.get("name") != "data" or not context.get("data"):
+        return
+    text = context["data"]
+    data = base64.b64decode(text) if context.get("encoding") == "base64" else text.encode()
+    ranks = Idset.parse(str(context.get("rank", "0")))
+    for rank in ranks:
+        take(context["stream"], data * int(context.get("repeat", 1)), rank)
+
+
+def required_of(config: Mapping[str, Any], queue: str | None) -> Sequence[str]:
+    """Return the properties that all targets of a queue have by Flux's configuration (flux-config-queues(5)).
+
+    Without a queue it is that of the default queue, if there is one.
+    """
+    name = queue if queue is not None else _at(config, "policy", "jobspec", "defaults", "system", "queue")
+    required = _at(config, "queues", name, "requires") if isinstance(name, str) else None
+    return tuple([each for each in required if isinstance(each, str)]) if isinstance(required, list) else ()
+
+
+def _at(table: object, *keys: str) -> object:
+    for key in keys:
+        table = table.get(key) if isinstance(table, Mapping) else None
+    return table
+
+
+def _resources(parts: Mapping[str, Any], name: str) -> ResourceSet:
+    found = parts.get(name)
+    return ResourceSet.parse(found) if isinstance(found, Mapping) and found.get("execution") else EMPTY_R
+
+
+def _read(payload: bytes | None, kind: type[Any]) -> Any:
+    try:
+        return msgspec.json.decode((payload or b"{}").rstrip(b"\0"), type=kind)
+    except msgspec.MsgspecError as fault:
+        raise RemoteProtocolError(f"an answer of Flux: {fault}") from None
+
+
+def _flux_ignored(payload: bytes | None, error: FluxschedError | None) -> None:
+    """What follows is seen at the next look."""
+
+
+# ---- connection
+
+RECEIVE_MAX = 256
+"""Messages handled in one go: a millisecond or two of a turn."""
+
+TakeAnswer = Callable[[bytes | None, RPCError | None], None]
+"""Takes the payload of an answer, or its error."""
+
+
+class ClusterConnection(InstanceCalls):
+    """Requests to the other instance, and their answers."""
+
+    def __init__(self, client: Client, turns: Turns, lost: Callable[[str], None], *, json: bool = False) -> None:
+        super().__init__()
+        self._json = json
+        """Whether the other side takes single messages with JSON, as Flux does."""
+        self._client = client
+        self._turns = turns
+        self._lost: Callable[[str], None] | None = lost
+        self._outbox: list[Message] = []
+        self.received = 0
+        """Messages that have come."""
+        turns.attach(client.start)
+
+    def ask(self, topic: str, payload: object, answered: TakeAnswer, *, streaming: bool = False) -> int:
+        """Send a request; its matchtag. Every answer is given to `answered`."""
+
+        def take(answer: Answer) -> None:
+            answered(answer.payload, answer.error)
+
+        if self._json:
+            text = msgspec.json.encode({} if payload is None else payload) + b"\0"
+            message = self.calls.start(topic, text, streaming, take)
+        else:
+            message = self.start(topic, payload, take, streaming=streaming)
+        if not self._outbox:
+            self._turns.post(self._flush)
+        self._outbox.append(message)
+        return message.matchtag
+
+    def take(self) -> bool:
+        """Handle what has arrived; whether there may be more. What cannot be understood ends the connection."""
+        if self._lost is None:
+            return False
+        frames = self._client.receive(RECEIVE_MAX)
+        try:
+            for one in frames:
+                self.received += 1
+                self.receive(one)
+                if self._lost is None:
+                    return False
+        except FluxschedError as fault:
+            self.lose(f"it sends what is not understood: {fault}")
+            return False
+        if self._client.lost is not None:
+            self.lose(self._client.lost)
+        return len(frames) == RECEIVE_MAX
+
+    def later(self, delay_s: float, call: Callable[[], None]) -> None:
+        """Run `call` in so many seconds, unless the connection is lost by then."""
+        self._turns.after(delay_s, lambda: call() if self._lost is not None else None)
+
+    def lose(self, reason: str) -> None:
+        """Give the connection up."""
+        lost = self._lost
+        self.close()
+        if lost is not None:
+            lost(reason)
+
+    def close(self) -> None:
+        """End the connection; nothing is called any more."""
+        if self._lost is not None:
+            self._flush()
+            self._lost = None
+            self.calls.abandon()
+            self._client.close()
+
+    def _flush(self) -> None:
+        messages, self._outbox = self._outbox, []
+        if self._lost is None or not messages:
+            return
+        try:
+            for frames in map(encode, messages) if self._json else pack_bundles(messages):
+                self._client.send(frames)
+        except FluxschedError as fault:
+            self.lose(str(fault))
+
+
+def read(payload: bytes | None, kind: type[Any]) -> Any:
+    """A payload of the other instance. Raises RemoteProtocolError."""
+    return codec.unpack(payload, kind)
+
+
+# ---- peer
+
+LOST_AFTER_MS = 3_000
+"""How long nothing may come, heartbeats included, before a connection over tcp counts as lost (milliseconds)."""
+
+
+def connect_peer(uri: str, key: str | None) -> Client:
+    """Connect to an instance, with the key in a file where its address names the key of a server.
+
+    Raises FluxschedError if nothing listens there, or there is no such key.
+    """
+    if uri.startswith("local://"):
+        return connect_local(uri)
+    return ZmqClient(uri, keys=key_for(uri, key), lost_after_ms=LOST_AFTER_MS)

@@ -1,0 +1,612 @@
+"""One cluster: its leases, its targets as they are offered here, and the connection, which is made again and again.
+
+Law: what is on disk here decides. A lease is in the store before it is sent, and until the end of its job is; where the
+other instance is silent nothing is concluded from that.
+
+offered: The targets of a cluster in the resource module: its group, and which of it are online.
+
+Law: the group follows what the other instance says, and nothing else changes it. A target that jobs of others use is
+offline here; a use that is over within `OCCUPIED_S` is not noticed, since the end of a job of ours looks like one.
+Where a job was not begun in time, jobs that want as many targets are not offered any for as long again: else the job
+that is returned, the first in line, would come to the same place.
+One that has no targets for jobs of ours any more keeps, offline, those that it had: it may have them again, and what
+could never run there is known only where there are some.
+
+output: What the tasks of leased jobs print, copied into the spool directory here, so that everything that shows output
+does.
+
+Law: a copy begins with the first byte whenever it begins, since what was copied before a loss is not known exactly.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fluxsched.clusters.links import ClusterConnection, ClusterLink
+from fluxsched.config.values import ClusterSettings
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import FluxschedError
+from fluxsched.executor.base import Reports, spool_directory, spool_name
+from fluxsched.leases import leases as effect
+from fluxsched.leases.leases import Lease, LeaseEffect, LeaseState, LeaseTable, SeenJob
+from fluxsched.leases.mirror import Mirror, taken_by_others
+from fluxsched.protocol.messages.clusters import ClusterInfo
+from fluxsched.services.resource import ResourceService
+from fluxsched.store.store import Store, Writer
+from fluxsched.system.clock import local_text
+from fluxsched.system.log import logger
+from fluxsched.system.loop import Timer, Turns
+from fluxsched.transport.base import Client
+
+log = logger("clusters")
+
+RECONNECT_S = 1.0
+"""How long after a loss the other instance is looked for again (seconds)."""
+RESUBMIT_S = 1.0
+"""How long after a refusal that passes a lease is submitted again (seconds)."""
+FIRST_ANSWER_S = 5.0
+"""For how long this instance is not ready for want of a first answer (seconds)."""
+LISTEN_S = 5.0
+"""How often it is checked that anything has come from the other instance, which is asked something every two seconds
+(seconds). A network that is gone is noticed sooner; this is for an instance that is stopped or hangs."""
+
+DISPLACED = "another instance with a copy of this state has its leases there: stop one, and restart the other"
+"""What a cluster is silent for that another instance uses under the same name of holder."""
+
+OpenClient = Callable[[str, str | None], Client]
+"""Connects to a URI with the key in a file, which may take seconds. Raises FluxschedError."""
+MakeLink = Callable[[ClusterConnection, "ClusterLoop"], ClusterLink]
+
+
+class ClusterLoop:
+    """The leases of one cluster; `settings` is None for one that is configured no more."""
+
+    def __init__(
+        self,
+        name: str,
+        settings: ClusterSettings | None,
+        connect: OpenClient,
+        make_link: MakeLink,
+        offered: OfferedTargets,
+        output: OutputCopy,
+        reports: Reports,
+        returned: Callable[[int, str], None],
+        store: Store,
+        turns: Turns,
+        connecting: Writer,
+    ) -> None:
+        self.name = name
+        self.settings = settings
+        self.offered = offered
+        self.table = LeaseTable(name, settings.return_after_s if settings is not None else 0.0)
+        self.on_answer: Callable[[], None] = lambda: None
+        """Called when it is first known whether the other instance answers."""
+        self.has_answered = settings is None
+        self.note = "it has not answered yet" if settings is not None else "it is not configured any more"
+        self.since_s: float | None = None
+        self.note_place: Callable[[int, str, int, str], None] = lambda jobid, cluster, there, nodelist: None
+        """Called with the id that a job has there, and its hosts there (0, empty: none so far)."""
+        self.on_over: Callable[[int], None] = lambda jobid: None
+        """Told that a job has no lease any more."""
+        self._connect = connect
+        self._connecting = connecting
+        self._make_link = make_link
+        self._output = output
+        self._reports = reports
+        self._returned = returned
+        self._store = store
+        self._turns = turns
+        self._connection: ClusterConnection | None = None
+        self._link: ClusterLink | None = None
+        self._late: Timer | None = None
+        self._finishing: dict[int, SeenJob] = {}
+        """Jobs that have ended there, while the rest of what they printed is copied."""
+        self._is_closed = False
+        if settings is not None:
+            turns.source(self._take)
+
+    # -- the connection
+
+    def open(self) -> None:
+        """Connect, now and whenever the connection is lost."""
+        if self._is_closed or self.settings is None or self._connection is not None:
+            return
+        if not self.has_answered:
+            self._turns.after(FIRST_ANSWER_S, self._answered)
+        uri, key = self.settings.uri, self.settings.key
+        found: list[Client | FluxschedError] = []
+
+        def connect() -> None:
+            try:
+                client = self._connect(uri, key)
+            except FluxschedError as fault:
+                found.append(fault)
+                return
+            found.append(client)
+            if self._is_closed:  # then no turn comes any more
+                client.close()
+
+        self._connecting.run(connect, lambda: self._opened(found[0]))
+
+    def _opened(self, found: Client | FluxschedError) -> None:
+        if self._is_closed or self.settings is None:
+            return
+        if isinstance(found, FluxschedError):
+            self._silent(str(found))
+            self._turns.after(RECONNECT_S, self.open)
+            return
+        self._connection = connection = ClusterConnection(found, self._turns, self._lost, json=self.settings.is_flux)
+        self._link = self._make_link(connection, self)
+        self._link.begin()
+        self._turns.after(LISTEN_S, partial(self._listen, connection, connection.received))
+
+    def _take(self, until_s: float) -> bool:
+        return self._connection is not None and self._connection.take()
+
+    def _listen(self, connection: ClusterConnection, received: int) -> None:
+        if connection is not self._connection:
+            return
+        if connection.received == received:
+            connection.lose(f"it has not answered within {LISTEN_S:g} s")
+            return
+        self._turns.after(LISTEN_S, partial(self._listen, connection, connection.received))
+
+    def _lost(self, reason: str) -> None:
+        self._connection = self._link = None
+        self.table.lost()
+        self._output.lost(self.name)
+        self._silent(reason)
+        self._turns.after(RECONNECT_S, self.open)
+
+    def _silent(self, reason: str) -> None:
+        if self.note != reason:
+            log.warning("cluster %s is silent: %s", self.name, reason)
+            self.since_s = self._turns.wall_s
+        self.note = reason
+        self.offered.silent()
+        self._answered()
+
+    def _answered(self) -> None:
+        if not self.has_answered:
+            self.has_answered = True
+            self.on_answer()
+
+    def close(self) -> None:
+        """End the connection for good; leases stay as they are stored."""
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = self._link = None
+
+    # -- what is asked here
+
+    def want(self, lease: Lease) -> None:
+        """A lease that is in the store."""
+        if lease.state is not LeaseState.RUNNING:
+            self.note_place(lease.jobid, self.name, 0, "")
+        self.perform(self.table.want(lease))
+        self._await_late()
+
+    def kill(self, jobid: int) -> None:
+        """The job is to end."""
+        self.perform(self.table.kill(jobid))
+
+    def signal(self, jobid: int, signum: int) -> None:
+        """Signal the job's tasks."""
+        self.perform(self.table.signal(jobid, signum))
+
+    def limit(self, jobid: int, duration_s: float) -> None:
+        """The job has another time limit from its start on; a silent cluster does not hear of it, and here it holds."""
+        lease = self.table.of_job(jobid)
+        if lease is not None and lease.id_there and self._link is not None:
+            self._link.limit(lease.id_there, duration_s)
+
+    def forget(self) -> tuple[int, int]:
+        """Give up all leases: how many are returned, and how many jobs end."""
+        effects = self.table.forget()
+        self.perform(effects)
+        returned = sum(isinstance(one, effect.LeaseReturned) for one in effects)
+        return returned, sum(isinstance(one, effect.LeaseFailed) for one in effects)
+
+    def info(self) -> ClusterInfo:
+        """The cluster for people."""
+        settings = self.settings
+        state = "unknown" if settings is None else "connected" if self.table.is_known else "silent"
+        return ClusterInfo(
+            name=self.name,
+            uri="" if settings is None else settings.uri,
+            kind="flux" if settings is not None and settings.is_flux else "fluxsched",
+            state=state,  # type: ignore[arg-type]
+            since=self.since_s,
+            note=self.offered.note if state == "connected" else self.note,
+            targets=len(self.offered.targets),
+            online=len(self.offered.online),
+            leases=self.table.counts(),
+        )
+
+    def _await_late(self) -> None:
+        if self._late is None and (late_s := self.table.next_late_s) is not None:
+            self._late = self._turns.after(late_s - self._turns.clock.wall_s(), self._be_late)
+
+    def _be_late(self) -> None:
+        self._late = None
+        self.perform(self.table.late(self._turns.clock.wall_s()))
+        self._await_late()
+
+    # -- what is heard: see LinkEvents
+
+    def listed(self, jobs: Sequence[SeenJob]) -> None:
+        """See `LinkEvents`."""
+        log.info("cluster %s answers: it has %d of our jobs", self.name, len(jobs))
+        self.since_s = self._turns.wall_s
+        self.perform(self.table.listed(jobs))
+        for jobid, seen in list(self._finishing.items()):
+            self._finish(jobid, seen)
+        for lease in self.table.leases.values():
+            if lease.state is LeaseState.RUNNING:
+                self._copy(lease.jobid)
+        self._answer_if_known()
+
+    def changed(self, jobs: Iterable[SeenJob]) -> None:
+        """See `LinkEvents`."""
+        for seen in jobs:
+            self.perform(self.table.seen(seen))
+
+    def refused(self, name: str, note: str, *, passes: bool) -> None:
+        """See `LinkEvents`."""
+        if passes:
+            connection = self._connection
+            log.info("cluster %s does not take %s at present: %s", self.name, name, note)
+            self._turns.after(RESUBMIT_S, lambda: self.absent(name) if connection is self._connection else None)
+        else:
+            self.perform(self.table.refused(name, note))
+
+    def closed(self, why: str) -> None:
+        """See `LinkEvents`."""
+        if why and why != self.offered.closed:
+            log.info("cluster %s takes no jobs at present: %s", self.name, why)
+        self.offered.close(why)
+
+    def displaced(self) -> None:
+        """See `LinkEvents`. Each would keep canceling the jobs of the other, so this one does not connect again."""
+        self._is_closed = True
+        if self._connection is not None:
+            self._connection.lose(DISPLACED)
+
+    def turned_away(self, name: str, note: str) -> None:
+        """See `LinkEvents`."""
+        if self.table.is_known:
+            self.perform(self.table.closed(name, note))
+
+    def absent(self, name: str) -> None:
+        """See `LinkEvents`."""
+        if self.table.is_known:
+            self.perform(self.table.absent(name))
+
+    def machine(
+        self,
+        R: Mapping[str, Any] | None,  # noqa: N803 - RFC 20's name
+        states: Mapping[str, str] | None,
+        groups: Mapping[str, str] | None,
+    ) -> None:
+        """See `LinkEvents`."""
+        self.offered.change(R, states, groups)
+        self._answer_if_known()
+
+    def reaches(self, groups: tuple[str, ...] | None) -> None:
+        """See `LinkEvents`."""
+        self.offered.mirror.wanted_groups = groups
+
+    def _answer_if_known(self) -> None:
+        if self.table.is_known and self.offered.is_known:
+            self.note = ""
+            self._answered()
+
+    # -- effects
+
+    def perform(self, effects: Iterable[LeaseEffect]) -> None:
+        """Perform what the table decided, in order."""
+        for one in effects:
+            self._perform(one)
+
+    def _perform(self, one: LeaseEffect) -> None:
+        link = self._link
+        match one:
+            case effect.SaveLease(lease):
+                self._store.change("lease is", (lease.jobid, lease.state.value))
+            case effect.LeaseSeen(jobid, there, nodelist):
+                self.note_place(jobid, self.name, there, nodelist)
+            case effect.LeaseBegan(jobid):
+                self._reports.started(jobid)
+                self._copy(jobid)
+            case effect.LeaseFinished(jobid, seen):
+                self._finish(jobid, seen)
+            case effect.LeaseFailed(jobid, note):
+                self._over(jobid, lambda: self._reports.failed(jobid, note))
+            case effect.LeaseReturned(jobid, note):
+                self._over(jobid, lambda: self._returned(jobid, note))
+            case effect.LeaseDropped(jobid):
+                self._over(jobid, lambda: self._reports.finished(jobid, 15, None))
+            case _ if link is None:
+                pass  # what is to be said is said again when the other instance is heard
+            case effect.SubmitThere(lease):
+                link.submit(lease)
+            case effect.WithdrawThere(name, there):
+                link.withdraw(name, there)
+            case effect.CancelThere(name, there, note):
+                link.cancel(name, there, note)
+            case effect.SignalThere(there, signum):
+                link.signal(there, signum)
+            case effect.SettleThere(names):
+                link.settle(names)
+
+    def _copy(self, jobid: int) -> None:
+        lease = self.table.of_job(jobid)
+        if lease is not None and self._link is not None:
+            self._output.follow(self.name, jobid, lease.id_there, self._link)
+
+    def _finish(self, jobid: int, seen: SeenJob) -> None:
+        """The job ends as the one there, once what it has printed is here."""
+        self._finishing[jobid] = seen
+        self._reports.started(jobid)  # of a job that began unseen, too
+
+        def finish() -> None:
+            del self._finishing[jobid]
+            if seen.exception:
+                self._reports.raised(jobid, seen.exception, f"cluster {self.name}: {seen.note}")
+            if seen.status < 0:
+                self._reports.failed(jobid, f"cluster {self.name}: {seen.note or 'it is not known how the job ended'}")
+            else:
+                self._reports.finished(jobid, seen.status, seen.usage)
+
+        if self._link is not None:
+            self._output.finish(self.name, jobid, seen.id, self._link, lambda: self._over(jobid, finish))
+
+    def _over(self, jobid: int, report: Callable[[], None]) -> None:
+        """The row goes with the end of the job; when that is on disk the name there is not needed any more."""
+        self._store.remove("lease", (jobid,))
+        report()
+        self.on_over(jobid)
+        self._reports.stored(lambda: self.perform(self.table.stored(jobid)))
+
+
+# ---- offered
+
+OCCUPIED_S = 1.0
+"""How long targets have to be in use by others until they are offline here (seconds)."""
+STORED_KIND = "cluster"
+"""Of the rows of `saved` that have a cluster's targets as they are here, for the ranks of jobs after a restart."""
+
+
+class _Returned(NamedTuple):
+    """A job that was not begun there in time, how many targets it wanted, and how long that is remembered."""
+
+    jobid: int
+    wanted: int
+    until_s: float
+
+
+class OfferedTargets:
+    """The group of one cluster."""
+
+    def __init__(
+        self,
+        name: str,
+        service: ResourceService,
+        store: Store,
+        turns: Turns,
+        grown: Callable[[str, Idset], None],
+        *,
+        is_group: bool,
+        has_parts: bool,
+    ) -> None:
+        self.mirror = Mirror(name, has_parts=has_parts)
+        self.is_known = False
+        self._name = name
+        self._service = service
+        self._store = store
+        self._turns = turns
+        self._grown = grown
+        self._is_waiting = False
+        self._is_group = is_group
+        self._stored = ""
+        self.closed = ""
+        """Why no job is taken or started there at present."""
+        self._returned: list[_Returned] = []
+        self._has_none = False
+
+    @property
+    def targets(self) -> Idset:
+        """Those of the group."""
+        return self._service.module.targets_of_group(self._name) if self._is_group else EMPTY
+
+    @property
+    def online(self) -> Idset:
+        """Those that may be used."""
+        return self._service.module.usable(self._name) if self.targets else EMPTY
+
+    def change(
+        self,
+        R: Mapping[str, Any] | None,  # noqa: N803 - RFC 20's name
+        states: Mapping[str, str] | None,
+        groups: Mapping[str, str] | None,
+    ) -> None:
+        """The other instance tells something new. Raises InvalidValue for what cannot be."""
+        self.mirror.change(R, states, groups)
+        self.is_known = True
+        if R is not None or groups is not None or states is not None:
+            theirs, module = self.mirror.resources, self._service.module
+            self._has_none = not theirs
+            if theirs:
+                self._grown(self._name, module.targets.admit(theirs).resources.ranks)
+                self._service.perform(module.mirror(self._name, theirs, self._turns.wall_s))
+                self._keep()
+        self._show()
+
+    def close(self, why: str) -> None:
+        """Why no job is taken or started there from now on; empty: jobs are, also such as were returned."""
+        if why != self.closed:
+            self.closed = why
+            self._returned.clear()
+            self._show()
+
+    def returned(self, jobid: int, count: int, pause_s: float) -> None:
+        """A job of so many targets was not begun there: none of as many is granted for a while."""
+        one = _Returned(jobid, count, self._turns.wall_s + pause_s)
+        self._returned.append(one)
+        self._show()
+        self._turns.after(pause_s, partial(self._forget, one))
+
+    def _forget(self, one: _Returned) -> None:
+        """Its time is over, whatever the wall clock says, which may have been set back."""
+        if one in self._returned:
+            self._returned.remove(one)
+            self._show()
+
+    @property
+    def note(self) -> str:
+        """Why less is granted there at present than could be; empty if all is."""
+        returned = self.not_begun
+        if self._has_none:
+            return "it has no targets for jobs of this instance at present"
+        if self.closed or returned is None:
+            return self.closed
+        jobs = "no job" if returned.wanted == 1 else f"no job of {returned.wanted} nodes or more"
+        until = local_text(returned.until_s)
+        return f"{format_f58(returned.jobid)} was not begun there in time; {jobs} is sent until {until}"
+
+    @property
+    def not_begun(self) -> _Returned | None:
+        """The smallest of the jobs that were returned lately."""
+        return min(self._returned, key=lambda one: one.wanted, default=None)
+
+    def silent(self) -> None:
+        """Nothing is heard: nothing new is granted there."""
+        self.is_known = False
+        if targets := self.targets:
+            self._service.perform(self._service.module.set_offline(targets, self._turns.wall_s))
+
+    def jobs_changed(self) -> None:
+        """Jobs here hold more or less of the group."""
+        if self.is_known:
+            self._look_later()
+
+    def _keep(self) -> None:
+        module = self._service.module
+        text = msgspec.json.encode(module.resources.restrict(self.targets).to_json()) if self.targets else b"null"
+        if text.decode() != self._stored:
+            self._stored = text.decode()
+            self._store.add("saved", (STORED_KIND, self._name, text))
+
+    def _show(self, *, is_settled: bool = False) -> None:
+        """Have online what may be used; what others seem to use is looked at again first."""
+        module, targets = self._service.module, self.targets
+        if not self.is_known or not targets:
+            return
+        admission = module.targets.admit(self.mirror.resources)
+        usable = admission.ours(self.mirror.usable) & targets
+        taken = taken_by_others(admission.ours(self.mirror.in_use) & targets, module.held & targets)
+        online, now_s = module.status()["online"] & targets, self._turns.wall_s
+        if (taken & online) and not is_settled:
+            self._look_later()
+            taken -= online
+        wanted = self._granted_now(usable - taken)
+        if online - wanted:
+            self._service.perform(module.set_offline(online - wanted, now_s))
+        if wanted - online:
+            self._service.perform(module.set_online(wanted - online, now_s))
+
+    def _granted_now(self, targets: Idset) -> Idset:
+        """Of these targets those on which something may begin."""
+        if self.closed:
+            return EMPTY
+        if (returned := self.not_begun) is None:
+            return targets
+        held = self._service.module.held
+        return Idset.of([*(targets - held), *(targets & held)][: returned.wanted - 1])
+
+    def _look_later(self) -> None:
+        if not self._is_waiting:
+            self._is_waiting = True
+            self._turns.after(OCCUPIED_S, self._look)
+
+    def _look(self) -> None:
+        self._is_waiting = False
+        self._show(is_settled=True)
+
+
+# ---- output
+
+@dataclass(slots=True)
+class _Copy:
+    cluster: str
+    is_complete: bool = False
+    then: Callable[[], None] | None = None
+
+
+class OutputCopy:
+    """Copies under way, by job. `wants`: whether a job's output is kept in the spool directory at all."""
+
+    def __init__(self, spool: Path, wants: Callable[[int], bool]) -> None:
+        self._spool = spool
+        self._wants = wants
+        self._copies: dict[int, _Copy] = {}
+
+    def follow(self, cluster: str, jobid: int, there: int, link: ClusterLink) -> None:
+        """Copy what the job there prints from now on, and what it has printed."""
+        if jobid in self._copies or not self._wants(jobid):
+            return
+        copy = self._copies[jobid] = _Copy(cluster)
+        directory = spool_directory(self._spool, jobid)
+        shutil.rmtree(directory, ignore_errors=True)
+        files: dict[str, int] = {}
+
+        def take(stream: str, data: bytes, task: int) -> None:
+            if self._copies.get(jobid) is copy:
+                self._append(directory, files, stream, data, task)
+
+        def ended(fault: str | None) -> None:
+            if fault is not None:
+                log.warning("output of job %d in cluster %s: %s", jobid, cluster, fault)
+            copy.is_complete = True
+            if copy.then is not None and self._copies.get(jobid) is copy:
+                del self._copies[jobid]
+                copy.then()
+
+        link.output(there, take, ended)
+
+    def finish(self, cluster: str, jobid: int, there: int, link: ClusterLink, then: Callable[[], None]) -> None:
+        """`then`, once all that the job has printed is here."""
+        self.follow(cluster, jobid, there, link)
+        copy = self._copies.get(jobid)
+        if copy is None or copy.is_complete:
+            self._copies.pop(jobid, None)
+            then()
+        else:
+            copy.then = then
+
+    def lost(self, cluster: str) -> None:
+        """The connection is lost: what is copied is copied anew when there is another."""
+        for jobid in [jobid for jobid, copy in self._copies.items() if copy.cluster == cluster]:
+            del self._copies[jobid]
+
+    def _append(self, directory: Path, files: dict[str, int], stream: str, data: bytes, task: int) -> None:
+        """The files of tasks are made in the order of their numbers: that is how they are found."""
+        try:
+            os.makedirs(directory, mode=0o700, exist_ok=True)
+            for number in range(files.get(stream, -1) + 1, task + 1):
+                (directory / spool_name(stream, number)).touch(mode=0o600)
+                files[stream] = number
+            with (directory / spool_name(stream, task)).open("ab") as file:
+                file.write(data)
+        except OSError as exc:
+            log.warning("%s cannot be written: %s", directory, exc)

@@ -1,0 +1,646 @@
+"""Reading an instance's configuration: TOML into checked values, every fault with file, line and key.
+
+The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[topology]`, `[queues.NAME]` and
+`[policy]` in the form of RFC 33 with our `group` and `groups`, `[[scheduler]]`, `[[cluster]]`, `[fair]`, `[exec]`,
+`[access]`, `[log]`, `[metrics]`, `[web]`, `[job-manager]`.
+Law: a key that we do not act upon is refused, since a limit or an access rule that is silently ignored is worse than
+none.
+
+access: Reads `[access]`: who may connect besides the owner, and where keys are.
+
+schedulers: `[[scheduler]]` of a configuration: which scheduler modules an instance starts, and what they serve.
+
+Law: only the specification itself is checked here, down to the options of built-in policies; no plugin code is run.
+
+fair: `[fair]` of a configuration: how the accounts of a site share its machine.
+
+Law: this is the one reader, for the file of an instance and for the object that `config.get` gives to a scheduler, ours
+or Flux's; what values are right is decided by `FairSettings`, and each fault is noted at its own key.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import fields, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fluxsched.config.policies import check_policy, composed, default_name, located, queues_split_by, with_plugins
+from fluxsched.config.toml import Document, TomlFault, TomlTable, raise_faults
+from fluxsched.config.values import (
+    HEARTBEAT_S,
+    KILL_TIMEOUT_S,
+    NO_LIMIT,
+    OFFLINE_HEARTBEATS,
+    TORPID_HEARTBEATS,
+    Config,
+    Defaults,
+    HostEntry,
+    Limits,
+    Recovery,
+    ResourceConfig,
+    SchedulerSettings,
+    read_clusters,
+    read_history,
+    read_log,
+    read_metrics,
+    read_page,
+    read_topology,
+)
+from fluxsched.core.amounts import RESERVED, check_kind, in_unit
+from fluxsched.core.constraint import Constraint
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import Idset
+from fluxsched.core.jsontext import shown
+from fluxsched.core.rfields import LOCAL_PREFIX, check_property
+from fluxsched.core.sharing import check_name as check_bank
+from fluxsched.core.text import some_of
+from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
+from fluxsched.jobs.queue.banks import Banks
+from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.messaging.keys import AccessRules, user_id
+from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
+from fluxsched.resource.state.groups import check_name as check_group_name
+from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT
+from fluxsched.sched.fair.accounts import (
+    ACCOUNTS_MAX,
+    ALL,
+    DOMINANT,
+    RESOURCES_MAX,
+    SHARES,
+    SIGNALS,
+    USAGES,
+    WEIGHTS,
+    Bank,
+    FairSettings,
+    Signal,
+)
+from fluxsched.sched.loading import join_plugins
+from fluxsched.sched.registry import check_plugin
+from fluxsched.system.files import read_text
+
+__all__ = [
+    "Config",
+    "Defaults",
+    "HostEntry",
+    "Limits",
+    "ResourceConfig",
+    "SchedulerSettings",
+    "banks_of",
+    "in_full",
+    "load_config",
+    "parse_config",
+    "queue_configs",
+    "read_config",
+    "read_file",
+]
+
+CONFIG_BYTES_MAX = 1 << 24
+"""A file with an entry of its own for each of 131,072 hosts takes 10 MiB."""
+
+QUEUES_MAX = 256
+"""Every scheduling pass looks at each queue; a site has a handful."""
+
+HEARTBEAT_MIN_S = 0.02
+"""Below it the heartbeats are the load."""
+
+
+def load_config(path: Path) -> Config:
+    """The configuration in a file. Raises InvalidValue with a line for each fault: `site.toml:12: [resource] ...`."""
+    config, faults = read_file(path)
+    raise_faults(config.name, faults)
+    return config
+
+
+def read_file(path: Path) -> tuple[Config, list[TomlFault]]:
+    """`read_config` of a file. Raises InvalidValue for one that cannot be read or is not TOML."""
+    return read_config(read_text(path, "configuration", CONFIG_BYTES_MAX), str(path))
+
+
+def parse_config(text: str, name: str) -> Config:
+    """The configuration in a text; `name` is its file's, from which relative paths count. Raises InvalidValue."""
+    config, faults = read_config(text, name)
+    raise_faults(name, faults)
+    return config
+
+
+def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
+    """What a text says as far as it can be understood, and all that is wrong with it.
+
+    Raises InvalidValue for what is not TOML at all.
+    """
+    document = Document.parse(text, name)
+    root = document.root
+    directory = Path(name).parent
+    resource = _resource(root.table("resource"), directory)
+    clusters = read_clusters(root, resource.groups, directory)
+    groups = {DEFAULT, *resource.groups, *(cluster.name for cluster in clusters)}
+    policy = root.table("policy")
+    unsatisfiable = policy.choice("unsatisfiable", UNSATISFIABLE) or WAIT
+    limits, defaults = _policy(policy, is_global=True)
+    queues = _queues(root.table("queues"), groups, limits, defaults, directory)
+    if not queues:
+        _check_default(policy, None, defaults.duration_s, limits)
+    fair = read_fair(root.table("fair"))
+    _check_defaults(policy.table("jobspec").table("defaults").table("system"), defaults, queues, fair)
+    schedulers = read_schedulers(root, groups, queues, directory)
+    kill_timeout_s, preempt_timeout_s = _exec(root.table("exec"))
+    access = read_access(root.table("access"), directory)
+    log_format, metrics = read_log(root.table("log")), read_metrics(root.table("metrics"))
+    history, page = read_history(root.table("job-manager")), read_page(root.table("web"))
+    network = read_topology(root.table("topology"), directory)
+    root.done()
+    raw, lines = document.raw, document.lines
+    config = Config(
+        name, resource, queues, schedulers, kill_timeout_s, defaults, limits, access, raw, lines, unsatisfiable,
+        preempt_timeout_s,
+        fair,
+        log_format,
+        metrics,
+        history,
+        page,
+        network,
+        clusters,
+    )  # fmt: skip
+    return config, document.faults
+
+
+def _check_defaults(
+    system: TomlTable, defaults: Defaults, queues: Mapping[str, QueueConfig], fair: FairSettings
+) -> None:
+    if defaults.queue is not None and defaults.queue not in queues:
+        known = ", ".join(queues) or "none"
+        system.fault("queue", f"queue {shown(defaults.queue)} is not configured; there are: {known}")
+    if defaults.bank is not None and fair.banks is not None and defaults.bank not in fair.banks:
+        known = some_of(list(fair.banks))
+        system.fault("bank", f"bank {shown(defaults.bank)} is not in [fair.banks]; there are: {known}")
+
+
+def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
+    """The queues for the job manager; None names the anonymous queue of a configuration that has no named ones."""
+    if config is None:
+        return {}
+    found = {queue.name: queue for queue in config.queues.values()}
+    if not found and (config.limits, config.defaults) != (Limits(), Defaults()):
+        found[None] = _limited(QueueConfig(), config.limits, config.defaults.duration_s)
+    return found
+
+
+def banks_of(config: Config) -> Banks:
+    """The banks for the job manager."""
+    return Banks(config.defaults.bank, config.fair.banks)
+
+
+def _limited(queue: QueueConfig, limits: Limits, default_duration_s: float | None) -> QueueConfig:
+    """The queue with limits and default duration, its own or else the global ones."""
+    sizes = (limits.nodes_min, limits.nodes_max, limits.cores_max, limits.gpus_max)
+    nodes_min, nodes_max, cores_max, gpus_max = [None if size == NO_LIMIT else size for size in sizes]
+    return replace(
+        queue,
+        duration_limit_s=limits.duration_s or 0.0,
+        default_duration_s=default_duration_s or 0.0,
+        nodes_min=nodes_min,
+        nodes_max=nodes_max,
+        cores_max=cores_max,
+        gpus_max=gpus_max,
+    )
+
+
+def _resource(table: TomlTable, directory: Path) -> ResourceConfig:
+    path = table.text("path")
+    if path is not None and "config" in table:
+        table.fault("path", "give either path or [[resource.config]], not both")
+    entries = tuple(_entry(entry) for entry in table.tables("config"))
+    exclude = table.text("exclude") or ""
+    groups = _groups(table.table("groups"))
+    shared = table.amounts("shared")
+    if EXCLUDE in groups and "exclude" in table:
+        table.fault("exclude", f"is [resource.groups] {EXCLUDE} too, which is the same group: give one of them")
+    exclude = groups.pop(EXCLUDE, exclude)
+    heartbeat_s, torpid_after_s, offline_after_s = _silence(table)
+    lost_after_s = table.duration_s("lost-after")
+    table.done()
+    return ResourceConfig(
+        str(directory / path) if path is not None else None,
+        entries,
+        exclude,
+        groups,
+        heartbeat_s,
+        torpid_after_s,
+        offline_after_s,
+        lost_after_s if lost_after_s is not None and math.isfinite(lost_after_s) else None,
+        shared,
+    )
+
+
+def _entry(table: TomlTable) -> HostEntry:
+    hosts = table.text("hosts", Hostlist.parse)
+    if "hosts" not in table:
+        table.fault(None, "has no hosts, the hostlist that its other keys are about")
+    cores, gpus = table.text("cores", Idset.parse), table.text("gpus", Idset.parse)
+    properties = table.texts("properties", check_property)
+    amounts = table.amounts("amounts")
+    if not any(key in table for key in ("cores", "gpus", "properties", "amounts")):
+        table.fault(None, "has none of cores, gpus, properties and amounts: it says nothing about its hosts")
+    table.done()
+    return HostEntry(hosts or "", cores or "", gpus or "", properties, amounts)
+
+
+def _groups(table: TomlTable) -> dict[str, str]:
+    groups: dict[str, str] = {}
+    for name in table.names(GROUPS_MAX):
+        text = table.text(name)
+        if name == DEFAULT:
+            table.fault(name, "cannot be configured: it owns the targets that no other group names")
+        elif table.accepts(name, check_group_name, name) and text is not None:
+            groups[name] = text
+    return groups
+
+
+def _silence(table: TomlTable) -> tuple[float, float, float]:
+    """Heartbeat, torpid-after and offline-after in seconds, in this order of size."""
+    heartbeat_s = table.duration_s("heartbeat")
+    if heartbeat_s is None:
+        heartbeat_s = HEARTBEAT_S
+    elif not HEARTBEAT_MIN_S <= heartbeat_s < math.inf:
+        table.fault("heartbeat", f"{heartbeat_s:g} s is not between {HEARTBEAT_MIN_S:g} s and infinity")
+        heartbeat_s = HEARTBEAT_S
+    torpid_s, offline_s = table.duration_s("torpid-after"), table.duration_s("offline-after")
+    if offline_s is None:
+        offline_s = max(OFFLINE_HEARTBEATS * heartbeat_s, torpid_s or 0.0)
+    if torpid_s is None:
+        torpid_s = min(TORPID_HEARTBEATS * heartbeat_s, offline_s)
+    for key, after_s in (("torpid-after", torpid_s), ("offline-after", offline_s)):
+        if key in table and after_s <= heartbeat_s:
+            table.fault(key, f"{after_s:g} s is not above the heartbeat of {heartbeat_s:g} s: every pause would count")
+    if torpid_s > offline_s:
+        table.fault("torpid-after", f"{torpid_s:g} s is above offline-after, {offline_s:g} s: torpid comes first")
+    return heartbeat_s, torpid_s, offline_s
+
+
+def _policy(table: TomlTable, *, is_global: bool) -> tuple[Limits, Defaults]:
+    """A `policy` table; only the global one can name the default queue and bank."""
+    limits = table.table("limits")
+    size = limits.table("job-size")
+    most, least = size.table("max"), size.table("min")
+    limit = Limits(
+        _unlimited_as_zero(limits.duration_s("duration")),
+        least.integer("nnodes", NO_LIMIT),
+        most.integer("nnodes", NO_LIMIT),
+        most.integer("ncores", NO_LIMIT),
+        most.integer("ngpus", NO_LIMIT),
+    )
+    if limit.nodes_max is not None and NO_LIMIT < limit.nodes_max < (limit.nodes_min or 0):
+        least.fault("nnodes", f"{limit.nodes_min} is above the most, {limit.nodes_max}: no job could be submitted")
+    jobspec = table.table("jobspec")
+    defaults = jobspec.table("defaults")
+    system = defaults.table("system")
+    duration_s = _unlimited_as_zero(system.duration_s("duration"))
+    default = Defaults(duration_s)
+    if is_global:
+        default = Defaults(duration_s, system.text("queue"), system.text("bank", check_bank))
+    for read in (least, most, size, limits, system, defaults, jobspec, table):
+        read.done()
+    return limit, default
+
+
+def _unlimited_as_zero(duration_s: float | None) -> float | None:
+    return 0.0 if duration_s == math.inf else duration_s
+
+
+def _queues(
+    table: TomlTable, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
+) -> dict[str, QueueConfig]:
+    found = {}
+    for name in table.names(QUEUES_MAX):
+        one = _queue(name, table.table(name), groups, limits, defaults, directory)
+        if table.accepts(name, check_name, name):
+            found[name] = one
+    return found
+
+
+def _queue(
+    name: str, table: TomlTable, groups: set[str], limits: Limits, defaults: Defaults, directory: Path
+) -> QueueConfig:
+    group, others = _groups_of_queue(table, groups)
+    requires = table.texts("requires", _check_required)
+    hosts = table.text("hosts", Hostlist.parse)
+    if hosts is not None and "requires" in table:
+        table.fault("hosts", "and requires cannot both be given (RFC 33): hosts alone says who the members are")
+    policy, own, own_defaults = _queue_policy(table)
+    duration_s = own_defaults.duration_s if own_defaults.duration_s is not None else defaults.duration_s
+    merged = _merged(own, limits)
+    _check_default(table, None, duration_s, merged)
+    properties = list(requires) if hosts is None else [LOCAL_PREFIX + name]
+    required = Constraint.parse({"properties": properties}) if properties else None
+    if plugins := table.texts("plugins", check_plugin):
+        policy = join_plugins(policy or "", plugins)
+    table.done()
+    policy = None if policy is None else located(policy, directory)
+    return _limited(QueueConfig(name, group, required, hosts=hosts, policy=policy, others=others), merged, duration_s)
+
+
+def _groups_of_queue(table: TomlTable, groups: set[str]) -> tuple[str, tuple[str, ...]]:
+    """`group`, or several `groups`, of which the first and the others."""
+    if "groups" not in table:
+        group = table.text("group") or DEFAULT
+        check_group(table, "group", group, groups)
+        return group, ()
+    if "group" in table:
+        table.fault("groups", "and group cannot both be given: name all groups in groups")
+    table.text("group")
+    named = table.texts("groups")
+    for group in named:
+        check_group(table, "groups", group, groups)
+    twice = sorted({group for group in named if named.count(group) > 1})
+    if twice:
+        table.fault("groups", f"names {', '.join(twice)} twice")
+    if not named:
+        table.fault("groups", f"is empty: name at least one group, such as {DEFAULT!r}")
+        return DEFAULT, ()
+    return named[0], tuple(dict.fromkeys(named[1:]))
+
+
+def _check_default(table: TomlTable, key: str | None, duration_s: float | None, limits: Limits) -> None:
+    if limits.duration_s and duration_s and duration_s > limits.duration_s:
+        table.fault(key, f"its default duration of {duration_s:g} s is above its limit of {limits.duration_s:g} s")
+
+
+def _queue_policy(table: TomlTable) -> tuple[str | None, Limits, Defaults]:
+    """What a queue has of its own; `policy = "fifo"` is short for `policy.scheduler.policy = "fifo"`."""
+    if table.has_text("policy"):
+        return table.text("policy", check_policy), Limits(), Defaults()
+    policy = table.table("policy")
+    scheduler = policy.table("scheduler")
+    spec = scheduler.text("policy", check_policy)
+    scheduler.done()
+    return spec, *_policy(policy, is_global=False)
+
+
+def in_full(raw: Mapping[str, Any]) -> dict[str, Any]:
+    """A configuration as `config.get` tells it: what a queue said in short is a table, as Flux's clients expect."""
+    queues = {
+        name: {**queue, "policy": {"scheduler": {"policy": queue["policy"]}}}
+        if isinstance(queue.get("policy"), str)
+        else queue
+        for name, queue in raw.get("queues", {}).items()
+    }
+    return {**raw, "queues": queues} if queues else dict(raw)
+
+
+def _merged(own: Limits, general: Limits) -> Limits:
+    """What the queue says, and where it says nothing, what holds for all."""
+    chosen = [(getattr(own, each.name), getattr(general, each.name)) for each in fields(Limits)]
+    return Limits(*[general if mine is None else mine for mine, general in chosen])
+
+
+def _exec(table: TomlTable) -> tuple[float, float]:
+    """The times from SIGTERM to SIGKILL: in general, and for a preempted job."""
+    kill_timeout_s = table.duration_s("kill-timeout")
+    preempt_timeout_s = table.duration_s("preempt-timeout")
+    table.done()
+    general_s = KILL_TIMEOUT_S if kill_timeout_s is None else kill_timeout_s
+    return general_s, general_s if preempt_timeout_s is None else preempt_timeout_s
+
+
+def _check_required(name: str) -> None:
+    Constraint.parse({"properties": [name]})
+
+
+# ---- access
+
+def read_access(table: TomlTable, directory: Path) -> AccessRules:
+    """The rules; relative paths count from `directory`."""
+    allow_guests = table.flag("allow-guest-user")
+    allow_root_owner = table.flag("allow-root-owner")
+    private_jobs = table.flag("private-jobs")
+    server_key, authorized_keys = table.text("server-key", _not_empty), table.text("authorized-keys", _not_empty)
+    admin_users = table.texts("admin-users", _user)
+    table.done()
+    return AccessRules(
+        allow_guests=bool(allow_guests),
+        allow_root_owner=bool(allow_root_owner),
+        admin_users=frozenset(map(_user, admin_users)),
+        private_jobs=bool(private_jobs),
+        server_key=_path(server_key, directory),
+        authorized_keys=_path(authorized_keys, directory),
+    )
+
+
+def _user(text: str) -> int:
+    if text.isdecimal() and len(text) <= 10:
+        return user_id(int(text))
+    if not text:
+        raise InvalidValue("a user's name is not empty")
+    return user_id(text)
+
+
+def _not_empty(path: str) -> None:
+    if not path:
+        raise InvalidValue("a path is not empty")
+
+
+def _path(text: str | None, directory: Path) -> Path | None:
+    return None if text is None else directory / Path(text).expanduser()
+
+
+# ---- schedulers
+
+SCHEDULERS_MAX = 64
+"""Each is a process of its own."""
+
+HUNG_AFTER_MIN_S = 0.2
+"""Below it a busy machine is taken for a scheduler that hangs."""
+
+NO_FALLBACK = "none"
+
+DEFAULT_RECOVERY = Recovery()
+
+TAKEN = ("instance", "job-manager", "resource")
+"""Names of modules that are part of the instance."""
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
+
+
+def read_schedulers(
+    root: TomlTable, groups: set[str], queues: Mapping[str, QueueConfig], directory: Path
+) -> tuple[SchedulerSettings, ...]:
+    """Every `[[scheduler]]`; policies in files count from `directory`. What is wrong is noted in the document."""
+    found: list[SchedulerSettings] = []
+    names = set(TAKEN)
+    served: dict[str, int] = {}
+    for at, table in enumerate(root.tables("scheduler")):
+        if at >= SCHEDULERS_MAX:
+            table.fault(None, f"is above the limit of {SCHEDULERS_MAX} schedulers")
+            break
+        mine = table.texts("groups")
+        split = queues_split_by(mine or (DEFAULT,), queues)
+        for text in split.values():
+            table.fault("groups" if mine else None, text)
+        ours = (mine or (DEFAULT,))[0]
+        whole = {queue: replace(one, group=ours, others=()) if queue in split else one for queue, one in queues.items()}
+        policy = table.text("policy", partial(composed, groups=mine or (DEFAULT,), queues=whole))
+        plugins = table.texts("plugins", check_plugin)
+        policy = policy and with_plugins(policy, plugins)
+        name = table.text("name", check_name)
+        if "policy" not in table:
+            table.fault(None, 'has no policy, such as policy = "fifo"')
+        twice = False
+        for group in mine or (DEFAULT,):
+            check_group(table, "groups" if mine else None, group, groups)
+            twice |= group in served
+            if group in served:
+                text = f"group {group!r} is served by scheduler number {served[group] + 1} already: one a group"
+                table.fault("groups" if mine else None, text)
+            served.setdefault(group, at)
+        known = name or (default_name(policy, mine) if policy else None)
+        if known in names and (name or not twice):  # two schedulers of one group mostly have one name, too
+            whose = f"{known!r} is a part of the instance" if known in TAKEN else f"two schedulers are named {known!r}"
+            table.fault("name" if name else None, f"{whose}: give another name")
+        names |= {known} if known else set()
+        recovery = _recovery(table, directory)
+        table.done()
+        found.append(SchedulerSettings(located(policy, directory) if policy else "", name, mine, recovery))
+    return tuple(found)
+
+
+def _recovery(table: TomlTable, directory: Path) -> Recovery:
+    restart = table.integer("restart", 0)
+    fallback = table.text("fallback", check_fallback)
+    hung_after_s = table.duration_s("hung-after")
+    if hung_after_s is not None and hung_after_s < HUNG_AFTER_MIN_S:
+        table.fault("hung-after", f"{hung_after_s:g} s is below {HUNG_AFTER_MIN_S:g} s: every pause would count")
+    return recovery_of(restart, fallback and located(fallback, directory), hung_after_s)
+
+
+def recovery_of(
+    restart: int | None, fallback: str | None, hung_after_s: float | None, default: Recovery = DEFAULT_RECOVERY
+) -> Recovery:
+    """The given values, else the defaults; the fallback `none` means no fallback."""
+    return Recovery(
+        default.restart if restart is None else restart,
+        default.fallback if fallback is None else None if fallback == NO_FALLBACK else fallback,
+        default.hung_after_s if hung_after_s is None else hung_after_s,
+    )
+
+
+def check_fallback(spec: str) -> None:
+    """Raises InvalidValue for what is neither a policy nor `none`."""
+    if spec != NO_FALLBACK:
+        check_policy(spec)
+
+
+def check_group(table: TomlTable, key: str | None, group: str, groups: set[str]) -> None:
+    """Report a group that cannot be acquired or is unknown."""
+    if group == EXCLUDE:
+        table.fault(key, f"group {EXCLUDE!r} cannot be acquired")
+    elif group not in groups:
+        known = ", ".join(sorted(groups))
+        table.fault(key, f"group {group!r} is not in [resource.groups]; there are: {known} (it may be empty there)")
+
+
+def check_name(name: str) -> None:
+    """Raises InvalidValue for a name that is neither a queue's nor a module's."""
+    if not _NAME.fullmatch(name):
+        raise InvalidValue(f"name {name!r} must be at most 64 letters, digits, '.', '_' and '-', the first no sign")
+
+
+# ---- fair
+
+_COUNTED = frozenset(("core", "gpu"))
+_PER_UNIT = re.compile(r"([0-9][0-9.eE+-]*) ?/ ?([A-Za-z]{1,3})", re.ASCII)
+
+DEFAULTS = FairSettings()
+
+
+def fair_settings(config: Mapping[str, Any]) -> FairSettings:
+    """The settings in a configuration as `config.get` gives it. Raises InvalidValue with all that is wrong."""
+    document = Document({"fair": config.get("fair", {})}, "the configuration")
+    found = read_fair(document.root.table("fair"))
+    if document.faults:
+        raise InvalidValue("; ".join([fault.text for fault in document.faults]))
+    return found
+
+
+def read_fair(table: TomlTable) -> FairSettings:
+    """What a `[fair]` table settles; the defaults where it is wrong, which is noted in its document."""
+    signal, usage = table.choice("signal", SIGNALS), table.choice("usage", USAGES)
+    shares, half_life_s = table.choice("shares", SHARES), table.duration_s("half-life")
+    rate = table.integer("rate", 0)
+    cap, budget_min = table.number("cap"), table.number("budget")
+    weights, banks = _weights(table.table("weights")), _banks(table.table("banks"))
+    table.done()
+    try:
+        return FairSettings(
+            DEFAULTS.signal if signal is None else Signal(signal),
+            DEFAULTS.half_life_s if half_life_s is None else half_life_s,
+            usage == DOMINANT,
+            weights if "weights" in table else WEIGHTS,
+            shares == ALL,
+            cap,
+            budget_min,
+            DEFAULTS.rate if rate is None else rate,
+            banks if "banks" in table else None,
+        )
+    except InvalidParts as wrong:
+        for path, text in wrong.faults:
+            table.fault_at(path, text)
+    except LimitExceeded as fault:
+        table.fault(None, str(fault))
+    return DEFAULTS
+
+
+def _weights(table: TomlTable) -> dict[str, float]:
+    found = {}
+    for name in table.names(RESOURCES_MAX):
+        weight = table.number_or_text(name, _weight)
+        table.accepts(name, _check_resource, name)
+        found[name] = 1.0 if weight is None else weight
+    return found
+
+
+def _weight(text: str) -> float:
+    """`0.25/GiB`: so much for each of this unit."""
+    match = _PER_UNIT.fullmatch(text)
+    if match is None:
+        raise InvalidValue(f"{shown(text)} is not a weight: give a number, or one by a unit such as '0.25/GiB'")
+    try:
+        return float(match[1]) / in_unit(1, match[2])
+    except ValueError as fault:
+        if isinstance(fault, InvalidValue):
+            raise
+        raise InvalidValue(f"{shown(match[1])} is not a number") from None
+
+
+def _check_resource(name: str) -> None:
+    singular = name.removesuffix("s")
+    if name in RESERVED - _COUNTED or singular in _COUNTED - {name}:
+        raise InvalidValue(f"{name} is not counted: give weights for core, gpu and countable resources such as memory")
+    if name not in _COUNTED:
+        check_kind(name)
+
+
+def _banks(table: TomlTable) -> dict[str, Bank]:
+    found = {}
+    for name in table.names(ACCOUNTS_MAX):
+        given = table.number_or_table(name)
+        if isinstance(given, TomlTable):
+            found[name] = _bank(given)
+        else:
+            found[name] = Bank() if given is None else Bank(given)
+    return found
+
+
+def _bank(table: TomlTable) -> Bank:
+    weight, parent, cap = table.number("weight"), table.text("parent"), table.number("cap")
+    below = table.table("users")
+    users = {}
+    for name in below.names(ACCOUNTS_MAX):
+        given = below.number(name)
+        if given is not None:
+            users[name] = given
+    table.done()
+    return Bank(1.0 if weight is None else weight, parent, cap, users)

@@ -1,0 +1,428 @@
+"""What a configuration says, as frozen values; `config.reader` reads them from TOML.
+
+Law: every value here has been checked as far as the text alone allows. What needs the targets (do the hosts exist, do
+groups overlap) is checked by `config.inventory`, which asks `Config.where` for the line.
+
+operations: The tables `[log]`, `[metrics]`, `[web]` and `[job-manager]`: how an instance tells what it does, where its
+figures and its page are served, and how long it remembers jobs.
+
+clusters: `[[cluster]]` of a configuration: other instances that run jobs of this one.
+
+topology: `[topology]` of a configuration: the network's switches, in tables of ours or in Slurm's topology.conf.
+
+Law: what a set of switches may be is decided by `core.topology`; here each fault gets its place, a key of the
+configuration or a line of the other file. Whether the hosts exist is seen once the targets are known (`host_faults`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from fluxsched.config.toml import Lines, TomlFault, TomlTable
+from fluxsched.config.toml import Path as Keys
+from fluxsched.config.toml import Path as TomlLinesPath
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.targets import SET_KINDS
+from fluxsched.core.topology import EMPTY_TOPOLOGY, Switch, Topology, check_hosts, check_switches, switch_faults
+from fluxsched.core.topology_conf import TOPOLOGY_BYTES_MAX, parse_topology_conf
+from fluxsched.errors import FluxschedError, InvalidParts, InvalidValue
+from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.messaging.keys import AccessRules
+from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
+from fluxsched.resource.state.groups import check_name as check_group_name
+from fluxsched.sched.engine.policy_queue import WAIT
+from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.system.files import parse_bind, parse_page_bind, read_text
+from fluxsched.system.log import FORMATS, TEXT
+
+
+@dataclass(frozen=True, slots=True)
+class MetricsSettings:
+    """Where figures are served (None: nowhere), and whether other hosts may reach that."""
+
+    bind: str | None = None
+    public: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PageSettings:
+    """Where the page is served (None: nowhere), whether other hosts may reach that, and by which names."""
+
+    bind: str | None = None
+    public: bool = False
+    names: tuple[str, ...] = ()
+
+    def wanted(self) -> PageSettings:
+        """The same, at any free port of loopback where nothing is said."""
+        return self if self.bind is not None else replace(self, bind="127.0.0.1:0")
+
+
+INACTIVE_NUMBER_MAX = 100_000
+"""Ended jobs that are remembered: 100 MB of the state, and as many as are listed at once."""
+INACTIVE_AGE_MAX_S = 365 * 86_400.0
+"""And for how long at most: a year (seconds)."""
+
+
+@dataclass(frozen=True, slots=True)
+class HistorySettings:
+    """How many ended jobs are remembered, and how long (seconds)."""
+
+    number_max: int = INACTIVE_NUMBER_MAX
+    age_max_s: float = INACTIVE_AGE_MAX_S
+
+
+def read_history(table: TomlTable) -> HistorySettings:
+    """What `[job-manager]` says; the names are Flux's."""
+    number, age_s = table.integer("inactive-num-limit", 1), table.duration_s("inactive-age-limit")
+    table.done()
+    return HistorySettings(
+        INACTIVE_NUMBER_MAX if number is None else number, INACTIVE_AGE_MAX_S if age_s is None else age_s
+    )
+
+
+def read_log(table: TomlTable) -> str:
+    """The format of the log, one of FORMATS."""
+    found = table.choice("format", FORMATS) or TEXT
+    table.done()
+    return found
+
+
+def read_metrics(table: TomlTable) -> MetricsSettings:
+    """What `[metrics]` says."""
+    found = MetricsSettings(*_bind(table, parse_bind))
+    table.done()
+    return found
+
+
+def read_page(table: TomlTable) -> PageSettings:
+    """What `[web]` says."""
+    found = PageSettings(*_bind(table, parse_page_bind), table.texts("names"))
+    table.done()
+    return found
+
+
+def _bind(table: TomlTable, parse: Callable[..., object]) -> tuple[str | None, bool]:
+    """Where something is served, and whether that may be public."""
+    bind, public = table.text("bind"), bool(table.flag("public"))
+    if bind is not None:
+        try:
+            parse(bind, public=public)
+        except FluxschedError as fault:
+            table.fault("bind", str(fault))
+    return bind, public
+
+
+# ---- clusters
+
+CLUSTERS_MAX = 64
+"""Each has a connection and a group of its own."""
+
+RETURN_AFTER_S = 60.0
+"""How long a job may wait in another instance to be begun, unless `return-after` says otherwise."""
+
+SCHEMES = ("ipc://", "tcp://", "local://")
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterSettings:
+    """One `[[cluster]]`: the other instance's address, the queue for our jobs there (None: its default), the file of
+    the key to show at a tcp port, and after how many seconds a job that was not begun there is taken back.
+    """
+
+    name: str
+    uri: str
+    queue: str | None = None
+    key: str | None = None
+    return_after_s: float = RETURN_AFTER_S
+
+    @property
+    def is_flux(self) -> bool:
+        """Whether it is a real Flux: at a local socket Flux's own protocol is spoken."""
+        return self.uri.startswith("local://")
+
+
+def read_clusters(root: TomlTable, groups: Iterable[str], directory: Path) -> tuple[ClusterSettings, ...]:
+    """Every `[[cluster]]`; files of keys count from `directory`. What is wrong is noted in the document."""
+    found: list[ClusterSettings] = []
+    taken = {DEFAULT, EXCLUDE, *groups}
+    for at, table in enumerate(root.tables("cluster")):
+        if at >= CLUSTERS_MAX:
+            table.fault(None, f"is above the limit of {CLUSTERS_MAX} clusters")
+            break
+        one = _cluster(table, taken, directory)
+        if one is not None:
+            taken.add(one.name)
+            found.append(one)
+    return tuple(found)
+
+
+def _cluster(table: TomlTable, taken: set[str], directory: Path) -> ClusterSettings | None:
+    name, uri = table.text("name", check_cluster_name), table.text("uri", check_cluster_uri)
+    for wanted, such in (("name", "east"), ("uri", "tcp://KEY@east-login:5555")):
+        if wanted not in table:
+            table.fault(None, f'has no {wanted}, such as {wanted} = "{such}"')
+    if name in taken:
+        table.fault("name", f"there is a group {name!r} already: a cluster is a group of its own, give another name")
+        name = None
+    queue, key = table.text("queue"), table.text("key")
+    return_after_s = table.duration_s("return-after")
+    if return_after_s is not None and not 0.0 < return_after_s < math.inf:
+        table.fault("return-after", f"{return_after_s:g} s is not above 0 and finite: give a duration such as 60s")
+        return_after_s = None
+    table.done()
+    if name is None or uri is None:
+        return None
+    path = None if key is None else str(directory / key)
+    return ClusterSettings(name, uri, queue, path, RETURN_AFTER_S if return_after_s is None else return_after_s)
+
+
+def check_cluster_name(name: str) -> None:
+    """Raises InvalidValue for what cannot name a group, or would make a host of the cluster look like a named set."""
+    check_group_name(name)
+    if name in SET_KINDS:
+        raise InvalidValue(f"cluster name {name!r} is the prefix of a set of targets ({name}:NAME): give another name")
+
+
+def check_cluster_uri(uri: str) -> None:
+    """Raises InvalidValue for what is no address of an instance."""
+    if not uri.startswith(SCHEMES) or uri in SCHEMES:
+        raise InvalidValue(f"{uri[:80]!r} is no address of an instance: it begins with {', '.join(SCHEMES)}")
+
+
+# ---- topology
+
+@dataclass(frozen=True, slots=True)
+class TopologySettings:
+    """The topology as configured. `place_of` has of each leaf the key of the configuration that has its hosts, and how
+    that is called: `[[topology.switch]] hosts`, or `[topology] path: FILE:LINE: Nodes`.
+    """
+
+    topology: Topology = EMPTY_TOPOLOGY
+    place_of: Mapping[str, tuple[Keys, str]] = field(default_factory=dict)
+
+    def host_faults(self, resources: ResourceSet, line_of: Callable[[Keys], int]) -> Iterator[TomlFault]:
+        """A fault for each leaf with hosts that no target is on; `line_of` knows the lines of the configuration."""
+        if not self.topology:
+            return
+        known = set(resources.nodelist.hosts)
+        for name, switch in self.topology.switches.items():
+            if unknown := [host for host in switch.hosts.hosts if host not in known]:
+                keys, place = self.place_of[name]
+                said = f"no target is on {Hostlist(tuple(unknown))}, under switch {name}: take it out"
+                yield TomlFault(line_of(keys), f"{place}: {said}, or add it to the resources", keys)
+
+
+def read_topology(table: TomlTable, directory: Path) -> TopologySettings:
+    """What a `[topology]` table says; nothing where it is wrong, which is noted in its document."""
+    path, switches = table.text("path"), table.tables("switch")
+    settings = TopologySettings()
+    if path is not None and "switch" in table:
+        table.fault("path", "give either path or [[topology.switch]], not both")
+    elif path is not None:
+        settings = _of_file(table, directory / Path(path).expanduser())
+    elif "switch" in table:
+        settings = _of_tables(table, switches)
+    table.done()
+    return settings
+
+
+def _of_file(table: TomlTable, path: Path) -> TopologySettings:
+    try:
+        found = parse_topology_conf(read_text(path, "topology", TOPOLOGY_BYTES_MAX), str(path))
+    except InvalidValue as fault:
+        for text in str(fault).split("\n"):
+            table.fault("path", text)
+        return TopologySettings()
+    keys = (*table.path, "path")
+    places = {name: (keys, f"[topology] path: {path}:{at}: Nodes") for name, at in found.line_of.items()}
+    return TopologySettings(found.topology, places)
+
+
+def _of_tables(table: TomlTable, tables: list[TomlTable]) -> TopologySettings:
+    switches: list[Switch] = []
+    right = True
+    try:
+        check_switches(len(tables))
+        for each in tables:
+            switch = _switch(each)
+            right = right and switch is not None
+            switches.append(switch or Switch(""))
+        check_hosts(sum([len(switch.hosts) for switch in switches]))
+    except InvalidValue as fault:
+        table.fault("switch", str(fault))
+        return TopologySettings()
+    faults = switch_faults(switches) if right else []
+    for at, key, text in faults:
+        tables[at].fault(key, text)
+    if faults or not right:
+        return TopologySettings()
+    places = {
+        switch.name: ((*each.path, "hosts"), "[[topology.switch]] hosts")
+        for switch, each in zip(switches, tables, strict=True)
+    }
+    return TopologySettings(Topology(switches), places)
+
+
+def _switch(table: TomlTable) -> Switch | None:
+    """One switch; None for one that cannot be read, which is noted."""
+    name, hosts, switches = table.text("name"), table.joined("hosts"), table.joined("switches")
+    table.done()
+    if name is None:
+        if "name" not in table:
+            table.fault(None, "has no name: give it one that no other switch has")
+        return None
+    try:
+        return Switch.read(name, hosts, switches)
+    except InvalidParts as wrong:
+        for path, text in wrong.faults:
+            table.fault_at(path, text)
+    return None
+
+
+# ---- values
+
+HEARTBEAT_S = 2.0
+"""As in Flux's overlay: a handful of messages a second for a thousand hosts."""
+
+TORPID_HEARTBEATS = 3
+"""Silence of so many heartbeats makes a target torpid, unless `torpid-after` says otherwise."""
+
+OFFLINE_HEARTBEATS = 10
+"""Silence of so many heartbeats makes a target offline, unless `offline-after` says otherwise."""
+
+KILL_TIMEOUT_S = 5.0
+"""From SIGTERM to SIGKILL (the default that Flux has)."""
+
+RESTARTS = 3
+"""A scheduler that fails a fourth time within ten minutes will fail again."""
+
+FALLBACK = "fifo"
+"""Ours, with nothing in it that could go wrong."""
+
+HUNG_AFTER_S = 30.0
+"""Ours answer within 20 ms whatever they do; a policy that does not yield for so long is not coming back."""
+
+NO_LIMIT = -1
+"""In job-size limits: none, also where the global policy has one."""
+
+
+@dataclass(frozen=True, slots=True)
+class HostEntry:
+    """One `[[resource.config]]`: hosts (RFC 29), idsets of their cores and GPUs, their properties and countables."""
+
+    hosts: str
+    cores: str = ""
+    gpus: str = ""
+    properties: tuple[str, ...] = ()
+    amounts: Amounts = ()
+
+
+@dataclass(frozen=True, slots=True)
+class ResourceConfig:
+    """`[resource]`: where R comes from (`path` or `entries`, or neither), groups as texts, and when silence counts."""
+
+    path: str | None = None
+    entries: tuple[HostEntry, ...] = ()
+    exclude: str = ""
+    groups: Mapping[str, str] = field(default_factory=dict)
+    """Without `exclude`, which has its own field wherever the file names it."""
+    heartbeat_s: float = HEARTBEAT_S
+    torpid_after_s: float = TORPID_HEARTBEATS * HEARTBEAT_S
+    offline_after_s: float = OFFLINE_HEARTBEATS * HEARTBEAT_S
+    lost_after_s: float | None = None
+    """Seconds offline until a discovered target counts as lost; None: never."""
+    shared: Amounts = ()
+    """Countable resources that the instance has once."""
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """`policy.limits` (RFC 33). None: not set; a duration of 0 and a size of NO_LIMIT: no limit."""
+
+    duration_s: float | None = None
+    nodes_min: int | None = None
+    nodes_max: int | None = None
+    cores_max: int | None = None
+    gpus_max: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Defaults:
+    """`policy.jobspec.defaults.system` (RFC 33); a duration of 0 means no default."""
+
+    duration_s: float | None = None
+    queue: str | None = None
+    bank: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recovery:
+    """What is done about a scheduler module that fails after it has served its groups.
+
+    It is started again `restart` times within ten minutes, then with the policy `fallback` in its place (None: left as
+    it is). `hung_after_s` seconds without a sign of life are a failure, too (infinity: never).
+    """
+
+    restart: int = RESTARTS
+    fallback: str | None = FALLBACK
+    hung_after_s: float = HUNG_AFTER_S
+
+
+@dataclass(frozen=True, slots=True)
+class SchedulerSettings:
+    """One `[[scheduler]]`: a policy with its options, its module name (None: the policy's), the groups it serves, and
+    what is done if it fails.
+    """
+
+    policy: str
+    name: str | None = None
+    groups: tuple[str, ...] = ()
+    recovery: Recovery = Recovery()
+
+
+@dataclass(frozen=True, slots=True)
+class Config:
+    """A whole configuration; without a file everything has its default."""
+
+    name: str = ""
+    resource: ResourceConfig = ResourceConfig()
+    queues: Mapping[str, QueueConfig] = field(default_factory=dict)
+    schedulers: tuple[SchedulerSettings, ...] = ()
+    kill_timeout_s: float = KILL_TIMEOUT_S
+    defaults: Defaults = Defaults()
+    limits: Limits = Limits()
+    access: AccessRules = field(default_factory=AccessRules)
+    """Who may connect besides the owner."""
+    raw: dict[str, Any] = field(default_factory=dict)
+    """The file as JSON, for `config.get`."""
+    lines: Lines | None = field(default=None, compare=False, repr=False)
+    unsatisfiable: str = WAIT
+    """What becomes of accepted jobs that their group can no longer hold: one of `UNSATISFIABLE`."""
+    preempt_timeout_s: float = KILL_TIMEOUT_S
+    """From SIGTERM to SIGKILL for a preempted job; as `kill_timeout_s` where the file does not say."""
+    fair: FairSettings = field(default_factory=FairSettings)
+    log_format: str = TEXT
+    metrics: MetricsSettings = field(default_factory=MetricsSettings)
+    history: HistorySettings = field(default_factory=HistorySettings)
+    page: PageSettings = field(default_factory=PageSettings)
+    network: TopologySettings = field(default_factory=TopologySettings)
+    clusters: tuple[ClusterSettings, ...] = ()
+
+    def where(self, table: str, key: str | int | None = None) -> str:
+        """`file:line` of a key in a table named by its dotted path, for error texts."""
+        return f"{self.name}:{self.line(table, key)}"
+
+    def line(self, table: str, key: str | int | None = None) -> int:
+        """The line of a key in a table named by its dotted path, or of the innermost table around it; else 1."""
+        path: TomlLinesPath = tuple(table.split("."))
+        return self.line_of(path if key is None else (*path, key))
+
+    def line_of(self, path: TomlLinesPath) -> int:
+        """The same of a path of keys."""
+        return self.lines.of(path) if self.lines is not None else 1

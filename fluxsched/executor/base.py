@@ -1,0 +1,292 @@
+"""What every executor is given and what it reports.
+
+An executor never touches job state: it starts, signals and reports. It reports `finished` only when no process of the
+job is left, because the resources count as free from then on.
+
+process_group: A process group: the tasks of a job that are signaled together.
+
+Law: the tasks are reaped once, the first one last, since its process id is the number of their group until then. A job
+has one group; an elastic job has one for each target, since what a target's tasks leave behind must end with them when
+it is given back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import resource
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple, Protocol
+
+import msgspec
+
+from fluxsched.core.duration import format_duration
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import FluxschedError
+from fluxsched.system.loop import ExitWatch, ended_status
+
+EXPIRED = "resource allocation expired"
+"""How the note begins of the exception of a job that has used up its time: Flux's whole note."""
+
+
+def expired_note(limit_s: float) -> str:
+    """Return the note of a job whose time is up, with its limit if that is known (else 0)."""
+    return f"{EXPIRED}: its time limit was {format_duration(round(limit_s, 3))}" if limit_s > 0.0 else EXPIRED
+
+
+ENDING = frozenset((signal.SIGTERM, signal.SIGINT, signal.SIGQUIT))
+"""Signals that ask a task to end; SIGKILL follows if it does not."""
+TERMINATING = ENDING | {signal.SIGKILL}
+"""Signals with which a job is to end."""
+
+
+class JobLaunch(msgspec.Struct, frozen=True, gc=False):
+    """A job that is to run now."""
+
+    jobid: int
+    jobspec: Jobspec
+    R: Mapping[str, Any]
+    """The job's resources as JSON (RFC 20)."""
+    environment: Mapping[str, str]
+    """Variables that the instance adds (FLUXSCHED_URI and the like)."""
+    spool: Path
+    """Directory with one directory a job for what its tasks print."""
+    cores: Sequence[Idset] | None
+    """The processing units of each core id of this machine; None runs tasks unpinned."""
+    scratch: Path | None = None
+    """Directory with one temporary directory a job; None gives jobs none."""
+    attempt: int = 0
+    """How often the job was preempted before, under other ids."""
+    expiration_s: float = 0.0
+    """When its time is up (wall time), 0 if never: for an executor that outlives the instance, which ends it itself."""
+
+
+class ResumedJob(NamedTuple):
+    """A job that was to run when the instance before this one ended."""
+
+    launch: JobLaunch
+    record: object | None
+    """What identifies its processes; None if it never ran, for that is stored before."""
+    begun_s: float | None
+    """When it was started (wall time), None if that is not stored."""
+    is_ending: bool = False
+    """Whether it was to be ended."""
+    grace_s: float | None = None
+    """If so, how long it may take (seconds; None: as configured for all jobs)."""
+    going: Idset = EMPTY
+    """Targets that it was to give back, whose release is not stored; its R may have them or not."""
+
+
+Window = tuple[int, int]
+"""Rows and columns of a terminal."""
+
+
+class InputPlace(Protocol):
+    """Where the tasks of a running job are sent their input."""
+
+    def send(
+        self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer, window: Window | None = None
+    ) -> None:
+        """Send data, and with `eof` its end, to these tasks or to all, and to a terminal the size of its window;
+        `answered` is called once there is room for more, or with why there is none. Raises FluxschedError for what
+        cannot be sent at all.
+        """
+        ...
+
+
+InputAnswer = Callable[[FluxschedError | None], None]
+
+
+def _no_job(jobid: int) -> None:
+    """What follows where no input is sent."""
+
+
+def _no_targets(jobid: int, ranks: Idset) -> None:
+    """What follows where no job changes its size."""
+
+
+def _at_once(then: Callable[[], None]) -> None:
+    then()
+
+
+@dataclass(frozen=True, slots=True)
+class Reports:
+    """The callbacks to which an executor reports; each is called in a turn."""
+
+    started: Callable[[int], None]
+    finished: Callable[[int, int, dict[str, Any] | None], None]
+    """(jobid, wait status, what it used if that was measured): no process of the job is left."""
+    failed: Callable[[int, str], None]
+    """(jobid, note): the job could not be started; it has no process."""
+    record: Callable[[int, object | None, Callable[[], None]], None]
+    """(jobid, processes or None, then): keep what identifies the processes, call `then` once it is on disk."""
+    raised: Callable[[int, str, str], None]
+    """(jobid, type, note): a running job must end for this reason; its `kill` follows."""
+    opened: Callable[[int], None] = _no_job
+    """(jobid): the job's tasks take input from now on."""
+    stored: Callable[[Callable[[], None]], None] = _at_once
+    """(then): call `then` once all that was reported before is on disk."""
+    released: Callable[[int, Idset], None] = _no_targets
+    """(jobid, ranks): a running job that was to shrink has no process on these targets any more."""
+
+
+class Executor(Protocol):
+    """Runs jobs in one particular way."""
+
+    def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
+        """Take up the jobs of the instance before; called once, before all else, in the first turn. `records` are all
+        that it left, by job id: nothing of them is left, or it is one of the jobs, when `settled` is called.
+        """
+        ...
+
+    def start(self, job: JobLaunch) -> None:
+        """Begin; FluxschedError when it cannot even be tried."""
+        ...
+
+    def limit(self, jobid: int, expiration_s: float) -> None:
+        """The job's time is up at another time."""
+        ...
+
+    def input_of(self, jobid: int) -> InputPlace | None:
+        """Where the job's tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
+        ...
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
+        """Signal all tasks of the job; a terminating signal is followed by SIGKILL after `grace_s` (None: as
+        configured for all jobs). Of several grace times the one that is over first counts.
+        """
+        ...
+
+    def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
+        """A running job has these targets too (`r`, R of them alone): the tasks of their part are started there,
+        under new task ids. Idempotent: targets that it has are passed over. A job that has ended meanwhile is no error.
+        """
+        ...
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """Ask the tasks on these targets of a running job to end, which does not fail it, and kill them after
+        `grace_s` (None: as configured for all jobs). `released` is reported of each target once nothing of the job is
+        left there, unless `finished` is reported before. Idempotent.
+        """
+        ...
+
+    def give_back(self, jobid: int, ranks: Idset) -> None:
+        """A job that is an instance says that nothing of it is left on these targets, by which it was shrunk. Raises
+        Refused for a job that is none.
+        """
+        ...
+
+    def close(self) -> None:
+        """Kill what runs and wait for it."""
+        ...
+
+    def leave(self, within_s: float) -> None:
+        """End without ending the jobs, which the next instance resumes within this time (seconds)."""
+        ...
+
+
+def spool_directory(spool: Path, jobid: int) -> Path:
+    """Where a job's stdout and stderr go when the jobspec names no file."""
+    return spool / format_f58(jobid, ascii=True)
+
+
+def spool_name(stream: str, task: int | None) -> str:
+    """The file in a job's spool directory for one stream: of the task of this number, or (None) of its only task."""
+    return stream if task is None else f"{stream}.{task}"
+
+
+# ---- process_group
+
+class EndedTask(NamedTuple):
+    """What wait4(2) says of a task."""
+
+    task: int
+    pid: int
+    status: int
+    used: resource.struct_rusage
+    counts: bool
+    """Whether its status is the job's, too: not if it was asked to end because the job was to shrink."""
+
+
+class ProcessGroup:
+    """The processes of some tasks, whose numbers follow each other from `first` on."""
+
+    __slots__ = ("_counted", "first", "going", "path", "pgid", "pids", "rank", "reaped", "watch", "watched")
+
+    def __init__(self, rank: int | None, first: int, path: str) -> None:
+        """`rank` is the target that they end with, None if that is the job; `path` is in their environment."""
+        self.rank = rank
+        self.first = first
+        self.path = path
+        self.pgid = 0
+        """The number of the group; 0 before it has a task."""
+        self.pids: list[int] = []
+        self.watched = 0
+        """Tasks that are known to have ended."""
+        self.watch: ExitWatch | None = None
+        self.going = False
+        self.reaped = False
+        self._counted: set[int] = set()
+
+    def add(self, pid: int) -> None:
+        """One more task."""
+        self.pgid = self.pgid or pid
+        self.pids.append(pid)
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to the whole group; only while its first task is not reaped."""
+        if self.pids and not self.reaped:
+            # a process that is gone or not ours to signal is no error: the check for survivors decides
+            with contextlib.suppress(ProcessLookupError, PermissionError):
+                os.killpg(self.pgid, signum)
+
+    def look(self) -> int | None:
+        """The first task that has not ended, None if all have."""
+        while self.watched < len(self.pids):
+            if not _has_ended(self.pids[self.watched]):
+                return self.pids[self.watched]
+            self.watched += 1
+        return None
+
+    def go(self) -> None:
+        """Its target is to be given back: how tasks end from now on is no matter of the job's."""
+        self.going = True
+        self._counted = {pid for pid in self.pids if _has_ended(pid)}
+
+    def ended_statuses(self) -> Iterator[int]:
+        """Return the wait statuses of tasks that have ended, and are not reaped, for reasons of their own."""
+        for pid in self.pids if not self.reaped else ():
+            status = ended_status(pid)
+            if status is not None and (not self.going or pid in self._counted):
+                yield status
+
+    def stop_watching(self) -> None:
+        """Watch no more. Idempotent."""
+        if self.watch is not None:
+            self.watch.close()
+            self.watch = None
+
+    def reap(self, options: int = 0) -> Iterator[EndedTask]:
+        """Take the tasks' wait statuses and what they used, the first task's last; nothing the second time."""
+        if self.reaped:
+            return
+        self.reaped = True
+        for at in reversed(range(len(self.pids))):
+            pid = self.pids[at]
+            _, status, used = os.wait4(pid, options)
+            yield EndedTask(self.first + at, pid, status, used, not self.going or pid in self._counted)
+
+
+def kill(groups: list[ProcessGroup]) -> None:
+    """End all that is left of these groups."""
+    for group in groups:
+        group.signal(signal.SIGKILL)
+
+
+def _has_ended(pid: int) -> bool:
+    return ended_status(pid) is not None

@@ -1,0 +1,443 @@
+"""What a killed instance left in its run directory: its processes are ended, then the directory goes.
+
+Both the instance's keeper and the next instance that starts (`instance.run_directory`) do this: a keeper may have been
+killed, too.
+
+orphans: What a killed instance left running: found beyond doubt, asked to end, and killed.
+
+Law: no other process is touched. A process belongs to a job by the rules of `system/processes.py`, or because it
+descends from one that does; once found it stays the job's, even when its parents end before it.
+
+owned_directory: Directories of ours that go when their process is gone: a file in each says whose it is.
+
+Law: the file `owner` says which process a directory belongs to, and that process holds a lock on it until it ends,
+whatever ends it. The file appears in one step, written and locked: so a directory without it is one that is being made,
+and one whose owner can be locked by another process has outlived its own.
+
+strays: Processes that left their job's process group (setsid, daemons, what a nested instance ran): found and killed
+too.
+
+Law: this process is the reaper of its orphaned descendants, so that whatever outlives its parents becomes a child of
+ours; the job path in its environment says which job it belongs to. One that has cleared its environment belongs to one
+of the jobs that ran when it started: to the one into whose output it writes, else, where that is none, to the last of
+them that ends. (Only in a keeper, whose children are all of jobs.) So with several jobs at once such a process may
+outlive its own, but never all of them. Children that other parts of this process wait for are left to them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import fcntl
+import json
+import logging
+import os
+import shutil
+import signal
+import sqlite3
+import tempfile
+from collections.abc import Callable, Container, Mapping
+from contextlib import closing
+from pathlib import Path
+from typing import Any, NamedTuple, TypeGuard
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.system import log as logs
+from fluxsched.system import processes as procs
+from fluxsched.system.clock import Clock, SystemClock, sleep
+from fluxsched.system.files import DATABASE_NAME, LOG_NAME, OWNER_NAME, PREFIX
+from fluxsched.system.loop import Turns
+from fluxsched.system.processes import Stat, boot_id, is_within, living, path_of, signal_exactly, stat_of
+
+KILLED_S = 5.0
+"""How long killed processes may take to be gone (seconds)."""
+PROGRAM = 0
+"""The instance's initial program among the ids of jobs."""
+SPARED = "no process of the job was left"
+
+
+def end_leftovers(run_directory: str, grace_s: float) -> None:
+    """For a keeper, which is alone in its process: clear the directory, and tell the instance's own log about it."""
+    path = Path(run_directory)
+    logs.setup(path / LOG_NAME if (path / LOG_NAME).exists() else None, 0)
+    log = logs.logger("keeper")
+    log.warning("the instance was killed: what it left running is ended")
+    clear(path, grace_s, log)
+
+
+def clear(path: Path, grace_s: float, log: logging.Logger) -> None:
+    """End the processes on record in a run directory whose instance is dead, and remove it. Blocks for `grace_s` at
+    most before what does not end is killed.
+    """
+    try:
+        notes = clear_orphans(stored_records(path), KILLED_S, grace_s)
+    except (sqlite3.Error, ValueError) as fault:
+        log.error("what %s left running is not known: %s", path, fault)
+        notes = {}
+    for jobid, note in notes.items():
+        whose = "the initial program" if jobid == PROGRAM else f"job {format_f58(jobid)}"
+        log.log(logging.DEBUG if note == SPARED else logging.WARNING, "%s: %s", whose, note)
+    remove(path)
+
+
+def remove(path: Path) -> None:
+    """Remove a run directory, the owner file last, so that an interrupted removal is resumed by the next sweep."""
+    for name in os.listdir(path):
+        inside = path / name
+        if inside.is_dir() and not inside.is_symlink():
+            shutil.rmtree(inside, ignore_errors=True)
+        elif name != OWNER_NAME:
+            inside.unlink(missing_ok=True)
+    shutil.rmtree(path, ignore_errors=True)
+
+
+# ---- orphans
+
+POLL_S = 0.005
+"""How often the death of killed processes is looked for (seconds): the kernel needs about this long."""
+PIDS_NAMED_MAX = 8
+"""Process ids that one note names."""
+ASKING = (signal.SIGTERM, signal.SIGCONT)
+"""What asks a process to end, also one that is stopped."""
+DISOWNED: Mapping[str, bool] = {"disowned": True}
+"""Instead of a record: the processes are those of the instance of which this one has a backup."""
+_RECORD: Mapping[str, type] = {"pid": int, "start_ticks": int, "sid": int, "boot_id": str, "path": str}
+
+ProcessTable = Mapping[int, tuple[Stat, str | None]]
+"""Every living process with its job path."""
+
+
+def stored_records(directory: Path) -> dict[int, object]:
+    """The processes that an instance put on record in its state or run directory, by job id; none if it has no store.
+
+    Raises sqlite3.Error when there is one that cannot be read.
+    """
+    path = directory / DATABASE_NAME
+    if not path.exists():
+        return {}
+    with closing(sqlite3.connect(path)) as connection:
+        return {jobid: json.loads(value) for jobid, value in connection.execute("SELECT jobid, value FROM process")}
+
+
+def clear_orphans(records: Mapping[int, object], timeout_s: float, grace_s: float = 0.0) -> dict[int, str]:
+    """Kill what a killed instance left running and wait until it is dead; blocks, up to `grace_s + timeout_s` in all.
+
+    `records` are those of `procs.identity`, by job id. With a grace time processes are asked first, and killed when it
+    is over. Answers what was found, in words for an exception's note; every job is named. A process that cannot be
+    confirmed dead in time is named with its process id.
+    """
+    clearing = Clearing(records, SystemClock(), timeout_s, grace_s)
+    while not clearing.step():
+        sleep(POLL_S)
+    return clearing.notes
+
+
+def clear_in_turns(
+    turns: Turns, records: Mapping[int, object], timeout_s: float, done: Callable[[dict[int, str]], None]
+) -> None:
+    """The same beside other work; `done` is called with what was found."""
+    clearing = Clearing(records, turns.clock, timeout_s)
+
+    def step() -> None:
+        if clearing.step():
+            done(clearing.notes)
+        else:
+            turns.after(POLL_S, step)
+
+    step()
+
+
+class Clearing:
+    """Ends what is on record, a look at all processes a step."""
+
+    def __init__(
+        self, records: Mapping[int, object], clock: Clock, timeout_s: float, grace_s: float = 0.0
+    ) -> None:
+        self.notes: dict[int, str] = {}
+        """What was found, of the jobs that are done with."""
+        self._clock = clock
+        self._timeout_s = timeout_s
+        self._kill_s = clock.monotonic_s() + grace_s
+        self._left: dict[int, _Leftover] = {}
+        self._asked: set[tuple[int, int]] = set()
+        boot = boot_id()
+        for jobid, record in records.items():
+            if record == DISOWNED:
+                self.notes[jobid] = "the state is a backup made while the job ran; what became of it since is not known"
+            elif not _is_record(record):
+                self.notes[jobid] = "the record of its processes cannot be read, so none could be looked for"
+            elif record["boot_id"] != boot:
+                self.notes[jobid] = "the machine was booted since, so no process of the job can be left"
+            else:
+                self._left[jobid] = _Leftover(record)
+
+    def step(self) -> bool:
+        """Look once, ask or kill what is found; whether all is done."""
+        if not self._left:
+            return True
+        table = all_living()
+        now_s = self._clock.monotonic_s()
+        for jobid, one in list(self._left.items()):
+            found = one.alive(table)
+            for pid in found:
+                self._end(one, pid, table[pid][0].start_ticks, now_s)
+            if not found or now_s >= self._kill_s + self._timeout_s:
+                self.notes[jobid] = _note(one, found, self._timeout_s)
+                del self._left[jobid]
+        return not self._left
+
+    def _end(self, one: _Leftover, pid: int, start_ticks: int, now_s: float) -> None:
+        if now_s >= self._kill_s:
+            one.killed.add(pid)
+            signal_exactly(pid, start_ticks, signal.SIGKILL)
+        elif (pid, start_ticks) not in self._asked:
+            self._asked.add((pid, start_ticks))
+            signal_exactly(pid, start_ticks, *ASKING)
+
+
+def _is_record(record: object) -> TypeGuard[Mapping[str, Any]]:
+    return isinstance(record, Mapping) and _RECORD.items() <= {k: type(v) for k, v in record.items()}.items()
+
+
+class _Leftover:
+    """What is known of one job's processes: each by process id and start time."""
+
+    def __init__(self, record: Mapping[str, Any]) -> None:
+        self._record = record
+        self.known: dict[int, int] = {}
+        self.killed: set[int] = set()
+        """Those that were sent SIGKILL."""
+
+    def alive(self, table: ProcessTable) -> list[int]:
+        """The job's processes beyond doubt, and whatever descends from them."""
+        record = self._record
+        pgid, start_ticks, outer = record["pid"], record["start_ticks"], record["path"]
+        later = {pid: (stat, path) for pid, (stat, path) in table.items() if stat.start_ticks >= start_ticks}
+        found = {pid for pid, (_, path) in later.items() if outer and is_within(path, outer)}
+        found |= {pid for pid, ticks in self.known.items() if pid in later and later[pid][0].start_ticks == ticks}
+        for number, ticks in [(pgid, start_ticks), *_groups(record)]:
+            leader = later.get(number)
+            if leader is not None and leader[0].start_ticks == ticks:
+                found.add(number)
+            group = {pid for pid, (stat, _) in later.items() if stat.pgid == number and stat.sid == record["sid"]}
+            if group & found:
+                found |= group
+        found = with_descendants(later, found)
+        self.known |= {pid: later[pid][0].start_ticks for pid in found}
+        return sorted(found)
+
+
+def _groups(record: Mapping[str, Any]) -> list[tuple[int, int]]:
+    """The process groups of an elastic job beside the first: number and start time of the first process of each."""
+    found = record.get("groups")
+    groups = found if isinstance(found, list) else []
+    return [(one[0], one[1]) for one in groups if isinstance(one, list) and [*map(type, one)] == [int, int]]
+
+
+def with_descendants(table: ProcessTable, found: set[int]) -> set[int]:
+    """The processes and all that descend from them."""
+    children: dict[int, list[int]] = {}
+    for pid, (stat, _) in table.items():
+        children.setdefault(stat.ppid, []).append(pid)
+    todo, seen = list(found), set(found)
+    while todo:
+        for child in children.get(todo.pop(), ()):
+            if child not in seen:
+                seen.add(child)
+                todo.append(child)
+    return seen
+
+
+def all_living() -> ProcessTable:
+    """Every living process but this one."""
+    return {pid: (stat, path_of(pid)) for pid, stat in living() if pid != os.getpid()}
+
+
+def _note(one: _Leftover, found: list[int], timeout_s: float) -> str:
+    if found:
+        return f"{_named(found)} of the job could not be killed within {timeout_s:g} s"
+    if not one.known:
+        return "no process of the job was left"
+    outlived = f"{_named(sorted(one.known))} of the job outlived it"
+    if not one.killed:
+        return f"{outlived} and ended on SIGTERM"
+    if one.killed >= one.known.keys():
+        return f"{outlived} and had to be killed"
+    return f"{outlived}; of these {_named(sorted(one.killed))} had to be killed"
+
+
+def _named(pids: list[int]) -> str:
+    shown = ", ".join(map(str, pids[:PIDS_NAMED_MAX])) + (", ..." if len(pids) > PIDS_NAMED_MAX else "")
+    return f"process {shown}" if len(pids) == 1 else f"{len(pids)} processes ({shown})"
+
+
+# ---- owned_directory
+
+def owned_prefix() -> str:
+    """What the names of this user's directories begin with."""
+    return f"{PREFIX}{os.getuid()}-"
+
+
+def own(path: Path) -> int:
+    """Make a new directory this process's; the descriptor whose closing gives it up."""
+    draft = path / f".{OWNER_NAME}"
+    fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
+    try:
+        stat = stat_of(os.getpid())
+        assert stat is not None, "this process is there"
+        process = {"pid": os.getpid(), "start_ticks": stat.start_ticks}
+        os.write(fd, json.dumps({**process, "boot_id": boot_id(), "host": os.uname().nodename}).encode())
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        draft.rename(path / OWNER_NAME)
+    except BaseException:
+        os.close(fd)
+        raise
+    return fd
+
+
+def scratch_directory() -> tuple[Path, int]:
+    """A new directory of this process below TMPDIR, since a run directory may be in memory, and be small; and the
+    descriptor whose closing gives it up.
+    """
+    path = Path(tempfile.mkdtemp(prefix=owned_prefix(), dir=tempfile.gettempdir()))
+    return path, own(path)
+
+
+# ---- strays
+
+PR_SET_CHILD_SUBREAPER = 36
+"""prctl(2); since Linux 3.4."""
+UNCLAIMED_S = 10.0
+"""A dead child that has not been reaped for so long (seconds) is an orphan: a parent that waits reaps at once."""
+
+
+class Other:
+    """A child of this process that no executor spawned."""
+
+    __slots__ = ("dead", "due_s", "owners", "path")
+
+    def __init__(self, path: str | None, due_s: float, owners: set[str]) -> None:
+        self.path = path
+        self.due_s = due_s
+        self.dead = False
+        self.owners = owners
+        """Paths of the jobs that it may belong to, if it does not say."""
+
+    def is_of(self, path: str) -> bool:
+        """Whether it belongs to the job of this path, beyond doubt."""
+        return procs.is_within(self.path, path) or self.owners == {path}
+
+
+class RunningJob(NamedTuple):
+    """What tells the processes of a job without an environment from others."""
+
+    start_ticks: int
+    spool: str
+
+
+class Strays:
+    """The children of this process that it did not spawn."""
+
+    def __init__(self, clock: Clock, *, alone: bool = False) -> None:
+        """`alone`: all children of this process are tasks, or descend from them."""
+        self._clock = clock
+        self._alone = alone
+        self._others: dict[int, Other] = {}
+        self._jobs: dict[str, RunningJob] = {}
+
+    def begin(self, path: str, start_ticks: int, spool: str) -> None:
+        """The job of this path has its first task; its tasks write into files below `spool`."""
+        self._jobs[path] = RunningJob(start_ticks, spool)
+
+    def end(self, path: str) -> None:
+        """No process of the job is left that is known to be its own."""
+        self._jobs.pop(path, None)
+        for other in self._others.values():
+            other.owners.discard(path)
+
+    def kill(self, path: str, spawned: Container[int]) -> bool:
+        """Kill what belongs to the job of this path, except children that were `spawned`; False if none is alive.
+
+        What the killed leave behind in turn is found by calling again, until the answer is False.
+        """
+        others = [pid for pid in procs.children_of(os.getpid()) if pid not in spawned]
+        now_s = self._clock.monotonic_s()
+        self._others = {pid: self._others.get(pid) or self._new(pid, now_s) for pid in others}
+        alive = False
+        for pid, other in self._others.items():
+            if other.is_of(path):
+                alive |= _kill(pid)
+            elif now_s >= other.due_s:
+                _reap_unclaimed(pid, other, now_s)
+        return alive
+
+    def _new(self, pid: int, now_s: float) -> Other:
+        path = procs.path_of(pid)
+        owners = self._owners(pid) if self._alone and path is None else set()
+        return Other(path, now_s + UNCLAIMED_S, owners)
+
+    def _owners(self, pid: int) -> set[str]:
+        stat = procs.stat_of(pid)
+        if stat is None:
+            return set()
+        found = {path for path, job in self._jobs.items() if job.start_ticks <= stat.start_ticks}
+        written = [path for path in found if _writes_below(pid, self._jobs[path].spool)] if len(found) > 1 else []
+        return set(written) if len(written) == 1 else found
+
+    def members(self, path: str, spawned: Container[int]) -> list[int]:
+        """The children of this process that belong to the job of this path, except those that were `spawned`."""
+        others = (pid for pid in procs.children_of(os.getpid()) if pid not in spawned)
+        return [pid for pid in others if procs.is_within(procs.path_of(pid), path)]
+
+    def kill_all(self) -> None:
+        """Kill every child of a process that is alone."""
+        if self._alone:
+            for pid in procs.children_of(os.getpid()):
+                _kill(pid)
+
+
+def _writes_below(pid: int, directory: str) -> bool:
+    """Whether the standard output or standard error of a process is a file below this directory."""
+    for fd in (1, 2):
+        with contextlib.suppress(OSError):
+            if os.readlink(f"/proc/{pid}/fd/{fd}").startswith(f"{directory}/"):
+                return True
+    return False
+
+
+def adopt_orphans() -> None:
+    """Become the reaper of orphaned descendants; where the kernel refuses, strays stay unfound."""
+    ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
+    if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: wait statuses would be lost
+        signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+
+
+def reap_group(pgid: int) -> None:
+    """Reap the dead members of a process group that have become children of ours."""
+    with contextlib.suppress(ChildProcessError):
+        while os.waitpid(-pgid, os.WNOHANG)[0]:
+            pass
+
+
+def _kill(pid: int) -> bool:
+    """Kill a child, or reap it if it is dead; whether it was alive."""
+    stat = procs.stat_of(pid)
+    if stat is not None and stat.alive:
+        with contextlib.suppress(ProcessLookupError, PermissionError):
+            os.kill(pid, signal.SIGKILL)
+        return True
+    _reap(pid)
+    return False
+
+
+def _reap_unclaimed(pid: int, other: Other, now_s: float) -> None:
+    stat = procs.stat_of(pid)
+    dead = stat is not None and not stat.alive
+    if dead and other.dead:
+        _reap(pid)
+    other.dead, other.due_s = dead, now_s + UNCLAIMED_S
+
+
+def _reap(pid: int) -> None:
+    with contextlib.suppress(ChildProcessError):
+        os.waitpid(pid, os.WNOHANG)

@@ -1,0 +1,400 @@
+"""The pseudo-terminal that the only task of a job has as its input, output and controlling terminal.
+
+Law: the task's end stays open here as long as the job runs, so that what was written last can still be read when all
+processes have ended. Output goes to the job's own file like that of other jobs; what that does not take is lost.
+
+input: What the tasks of a job read: a file named by the user, or what is sent to the job while it runs.
+
+Law: a task that does not read blocks only its senders. What is sent waits in memory, up to HELD_BYTES_MAX for each job,
+and is written to a task's pipe when that has room; a sender is answered once little is waiting. Input for a task that
+has closed its stdin, or ended, is dropped without an error.
+
+output: Where the tasks of a job print: files of the user's choice, or the job's own in the spool directory.
+
+Law: a file is opened by us, before any task runs, so that one that cannot be opened fails the job with a reason; it is
+opened for appending, so that tasks that share it do not overwrite each other; and opening never blocks. All tasks share
+a file of the user's choice, unless its name has tags of a task or a node (`core.template`). In the spool each has files
+of its own, so that its lines can be distinguished from the others'. Files of a task are open only while it is spawned,
+so that a job of many tasks costs no more descriptors than one.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import os
+import stat
+import termios
+from collections import deque
+from collections.abc import Callable, Sequence
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobfields import Pty
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.template import is_shared
+from fluxsched.errors import FluxschedError, LimitExceeded, Refused
+from fluxsched.executor.base import JobLaunch, Window, spool_directory, spool_name
+from fluxsched.executor.layout import Tags, system_bytes
+from fluxsched.system.loop import Turns
+
+READ_BYTES = 64 * 1024
+END_OF_INPUT = b"\x04\x04"
+"""What a terminal has for it; the first one only completes a line that has begun."""
+
+
+class Terminal:
+    """Both ends of a pseudo-terminal, and the file that keeps what is printed on it."""
+
+    __slots__ = ("_loop", "_main", "_output", "_tasks", "path")
+
+    def __init__(self, size: Pty) -> None:
+        """Raises Refused if the system has none left."""
+        try:
+            self._main, self._tasks = os.openpty()
+        except OSError as exc:
+            raise Refused(f"cannot open a pseudo-terminal: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+        os.set_blocking(self._main, False)
+        self.path = os.ttyname(self._tasks).encode()
+        self._output = -1
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.resize(*size)
+
+    def keep_output(self, fd: int) -> None:
+        """Copy what is printed to this file, of which an own descriptor is kept."""
+        self._output = os.dup(fd)
+
+    def opened(self) -> int:
+        """The task runs: read what it prints. Returns a descriptor for its input, which is the caller's."""
+        self._loop = asyncio.get_running_loop()
+        self._loop.add_reader(self._main, self._copy)
+        return os.dup(self._main)
+
+    def resize(self, rows: int, columns: int) -> None:
+        """Its window has another size, of which the kernel tells the task."""
+        termios.tcsetwinsize(self._main, (rows, columns))
+
+    def close(self) -> None:
+        """Take what is left and give the terminal up; its processes are hung up. Idempotent."""
+        if self._main < 0:
+            return
+        if self._loop is not None:
+            self._loop.remove_reader(self._main)
+        while self._output >= 0 and self._copy():
+            pass
+        for fd in (self._main, self._tasks, self._output):
+            if fd >= 0:
+                os.close(fd)
+        self._main = self._tasks = self._output = -1
+
+    def _copy(self) -> bool:
+        """Copy a piece; False if there was none."""
+        try:
+            data = os.read(self._main, READ_BYTES)
+        except OSError:  # nothing at present
+            return False
+        with contextlib.suppress(OSError):  # the disk is full
+            os.write(self._output, data)
+        return bool(data)
+
+
+# ---- input
+
+INPUT_TASKS_MAX = 256
+"""Tasks of a job that are sent input: each costs this process a descriptor as long as the job runs."""
+HELD_BYTES_MAX = 32 << 20
+"""Input of one job that waits to be read; Flux takes 10 MiB of a job in all."""
+ROOM_BYTES = 1 << 20
+"""With less than this waiting, senders are answered: as much as a pipe takes at most."""
+PIPE_BYTES = 1 << 20
+"""Room of the pipe of a task that is sent much, where the system grants it: what any user may have."""
+WRITES_MAX = 16
+"""Consecutive writes to one task: one that reads as fast as we write must not starve the others."""
+NOTHING = b"/dev/null"
+
+
+def source_of(jobspec: Jobspec, cwd: str | None, ntasks: int) -> bytes | None:
+    """The file that all tasks read, None if they are sent their input. Raises Refused for one that cannot be read."""
+    if jobspec.input is None:
+        return NOTHING if ntasks > INPUT_TASKS_MAX else None
+    path = system_bytes(os.path.join(cwd or "", jobspec.input))
+    try:
+        fault = errno.EISDIR if stat.S_ISDIR(os.stat(path).st_mode) else 0
+    except OSError as exc:
+        fault = exc.errno or errno.EIO
+    if not fault and not os.access(path, os.R_OK):
+        fault = errno.EACCES
+    if fault:
+        raise Refused(f"cannot open {jobspec.input!r} for the job's input: {os.strerror(fault)}", fault)
+    return path
+
+
+class _Chunk:
+    """A piece of input and how many tasks have not read it yet."""
+
+    __slots__ = ("data", "readers")
+
+    def __init__(self, data: bytes, readers: int) -> None:
+        self.data = data
+        self.readers = readers
+
+
+class _Task:
+    """The pipe of one task (`fd` is -1 once it is closed) and what is still to go into it."""
+
+    __slots__ = ("chunks", "ending", "fd", "grown", "sent_bytes", "watched")
+
+    def __init__(self, fd: int) -> None:
+        self.fd = fd
+        self.chunks: deque[_Chunk] = deque()
+        self.sent_bytes = 0  # of the first chunk
+        self.ending = self.watched = self.grown = False
+
+
+class JobInput:
+    """Sends input to the tasks of a running job, through pipes whose writing ends it owns."""
+
+    def __init__(self, turns: Turns, fds: Sequence[int], terminal: Terminal | None = None) -> None:
+        """`terminal` is that of the only task, if it has one: its descriptor takes the input."""
+        self._turns = turns
+        self._terminal = terminal
+        self._loop = asyncio.get_running_loop()
+        self._open = EMPTY  # tasks whose input has not ended
+        self._ended = False
+        self._held_bytes = 0
+        self._waiting: list[Callable[[], None]] = []
+        self._closed = False
+        self._tasks: list[_Task] = []
+        self.add(fds)
+
+    def add(self, fds: Sequence[int]) -> None:
+        """The job has these tasks, too: they are sent what comes from now on. Nothing does once all input has ended."""
+        first = len(self._tasks)
+        for fd in fds:
+            os.set_blocking(fd, False)
+            self._tasks.append(_Task(fd))
+        if self._ended or self._closed:
+            for task in self._tasks[first:]:
+                self._shut(task)
+        elif fds:
+            self._open |= Idset.span(first, len(self._tasks) - 1)
+
+    def remove(self, tasks: Idset) -> None:
+        """The job has these tasks no more: what still comes for all goes to the others."""
+        self._open -= tasks
+        for task in self._named(tasks):
+            self._shut(task)
+
+    def send(
+        self, data: bytes, tasks: Idset | None, *, eof: bool, taken: Callable[[], None], window: Window | None = None
+    ) -> None:
+        """Send data, and with `eof` its end, to these tasks or to all; `taken` is called once there is room for more.
+        A `window` is the new size of the terminal's, if the task has one.
+
+        Raises Refused (EPIPE) for data behind an end, LimitExceeded if too much waits: the input is over then, since
+        what follows would be behind a hole.
+        """
+        wanted = self._open if tasks is None else tasks
+        if self._terminal is not None and not self._closed:
+            if window is not None:
+                self._terminal.resize(*window)
+            if eof and wanted and wanted <= self._open:
+                data += END_OF_INPUT
+        if data and not self._closed:
+            self._queue(data, wanted)
+        if eof:
+            self._ended |= tasks is None
+            self._open -= wanted
+            for task in self._named(wanted):
+                task.ending = True
+                self._watch(task)
+        if self._held_bytes < ROOM_BYTES:
+            taken()
+        else:
+            self._waiting.append(taken)
+
+    def close(self) -> None:
+        """No task reads any more: drop what waits and what still comes. Idempotent."""
+        self._closed = True
+        for task in self._tasks:
+            self._shut(task)
+
+    def _named(self, tasks: Idset) -> list[_Task]:
+        return [task for number, task in enumerate(self._tasks) if number in tasks and task.fd >= 0]
+
+    def _queue(self, data: bytes, wanted: Idset) -> None:
+        if not wanted or not wanted <= self._open:
+            which = f"task {wanted - self._open}" if wanted else "all tasks"
+            raise Refused(f"the input of {which} has ended", errno.EPIPE)
+        if self._held_bytes + len(data) > HELD_BYTES_MAX:
+            self._open, self._ended = EMPTY, True
+            raise LimitExceeded(
+                f"more than {HELD_BYTES_MAX >> 20} MiB of input wait to be read: give a file instead (--input)"
+            )
+        readers = self._named(wanted)
+        chunk = _Chunk(data, len(readers))
+        self._held_bytes += len(data) if readers else 0
+        for task in readers:
+            task.chunks.append(chunk)
+            self._watch(task)
+
+    def _watch(self, task: _Task) -> None:
+        """Continue with this task as soon as its pipe has room or has no reader any more."""
+        if not task.watched and task.fd >= 0:
+            task.watched = True
+            self._loop.add_writer(task.fd, self._ready, task)
+
+    def _ready(self, task: _Task) -> None:
+        self._loop.remove_writer(task.fd)
+        self._turns.post(lambda: self._go_on(task))
+
+    def _go_on(self, task: _Task) -> None:
+        task.watched = False
+        if task.fd < 0:
+            return
+        try:
+            for _ in range(WRITES_MAX):
+                if task.chunks:
+                    self._write(task)
+        except BlockingIOError:
+            self._grow(task)
+        except OSError:  # it has closed its input, or ended
+            self._shut(task)
+        if task.chunks:
+            self._watch(task)
+        elif task.ending:
+            self._shut(task)
+
+    def _write(self, task: _Task) -> None:
+        chunk = task.chunks[0]
+        task.sent_bytes += os.write(task.fd, memoryview(chunk.data)[task.sent_bytes :])
+        if task.sent_bytes == len(chunk.data):
+            task.sent_bytes = 0
+            self._release(task.chunks.popleft())
+
+    def _grow(self, task: _Task) -> None:
+        """Fewer turns for much input; a system that has no more room for pipes does without."""
+        if not task.grown:
+            task.grown = True
+            with contextlib.suppress(OSError):
+                fcntl.fcntl(task.fd, fcntl.F_SETPIPE_SZ, PIPE_BYTES)
+
+    def _release(self, chunk: _Chunk) -> None:
+        chunk.readers -= 1
+        if chunk.readers:
+            return
+        self._held_bytes -= len(chunk.data)
+        if self._held_bytes < ROOM_BYTES:
+            waiting, self._waiting = self._waiting, []
+            for taken in waiting:
+                taken()
+
+    def _shut(self, task: _Task) -> None:
+        if task.fd < 0:
+            return
+        if task.watched:
+            self._loop.remove_writer(task.fd)
+        os.close(task.fd)
+        task.fd = -1
+        while task.chunks:
+            self._release(task.chunks.popleft())
+
+
+# ---- output
+
+FILE_MODE = 0o666
+SPOOL_MODE = 0o600
+SPOOL_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+USER_FLAGS = SPOOL_FLAGS | os.O_NONBLOCK
+"""Not blocking, since a fifo without a reader would stop the keeper."""
+
+
+class Streams:
+    """The files that one job's tasks print into. Owns their descriptors; `close` is idempotent."""
+
+    __slots__ = ("_cwd", "_directory", "_flags", "_named", "_own", "_shared", "_single", "_tags")
+
+    def __init__(self, job: JobLaunch, cwd: str | None, tags: Tags, *, is_single: bool, is_first: bool) -> None:
+        """Open the files of the user's choice. Raises Refused naming the file that cannot be opened.
+
+        A file for stdout takes stderr too unless that has a file of its own, as in Flux. It is emptied, as by a shell's
+        `>`, by the first tasks of a job. `is_single`: the job has one task and never another.
+        """
+        spec = job.jobspec
+        self._directory = str(spool_directory(job.spool, job.jobid))
+        self._single = is_single
+        self._flags = USER_FLAGS | (os.O_TRUNC if is_first else 0)
+        self._own: list[int] = []
+        self._shared: dict[str, int] = {}
+        self._named = {"stdout": spec.output, "stderr": spec.output if spec.error is None else spec.error}
+        self._cwd = cwd or ""
+        self._tags = tags
+        if spec.output is None:
+            self._make_directory()
+        try:
+            for stream, template in self._named.items():
+                if template is not None and is_shared(template):
+                    self._shared[stream] = self._open(stream, template, 0, self._shared.get("stdout"))
+        except BaseException:
+            self.close()
+            raise
+
+    def of(self, task: int) -> tuple[int, int]:
+        """Descriptors for stdout and stderr of the task of this number, good until the next call."""
+        self._close_own()
+        stdout = self._descriptor("stdout", task, None)
+        return stdout, self._descriptor("stderr", task, stdout)
+
+    def say(self, text: str) -> None:
+        """Write a message of the instance to the stderr of the first task."""
+        with contextlib.suppress(OSError, FluxschedError):
+            os.write(self.of(0)[1], f"fluxsched: {text}\n".encode())
+
+    def close(self) -> None:
+        """Give up all descriptors."""
+        self._close_own()
+        for fd in self._shared.values():
+            os.close(fd)
+        self._shared.clear()
+
+    def _descriptor(self, stream: str, task: int, stdout: int | None) -> int:
+        if stream in self._shared:
+            return self._shared[stream]
+        template = self._named[stream]
+        if template is not None:
+            self._own.append(self._open(stream, template, task, stdout))
+            return self._own[-1]
+        path = f"{self._directory}/{spool_name(stream, None if self._single else task)}"
+        try:
+            fd = os.open(path, SPOOL_FLAGS, SPOOL_MODE)
+        except OSError as exc:
+            raise _refused("open", path, exc) from exc
+        self._own.append(fd)
+        return fd
+
+    def _open(self, stream: str, template: str, task: int, stdout: int | None) -> int:
+        """A file of the user's choice; `stdout` is taken for stderr, too, where both have one name."""
+        if stream == "stderr" and stdout is not None and template == self._named["stdout"]:
+            return os.dup(stdout)
+        path = self._tags.fill(template, task)
+        try:
+            fd = os.open(system_bytes(os.path.join(self._cwd, path)), self._flags, FILE_MODE)
+            os.set_blocking(fd, True)
+        except OSError as exc:
+            raise _refused("open", path, exc) from exc
+        return fd
+
+    def _close_own(self) -> None:
+        while self._own:
+            os.close(self._own.pop())
+
+    def _make_directory(self) -> None:
+        try:
+            os.makedirs(self._directory, mode=0o700, exist_ok=True)
+        except OSError as exc:
+            raise _refused("make the directory", self._directory, exc) from exc
+
+
+def _refused(what: str, path: str, exc: OSError) -> Refused:
+    return Refused(f"cannot {what} {path!r} for the job's output: {os.strerror(exc.errno or 0)}", exc.errno)

@@ -1,0 +1,574 @@
+"""The keeper's side of the conversation: jobs are started, watched and reported, with or without an instance.
+
+Law: a report is kept until an instance says that it is stored. While there is no instance time limits are the keeper's
+affair; jobs that do not outlive their instance end with it.
+
+kept_job: A job as its keeper knows it, beside its processes.
+
+process: A keeper's process, once its instance has said something: its loop, its socket, and what goes with it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import shutil
+import signal
+import socket
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any, Protocol
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.executor import wire as msg
+from fluxsched.executor.base import JobLaunch, Reports, expired_note
+from fluxsched.executor.cleanup import clear_in_turns, end_leftovers, scratch_directory
+from fluxsched.executor.io import JobInput
+from fluxsched.executor.local import LocalExecutor
+from fluxsched.executor.wire import connected
+from fluxsched.messaging.memo import JobspecMemo
+from fluxsched.system import log as logs
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.files import LOG_NAME
+from fluxsched.system.log import logger
+from fluxsched.system.loop import Faults, Timer, Turns
+from fluxsched.system.processes import settle
+from fluxsched.transport.base import Client
+from fluxsched.transport.stream import StreamClient, peer_of
+
+log = logger("keeper")
+
+RECEIVE_MAX = 64
+"""Transport messages taken at a time."""
+TIMEOUT = "timeout"
+
+
+class TaskExecutor(Protocol):
+    """What runs the tasks: `LocalExecutor`, or that of a simulation."""
+
+    kill_timeout_s: float
+
+    def start(self, job: JobLaunch) -> None:
+        """As of `Executor`."""
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
+        """As of `Executor`."""
+
+    def input_of(self, jobid: int) -> JobInput | None:
+        """As of `Executor`."""
+        ...
+
+    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
+        """Start the tasks of these targets of R, where the job has none, as of `Executor`."""
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """As of `Executor`; all that it names are released once, also those where it has no task."""
+
+    def close(self) -> None:
+        """As of `Executor`."""
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperOutside:
+    """What a keeper acts through."""
+
+    executor: Callable[[Reports], TaskExecutor]
+    """Makes what runs the tasks, given what it reports to."""
+    clear: Callable[[Mapping[int, object], Callable[[dict[int, str]], None]], None]
+    """(records, cleared): ends what another keeper has left; `cleared` is called with what was found."""
+    scratch: Callable[[], Path | None]
+    """The directory of the jobs' temporary directories."""
+    ended: Callable[[bool], None]
+    """Called when there is nothing left to do: with True if the instance is gone, and its jobs are to end with it."""
+    pid: int
+
+
+class KeeperService:
+    """Serves one instance at a time, and the next one after it."""
+
+    def __init__(self, turns: Turns, outside: KeeperOutside) -> None:
+        self._turns = turns
+        self._outside = outside
+        self._settings: msg.KeeperSettings | None = None
+        self._cores: list[Idset] | None = None
+        self._jobspecs = JobspecMemo()
+        self._jobs: dict[int, KeptJob] = {}
+        self._reports: deque[msg.JobReport] = deque()
+        self._gates: dict[int, Callable[[], None]] = {}
+        self._serial = 0
+        self._client: Client | None = None
+        self._new: list[Client] = []
+        self._outbox: list[msg.KeeperMessage] = []
+        self._returning: Timer | None = None
+        reports = Reports(
+            self._started, self._finished, self._failed, self._record, self._raised, released=self._released
+        )
+        self._executor = outside.executor(reports)
+        self._handlers: Mapping[type, Callable[[Any], None]] = {
+            msg.KeeperSettings: self._settle,
+            msg.StartJob: self._start,
+            msg.SignalJob: lambda one: self._executor.kill(one.jobid, one.signum, one.grace_s),
+            msg.LimitJob: self._limit,
+            msg.GrowJob: self._grow,
+            msg.ShrinkJob: self._shrink,
+            msg.SendInput: self._input,
+            msg.Stored: self._stored,
+            msg.ClearProcesses: self._clear,
+            msg.Leave: self._leave,
+            msg.EndKeeper: lambda one: outside.ended(False),
+        }
+        turns.source(self._take)
+        turns.at_end(self._flush)
+
+    def attend(self, client: Client) -> None:
+        """Listen to a new connection, which becomes that of the instance with its hello."""
+        self._new.append(client)
+        self._turns.wake()
+
+    def close(self) -> None:
+        """Kill what still runs, and end all connections."""
+        self._executor.close()
+        if self._client is not None:
+            self._client.close()
+        for other in self._new:
+            other.close()
+
+    @property
+    def has_instance(self) -> bool:
+        """Whether there is one."""
+        return self._client is not None
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether there is no job, and no report that is to be stored."""
+        return not (self._jobs or self._reports)
+
+    # -- the connection -----------------------------------------------------------------------------------------
+
+    def _take(self, until_s: float) -> bool:
+        for other in list(self._new):
+            self._greet(other)
+        client, more = self._client, False
+        if client is not None:
+            arrived = client.receive(RECEIVE_MAX)
+            more = len(arrived) == RECEIVE_MAX
+            for frames in arrived:
+                self._receive(client, frames)
+            if client.lost is not None and self._client is client:
+                self._lost(client)
+        return more
+
+    def _greet(self, client: Client) -> None:
+        arrived = client.receive(1)
+        if not arrived:
+            if client.lost is not None:
+                self._new.remove(client)
+                self._turns.post(self._check_left)
+            return
+        self._new.remove(client)
+        try:
+            first, *rest = msg.from_instance(arrived[0])
+            if not isinstance(first, msg.KeeperHello):
+                raise RemoteProtocolError("the first message of an instance is its hello")
+        except RemoteProtocolError as fault:
+            log.error("%s", fault)
+            client.close()
+            return
+        if self._client is not None:
+            self._client.close()
+        self._client = client
+        self._disarm()
+        unstored = self._unstored()
+        held = [
+            msg.HeldJob(jobid, job.attempt, job.runs, str(job.ranks), str(unstored.get(jobid, "")))
+            for jobid, job in self._jobs.items()
+        ]
+        self._outbox = [msg.KeeperWelcome(msg.VERSION, self._outside.pid, held), *self._reports]
+        for one in rest:
+            self._handle(one)
+
+    def _receive(self, client: Client, frames: list[bytes]) -> None:
+        try:
+            for one in msg.from_instance(frames):
+                self._handle(one)
+        except RemoteProtocolError as fault:
+            log.error("%s", fault)
+            client.close()
+
+    def _handle(self, one: msg.FromInstance) -> None:
+        handler = self._handlers.get(type(one))
+        if handler is not None:
+            self._turns.run_isolated(lambda: handler(one), type(one).__name__)
+
+    def _flush(self) -> None:
+        outbox, self._outbox = self._outbox, []
+        if self._client is not None and outbox:
+            for frames in msg.packed(outbox):
+                self._client.send(frames)
+
+    def _lost(self, client: Client) -> None:
+        """The instance is gone: killed, or about to return."""
+        client.close()
+        self._client = None
+        self._outbox.clear()
+        if self._returning is None:
+            self._check_left()
+
+    def _check_left(self) -> None:
+        """Nothing to do without an instance that returns, or no instance that does."""
+        if self._client is not None or self._new:
+            return
+        if self._settings is None or not self._settings.outlives:
+            self._outside.ended(True)
+        elif self.is_idle:
+            self._outside.ended(False)
+        else:
+            for jobid, job in self._jobs.items():
+                self._arm(jobid, job)
+
+    def _leave(self, one: msg.Leave) -> None:
+        self._returning = self._turns.after(one.within_s, self._not_returned)
+
+    def _not_returned(self) -> None:
+        self._returning = None
+        self._check_left()
+
+    # -- time limits while there is no instance -----------------------------------------------------------------
+
+    def _limit(self, one: msg.LimitJob) -> None:
+        job = self._jobs.get(one.jobid)
+        if job is not None:
+            job.expiration_s = one.expiration_s
+
+    def _arm(self, jobid: int, job: KeptJob) -> None:
+        if job.expiration_s > 0.0 and job.limit is None:
+            delay_s = job.expiration_s - self._turns.clock.wall_s()
+            job.limit = self._turns.after(delay_s, partial(self._raised, jobid, TIMEOUT, expired_note(job.limit_s)))
+
+    def _disarm(self) -> None:
+        if self._returning is not None:
+            self._returning.cancel()
+            self._returning = None
+        for job in self._jobs.values():
+            if job.limit is not None:
+                job.limit.cancel()
+                job.limit = None
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def _settle(self, one: msg.KeeperSettings) -> None:
+        self._settings = one
+        self._cores = None if one.cores is None else [Idset.parse(text) for text in one.cores]
+        self._executor.kill_timeout_s = one.kill_timeout_s
+
+    def _start(self, one: msg.StartJob) -> None:
+        jobid = one.jobid
+        if jobid in self._jobs:
+            return
+        self._jobs[jobid] = KeptJob(one.attempt, one.expiration_s, one.R)
+        settings = self._settings
+        try:
+            if settings is None:
+                raise RemoteProtocolError("no settings were sent before the first job")
+            self._executor.start(
+                JobLaunch(
+                    jobid=jobid,
+                    jobspec=self._jobspecs.read(one.jobspec),
+                    R=one.R,
+                    environment=settings.environment,
+                    spool=Path(settings.spool),
+                    cores=self._cores,
+                    scratch=self._outside.scratch(),
+                )
+            )
+        except FluxschedError as error:
+            self._failed(jobid, str(error))
+        except Exception as exc:  # whatever it is, it is this job's alone
+            self._turns.report_bug(f"start of job {format_f58(jobid)}", exc)
+            self._failed(jobid, f"start: a fault of fluxsched ({type(exc).__name__}: {exc}): the log has the traceback")
+
+    def _grow(self, one: msg.GrowJob) -> None:
+        job = self._jobs.get(one.jobid)
+        new = EMPTY if job is None else Idset.parse(one.ranks) - job.ranks
+        if job is not None and new:
+            job.ranks |= new
+            self._executor.grow(one.jobid, one.R, new)
+
+    def _shrink(self, one: msg.ShrinkJob) -> None:
+        """A target that it never had is released like the others; the release of others is being reported."""
+        job = self._jobs.get(one.jobid)
+        if job is not None:
+            ranks = Idset.parse(one.ranks) - (self._unstored().get(one.jobid, EMPTY) - job.ranks)
+            if ranks:
+                self._executor.shrink(one.jobid, ranks, one.grace_s)
+
+    def _input(self, one: msg.SendInput) -> None:
+        try:
+            place = self._executor.input_of(one.jobid)
+            tasks = None if one.tasks is None else Idset.parse(one.tasks)
+            if place is None:
+                self._outbox.append(msg.InputAnswered(one.number))
+            else:
+                taken = partial(self._taken, one.number)
+                place.send(one.data, tasks, eof=one.eof, taken=taken, window=one.window)
+        except FluxschedError as error:
+            exceeded = isinstance(error, LimitExceeded)
+            self._outbox.append(msg.InputAnswered(one.number, error.errnum, str(error), exceeded))
+
+    def _taken(self, number: int) -> None:
+        self._outbox.append(msg.InputAnswered(number))
+        self._turns.wake()
+
+    def _clear(self, one: msg.ClearProcesses) -> None:
+        self._outside.clear(one.records, self._cleared)
+
+    def _cleared(self, notes: dict[int, str]) -> None:
+        self._outbox.append(msg.ProcessesCleared(notes))
+        self._turns.wake()
+
+    def _stored(self, one: msg.Stored) -> None:
+        reports, kept = self._reports, list[msg.JobReport]()
+        while reports and reports[0].serial <= one.serial:
+            report = reports.popleft()
+            if report.serial in one.kept:
+                kept.append(report)
+            elif isinstance(report, msg.JobSpawned):
+                self._gates.pop(report.serial)()
+            elif isinstance(report, msg.JobFinished | msg.JobFailed):
+                del self._jobs[report.jobid]
+        reports.extendleft(reversed(kept))
+
+    def _unstored(self) -> dict[int, Idset]:
+        """By job the targets whose release is not known to be stored."""
+        found: dict[int, Idset] = {}
+        for one in self._reports:
+            if isinstance(one, msg.TargetsReleased):
+                found[one.jobid] = found.get(one.jobid, EMPTY) | Idset.parse(one.ranks)
+        return found
+
+    # -- reports ------------------------------------------------------------------------------------------------
+
+    def _report(self, report: msg.JobReport) -> None:
+        self._reports.append(report)
+        if self._client is not None:
+            self._outbox.append(report)
+            self._turns.wake()
+
+    def _next(self) -> int:
+        self._serial += 1
+        return self._serial
+
+    def _record(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
+        if isinstance(record, dict):
+            serial = self._next()
+            self._gates[serial] = then
+            self._report(msg.JobSpawned(serial, jobid, record))
+
+    def _started(self, jobid: int) -> None:
+        self._jobs[jobid].runs = True
+        no_input = ""
+        try:
+            self._executor.input_of(jobid)
+        except Refused as error:
+            no_input = str(error)
+        self._report(msg.JobStarted(self._next(), jobid, no_input))
+
+    def _raised(self, jobid: int, kind: str, note: str) -> None:
+        self._report(msg.JobRaised(self._next(), jobid, kind, note))
+        if self._client is None:  # else the instance has it killed
+            self._executor.kill(jobid, signal.SIGTERM)
+
+    def _released(self, jobid: int, ranks: Idset) -> None:
+        self._jobs[jobid].ranks -= ranks
+        self._report(msg.TargetsReleased(self._next(), jobid, str(ranks)))
+
+    def _finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
+        self._jobs[jobid].end()
+        self._report(msg.JobFinished(self._next(), jobid, status, usage))
+
+    def _failed(self, jobid: int, note: str) -> None:
+        self._jobs[jobid].end()
+        self._report(msg.JobFailed(self._next(), jobid, note))
+
+
+# ---- kept_job
+
+class KeptJob:
+    """One that runs, or whose end is not known to be stored."""
+
+    __slots__ = ("_r", "_ranks", "attempt", "expiration_s", "limit", "runs")
+
+    def __init__(self, attempt: int, expiration_s: float, r: Mapping[str, Any]) -> None:
+        """`r` is its R, of the start."""
+        self._r = r
+        self._ranks: Idset | None = None
+        self.attempt = attempt
+        self.expiration_s = expiration_s
+        self.limit: Timer | None = None
+        self.runs = False
+
+    @property
+    def limit_s(self) -> float:
+        """How long it may run, by the start of its R and its expiration, which may have changed; 0 if unknown."""
+        begun_s = self._r.get("execution", {}).get("starttime") or 0.0
+        return self.expiration_s - begun_s if begun_s else 0.0
+
+    @property
+    def ranks(self) -> Idset:
+        """The targets that it has been given and that are not released; read when asked for, since few are asked."""
+        if self._ranks is None:
+            self._ranks = ResourceSet.parse(self._r).ranks
+        return self._ranks
+
+    @ranks.setter
+    def ranks(self, ranks: Idset) -> None:
+        self._ranks = ranks
+
+    def end(self) -> None:
+        """It has no process any more."""
+        self.runs, self._ranks = False, EMPTY
+        if self.limit is not None:
+            self.limit.cancel()
+
+
+# ---- process
+
+process_log = logs.logger("keeper")
+
+CLEAR_S = 5.0
+"""How long killed processes of another keeper may take to be gone (seconds)."""
+BACKLOG = 8
+"""Connections that wait: there is one instance at a time."""
+LOOK_S = 60.0
+"""How often a keeper without an instance looks whether the next one could find it (seconds)."""
+
+
+def serve(said: bytes, path: str, listener_fd: int, run_directory: str, grace_s: float) -> None:
+    """Serve the instance at descriptor 0, which has said this, and those that come after it, until all is done."""
+    first = socket.socket(fileno=os.dup(0))
+    null = os.open(os.devnull, os.O_RDWR)
+    os.dup2(null, 0)
+    os.close(null)
+    listener = socket.socket(fileno=listener_fd)
+    if run_directory:
+        name = Path(run_directory) / LOG_NAME
+        logs.setup(name if name.exists() else None, 0)
+    keeper = Keeper(path, listener)
+    is_gone = False
+    try:
+        is_gone = asyncio.run(keeper.run(connected(first, said)))
+    except Exception as exc:  # last resort of a process without a terminal: its log has the reason
+        process_log.critical("the keeper ends: %s", logs.exception_text(exc), exc_info=exc)
+    finally:
+        if keeper.is_reachable:
+            with contextlib.suppress(OSError):
+                os.unlink(path)
+        if is_gone and os.path.isdir(run_directory):
+            end_leftovers(run_directory, grace_s)
+        keeper.close()
+
+
+class Keeper:
+    """The parts of a keeper."""
+
+    def __init__(self, path: str, listener: socket.socket) -> None:
+        self._path = path
+        self._name = _file_of(path)
+        self._listener = listener
+        self._faults = Faults()
+        self._scratch: tuple[Path, int] | None = None
+        self._turns = Turns(SystemClock())
+        self._service: KeeperService | None = None
+
+    @property
+    def is_reachable(self) -> bool:
+        """Whether its own socket is at its path still, and not that of a later keeper."""
+        return self._name is not None and self._name == _file_of(self._path)
+
+    async def run(self, client: StreamClient) -> bool:
+        """Serve until all is done; whether the instance is gone and its jobs are to end with it."""
+        loop = asyncio.get_running_loop()
+        done: asyncio.Future[bool] = loop.create_future()
+
+        def failed(exc: BaseException) -> None:
+            if not done.done():
+                done.set_exception(exc)
+
+        def ended(is_gone: bool) -> None:
+            if not done.done():
+                done.set_result(is_gone)
+
+        self._turns.failed, self._turns.noted = failed, self._faults.note
+        outside = KeeperOutside(
+            executor=lambda reports: LocalExecutor(self._turns, reports, 0.0, alone=True),
+            clear=lambda records, cleared: clear_in_turns(self._turns, records, CLEAR_S, cleared),
+            scratch=self._directory,
+            ended=ended,
+            pid=os.getpid(),
+        )
+        self._service = KeeperService(self._turns, outside)
+        self._turns.start(loop)
+        self._attend(client)
+        self._listener.setblocking(False)
+        self._listener.listen(BACKLOG)  # who connects sees this process as its peer from now on
+        loop.add_reader(self._listener, self._accept)
+        self._turns.after(LOOK_S, lambda: self._look(ended))
+        settle()
+        try:
+            return await done
+        finally:
+            loop.remove_reader(self._listener)
+            self._listener.close()
+
+    def close(self) -> None:
+        """Kill what still runs, and remove the temporary directories."""
+        if self._service is not None:
+            self._service.close()
+        self._turns.stop()
+        if self._scratch is not None:
+            path, owner = self._scratch
+            shutil.rmtree(path, ignore_errors=True)
+            os.close(owner)
+
+    def _attend(self, client: StreamClient) -> None:
+        assert self._service is not None
+        self._turns.attach(client.start)
+        self._service.attend(client)
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):
+            connection, _ = self._listener.accept()
+            if peer_of(connection)[1] == os.geteuid():
+                self._attend(connected(connection))
+            else:
+                connection.close()
+
+    def _look(self, ended: Callable[[bool], None]) -> None:
+        """Where no instance could find it any more, its jobs end."""
+        assert self._service is not None
+        if not (self._service.has_instance or self.is_reachable):
+            process_log.warning("%s is gone, so no instance can find its jobs: they are ended", self._path)
+            ended(True)
+            return
+        self._turns.after(LOOK_S, lambda: self._look(ended))
+
+    def _directory(self) -> Path:
+        if self._scratch is None:
+            self._scratch = scratch_directory()
+        return self._scratch[0]
+
+
+def _file_of(path: str) -> tuple[int, int] | None:
+    """What tells the file at `path` from one that takes its place: a bound socket keeps its inode."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino

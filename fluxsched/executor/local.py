@@ -1,0 +1,604 @@
+"""The `local` executor: tasks are processes of this machine.
+
+Law: a task runs only after what identifies its process is on disk, and `finished` is reported only when no process of
+the job is left. The order that makes both true: spawn behind a gate, record, open the gate, watch the tasks one after
+the other, and when all have ended, kill the rest of their process groups while the first task of each, unreaped, still
+keeps the group's number from being reused; then the strays that left the groups. What ends with a target that a job
+gives back ends in the same order, target by target.
+
+job_processes: One job's processes, from the first one until the last is dead: what the executor keeps of a job.
+
+Law: the job is over when all tasks have ended, and none waits to run. Until then the first task of each process group
+is not reaped, but where its target is given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import math
+import os
+import shutil
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError, Refused
+from fluxsched.executor import layout as tmpdirs
+from fluxsched.executor.base import ENDING, TERMINATING, JobLaunch, ProcessGroup, Reports, kill, spool_directory
+from fluxsched.executor.cleanup import Strays, adopt_orphans, reap_group
+from fluxsched.executor.io import INPUT_TASKS_MAX, JobInput, Terminal
+from fluxsched.executor.layout import JobTasks, TaskBlock, more_blocks, program_of, remove, unpack
+from fluxsched.executor.pmi import JobPmi
+from fluxsched.executor.tasks import TaskStart, more_descriptors, seal_descriptors
+from fluxsched.executor.usage import Guarded, MemoryGuard, Meter, asks_for_memory, limit_of
+from fluxsched.system import processes as procs
+from fluxsched.system.clock import sleep
+from fluxsched.system.log import logger, of_job
+from fluxsched.system.loop import ExitWatch, Timer, Turns
+
+LOOK_S = 0.005
+"""How soon the death of killed processes is looked for (seconds), at first."""
+
+
+class JobProcesses:
+    """A job's processes and all that is open for them. Owns its starts, input, PMI and meter."""
+
+    __slots__ = (
+        "ended",
+        "first_failure",
+        "grace",
+        "grace_ends_s",
+        "groups",
+        "input",
+        "is_ending",
+        "is_guarded",
+        "jobid",
+        "launch",
+        "look_s",
+        "meter",
+        "open",
+        "path",
+        "pids",
+        "pmi",
+        "released",
+        "resources",
+        "spool",
+        "starts",
+        "status",
+        "tasks",
+        "terminal",
+        "tmpdir",
+    )
+
+    def __init__(
+        self,
+        launch: JobLaunch,
+        resources: ResourceSet,
+        tasks: JobTasks,
+        path: str,
+        tmpdir: str | None,
+        meter: Meter,
+        pmi: JobPmi | None,
+    ) -> None:
+        self.launch = launch
+        self.jobid = launch.jobid
+        self.resources = resources
+        self.tasks = tasks
+        self.path = path
+        self.tmpdir = tmpdir
+        self.meter = meter
+        self.pmi = pmi
+        self.spool = str(spool_directory(launch.spool, launch.jobid))
+        self.groups: list[ProcessGroup] = []
+        self.starts: list[TaskStart] = []
+        """Tasks that do not run yet."""
+        self.pids: set[int] = set()
+        """The tasks that are not reaped."""
+        self.grace: Timer | None = None
+        self.grace_ends_s = math.inf
+        self.input: JobInput | None = None
+        self.terminal: Terminal | None = None
+        self.open = False
+        self.is_ending = False
+        """Whether its tasks were asked to end."""
+        self.ended = False
+        self.status = 0
+        self.first_failure = 0
+        """The wait status of what failed before the other tasks were killed for it; 0 if nothing did."""
+        self.is_guarded = asks_for_memory(launch.jobspec)
+        """Whether it is kept to the memory that it has asked for."""
+        self.released = EMPTY
+        """Targets whose release is about to be reported."""
+        self.look_s = LOOK_S
+
+    @property
+    def limit_bytes(self) -> int | None:
+        """The memory that it may use; None if it has not asked for memory."""
+        return limit_of(self.launch.jobspec, self.resources) if self.is_guarded else None
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all tasks have ended, as far as was looked, and none waits to run."""
+        return not self.starts and all(group.watched == len(group.pids) for group in self.groups)
+
+    def begin(self, new: Sequence[TaskBlock], r: Mapping[str, Any], limit: int | None, pids: set[int]) -> TaskStart:
+        """Have these tasks, the last that it has got, wait to run; `pids` gets their process ids, too. Raises
+        FluxschedError.
+        """
+
+        def spawned(group: ProcessGroup, pid: int) -> None:
+            if pid == group.pgid:
+                self.groups.append(group)
+            self.pids.add(pid)
+            pids.add(pid)
+
+        if self.launch.jobspec.pty is not None:
+            self.launch.jobspec.check_pty(self.tasks.next)
+            self.terminal = Terminal(self.launch.jobspec.pty)
+        pmi = self.pmi if new[0].first == 0 else None
+        start = TaskStart(
+            self.launch, self.tasks, new, r, self.path, self.tmpdir, pmi, self.terminal, limit, spawned
+        )
+        self.starts.append(start)
+        return start
+
+    def grow(self, more: ResourceSet, limit: int | None, pids: set[int]) -> TaskStart | None:
+        """Have the tasks of these further targets wait to run; None if there are none. Raises FluxschedError, and has
+        got the targets all the same.
+        """
+        self.resources |= more
+        new = more_blocks(self.launch.jobspec, more, self.tasks)
+        if not new:
+            return None
+        self.tasks.blocks.extend(new)
+        return self.begin(new, self.resources.to_json(), limit, pids)
+
+    def remove(self, ranks: Idset) -> None:
+        """It has no tasks on these targets any more."""
+        self.tasks.remove(ranks)
+        self.resources = self.resources.without(ranks)
+
+    def record(self, boot: str) -> dict[str, Any] | None:
+        """What identifies its processes; None if that is not known, since a first task vanished."""
+        found: dict[str, Any] | None = None
+        for group in [group for group in self.groups if not group.reaped]:
+            one = procs.identity(group.pgid, boot, self.path)
+            if one is None:
+                return None
+            if found is None:
+                found = one
+            else:
+                found.setdefault("groups", []).append([one["pid"], one["start_ticks"]])
+        return found
+
+    def opened(self, start: TaskStart, turns: Turns) -> None:
+        """These tasks run from now on."""
+        self.starts.remove(start)
+        pipes, pids = start.gate.open(), start.pids
+        if self.terminal is not None:
+            self.input = JobInput(turns, [self.terminal.opened()], self.terminal)
+        elif pipes and self.input is None:
+            self.input = JobInput(turns, pipes)
+        elif pipes and self.input is not None:
+            self.input.add(pipes)
+        self.meter.opened(pids, start.first)
+        if self.pmi is not None and not self.open:
+            self.pmi.opened(pids)
+        self.open = True
+
+    def on(self, ranks: Idset) -> list[ProcessGroup]:
+        """The groups whose targets are among these."""
+        return [group for group in self.groups if group.rank is not None and group.rank in ranks]
+
+    def go(self, groups: Sequence[ProcessGroup]) -> None:
+        """Ask the tasks of these targets, which are given back, to end."""
+        for group in groups:
+            group.go()
+            tasks = Idset.span(group.first, group.first + len(group.pids) - 1)
+            if self.pmi is not None:
+                self.pmi.leave(tasks)
+            if self.input is not None:
+                self.input.remove(tasks)
+            group.signal(signal.SIGTERM)
+            group.signal(signal.SIGCONT)
+
+    def signal(self, signum: int) -> None:
+        """Send a signal to all tasks."""
+        for group in self.groups:
+            group.signal(signum)
+
+    def note_failures(self) -> None:
+        """Take the status of tasks that have failed already: those of the others are a consequence from now on."""
+        if not self.first_failure:
+            statuses = [status for group in self.groups for status in group.ended_statuses()]
+            self.first_failure = max(statuses, default=0)
+
+    def kill_after(self, turns: Turns, delay_s: float, kill: Callable[[], None]) -> None:
+        """Have the job killed when this time has passed, unless it is to be killed sooner."""
+        ends_s = turns.clock.monotonic_s() + delay_s
+        if ends_s < self.grace_ends_s:
+            if self.grace is not None:
+                self.grace.cancel()
+            self.grace, self.grace_ends_s = turns.after(delay_s, kill), ends_s
+
+    def settle(self) -> None:
+        """Stop watching, timing and sending."""
+        if self.input is not None:
+            self.input.close()
+        for group in self.groups:
+            group.stop_watching()
+        if self.grace is not None:
+            self.grace.cancel()
+        if self.pmi is not None:
+            self.pmi.close()
+        for start in self.starts:
+            start.gate.close()
+        self.meter.close()
+        self.grace = None
+
+    def reap(self, group: ProcessGroup, options: int = 0) -> None:
+        """Take the wait statuses of a group's tasks and what they used; `status` becomes the highest that counts."""
+        for ended in group.reap(options):
+            if ended.counts:
+                self.status = max(self.status, ended.status)
+            self.meter.reaped(ended.task, ended.status, ended.used)
+            self.pids.discard(ended.pid)
+
+    def tidy(self, *, at_once: bool = False) -> None:
+        """Give up its terminal and remove its temporary directory once no process of it is left. Large contents are
+        removed in the background, or `at_once` where this process is about to end.
+        """
+        if self.terminal is not None:
+            self.terminal.close()
+        if self.tmpdir is not None:
+            if at_once:
+                shutil.rmtree(self.tmpdir, ignore_errors=True)
+            else:
+                remove(self.tmpdir)
+
+
+# ---- local
+
+log = logger("exec")
+
+LOOK_MAX_S = 0.25
+"""How seldom the death of killed processes is looked for (seconds) at last, LOOK_S being how often at first: what the
+kernel holds in an uninterruptible wait may take long."""
+CLOSE_S = 5.0
+"""How long `close` waits for killed processes to be gone (seconds)."""
+
+
+class LocalExecutor:
+    """Runs jobs as process groups. Starting one costs a posix_spawn a task, and no thread."""
+
+    def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float, *, alone: bool = False) -> None:
+        """`alone`: this process has no children but the tasks and what descends from them."""
+        self._turns = turns
+        self._reports = reports
+        self.kill_timeout_s = kill_timeout_s
+        self._runs: dict[int, JobProcesses] = {}
+        self._pids: set[int] = set()
+        self._strays = Strays(turns.clock, alone=alone)
+        self.memory = MemoryGuard(turns, self._exceeded)
+        self._prepared = False
+        self._limit: int | None = None
+        self._boot_id = procs.boot_id()
+        self._enclosing = os.environ.get(procs.PATH_VARIABLE, "")
+
+    # -- start --------------------------------------------------------------------------------------------------
+
+    def start(self, job: JobLaunch) -> None:
+        """Spawn the tasks behind their gate. Raises FluxschedError, with nothing left, when that is not possible."""
+        if not self._prepared:
+            self._prepared = True
+            adopt_orphans()
+            seal_descriptors()
+            self._limit = more_descriptors()
+        resources = ResourceSet.parse(job.R)
+        tasks = program_of(job, resources)
+        tmpdir = None if job.scratch is None else tmpdirs.make(job.scratch, job.jobid)
+        path, pmi = procs.job_path(job.jobid, self._enclosing), self._pmi(job, tasks)
+        run = JobProcesses(job, resources, tasks, path, tmpdir, Meter(self._turns.clock), pmi)
+        try:
+            unpack(job, tmpdir)
+            start = run.begin(tasks.blocks, job.R, self._limit, self._pids)
+        except FluxschedError:
+            run.tidy()
+            raise
+        self._runs[job.jobid] = run
+        error = self._advance(run, start)
+        if error is not None:
+            self._destroy(run)
+            raise Refused(error)
+
+    def _pmi(self, job: JobLaunch, tasks: JobTasks) -> JobPmi | None:
+        """A server for the tasks that the job begins with, if it is asked for, or they are several and stay so."""
+        counts, wanted = [block.ntasks for block in tasks.blocks], job.jobspec.pmi
+        if not (sum(counts) > 1 and not tasks.by_target if wanted is None else wanted):
+            return None
+        return JobPmi(self._turns, job.jobid, counts, partial(self._mpi_failed, job.jobid))
+
+    def _mpi_failed(self, jobid: int, note: str, exit_code: int) -> None:
+        """The MPI program cannot continue: what it gave as exit code is the job's, whose tasks are about to be killed.
+        """
+        run = self._runs.get(jobid)
+        if run is not None:
+            run.first_failure = (exit_code & 0xFF) << 8
+        self._reports.raised(jobid, "exec", note)
+
+    def _advance(self, run: JobProcesses, start: TaskStart) -> str | None:
+        """Spawn a slice of the tasks; with the last one they are put on record. A note if it failed."""
+        try:
+            start.advance()
+        except FluxschedError as error:
+            return str(error)
+        if start.is_spawned:
+            return self._spawned(run, start)
+        self._turns.post(lambda: self._continue(run, start))
+        return None
+
+    def _continue(self, run: JobProcesses, start: TaskStart) -> None:
+        if self._runs.get(run.jobid) is not run or start not in run.starts:
+            return
+        error = self._advance(run, start)
+        if error is None:
+            return
+        if not start.is_first:
+            self._give_up(run, start, error)
+        else:
+            self._destroy(run)
+            self._reports.failed(run.jobid, error)
+
+    def _spawned(self, run: JobProcesses, start: TaskStart) -> str | None:
+        record = run.record(self._boot_id)
+        if record is None:
+            return "its first task vanished while it waited to run"
+        if start.is_first:
+            self._strays.begin(run.path, record["start_ticks"], run.spool)
+        self._guard(run, start)
+        for group in start.groups:
+            self._watch(run, group)
+        self._reports.record(run.jobid, record, lambda: self._recorded(run, start))
+        return None
+
+    def _guard(self, run: JobProcesses, start: TaskStart | None) -> None:
+        """Keep the job to the memory that it has now; `start` are tasks that do not run yet."""
+        limit_bytes = run.limit_bytes
+        if limit_bytes is not None:
+            guarded = Guarded(run.pids, limit_bytes, partial(self._strays.members, run.path, self._pids))
+            if start is not None and start.is_first:
+                self.memory.begin(run.jobid, guarded)
+            else:
+                self.memory.change(run.jobid, guarded, [] if start is None else start.pids)
+
+    def _recorded(self, run: JobProcesses, start: TaskStart) -> None:
+        """The record is on disk: let the tasks run."""
+        if self._runs.get(run.jobid) is not run or start not in run.starts:
+            return
+        run.opened(start, self._turns)
+        if start.is_first:
+            self._reports.started(run.jobid)
+            self._reports.opened(run.jobid)
+        if run.is_over:
+            self._turns.post(lambda: self._check_over(run))
+
+    def input_of(self, jobid: int) -> JobInput | None:
+        """Where the job's tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
+        run = self._runs.get(jobid)
+        if run is None or not run.open:
+            return None
+        if run.input is None:
+            raise Refused(
+                f"the job has {run.tasks.next} tasks, and at most {INPUT_TASKS_MAX} are sent input: give a file "
+                "(--input)",
+                errno.ENOSYS,
+            )
+        return run.input
+
+    # -- other sizes --------------------------------------------------------------------------------------------
+
+    def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
+        """Start the tasks of these targets of R. If that is impossible, the job goes on without them."""
+        run = self._runs.get(jobid)
+        if run is None or run.ended or not run.tasks.by_target:
+            return
+        start: TaskStart | None = None
+        try:
+            start = run.grow(ResourceSet.parse(r).restrict(ranks), self._limit, self._pids)
+            error = None if start is None else self._advance(run, start)
+        except FluxschedError as fault:
+            error = str(fault)
+        if error is not None:
+            self._give_up(run, start, error)
+        elif start is not None and run.is_ending:
+            start.cut()
+
+    def _give_up(self, run: JobProcesses, start: TaskStart | None, error: str) -> None:
+        """The job goes on without tasks that cannot be started; it has their targets until it gives them back."""
+        log.error("job %s: no tasks on further targets: %s", format_f58(run.jobid), error, extra=of_job(run.jobid))
+        if start is not None:
+            start.gate.say(f"no tasks on targets {start.ranks}: {error}")
+            run.starts.remove(start)
+            start.gate.close()
+            run.go(start.groups)
+            kill(start.groups)
+            for group in start.groups:
+                self._watch(run, group)
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """End the tasks of these targets; where there are none they are released at once."""
+        run = self._runs.get(jobid)
+        if run is None or run.ended or not run.tasks.by_target:
+            return
+        if any(not start.is_spawned and start.ranks & ranks for start in run.starts):
+            self._turns.post(lambda: self.shrink(jobid, ranks, grace_s))
+            return
+        groups = [group for group in run.on(ranks) if not group.going]
+        self._release(run, ranks - Idset.of([group.rank for group in run.on(ranks) if group.rank is not None]))
+        run.go(groups)
+        for group in groups:
+            self._watch(run, group)
+        delay_s = self.kill_timeout_s if grace_s is None else grace_s
+        self._turns.after(delay_s, lambda: kill(groups))
+
+    def _leave(self, run: JobProcesses, group: ProcessGroup, look_s: float = LOOK_S) -> None:
+        """All tasks of a target that is given back have ended: it is released as soon as nothing is left there."""
+        if self._runs.get(run.jobid) is not run or run.ended or group not in run.groups:
+            return
+        group.stop_watching()
+        group.signal(signal.SIGKILL)
+        run.reap(group)
+        self._pids.difference_update(group.pids)
+        if self._survives(group) or self._strays.kill(group.path, self._pids):
+            self._turns.after(look_s, lambda: self._leave(run, group, min(2 * look_s, LOOK_MAX_S)))
+            return
+        run.groups.remove(group)
+        if group.rank is not None:
+            self._release(run, Idset.of([group.rank]))
+        self._check_over(run)
+
+    def _release(self, run: JobProcesses, ranks: Idset) -> None:
+        """Report these targets as released, those of one turn together."""
+        if not ranks:
+            return
+        if not run.released:
+            self._turns.post(lambda: self._report_released(run))
+        run.released |= ranks
+
+    def _report_released(self, run: JobProcesses) -> None:
+        ranks, run.released = run.released, EMPTY
+        if self._runs.get(run.jobid) is run:
+            run.remove(ranks)
+            self._guard(run, None)
+            self._reports.released(run.jobid, ranks)
+
+    # -- end ----------------------------------------------------------------------------------------------------
+
+    def _watch(self, run: JobProcesses, group: ProcessGroup) -> None:
+        """Watch the first task of a group that has not ended: when there is none, all have."""
+        group.stop_watching()
+        if group.reaped:
+            return
+        pid = group.look()
+        if pid is None:
+            self._check_over(run)
+            if group.going:
+                self._leave(run, group)
+            return
+        try:
+            loop = asyncio.get_running_loop()
+            group.watch = ExitWatch(loop, pid, lambda: self._turns.post(lambda: self._ended(run, group)))
+        except OSError:  # out of descriptors: look again later
+            self._turns.after(LOOK_MAX_S, lambda: self._ended(run, group))
+
+    def _ended(self, run: JobProcesses, group: ProcessGroup) -> None:
+        if self._runs.get(run.jobid) is run and not run.ended:
+            self._watch(run, group)
+
+    def _check_over(self, run: JobProcesses) -> None:
+        """The job is over when all tasks have ended: kill what they left in their groups, then reap them."""
+        if self._runs.get(run.jobid) is not run or run.ended or not run.is_over:
+            return
+        run.ended = True
+        run.settle()
+        run.signal(signal.SIGKILL)
+        self._reap(run)
+        self._look(run)
+
+    def _look(self, run: JobProcesses) -> None:
+        """Finished as soon as no process of the job is left."""
+        jobid = run.jobid
+        if self._runs.get(jobid) is not run:
+            return
+        if self._any_survives(run):
+            self._turns.after(run.look_s, lambda: self._look(run))
+            run.look_s = min(2 * run.look_s, LOOK_MAX_S)
+            return
+        del self._runs[jobid]
+        self._strays.end(run.path)
+        run.tidy()
+        note = self.memory.end(jobid) if run.is_guarded else None
+        if note is not None:
+            self._reports.raised(jobid, "memory", note)
+        self._reports.record(jobid, None, _nothing)
+        self._reports.finished(jobid, run.first_failure or run.status, run.meter.total(run.tasks.next))
+
+    def _any_survives(self, run: JobProcesses) -> bool:
+        """Whether a process of a reaped job is left; strays are killed here, group members have been."""
+        if any(self._survives(group) for group in run.groups):
+            return True
+        return self._strays.kill(run.path, self._pids)
+
+    def _survives(self, group: ProcessGroup) -> bool:
+        """Whether a process of a group whose tasks are reaped is left."""
+        if procs.group_living(group.pgid):
+            return True
+        if group.pgid not in self._pids:  # else the number is that of a task again, or not reaped yet
+            reap_group(group.pgid)
+        return False
+
+    def _reap(self, run: JobProcesses, options: int = 0) -> None:
+        for group in reversed(run.groups):
+            run.reap(group, options)
+            self._pids.difference_update(group.pids)
+
+    # -- kill ---------------------------------------------------------------------------------------------------
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
+        """Signal all tasks of the job; one that is asked to end and does not is killed after the grace time."""
+        run = self._runs.get(jobid)
+        if run is None or run.ended:
+            return
+        if run.pmi is not None and signum in TERMINATING:
+            run.pmi.ending()
+        if signum in TERMINATING and not run.is_ending:
+            run.note_failures()
+        run.signal(signum)
+        if signum in TERMINATING:
+            run.is_ending = True
+            for start in run.starts:
+                start.cut()
+        if signum in ENDING:
+            delay_s = self.kill_timeout_s if grace_s is None else grace_s
+            run.kill_after(self._turns, delay_s, lambda: self.kill(jobid, signal.SIGKILL))
+
+    def _exceeded(self, jobid: int, note: str) -> None:
+        """A job uses more memory than it asked for: it ends now, since others have been promised the rest."""
+        self._reports.raised(jobid, "memory", note)
+        self.kill(jobid, signal.SIGKILL)
+
+    def _destroy(self, run: JobProcesses) -> None:
+        """Kill and reap tasks that have not run: a waiting shell is dead at once."""
+        self._runs.pop(run.jobid, None)
+        run.settle()
+        run.signal(signal.SIGKILL)
+        self._reap(run)
+        self._strays.end(run.path)
+        run.tidy()
+        if run.is_guarded:
+            self.memory.end(run.jobid)
+
+    def close(self) -> None:
+        """Kill all jobs and wait until no process is left, up to CLOSE_S; nothing is reported."""
+        runs, self._runs = list(self._runs.values()), {}
+        self.memory.close()
+        for run in runs:
+            run.settle()
+            run.signal(signal.SIGKILL)
+        clock = self._turns.clock
+        until_s = clock.monotonic_s() + CLOSE_S
+        for run in runs:
+            while run.groups and self._any_survives(run) and clock.monotonic_s() < until_s:
+                sleep(LOOK_S)
+            self._reap(run, os.WNOHANG)
+            run.tidy(at_once=True)
+        self._strays.kill_all()
+
+
+def _nothing() -> None:
+    """What follows the removal of a record."""

@@ -1,0 +1,811 @@
+"""The `local` executor as the instance has it: tasks are children of a keeper, a process that outlives the instance.
+
+Law: a job is started at one keeper, once. Whether it may have run is known from the store: what identifies its
+processes is there before any of them runs. So a job that no keeper knows is started if nothing of it is on record;
+else what may be left of it is ended beyond doubt, and it has failed. A keeper whose connection ends is dead, or is
+killed. What a keeper reports is said to be stored once it is, and what it repeats of jobs that have ended is passed
+over. The first keeper is started with the first job.
+
+given_job: A job as the instance knows it that is given to a keeper, what it is told, and where its tasks are sent their
+input.
+
+Law: as long as no processes of a job are on record another keeper may have to start it, so what its keeper was told is
+kept until then. What a keeper has said of a job's size before it met this instance may be out of date: a target that
+it has released may have been given to the job again.
+
+host: How an instance comes to its keepers: those that are there, and a new one.
+
+link: An instance's connection to one keeper: what is said is gathered for a turn, and begins with the hello.
+
+local_host: The keepers of an instance on this machine: processes, found by their sockets in its state or run directory.
+
+Law: a process that a connection leads to is no other one, whatever its number: it is held by a pidfd as long as the
+connection lives. Only keepers of the same user are talked to. A socket is removed only if none of them is behind it.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import select
+import signal
+import socket
+import struct
+import subprocess
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import count
+from pathlib import Path
+from signal import SIGKILL, SIGTERM
+from typing import Any, Protocol
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.executor import io as task_input
+from fluxsched.executor import keeper_main
+from fluxsched.executor import wire as msg
+from fluxsched.executor.base import TERMINATING, InputAnswer, InputPlace, JobLaunch, Reports, ResumedJob, Window
+from fluxsched.executor.cleanup import clear_orphans
+from fluxsched.executor.layout import is_instance
+from fluxsched.executor.timed import NestedJobs
+from fluxsched.executor.wire import connected
+from fluxsched.messaging.memo import ObjectMemo
+from fluxsched.system.files import FILE_MODE
+from fluxsched.system.log import logger
+from fluxsched.system.loop import Timer, Turns
+from fluxsched.transport.base import Client
+from fluxsched.transport.stream import peer_of
+
+log = logger("keeper")
+
+HELLO_S = 30.0
+"""How long a keeper may take to answer (seconds): a stopped one must not keep an instance from its work for ever."""
+END_S = 5.0
+"""How long a keeper may take to end its tasks and itself (seconds)."""
+CLEAR_S = 5.0
+"""How long killed processes may take to be gone (seconds)."""
+AGAIN_S = 1.0
+"""Time before a keeper without jobs that has ended is replaced (seconds)."""
+TRIES_MAX = 3
+"""Keepers to which a job is given: one that ends them all is not to end more."""
+RESTARTED = "the instance was restarted"
+KILLED = "the keeper of its tasks was killed"
+
+
+class KeeperExecutor:
+    """Gives jobs to keepers, and reports what these report."""
+
+    def __init__(
+        self, turns: Turns, reports: Reports, host: KeeperHost, kill_timeout_s: float, *, outlives: bool
+    ) -> None:
+        self._turns = turns
+        self._reports = reports
+        self._nested = NestedJobs(turns, reports, kill_timeout_s)
+        self.give_back = self._nested.give_back
+        self._host = host
+        self._kill_timeout_s = kill_timeout_s
+        self._outlives = outlives
+        self._links: list[KeeperLink] = []
+        self._runs: dict[int, GivenJob] = {}
+        self._left: dict[int, object] = {}
+        """Records of processes that are to be ended before this executor is settled, by job id."""
+        self._settled: Callable[[], None] = _nothing
+        self._is_settled = False
+        """Whether it is known of all jobs of the instance before what became of them."""
+        self._closed = False
+        self._guards = False
+        self._inputs: count[int] = count(1)
+        self._handlers: Mapping[type, Callable[[KeeperLink, Any], None]] = {
+            msg.KeeperWelcome: self._welcomed,
+            msg.JobSpawned: self._spawned,
+            msg.JobStarted: self._started,
+            msg.JobRaised: self._raised,
+            msg.JobFinished: self._finished,
+            msg.JobFailed: self._failed,
+            msg.TargetsReleased: self._released,
+            msg.InputAnswered: KeeperLink.input_answered,
+            msg.ProcessesCleared: self._cleared,
+        }
+        turns.source(self._take)
+        turns.at_end(self._flush)
+
+    # -- requests -----------------------------------------------------------------------------------------------
+
+    def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
+        """See `Executor.resume`: the keepers that are there are asked which jobs they have."""
+        self._settled = settled
+        self._left = dict(records)
+        for job in jobs:
+            run = self._runs[job.launch.jobid] = GivenJob(job.launch, job.record)
+            if job.is_ending:
+                run.signals.append((SIGTERM, job.grace_s))
+            self._nested.begin(job.launch)
+            if job.going:
+                self.shrink(job.launch.jobid, job.going)
+        for client in self._host.living():
+            link = self._connect(client)
+            link.patience = self._turns.after(HELLO_S, partial(self._lost, link, "it does not answer"))
+            link.say()
+        self._settle()
+
+    def start(self, job: JobLaunch) -> None:
+        """See `Executor.start`. Raises Refused if there is no keeper and none can be started."""
+        self._runs[job.jobid] = run = GivenJob(job, None)
+        self._nested.begin(job)
+        if self._is_settled:
+            try:
+                self._give(run)
+            except Refused:
+                del self._runs[job.jobid]
+                raise
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
+        """See `Executor.kill`."""
+        run = self._runs.get(jobid)
+        if run is not None:
+            run.signal(signum, grace_s)
+
+    def limit(self, jobid: int, expiration_s: float) -> None:
+        """See `Executor.limit`."""
+        run = self._runs.get(jobid)
+        if run is not None and run.link is not None:
+            run.link.say(msg.LimitJob(jobid, expiration_s))
+
+    def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
+        """See `Executor.grow`."""
+        run = self._runs.get(jobid)
+        if run is not None and not self._nested.has(jobid):
+            run.grow(r)
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """See `Executor.shrink`."""
+        run = self._runs.get(jobid)
+        if run is not None:
+            why_not = (partial(self._nested.shrink, jobid) if self._nested.has(jobid) else run.shrink)(ranks, grace_s)
+            if why_not:
+                self._reports.raised(jobid, "exec", why_not)
+
+    def input_of(self, jobid: int) -> InputPlace | None:
+        """See `Executor.input_of`."""
+        run = self._runs.get(jobid)
+        return None if run is None else run.input_place(self._inputs)
+
+    def guard(self) -> None:
+        """Have a keeper, jobs or not: it ends what is on record when this instance is killed."""
+        self._guards = True
+        try:
+            self._current()
+        except Refused as fault:
+            log.error("if this instance is killed its command runs on: %s", fault)
+
+    def close(self) -> None:
+        """See `Executor.close`."""
+        self._end(msg.EndKeeper())
+        for link in self._links:
+            self._host.end(link.client, END_S if link.has_said else 0.0)
+            link.client.close()
+
+    def leave(self, within_s: float) -> None:
+        """See `Executor.leave`."""
+        self._end(msg.Leave(within_s))
+        for link in self._links:
+            if not link.has_said:
+                self._host.end(link.client, 0.0)
+            link.client.close()
+
+    def _end(self, word: msg.KeeperMessage) -> None:
+        self._closed = True
+        for link in self._links:
+            if link.has_said:
+                link.say(word)
+                link.flush()
+
+    # -- keepers ------------------------------------------------------------------------------------------------
+
+    def _current(self) -> KeeperLink:
+        for link in self._links:
+            if not (link.is_retiring or link.is_ending):
+                return link
+        try:
+            return self._connect(self._host.start())
+        except OSError as fault:
+            raise Refused(f"no keeper for its tasks can be started: {fault.strerror}", fault.errno) from fault
+
+    def _connect(self, client: Any) -> KeeperLink:
+        link = KeeperLink(client, self._turns)
+        self._links.append(link)
+        self._turns.attach(client.start)
+        return link
+
+    def _give(self, run: GivenJob) -> None:
+        run.tries += 1
+        if run.tries > TRIES_MAX:
+            raise Refused(f"{TRIES_MAX} keepers ended while they were to start it: see the log")
+        link = run.link = self._current()
+        link.start(run.launch, self._kill_timeout_s, outlives=self._outlives)
+        run.given(link)
+
+    def _take(self, until_s: float) -> bool:
+        more = False
+        for link in list(self._links):
+            try:
+                messages, some = link.receive()
+                more |= some
+                self._read(link, messages)
+                if link.client.lost is not None:
+                    self._lost(link, link.client.lost)
+            except RemoteProtocolError as fault:
+                self._lost(link, str(fault))
+        return more
+
+    def _read(self, link: KeeperLink, messages: list[Any]) -> None:
+        serial = 0
+        for one in messages:
+            handle, serial = partial(self._handlers[type(one)], link, one), getattr(one, "serial", serial)
+            self._turns.run_isolated(handle, f"report of a keeper: {one!r:.80}", partial(_unhandled, link, one))
+        if serial:
+            self._reports.stored(lambda: link.say(msg.Stored(serial, list(link.unhandled))))
+
+    def _flush(self) -> None:
+        for link in self._links:
+            link.flush()
+
+    def _lost(self, link: KeeperLink, reason: str) -> None:
+        """A keeper is dead, or will be now: what it was to do is done by another one."""
+        if link not in self._links or self._closed:
+            return
+        self._links.remove(link)
+        if link.patience is not None:
+            link.patience.cancel()
+        link.client.close()
+        self._host.end(link.client, END_S if link.is_ending else 0.0)
+        if not link.is_ending:
+            log.warning("the keeper has ended, which it should not: %s", reason)
+        for number in list(link.inputs):
+            link.answer_input(number, Refused("the keeper of the job's tasks has ended", errno.ESRCH))
+        records = dict(link.clearing or {})
+        again: list[GivenJob] = []
+        for jobid in sorted(link.jobs):
+            run = self._runs[jobid]
+            run.link, run.is_open = None, False
+            if run.record is None:
+                again.append(run)
+            else:
+                records[jobid] = run.record
+        if not self._is_settled:
+            self._left |= records
+            self._settle()
+            return
+        self._clear(records)
+        for run in again:
+            self._give_or_fail(run)
+        if self._guards:
+            self._turns.after(AGAIN_S, self._guard_again)
+
+    def _guard_again(self) -> None:
+        if not self._closed:
+            self.guard()
+
+    def _give_or_fail(self, run: GivenJob) -> None:
+        """Start a job whose tasks have not run, unless it was to end meanwhile."""
+        try:
+            if any(signum in TERMINATING for signum, _ in run.signals):
+                raise Refused("it was ended before its tasks ran")
+            self._give(run)
+        except Refused as fault:
+            del self._runs[run.launch.jobid]
+            self._reports.failed(run.launch.jobid, str(fault))
+
+    # -- after a restart ----------------------------------------------------------------------------------------
+
+    def _welcomed(self, link: KeeperLink, one: msg.KeeperWelcome) -> None:
+        link.welcomed(one.version)
+        link.is_retiring |= one.version != msg.VERSION or any(
+            other.is_known and not other.is_retiring for other in self._links if other is not link
+        )
+        for held in one.jobs:
+            run = self._runs.get(held.jobid)
+            if run is None or run.link not in (None, link):
+                link.say(msg.SignalJob(held.jobid, SIGKILL))
+                continue
+            link.jobs.add(held.jobid)
+            if run.link is None:
+                self._left.pop(held.jobid, None)
+                run.adopted(link, held)
+                if held.runs:
+                    self._reports.opened(held.jobid)
+        self._retire(link)
+        self._settle()
+
+    def _retire(self, link: KeeperLink) -> None:
+        """A keeper that gets no more jobs, and has none, ends."""
+        if link.is_retiring and not link.jobs and not link.clearing:
+            link.is_ending = True
+            self._reports.stored(lambda: link.say(msg.EndKeeper()))
+
+    def _settle(self) -> None:
+        """When all keepers have answered: have the processes ended that none has, and start what never ran."""
+        if self._is_settled or not all(link.is_known or link.patience is None for link in self._links):
+            return
+        if self._left:
+            asked = {jobid for link in self._links for jobid in link.clearing or ()}
+            self._clear({jobid: record for jobid, record in self._left.items() if jobid not in asked})
+            return
+        self._is_settled = True
+        for run in [run for run in self._runs.values() if run.link is None]:
+            self._give_or_fail(run)
+        self._settled()
+
+    def _clear(self, records: Mapping[int, object]) -> None:
+        if not records:
+            return
+        try:
+            link = self._current()
+        except Refused as fault:
+            log.error("%s", fault)
+            self._gone(records, clear_orphans(records, CLEAR_S))
+        else:
+            link.clearing = {**(link.clearing or {}), **records}
+            link.say(msg.ClearProcesses(dict(records)))
+
+    def _cleared(self, link: KeeperLink, one: msg.ProcessesCleared) -> None:
+        records = {jobid: record for jobid, record in (link.clearing or {}).items() if jobid in one.notes}
+        link.clearing = {jobid: record for jobid, record in (link.clearing or {}).items() if jobid not in records}
+        self._gone(records, one.notes)
+        self._retire(link)
+
+    def _gone(self, records: Mapping[int, object], notes: Mapping[int, str]) -> None:
+        """Nothing is left of these processes."""
+        why = KILLED if self._is_settled else RESTARTED
+        for jobid in records:
+            self._left.pop(jobid, None)
+            self._reports.record(jobid, None, _nothing)
+            if self._runs.pop(jobid, None) is not None:
+                self._reports.failed(jobid, f"{why}; {notes.get(jobid, 'no process of the job was left')}")
+        self._settle()
+
+    # -- reports ------------------------------------------------------------------------------------------------
+
+    def _run_of(self, link: KeeperLink, jobid: int) -> GivenJob | None:
+        """The job that a report is about; None if it has ended by our record, and the report is repeated."""
+        run = self._runs.get(jobid)
+        return run if run is not None and run.link is link else None
+
+    def _spawned(self, link: KeeperLink, one: msg.JobSpawned) -> None:
+        run = self._run_of(link, one.jobid)
+        if run is not None:
+            run.record = one.record
+            run.settled()
+            self._reports.record(one.jobid, one.record, _nothing)
+
+    def _started(self, link: KeeperLink, one: msg.JobStarted) -> None:
+        run = self._run_of(link, one.jobid)
+        if run is not None:
+            run.is_open, run.no_input = True, one.no_input
+            self._reports.started(one.jobid)
+            self._reports.opened(one.jobid)
+
+    def _raised(self, link: KeeperLink, one: msg.JobRaised) -> None:
+        if self._run_of(link, one.jobid) is not None:
+            self._reports.raised(one.jobid, one.kind, one.note)
+
+    def _finished(self, link: KeeperLink, one: msg.JobFinished) -> None:
+        if self._ended(link, one.jobid):
+            self._reports.finished(one.jobid, one.status, one.usage)
+
+    def _failed(self, link: KeeperLink, one: msg.JobFailed) -> None:
+        if self._ended(link, one.jobid):
+            self._reports.failed(one.jobid, one.note)
+
+    def _released(self, link: KeeperLink, one: msg.TargetsReleased) -> None:
+        run = self._run_of(link, one.jobid)
+        news = EMPTY if run is None else run.released(Idset.parse(one.ranks))
+        if news:
+            self._reports.released(one.jobid, news)
+
+    def _ended(self, link: KeeperLink, jobid: int) -> bool:
+        """The job has no process any more; whether that is news."""
+        link.jobs.discard(jobid)
+        run = self._run_of(link, jobid)
+        if run is None:
+            return False
+        del self._runs[jobid]
+        self._nested.end(jobid)
+        if run.record is not None:
+            self._reports.record(jobid, None, _nothing)
+        if link.is_retiring:
+            self._retire(link)
+        return True
+
+
+def _unhandled(link: KeeperLink, one: Any, fault: Exception) -> None:
+    """It is not said to be stored, since nothing may have come of it."""
+    if hasattr(one, "serial"):
+        link.unhandled.append(one.serial)
+
+
+def _nothing() -> None:
+    """What follows a record: the keeper is told with all others that it is stored."""
+
+
+# ---- given_job
+
+TOO_OLD = "it is to give targets back, and was started by a version that cannot shrink jobs"
+
+
+class GivenJob:
+    """A job that is given to a keeper, or is to be."""
+
+    __slots__ = (
+        "_grown",
+        "_outdated",
+        "_shrunk",
+        "going",
+        "has_input",
+        "is_open",
+        "launch",
+        "link",
+        "no_input",
+        "record",
+        "signals",
+        "tries",
+    )
+
+    def __init__(self, launch: JobLaunch, record: object | None) -> None:
+        self.launch = launch
+        self.record = record
+        self.link: KeeperLink | None = None
+        self.is_open = False
+        self.no_input = ""
+        """Why its tasks are sent no input, as far as is known."""
+        self.has_input = True
+        """Whether it may be sent more: what comes after something that was too much would be behind a hole."""
+        self.tries = 0
+        self.signals: list[tuple[int, float | None]] = []
+        """Sent to it before its processes were on record: another keeper than now may have to start it."""
+        self.going = EMPTY
+        """Targets that it is to give back."""
+        self._grown: list[msg.GrowJob] = []
+        self._shrunk: list[msg.ShrinkJob] = []
+        self._outdated = EMPTY
+        """Targets whose release has been stored although its keeper does not know that: it reports it again."""
+
+    def input_place(self, numbers: count[int]) -> KeeperInput | None:
+        """Where its tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
+        if self.link is None or not self.is_open:
+            return None
+        if self.no_input:
+            raise Refused(self.no_input, errno.ENOSYS)
+        return KeeperInput(self.link, self, numbers)
+
+    def signal(self, signum: int, grace_s: float | None) -> None:
+        """Have its tasks signaled."""
+        if self.link is None or self.record is None:
+            self.signals.append((signum, grace_s))
+        if self.link is not None:
+            self.link.say(msg.SignalJob(self.launch.jobid, signum, grace_s))
+
+    def grow(self, r: Mapping[str, Any]) -> None:
+        """Have its tasks started on the targets of `r` (R of them alone), too."""
+        ranks = ResourceSet.parse(r).ranks
+        self._say(self._grown, msg.GrowJob(self.launch.jobid, dict(r), str(ranks)))
+
+    def shrink(self, ranks: Idset, grace_s: float | None) -> str | None:
+        """Have its tasks on these targets ended; why that is impossible, if it is."""
+        self.going |= ranks
+        self._say(self._shrunk, msg.ShrinkJob(self.launch.jobid, str(ranks), grace_s))
+        return None if self.link is None or self.link.version >= msg.ELASTIC_SINCE else TOO_OLD
+
+    def _say(self, kept: list[Any], one: msg.GrowJob | msg.ShrinkJob) -> None:
+        if self.link is None or self.record is None:
+            kept.append(one)
+        if self.link is not None and self.link.version >= msg.ELASTIC_SINCE:
+            self.link.say(one)
+
+    def given(self, link: KeeperLink) -> None:
+        """A keeper has it from now on: pass on what the keeper before, if any, was told and may not have done."""
+        for signum, grace_s in self.signals:
+            link.say(msg.SignalJob(self.launch.jobid, signum, grace_s))
+        if link.version >= msg.ELASTIC_SINCE:
+            link.say(*self._grown, *self._shrunk)
+        if self.record is not None:
+            self.settled()
+
+    def settled(self) -> None:
+        """Its processes are on record: no other keeper starts it."""
+        self.signals.clear()
+        self._grown.clear()
+        self._shrunk.clear()
+
+    def adopted(self, link: KeeperLink, held: msg.HeldJob) -> None:
+        """A keeper has had it since before this instance: tell it what it missed."""
+        self.link, self.is_open = link, held.runs
+        jobspec = self.launch.jobspec
+        if (held.ranks or held.released) and jobspec.request.elastic and not is_instance(jobspec):
+            r, jobid = dict(self.launch.R), self.launch.jobid
+            has, ranks = Idset.parse(held.ranks), ResourceSet.parse(r).ranks - self.going
+            self._outdated = Idset.parse(held.released) & ranks
+            if missing := ranks - has:
+                link.say(msg.GrowJob(jobid, r, str(missing)))
+            if surplus := has - ranks - self.going:
+                link.say(msg.ShrinkJob(jobid, str(surplus)))
+        self.given(link)
+
+    def released(self, ranks: Idset) -> Idset:
+        """A keeper says that nothing is left on these targets; those of which that is news."""
+        news = (ranks - self._outdated) & self.going
+        self._outdated -= ranks
+        self.going -= news
+        return news
+
+
+class KeeperInput:
+    """Where the tasks of one job are sent their input."""
+
+    def __init__(self, link: KeeperLink, job: GivenJob, numbers: count[int]) -> None:
+        self._link = link
+        self._job = job
+        self._numbers = numbers
+
+    def send(
+        self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer, window: Window | None = None
+    ) -> None:
+        """See `InputPlace.send`."""
+        link, jobid = self._link, self._job.launch.jobid
+        if data and not self._job.has_input:
+            raise Refused("the input of all tasks has ended", errno.EPIPE)
+        if link.held_bytes(jobid) + len(data) > task_input.HELD_BYTES_MAX:
+            self._job.has_input = False
+            raise LimitExceeded(
+                f"more than {task_input.HELD_BYTES_MAX >> 20} MiB of input wait to be read: "
+                "give a file instead (--input)"
+            )
+        number = next(self._numbers)
+        link.inputs[number] = jobid, len(data), answered
+        link.say(msg.SendInput(jobid, number, data, None if tasks is None else str(tasks), eof, window))
+
+
+# ---- host
+
+class KeeperHost(Protocol):
+    """Finds and starts keepers. Connections are made, nothing has been said on them."""
+
+    def living(self) -> Sequence[Client]:
+        """A connection to each keeper that an instance before has left; asked once, before any is started.
+
+        Raises FluxschedError if it cannot be known of one whether it is there.
+        """
+        ...
+
+    def start(self) -> Client:
+        """A connection to a new keeper. Raises OSError when none can be started."""
+        ...
+
+    def end(self, client: Client, timeout_s: float) -> None:
+        """Wait for the end of this keeper, which was asked to end or does not answer, and then kill it; blocks."""
+        ...
+
+
+# ---- link
+
+RECEIVE_MAX = 64
+"""Transport messages taken at a time."""
+
+
+class KeeperLink:
+    """One keeper as its instance knows it."""
+
+    def __init__(self, client: Client, turns: Turns) -> None:
+        self.client = client
+        self.jobs: set[int] = set()
+        """Those that it has been given, or said that it has, whose end has not been reported."""
+        self.is_known = False
+        """Whether it has answered the hello."""
+        self.version = msg.VERSION
+        """Of its messages; a keeper that we have started has ours."""
+        self.is_retiring = False
+        """It serves the jobs that it has, and gets no other."""
+        self.is_ending = False
+        """It was told to end."""
+        self.clearing: Mapping[int, object] | None = None
+        """Records of processes that it is to end."""
+        self.inputs: dict[int, tuple[int, int, InputAnswer]] = {}
+        """By number: job, bytes and answer of input that it has not answered."""
+        self.unhandled: list[int] = []
+        """Serial numbers of reports whose handling failed."""
+        self.patience: Timer | None = None
+        """When it must have answered the hello."""
+        self._turns = turns
+        self._outbox: list[msg.KeeperMessage] = []
+        self._has_said = False
+        self._jobspecs = ObjectMemo(msg.packed_jobspec, lambda packed: memoryview(packed).nbytes)
+        self._given: tuple[Mapping[str, str], Sequence[Idset] | None] | None = None
+
+    @property
+    def has_said(self) -> bool:
+        """Whether there was anything to say to it."""
+        return self._has_said
+
+    def say(self, *messages: msg.KeeperMessage) -> None:
+        """Send with the end of the turn."""
+        if not self._has_said:
+            self._has_said = True
+            self._outbox.append(msg.KeeperHello(msg.VERSION, os.getpid()))
+        self._outbox += messages
+        self._turns.wake()
+
+    def start(self, job: JobLaunch, kill_timeout_s: float, *, outlives: bool) -> None:
+        """Have it start a job; what it has in common with those before is sent once."""
+        given = self._given
+        if given is None or given[0] is not job.environment or given[1] is not job.cores:
+            self._given = job.environment, job.cores
+            cores = None if job.cores is None else [str(units) for units in job.cores]
+            spool = os.path.realpath(job.spool)
+            self.say(msg.KeeperSettings(spool, dict(job.environment), cores, kill_timeout_s, outlives))
+        self.jobs.add(job.jobid)
+        jobspec = self._jobspecs.of(job.jobspec)
+        self.say(msg.StartJob(job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s))
+
+    def welcomed(self, version: int) -> None:
+        """It has answered the hello."""
+        if self.patience is not None:
+            self.patience.cancel()
+        self.is_known, self.version = True, version
+
+    def flush(self) -> None:
+        """Hand what was said to the transport."""
+        if self._outbox:
+            outbox, self._outbox = self._outbox, []
+            for frames in msg.packed(outbox):
+                self.client.send(frames)
+
+    def receive(self) -> tuple[list[Any], bool]:
+        """What it has said, and whether there may be more. Raises RemoteProtocolError."""
+        arrived = self.client.receive(RECEIVE_MAX)
+        return [one for frames in arrived for one in msg.from_keeper(frames)], len(arrived) == RECEIVE_MAX
+
+    def held_bytes(self, jobid: int) -> int:
+        """Input of a job that it has not answered."""
+        return sum(size for job, size, _ in self.inputs.values() if job == jobid)
+
+    def input_answered(self, one: msg.InputAnswered) -> None:
+        """It has room for more input, or has refused this one."""
+        refused = LimitExceeded if one.exceeded else Refused
+        self.answer_input(one.number, refused(one.note, one.errnum) if one.errnum else None)
+
+    def answer_input(self, number: int, error: FluxschedError | None) -> None:
+        """Tell the sender of input what became of it."""
+        found = self.inputs.pop(number, None)
+        if found is not None:
+            found[2](error)
+
+
+# ---- local_host
+
+PREFIX = "keeper-"
+"""What the names of the sockets begin with; a number follows."""
+BACKLOG = 8
+CONNECT_S = 5.0
+"""How long a keeper may take to accept a connection (seconds): a stopped one may have no room for a further one."""
+GONE_S = 5.0
+"""How long a killed keeper may take to be gone (seconds); one that waits for a disk may take for ever."""
+
+
+class LocalKeeperHost:
+    """See `KeeperHost`."""
+
+    def __init__(self, directory: Path, run_directory: Path | None, owner: int, grace_s: float) -> None:
+        """`directory` is where the sockets are. `run_directory` is what a keeper clears when the instance is killed,
+        `owner` the descriptor that holds the lock on it; None where a next instance resumes the jobs.
+        """
+        self._directory = os.path.realpath(directory)
+        self._run_directory = run_directory
+        self._owner = owner
+        self._grace_s = grace_s
+        self._pidfds: dict[Client, tuple[int, int]] = {}
+
+    def living(self) -> Sequence[Client]:
+        """See `KeeperHost.living`."""
+        found: list[Client] = []
+        for number in self._numbers():
+            path = self._path(number)
+            try:
+                found.append(self._connect(path))
+            except (ConnectionRefusedError, FileNotFoundError, ProcessLookupError, PermissionError) as fault:
+                log.info("%s is removed: %s", path, fault.strerror or fault)
+                with contextlib.suppress(OSError):
+                    os.unlink(path)
+            except BlockingIOError as fault:
+                raise FluxschedError(
+                    f"whether jobs run at keeper {path} cannot be known: it has accepted no connection within "
+                    f"{CONNECT_S:g} s; if it is stopped, continue it (kill -CONT) or end it (kill -KILL), then start "
+                    "again",
+                    errno.ETIMEDOUT,
+                ) from fault
+            except OSError as fault:  # there may be jobs behind it, which would be lost with the socket
+                text = f"whether jobs run at keeper {path} cannot be known: {fault.strerror}; start again without that"
+                raise FluxschedError(text, fault.errno) from fault
+        return found
+
+    def start(self) -> Client:
+        """See `KeeperHost.start`."""
+        path = self._path(max(self._numbers(), default=0) + 1)
+        ours, theirs = socket.socketpair()
+        with theirs, self._listen(path) as listener:
+            words = [sys.executable, "-I", "-S", keeper_main.__file__, path, str(listener.fileno())]
+            words += [str(self._run_directory or ""), str(self._grace_s), os.pathsep.join(sys.path)]
+            kept = [listener.fileno()] + ([] if self._run_directory is None else [self._owner])
+            try:
+                process = subprocess.Popen(
+                    words, stdin=theirs.fileno(), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL, pass_fds=kept,
+                    start_new_session=True,
+                )  # fmt: skip
+            except OSError:
+                ours.close()
+                os.unlink(path)
+                raise
+        process.returncode = 0  # `end` reaps it
+        return self._known(ours, process.pid)
+
+    def end(self, client: Client, timeout_s: float) -> None:
+        """See `KeeperHost.end`."""
+        pid, fd = self._pidfds.pop(client, (0, -1))
+        if fd < 0:
+            return
+        if not select.select([fd], [], [], timeout_s)[0]:
+            with contextlib.suppress(ProcessLookupError):
+                signal.pidfd_send_signal(fd, signal.SIGKILL)
+            if not select.select([fd], [], [], GONE_S)[0]:
+                log.error("keeper %d is not gone %g s after it was killed: does it wait for a disk?", pid, GONE_S)
+        os.close(fd)
+        with contextlib.suppress(ChildProcessError):  # that of an instance before
+            os.waitpid(pid, os.WNOHANG)
+
+    def _numbers(self) -> list[int]:
+        names = (name.removeprefix(PREFIX) for name in os.listdir(self._directory) if name.startswith(PREFIX))
+        return sorted(int(name) for name in names if name.isdecimal())
+
+    def _path(self, number: int) -> str:
+        return f"{self._directory}/{PREFIX}{number}"
+
+    def _listen(self, path: str) -> socket.socket:
+        listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        with _short(path) as name:
+            listener.bind(name)
+        os.chmod(path, FILE_MODE)
+        listener.listen(BACKLOG)
+        return listener
+
+    def _connect(self, path: str) -> Client:
+        connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        limit = struct.pack("@ll", int(CONNECT_S), int(CONNECT_S % 1 * 1e6))
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
+        try:
+            with _short(path) as name:
+                connection.connect(name)
+            pid, userid = peer_of(connection)
+            if userid != os.geteuid():
+                raise PermissionError(1, "it is another user's")
+            return self._known(connection, pid)
+        except BaseException:
+            connection.close()
+            raise
+
+    def _known(self, connection: socket.socket, pid: int) -> Client:
+        client = connected(connection)
+        self._pidfds[client] = pid, os.pidfd_open(pid)
+        return client
+
+
+@contextlib.contextmanager
+def _short(path: str) -> Iterator[str]:
+    """A name of a socket that is short enough for the kernel, wherever its directory is."""
+    directory, name = os.path.split(path)
+    fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        yield f"/proc/self/fd/{fd}/{name}"
+    finally:
+        os.close(fd)

@@ -1,0 +1,363 @@
+"""Tasks that are started together: those of a job that begins, or of the targets that it gets while it runs.
+
+Law: they are spawned behind one gate, a few in a turn, and run when what identifies all processes of the job is stored.
+Files of the user's choice that have been written to by tasks before are not emptied again.
+
+gate: Tasks that exist but do not run yet: a small shell each, waiting at a pipe until the gate opens.
+
+Law: no code of the user runs before `open`. The keeper holds the only writing end, so that its death, by whatever
+means, is end-of-file for the waiting shells, and they exit without running anything. Tasks that read a file wait at one
+pipe together; else each waits at its own, which is its standard input from then on: a shell's `read` takes the line
+that opens the gate and no byte more. What the shell cannot pass on, variables whose names are no shell names, is handed
+over by env(1).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import resource
+import signal
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from fluxsched.core.idset import Idset
+from fluxsched.errors import Refused
+from fluxsched.executor.base import JobLaunch, ProcessGroup
+from fluxsched.executor.io import Streams, Terminal, source_of
+from fluxsched.executor.layout import (
+    JobTasks,
+    Tags,
+    TaskBlock,
+    in_directory,
+    job_environment,
+    own_templates,
+    processing_units,
+    system_bytes,
+    task_environment,
+)
+from fluxsched.executor.pmi import PMI_FD, JobPmi
+from fluxsched.system.processes import PATH_VARIABLE
+
+SPAWN_SLICE = 16
+"""Tasks spawned before other events get their turn: some 15 ms of work."""
+
+Environment = Callable[[TaskBlock, int], dict[bytes, bytes]]
+
+
+class TaskStart:
+    """Some tasks of a job, until they run. Owns their gate."""
+
+    def __init__(
+        self,
+        job: JobLaunch,
+        tasks: JobTasks,
+        new: Sequence[TaskBlock],
+        r: Mapping[str, Any],
+        path: str,
+        tmpdir: str | None,
+        pmi: JobPmi | None,
+        terminal: Terminal | None,
+        limit: int | None,
+        spawned: Callable[[ProcessGroup, int], None],
+    ) -> None:
+        """`new` are the last of `tasks`, `r` the job's R; `path` is the job's, `limit` what `more_descriptors` says.
+
+        Raises FluxschedError, with nothing open, for a file or directory that cannot be had.
+        """
+        environment = job_environment(job, path, tasks.current, tmpdir)
+        cwd = _directory(job.jobspec.cwd)
+        tags = Tags(job.jobid, job.jobspec, tasks.blocks, r, tmpdir, tasks.current)
+        self.first = new[0].first
+        self._new = new
+        self.groups: list[ProcessGroup] = []
+        unwanted = made_up_names(environment)
+        self.gate = _gate(job, cwd, tasks, tags, terminal, limit, unwanted, is_first=new[0].first == 0)
+        self._elastic = tasks.by_target
+        self._path = path
+        self._spawned = spawned
+        filled = partial(task_environment, environment, own_templates(job, environment), tags)
+        self._todo: Iterator[None] = self._spawn(job, new, filled, odd_names(environment), tmpdir, pmi)
+        self.is_spawned = False
+        """Whether all tasks wait behind the gate."""
+
+    @property
+    def ranks(self) -> Idset:
+        """Their targets."""
+        return Idset.of([block.rank for block in self._new])
+
+    @property
+    def is_first(self) -> bool:
+        """Whether the job begins with these."""
+        return self.first == 0
+
+    @property
+    def pids(self) -> list[int]:
+        """The tasks that there are, in the order of their numbers."""
+        return [pid for group in self.groups for pid in group.pids]
+
+    def advance(self) -> None:
+        """Spawn a slice of the tasks. Raises Refused."""
+        try:
+            for _ in range(SPAWN_SLICE):
+                next(self._todo)
+        except StopIteration:
+            self.is_spawned = True
+            self.gate.complete()
+        except OSError as exc:
+            ntasks = sum(len(group.pids) for group in self.groups)
+            first = self.groups[0].first if self.groups else 0
+            raise Refused(f"cannot start task {first + ntasks}: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+
+    def cut(self) -> None:
+        """Spawn no further task: the job is to end."""
+        self._todo = iter(())
+
+    def _spawn(
+        self, job: JobLaunch, new: Sequence[TaskBlock], environment: Environment, odd: Sequence[bytes],
+        tmpdir: str | None, pmi: JobPmi | None,
+    ) -> Iterator[None]:  # fmt: skip
+        """Spawn task after task, pinned if the machine's cores are known, one a step."""
+        cores, gate, unpinned = job.cores, self.gate, 0
+        command: Sequence[str] = ()
+        words: list[bytes] = []
+        for block in new:
+            units = None if cores is None else processing_units(block.children.cores, cores)
+            if block.command is not command:
+                command, words = block.command, [system_bytes(word) for word in in_directory(block.command, tmpdir)]
+            group = self._group(block)
+            for local in range(block.ntasks):
+                task, own = block.first + local, environment(block, local)
+                if group.rank is not None:
+                    own[PATH_VARIABLE.encode()] = system_bytes(group.path)
+                if pmi is None:
+                    pid = gate.spawn(words, own, odd, task, group.pgid)
+                else:
+                    with pmi.connect() as theirs:
+                        own |= pmi.variables(task)
+                        pid = gate.spawn(words, own, odd, task, group.pgid, (theirs.fileno(), PMI_FD))
+                group.add(pid)
+                self._spawned(group, pid)
+                unpinned += cores is not None and not _pin(pid, units)
+                yield
+        if unpinned:
+            gate.say(f"{unpinned} of the tasks run unpinned: this machine does not have all cores of R")
+
+    def _group(self, block: TaskBlock) -> ProcessGroup:
+        """The group of a target's tasks."""
+        if self._elastic or not self.groups:
+            rank, path = (block.rank, f"{self._path}/{block.rank}") if self._elastic else (None, self._path)
+            self.groups.append(ProcessGroup(rank, block.first, path))
+        return self.groups[-1]
+
+
+def _directory(cwd: str | None) -> str | None:
+    if cwd is None:
+        return None
+    path = os.path.abspath(cwd)
+    if not os.path.isdir(system_bytes(path)):
+        raise Refused(f"the job's working directory {cwd!r} does not exist (or is not a directory)")
+    return path
+
+
+def _gate(
+    job: JobLaunch,
+    cwd: str | None,
+    tasks: JobTasks,
+    tags: Tags,
+    terminal: Terminal | None,
+    limit: int | None,
+    unwanted: Sequence[bytes],
+    *,
+    is_first: bool,
+) -> TaskGate:
+    source = source_of(job.jobspec, cwd, tasks.next)
+    is_single = tasks.next == 1 and not tasks.by_target
+    streams = Streams(job, cwd, tags, is_single=is_single, is_first=is_first)
+    try:
+        return TaskGate(cwd, streams, source, terminal, limit, unwanted)
+    except OSError as exc:
+        streams.close()
+        raise Refused(f"cannot start the job: {os.strerror(exc.errno or 0)}", exc.errno) from exc
+
+
+def _pin(pid: int, units: set[int] | None) -> bool:
+    """Bind a waiting task to processing units; False if the kernel has none of them for us."""
+    if not units:
+        return units is not None
+    try:
+        os.sched_setaffinity(pid, units)
+    except OSError:
+        return False
+    return True
+
+
+# ---- gate
+
+SHELL = b"/bin/sh"
+RUN = (
+    b'{ case $1 in */*) [ -e "$1" ] ;; *) command -v -- "$1" >/dev/null ;; esac; } || { case $1 in '
+    b"*[[:space:]]*) echo \"fluxsched: $1: command not found: it is one word, which a shell reads after: sh -c\" ;; "
+    b'*/*) echo "fluxsched: $1: no such file" ;; *) echo "fluxsched: $1: command not found" ;; esac >&2; exit 127; }; '
+    b'exec "$@"'
+)
+"""The command is looked up first, so that the message about a missing one is ours; a command that is not
+found or cannot be run ends as in shells: 127 or 126."""
+LIMIT = b"ulimit -Sn %d; "
+WAIT = b"read -r FLUXSCHED_GATE || exit 125; unset FLUXSCHED_GATE; "
+"""A variable is needed to read into: none that a user may have."""
+GO = b"\n"
+THERE = (
+    b'FLUXSCHED_GATE=${OLDPWD-}; cd -- "$1" || exit 126; OLDPWD=$FLUXSCHED_GATE; unset FLUXSCHED_GATE; shift; '
+)
+"""Where the shell was before is a directory of the keeper."""
+UNSET = b"unset %s; "
+FROM_FILE = b'exec <"$1"; shift; '
+"""The shell opens the file, since a fifo may take long."""
+ON_TERMINAL = b'exec <>"$1" >&0 2>&0; shift; '
+"""The shell leads a session, so the terminal that it opens becomes the controlling one."""
+NAME = b"fluxsched"
+"""What the shell's own messages begin with."""
+ENV = b"/usr/bin/env"
+SHELL_ADDS = (b"PWD", b"OLDPWD", b"SHLVL")
+"""Variables that a shell exports although they were not in its environment."""
+SHELL_NAME = re.compile(rb"[A-Za-z_][A-Za-z0-9_]*")
+SHELL_OWN = frozenset((b"IFS", b"LINENO", b"OPTIND", b"PPID"))
+"""Variables that a shell sets for itself instead of passing them on."""
+DESCRIPTORS_MAX = 65_536
+"""Descriptors that we ask for: for 32,768 jobs of one task two each, else three a task and one a job."""
+DEFAULTED = frozenset(signal.valid_signals()) - {signal.SIGKILL, signal.SIGSTOP}
+"""Signals that this process or its parent may ignore (Python does SIGPIPE); for a task all act as usual."""
+
+
+class TaskGate:
+    """Tasks of one job that wait together. Owns the streams it is given; `close` is idempotent."""
+
+    def __init__(
+        self, cwd: str | None, streams: Streams, source: bytes | None, terminal: Terminal | None, limit: int | None,
+        unwanted: Sequence[bytes],
+    ) -> None:  # fmt: skip
+        """`source` is the file that the tasks read; None: what is written to the pipes that `open` gives, or to the
+        `terminal` of the only task. `limit` is what `more_descriptors` says, `unwanted` what `made_up_names` says of
+        the job's environment.
+        """
+        self._waiting = 0
+        self._streams = streams
+        self._terminal = terminal
+        self._own = source is None and terminal is None
+        self._read = -1
+        self._writes: list[int] = []
+        steps = [(THERE, None if cwd is None else system_bytes(cwd)), (FROM_FILE, source)]
+        steps += [(ON_TERMINAL, None if terminal is None else terminal.path)]
+        taken = [(step, word) for step, word in steps if word is not None]
+        unset = UNSET % b" ".join(unwanted) if unwanted else b""
+        script = b"".join([b"" if limit is None else LIMIT % limit, WAIT, *[step for step, _ in taken], unset, RUN])
+        self._begin = [SHELL, b"-c", script, NAME, *[word for _, word in taken]]
+        if not self._own:
+            self._read = self._pipe()
+
+    def _pipe(self) -> int:
+        read, write = os.pipe()
+        self._writes.append(write)
+        return read
+
+    def spawn(
+        self, command: Sequence[bytes], environment: Mapping[bytes, bytes], odd: Sequence[bytes], task: int, pgid: int,
+        *more: tuple[int, int],
+    ) -> int:  # fmt: skip
+        """One more waiting task, of this number; its process id. With `pgid` 0 it is the first of a process group.
+
+        `odd` is what `odd_names` says of its environment; `more` descriptors are handed over as (our descriptor, the
+        task's).
+        """
+        stdout, stderr = self._streams.of(task)
+        if self._own:
+            self._close_read()
+            self._read = self._pipe()
+        group: dict[str, Any] = {"setpgroup": pgid}
+        if self._terminal is not None:
+            self._terminal.keep_output(stdout)
+            group = {"setsid": True}
+        handed = [ENV, b"--", *[name + b"=" + environment[name] for name in odd]] if odd else []
+        pid = os.posix_spawn(
+            SHELL,
+            [*self._begin, *handed, *command],
+            environment,
+            file_actions=[
+                (os.POSIX_SPAWN_DUP2, self._read, 0),
+                (os.POSIX_SPAWN_DUP2, stdout, 1),
+                (os.POSIX_SPAWN_DUP2, stderr, 2),
+                *[(os.POSIX_SPAWN_DUP2, ours, there) for ours, there in more],
+            ],
+            **group,
+            setsigmask=(),
+            setsigdef=DEFAULTED,
+        )
+        self._waiting += 1
+        return pid
+
+    def say(self, text: str) -> None:
+        """Write a message of the instance to the job's stderr."""
+        self._streams.say(text)
+
+    def complete(self) -> None:
+        """All tasks have been spawned: keep only the writing end of the gate."""
+        self._streams.close()
+        self._close_read()
+
+    def _close_read(self) -> None:
+        if self._read >= 0:
+            os.close(self._read)
+            self._read = -1
+
+    def open(self) -> list[int]:
+        """Let every task run; those killed while they waited are ignored. Gives up the tasks' own
+        pipes: their writing ends, in the order of the tasks; none if the tasks read a file.
+        """
+        for write in self._writes:
+            with contextlib.suppress(BrokenPipeError):
+                os.write(write, GO if self._own else GO * self._waiting)
+        own: list[int] = []
+        if self._own:
+            own, self._writes = self._writes, []
+        self.close()
+        return own
+
+    def close(self) -> None:
+        """Give up all descriptors: tasks that still wait leave unrun."""
+        self.complete()
+        while self._writes:
+            os.close(self._writes.pop())
+
+
+def seal_descriptors() -> None:
+    """Keep from tasks what this process inherited itself; what Python opens is never passed on."""
+    for name in os.listdir("/proc/self/fd"):
+        if int(name) > 2:
+            with contextlib.suppress(OSError):  # closed in between
+                os.set_inheritable(int(name), False)
+
+
+def more_descriptors() -> int | None:
+    """Let this process have up to DESCRIPTORS_MAX, if the system does: each running task costs one, each job another.
+
+    Answers the soft limit it had, None if that stays. Tasks get it back: select(2) knows no descriptor above 1023.
+    """
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    more = DESCRIPTORS_MAX if hard == resource.RLIM_INFINITY else min(DESCRIPTORS_MAX, hard)
+    if soft == resource.RLIM_INFINITY or soft >= more:
+        return None
+    resource.setrlimit(resource.RLIMIT_NOFILE, (more, hard))
+    return soft
+
+
+def odd_names(environment: Mapping[bytes, bytes]) -> list[bytes]:
+    """The variables that a shell would not pass on."""
+    return [name for name in environment if name in SHELL_OWN or not SHELL_NAME.fullmatch(name)]
+
+
+def made_up_names(environment: Mapping[bytes, bytes]) -> list[bytes]:
+    """The variables that the shell must not pass on, since the job's environment has none of that name."""
+    return [name for name in SHELL_ADDS if name not in environment]

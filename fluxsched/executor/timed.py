@@ -1,0 +1,220 @@
+"""What an executor is given of a job that the job manager has.
+
+time_limits: When the time of running jobs is up.
+
+Law: a job has one timer at most; 0 is no limit.
+
+timed: The `test` executor: nothing runs, only time passes (jobspec `attributes.system.exec.test.run_duration`).
+
+nested: Jobs that are instances, and give targets back: only they know what of them runs there.
+
+Law: a target that such a job is to give back is released when the instance in it says so. It has the grace time, and
+some more, to end what it runs there; one that is not done then is ended as a whole, since its targets are promised.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.executor.base import JobLaunch, Reports, ResumedJob
+from fluxsched.executor.layout import is_instance
+from fluxsched.jobs.job.job import Job
+from fluxsched.system.loop import Timer, Turns
+
+
+def launch_of(
+    job: Job,
+    r: Mapping[str, Any],
+    environment: Mapping[str, str],
+    spool: Path,
+    cores: Sequence[Idset] | None,
+) -> JobLaunch:
+    """The job as it is to start with `r`, or as it runs with what it has now."""
+    assert job.jobspec is not None, "a job that is to start has its jobspec"
+    return JobLaunch(
+        jobid=job.id,
+        jobspec=job.jobspec,
+        R=r,
+        environment=environment,
+        spool=spool,
+        cores=cores,
+        attempt=0 if job.attempt is None else job.attempt.number,
+        expiration_s=job.expiration_s,
+    )
+
+
+# ---- time_limits
+
+class TimeLimits:
+    """Calls `reached` with a job whose time is up."""
+
+    def __init__(self, turns: Turns, reached: Callable[[int], None]) -> None:
+        self._turns = turns
+        self._reached = reached
+        self._end = self._is_up  # one bound method for all jobs
+        self._timers: dict[int, Timer] = {}
+
+    def arm(self, jobid: int, expiration_s: float) -> None:
+        """The job's time is up then (wall time)."""
+        self.disarm(jobid)
+        if expiration_s > 0.0:
+            delay_s = expiration_s - self._turns.clock.wall_s()
+            self._timers[jobid] = self._turns.after(delay_s, partial(self._end, jobid))
+
+    def disarm(self, jobid: int) -> None:
+        """The job has no limit any more, or has ended."""
+        timer = self._timers.pop(jobid, None)
+        if timer is not None:
+            timer.cancel()
+
+    def _is_up(self, jobid: int) -> None:
+        self._timers.pop(jobid, None)
+        self._reached(jobid)
+
+
+# ---- timed
+
+HARMLESS = frozenset({signal.SIGCONT, signal.SIGSTOP, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH})
+"""Signals that do not end a job that only lets time pass."""
+
+
+class TimedExecutor:
+    """Reports a job started at once and finished after its run duration, with status 0."""
+
+    def __init__(self, turns: Turns, reports: Reports) -> None:
+        self._turns = turns
+        self._reports = reports
+        self._pass_by = self._has_passed  # one bound method for all jobs
+        self._timers: dict[int, Timer] = {}
+
+    def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
+        """Let the time of the jobs pass on; those that had not begun begin."""
+        now_s = self._turns.clock.wall_s()
+        for job in jobs:
+            launch = job.launch
+            if job.begun_s is None:
+                self.start(launch)
+            else:
+                self._pass(launch, now_s - job.begun_s)
+                ends_s = job.begun_s + (launch.jobspec.test_run_duration_s or 0.0)
+                if ends_s <= now_s and not 0.0 < launch.expiration_s < ends_s:  # it ended before its time was up
+                    self._timers[launch.jobid].cancel()
+                    self._end(launch.jobid, 0)
+            if job.is_ending:
+                self.kill(launch.jobid, signal.SIGTERM)
+            if job.going:
+                self.shrink(launch.jobid, job.going)
+        settled()
+
+    def start(self, job: JobLaunch) -> None:
+        """Let the time begin to pass."""
+        self._pass(job, 0.0)
+        self._reports.started(job.jobid)
+
+    def _pass(self, job: JobLaunch, passed_s: float) -> None:
+        duration_s = job.jobspec.test_run_duration_s
+        if duration_s is None:
+            raise InvalidValue("the jobspec has no attributes.system.exec.test.run_duration")
+        self._timers[job.jobid] = self._turns.after(duration_s - passed_s, partial(self._pass_by, job.jobid))
+
+    def limit(self, jobid: int, expiration_s: float) -> None:
+        """The instance looks at it."""
+
+    def input_of(self, jobid: int) -> None:
+        """No job reads any."""
+
+    def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
+        """A terminating signal ends the job at once, as it would end a process."""
+        if signum not in HARMLESS and jobid in self._timers:
+            self._timers[jobid].cancel()
+            self._turns.post(lambda: self._end(jobid, signum))
+
+    def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
+        """Time passes there, too."""
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
+        """Nothing runs there that would have to end."""
+
+        def release() -> None:
+            if jobid in self._timers:
+                self._reports.released(jobid, ranks)
+
+        self._turns.post(release)
+
+    def give_back(self, jobid: int, ranks: Idset) -> None:
+        """No job is an instance."""
+
+    def close(self) -> None:
+        """Forget all jobs."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+    def leave(self, within_s: float) -> None:
+        """Time passes by itself."""
+        self.close()
+
+    def _has_passed(self, jobid: int) -> None:
+        self._end(jobid, 0)
+
+    def _end(self, jobid: int, status: int) -> None:
+        if self._timers.pop(jobid, None) is not None:
+            self._reports.finished(jobid, status, None)
+
+
+# ---- nested
+
+MARGIN_S = 5.0
+"""Time beyond the grace time (seconds), in which it hears of it, and kills what has not ended."""
+
+
+class NestedJobs:
+    """What jobs that are instances are to give back."""
+
+    def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float) -> None:
+        self._turns = turns
+        self._reports = reports
+        self._kill_timeout_s = kill_timeout_s
+        self._going: dict[int, Idset] = {}
+
+    def begin(self, job: JobLaunch) -> None:
+        """A job runs: if it is an instance, it gives targets back by itself."""
+        if job.jobspec.request.elastic and is_instance(job.jobspec):
+            self._going.setdefault(job.jobid, EMPTY)
+
+    def has(self, jobid: int) -> bool:
+        """Whether it is one of them."""
+        return jobid in self._going
+
+    def shrink(self, jobid: int, ranks: Idset, grace_s: float | None) -> None:
+        """It is to give these targets back; it hears that from the job manager."""
+        self._going[jobid] |= ranks
+        within_s = MARGIN_S + (self._kill_timeout_s if grace_s is None else grace_s)
+        self._turns.after(within_s, lambda: self._overdue(jobid, ranks, within_s))
+
+    def give_back(self, jobid: int, ranks: Idset) -> None:
+        """It says that nothing of it is left there; again if it does not know that this was heard. Raises Refused."""
+        if jobid not in self._going:
+            raise Refused(f"job {format_f58(jobid)} is no elastic instance: its targets are released as tasks end")
+        given = ranks & self._going[jobid]
+        self._going[jobid] -= given
+        if given:
+            self._reports.released(jobid, given)
+
+    def end(self, jobid: int) -> None:
+        """It has ended."""
+        self._going.pop(jobid, None)
+
+    def _overdue(self, jobid: int, ranks: Idset, within_s: float) -> None:
+        left = ranks & self._going.get(jobid, EMPTY)
+        if left:
+            self._going[jobid] -= left
+            note = f"the instance in it did not give back ranks {left} within {within_s:g} s"
+            self._reports.raised(jobid, "exec", note)

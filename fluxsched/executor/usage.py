@@ -1,0 +1,442 @@
+"""Memory limits by the kernel: a control group (v2) for each job that asked for memory, where one was delegated to us.
+
+Law: only below a group that systemd has delegated (`Delegate=yes`) anything is made or moved; groups of others are
+never touched. The kernel lets a group with groups below it have no processes of its own, so what is in it, instance and
+keeper, is moved into one of them first. Whatever goes wrong here is an OSError, and the job is watched instead.
+
+memory: Memory that jobs have asked for is memory that they may use, and no more (`--request memory=4GiB`).
+
+Law: a job that never asked for memory is never looked at, and while none that did runs nothing is done at all. One that
+uses more than it was given is ended, at once, by a fatal exception of type `memory` that says how much it used. Where
+the kernel does not do it (`cgroups`), the job's processes are looked at every SAMPLE_S: all descendants of its tasks,
+and those that have left them. Their resident sets are added up; only if that is too much, shared pages are shared out.
+
+meter: What the tasks of one job used: wall time, CPU time and peak memory, as the kernel accounts for them.
+
+Law: the figures are those of wait4(2): of a task and of all descendants that their own parents waited for. Processes
+reaped by others (daemons, what is left of a task and killed with its group) are not included. A process starts
+with the peak of the one that spawned it, which is this one: a peak that is not above ours is only known to be no
+more than that, and says so.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import resource
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fluxsched.core.amounts import MEMORY
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.system.clock import Clock
+from fluxsched.system.log import logger, of_job
+from fluxsched.system.loop import ExitWatch, Timer, Turns, Work
+from fluxsched.system.processes import children_of
+
+ROOT = Path("/sys/fs/cgroup")
+OWN = Path("/proc/self/cgroup")
+INSTANCE_NAME = "instance"
+DELEGATED = ("user.delegate", "trusted.delegate")
+"""How systemd marks a group that it has delegated."""
+
+
+class Cgroups:
+    """The groups of jobs below one delegated group."""
+
+    def __init__(self, group: Path) -> None:
+        self.group = group
+        self._begun = False
+
+    @classmethod
+    def find(cls, root: Path = ROOT, own: Path = OWN) -> Cgroups | None:
+        """Those of this process; None where no group with the memory controller is delegated to it."""
+        group = group_of(root, own)
+        return cls(group) if group is not None and shortcoming(group) is None else None
+
+    def limit(self, jobid: int, pids: Iterable[int], limit_bytes: int) -> None:
+        """Have these processes, and what they start, use no more in all. Raises OSError, with nothing limited."""
+        self._begin()
+        group = self._of(jobid)
+        group.mkdir()
+        try:
+            (group / "memory.max").write_text(str(limit_bytes))
+            (group / "memory.oom.group").write_text("1")
+            with contextlib.suppress(OSError):  # there is no swap
+                (group / "memory.swap.max").write_text("0")
+            for pid in pids:
+                (group / "cgroup.procs").write_text(str(pid))
+        except OSError:
+            with contextlib.suppress(OSError):
+                for pid in pids:
+                    (self.group / INSTANCE_NAME / "cgroup.procs").write_text(str(pid))
+                group.rmdir()
+            raise
+
+    def change(self, jobid: int, pids: Iterable[int], limit_bytes: int) -> None:
+        """Have a job that is limited use so much from now on, with these processes, too. Raises OSError."""
+        group = self._of(jobid)
+        (group / "memory.max").write_text(str(limit_bytes))
+        for pid in pids:
+            (group / "cgroup.procs").write_text(str(pid))
+
+    def end(self, jobid: int) -> int | None:
+        """Remove the group of a job that has ended; its peak (bytes) if the kernel has ended it, else None."""
+        group, peak = self._of(jobid), None
+        with contextlib.suppress(OSError, ValueError):
+            events = dict(line.split() for line in (group / "memory.events").read_text().splitlines())
+            if int(events.get("oom_kill", 0)) or int(events.get("oom_group_kill", 0)):
+                peak = _number(group / "memory.peak") or _number(group / "memory.max") or 0
+        with contextlib.suppress(OSError):
+            group.rmdir()
+        return peak
+
+    def _of(self, jobid: int) -> Path:
+        return self.group / f"job-{format_f58(jobid, ascii=True)}"
+
+    def _begin(self) -> None:
+        if self._begun:
+            return
+        inside = self.group / INSTANCE_NAME
+        inside.mkdir(exist_ok=True)
+        for pid in (self.group / "cgroup.procs").read_text().split():
+            with contextlib.suppress(ProcessLookupError):
+                (inside / "cgroup.procs").write_text(pid)
+        (self.group / "cgroup.subtree_control").write_text("+memory")
+        self._begun = True
+
+
+def group_of(root: Path = ROOT, own: Path = OWN) -> Path | None:
+    """The control group (v2) of this process; None where there are none."""
+    try:
+        path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
+    except (OSError, StopIteration):
+        return None
+    group = root / path.strip("/")
+    if group.name == INSTANCE_NAME and _is_delegated(group.parent):  # where a process of ours has put us all
+        group = group.parent
+    return group if (group / "cgroup.controllers").exists() else None
+
+
+def shortcoming(group: Path) -> str | None:
+    """Why no job's memory can be limited below a group; None if it can."""
+    if not _is_delegated(group):
+        return "not delegated to us"
+    if not all(os.access(file, os.W_OK) for file in (group, group / "cgroup.procs", group / "cgroup.subtree_control")):
+        return "delegated, but not writable"
+    try:
+        controllers = (group / "cgroup.controllers").read_text().split()
+    except OSError as fault:
+        return f"delegated, but not readable: {fault.strerror}"
+    return None if "memory" in controllers else "delegated without the memory controller"
+
+
+def _is_delegated(group: Path) -> bool:
+    for name in DELEGATED:
+        with contextlib.suppress(OSError):
+            if os.getxattr(group, name) == b"1":
+                return True
+    return False
+
+
+def _number(file: Path) -> int | None:
+    try:
+        return int(file.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+# ---- memory
+
+log = logger("memory")
+
+SAMPLE_S = 1.0
+"""How often the processes of jobs that asked for memory are looked at (seconds)."""
+PIECE = 64
+"""Processes looked at in one go: about a millisecond."""
+PROCESSES_MAX = 1 << 16
+"""Processes of one job that are looked at: a fork bomb is not followed without end."""
+_PAGE_BYTES = os.sysconf("SC_PAGE_SIZE")
+_KIB = 1024
+_UNITS = ("KiB", "MiB", "GiB", "TiB")
+WATCHED = f"watched: sampled every {SAMPLE_S:g} s"
+
+
+class Guarded(NamedTuple):
+    """A running job that asked for memory."""
+
+    pids: Collection[int]
+    """Its tasks."""
+    limit_bytes: int
+    left: Callable[[], Iterable[int]]
+    """Processes of the job that no longer descend from its tasks."""
+
+
+def asks_for_memory(jobspec: Jobspec) -> bool:
+    """Whether a job has asked for memory, and is kept to it."""
+    for request in jobspec.request.each_part:
+        asked = request.amounts + request.node_amounts + request.shared
+        if asked and any(kind == MEMORY for kind, _ in asked):
+            return True
+    return False
+
+
+def limit_of(jobspec: Jobspec, resources: ResourceSet) -> int | None:
+    """The memory that a job may use in all (bytes): what R gives it, if it asked for memory."""
+    return resources.count(MEMORY) or None if asks_for_memory(jobspec) else None
+
+
+class MemoryGuard:
+    """Keeps the jobs that asked for memory to it, each in the way that is possible for it."""
+
+    def __init__(self, turns: Turns, exceeded: Callable[[int, str], None]) -> None:
+        """`exceeded` is called with (jobid, note) of a running job that uses more."""
+        self._watch = MemoryWatch(turns, exceeded)
+        self._grouped: dict[int, int] = {}
+        self._cgroups = Cgroups.find()
+        log.info("memory that jobs ask for is enforced, %s", self.way)
+
+    @property
+    def way(self) -> str:
+        """Which of the two it is, for people."""
+        return way_of_enforcing(self._cgroups)
+
+    def begin(self, jobid: int, job: Guarded) -> None:
+        """Guard a job whose tasks are there and do not run yet."""
+        if self._cgroups is not None:
+            try:
+                self._cgroups.limit(jobid, job.pids, job.limit_bytes)
+            except OSError as fault:
+                text = "job %s is watched: no control group for it: %s"
+                log.warning(text, format_f58(jobid), fault, extra=of_job(jobid))
+            else:
+                self._grouped[jobid] = job.limit_bytes
+                return
+        self._watch.add(jobid, job)
+
+    def change(self, jobid: int, job: Guarded, pids: Collection[int]) -> None:
+        """A job has got or given back targets, and with them memory; `pids` are tasks that do not run yet."""
+        if jobid in self._grouped and self._cgroups is not None:
+            self._grouped[jobid] = job.limit_bytes
+            try:
+                self._cgroups.change(jobid, pids, job.limit_bytes)
+            except OSError as fault:
+                log.warning("job %s: %s", format_f58(jobid), fault, extra=of_job(jobid))
+        else:
+            self._watch.add(jobid, job)
+
+    def end(self, jobid: int) -> str | None:
+        """The job has ended; a note if that was for its memory and has not been reported yet."""
+        limit_bytes = self._grouped.pop(jobid, None)
+        if limit_bytes is None or self._cgroups is None:
+            self._watch.remove(jobid)
+            return None
+        peak = self._cgroups.end(jobid)
+        return None if peak is None else note(max(peak, limit_bytes), limit_bytes)
+
+    def close(self) -> None:
+        """Look no more."""
+        self._watch.close()
+
+
+def way_of_enforcing(cgroups: Cgroups | None = None) -> str:
+    """Which of the two it is, for people: that of these control groups, else that of this process."""
+    found = cgroups or Cgroups.find()
+    return WATCHED if found is None else f"cgroup: {found.group}"
+
+
+class MemoryWatch:
+    """Looks at the memory of jobs that asked for some; calls `exceeded` with (jobid, note) of one that uses more."""
+
+    def __init__(self, turns: Turns, exceeded: Callable[[int, str], None]) -> None:
+        self._turns = turns
+        self._exceeded = exceeded
+        self._jobs: dict[int, Guarded] = {}
+        self._timer: Timer | None = None
+
+    def add(self, jobid: int, job: Guarded) -> None:
+        """The job's tasks run from now on."""
+        self._jobs[jobid] = job
+        if self._timer is None:
+            self._timer = self._turns.after(SAMPLE_S, self._look)
+
+    def remove(self, jobid: int) -> None:
+        """The job has ended."""
+        self._jobs.pop(jobid, None)
+        if not self._jobs and self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+
+    def close(self) -> None:
+        """Look no more."""
+        for jobid in list(self._jobs):
+            self.remove(jobid)
+
+    def _look(self) -> None:
+        self._timer = None
+        self._turns.spread(self._sample())
+
+    def _sample(self) -> Work:
+        for jobid, job in list(self._jobs.items()):
+            used = 0
+            found: list[int] = []
+            for some in _pieces(processes([*job.pids, *job.left()])):
+                found += some
+                used += sum(map(resident_bytes, some))
+                yield
+            if used > job.limit_bytes:
+                used = 0
+                for some in _pieces(found):
+                    used += sum(map(proportional_bytes, some))
+                    yield
+            if used > job.limit_bytes and self._jobs.get(jobid) is job:
+                self.remove(jobid)
+                self._exceeded(jobid, note(used, job.limit_bytes))
+        if self._jobs and self._timer is None:
+            self._timer = self._turns.after(SAMPLE_S, self._look)
+
+
+def note(used_bytes: int, limit_bytes: int) -> str:
+    """The note for the user of a job that used too much."""
+    host = os.uname().nodename
+    return f"used {size_text(used_bytes)} of the {size_text(limit_bytes)} of memory that it asked for, on {host}"
+
+
+def size_text(size_bytes: float) -> str:
+    """`5.1 GiB`, `4 GiB`."""
+    unit = "bytes"
+    for larger in _UNITS:
+        if size_bytes < _KIB:
+            break
+        size_bytes, unit = size_bytes / _KIB, larger
+    return f"{size_bytes:.4g} {unit}"
+
+
+def processes(roots: Iterable[int]) -> Iterator[int]:
+    """These processes and all their descendants, as far as they are there."""
+    waiting, count = list(roots), 0
+    while waiting and count < PROCESSES_MAX:
+        pid = waiting.pop()
+        count += 1
+        yield pid
+        waiting += children_of(pid)
+
+
+def resident_bytes(pid: int) -> int:
+    """The resident set of a process, 0 if it has ended."""
+    try:
+        with open(f"/proc/{pid}/statm", "rb") as file:
+            return int(file.read().split()[1]) * _PAGE_BYTES
+    except (OSError, IndexError):
+        return 0
+
+
+def proportional_bytes(pid: int) -> int:
+    """The same, with pages that several processes share divided among them; where that is hidden, all of it."""
+    try:
+        with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
+            for line in file:
+                if line.startswith(b"Pss:"):
+                    return int(line.split()[1]) * _KIB
+    except OSError:
+        pass
+    return resident_bytes(pid)
+
+
+def _pieces(pids: Iterable[int]) -> Iterator[list[int]]:
+    piece: list[int] = []
+    for pid in pids:
+        piece.append(pid)
+        if len(piece) == PIECE:
+            yield piece
+            piece = []
+    if piece:
+        yield piece
+
+
+# ---- meter
+
+TASK_ROWS_MAX = 128
+"""Tasks of a job with a row each, in the order of their ranks: some 15 KiB of its record. The rest is in the sums."""
+
+
+class Meter:
+    """Adds up what one job's tasks use. Told when they run, when each is reaped, and asked at the end."""
+
+    __slots__ = ("_begun_s", "_clock", "_ended_s", "_floor", "_opened_s", "_rows", "_sums", "_watches")
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+        self._opened_s: float | None = None
+        self._begun_s: dict[int, float] = {}
+        """When tasks began, of those that did not begin with the job."""
+        self._ended_s: dict[int, float] = {}
+        self._watches: list[ExitWatch] = []
+        self._rows: dict[int, dict[str, Any]] = {}
+        self._sums = [0.0, 0.0, 0]
+
+    def opened(self, pids: Sequence[int], first: int = 0) -> None:
+        """These tasks, numbered from `first` on, run from now on. The end of each is noted, where there are several and
+        each has a row.
+        """
+        now_s = self._clock.monotonic_s()
+        if self._opened_s is None:
+            self._opened_s = now_s
+        else:
+            self._begun_s |= dict.fromkeys(range(first, min(first + len(pids), TASK_ROWS_MAX)), now_s)
+        if 1 < first + len(pids) <= TASK_ROWS_MAX:
+            loop = asyncio.get_running_loop()
+            for task, pid in enumerate(pids, first):
+                try:
+                    self._watches.append(ExitWatch(loop, pid, partial(self._ended, task)))
+                except OSError:  # out of descriptors, so its wall time is the job's
+                    return
+
+    def _ended(self, task: int) -> None:
+        self._ended_s[task] = self._clock.monotonic_s()
+
+    def reaped(self, task: int, status: int, used: resource.struct_rusage) -> None:
+        """What wait4 says of a task."""
+        sums = self._sums
+        sums[0] += used.ru_utime
+        sums[1] += used.ru_stime
+        sums[2] = max(sums[2], used.ru_maxrss)
+        if task < TASK_ROWS_MAX:
+            self._rows[task] = {"status": status, **self._figures(task, used.ru_utime, used.ru_stime, used.ru_maxrss)}
+
+    def _figures(self, task: int | None, user_s: float, system_s: float, peak: float) -> dict[str, Any]:
+        now_s = self._clock.monotonic_s()
+        ended_s = now_s if task is None else self._ended_s.get(task, now_s)
+        begun_s = self._opened_s if task is None else self._begun_s.get(task, self._opened_s)
+        figures: dict[str, Any] = {
+            "wall_s": round(max(0.0, ended_s - (begun_s or ended_s)), 6),
+            "user_s": round(user_s, 6),
+            "system_s": round(system_s, 6),
+            "max_rss_bytes": max(int(peak), self._floor) * _KIB,
+        }
+        if peak <= self._floor:
+            figures["max_rss_is_bound"] = True
+        return figures
+
+    def total(self, ntasks: int) -> dict[str, Any] | None:
+        """All that is known, fit for JSON; None if the tasks never ran. With a row a task where there are several."""
+        if self._opened_s is None:
+            return None
+        total = self._figures(None, *self._sums)
+        if ntasks > 1:
+            total["tasks"] = [self._rows[task] for task in sorted(self._rows)]
+        if ntasks > TASK_ROWS_MAX:
+            total["tasks_left_out"] = ntasks - TASK_ROWS_MAX
+        return total
+
+    def close(self) -> None:
+        """Watch no more."""
+        for watch in self._watches:
+            watch.close()
+        self._watches.clear()

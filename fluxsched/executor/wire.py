@@ -1,0 +1,296 @@
+"""What an instance and its keeper say to each other (rfc/keeper.md).
+
+Law: a part of a transport message is one of ours; those of a turn travel together. Every report of the keeper has a
+serial number, and is kept and repeated on each new connection until the instance says that it is stored. So an instance
+that was killed misses nothing, and what it hears again it recognises by the job. The gate of a job opens when its
+`JobSpawned` is stored. A start is idempotent by job id.
+
+A keeper serves the version that it was started with until its last job has ended. Keys that a reader does not know are
+ignored, and new keys have defaults; a change that is more than that is a new VERSION, and the reader of the old one
+stays here as long as jobs of it may run.
+
+connection: The connection of an instance and a keeper, as both of them have it.
+
+Law: neither is cut off for being slow or for a large message: both are ours, and jobs would end with the connection.
+What waits to be sent is bounded by what is said: the start of each job that has its resources, and its reports.
+"""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import Iterator, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import RemoteProtocolError
+from fluxsched.transport.base import PARTS_MAX
+from fluxsched.transport.stream import StreamClient
+
+VERSION: Final = 2
+"""Of these messages. An instance starts no job at a keeper of another one."""
+ELASTIC_SINCE: Final = 2
+"""The version from which on jobs grow and shrink; the jobs of keepers before it keep the tasks that they have."""
+
+
+class KeeperMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="type"):
+    """Base of all messages: an object whose key `type` names it."""
+
+
+# -- from the instance ---------------------------------------------------------------------------------------------
+
+
+class KeeperHello(KeeperMessage, frozen=True, tag="hello"):
+    """The first message on a connection; answered by `KeeperWelcome`. It ends the connection before, if there is one.
+    """
+
+    version: int
+    pid: int
+
+
+class KeeperSettings(KeeperMessage, frozen=True, tag="settings"):
+    """What all starts have in common; sent after the welcome, and again when it has changed."""
+
+    spool: str
+    """Directory with one directory a job for what its tasks print."""
+    environment: dict[str, str]
+    """Variables that the instance adds to those of the jobs."""
+    cores: list[str] | None
+    """The processing units (idset) of each core id of this machine; None runs tasks unpinned."""
+    kill_timeout_s: float
+    """From SIGTERM to SIGKILL where the instance does not say otherwise."""
+    outlives: bool
+    """Whether jobs go on when the connection ends: an instance with a state directory comes back."""
+
+
+class StartJob(KeeperMessage, frozen=True, tag="start"):
+    """Run a job: spawn its tasks behind their gate. A job that is there is not started again."""
+
+    jobid: int
+    attempt: int
+    """0 for a job that was not preempted before, as in the `submit` event; each attempt has a job id of its own."""
+    jobspec: msgspec.Raw
+    """An object; of ten thousand equal jobs it is written once and read once."""
+    R: dict[str, Any]
+    expiration_s: float = 0.0
+    """When its time is up (wall time), 0 if never; the keeper looks at it only while there is no instance."""
+
+
+class SignalJob(KeeperMessage, frozen=True, tag="signal"):
+    """Signal all tasks of a job; a signal that asks to end is followed by SIGKILL after the grace time."""
+
+    jobid: int
+    signum: int
+    grace_s: float | None = None
+
+
+class LimitJob(KeeperMessage, frozen=True, tag="limit"):
+    """The time limit of a running job has changed."""
+
+    jobid: int
+    expiration_s: float
+
+
+class GrowJob(KeeperMessage, frozen=True, tag="grow"):
+    """Run the tasks of these targets (idset) of R, which the job has got. Targets where it has tasks are passed over.
+    """
+
+    jobid: int
+    R: dict[str, Any]
+    ranks: str
+
+
+class ShrinkJob(KeeperMessage, frozen=True, tag="shrink"):
+    """End the tasks on these targets (idset), and report each as released; those that are ending are passed over."""
+
+    jobid: int
+    ranks: str
+    grace_s: float | None = None
+
+
+class SendInput(KeeperMessage, frozen=True, tag="input"):
+    """Input for the tasks (idset; None: all) of a running job; answered by `InputAnswered` with the same number."""
+
+    jobid: int
+    number: int
+    data: bytes
+    tasks: str | None = None
+    eof: bool = False
+    window: tuple[int, int] | None = None
+    """Rows and columns of the terminal from now on, for a task that has one."""
+
+
+class Stored(KeeperMessage, frozen=True, tag="stored"):
+    """All reports up to this serial number are on disk: gates of jobs open, jobs that have ended are forgotten."""
+
+    serial: int
+    kept: list[int] = []
+    """All but these, which the instance failed to take in: they are for the next one."""
+
+
+class ClearProcesses(KeeperMessage, frozen=True, tag="clear"):
+    """End what a keeper that was killed has left; answered by `ProcessesCleared`. Records are those of `JobSpawned`."""
+
+    records: dict[int, Any]
+
+
+class Leave(KeeperMessage, frozen=True, tag="leave"):
+    """The instance will be back within this time (seconds). If it is not, jobs that do not outlive it end."""
+
+    within_s: float
+
+
+class EndKeeper(KeeperMessage, frozen=True, tag="end"):
+    """Kill what still runs and end; nothing is reported."""
+
+
+FromInstance = (
+    KeeperHello | KeeperSettings | StartJob | SignalJob | LimitJob | GrowJob | ShrinkJob | SendInput | Stored
+    | ClearProcesses | Leave | EndKeeper
+)  # fmt: skip
+
+# -- from the keeper -----------------------------------------------------------------------------------------------
+
+
+class HeldJob(msgspec.Struct, frozen=True, gc=False):
+    """A job that the keeper has: one that runs, or whose end is not known to be stored."""
+
+    jobid: int
+    attempt: int
+    runs: bool = False
+    """Whether its gate is open and its end has not been reported."""
+    ranks: str = ""
+    """The targets where it was to run tasks and that are not released (idset)."""
+    released: str = ""
+    """The targets whose release is not known to be stored (idset); its reports follow."""
+
+
+class KeeperWelcome(KeeperMessage, frozen=True, tag="welcome"):
+    """The jobs of the keeper; all reports that are not known to be stored follow, oldest first."""
+
+    version: int
+    pid: int
+    jobs: list[HeldJob]
+
+
+class JobSpawned(KeeperMessage, frozen=True, tag="spawned"):
+    """Tasks wait behind their gate; `record` is what identifies the processes of the job, to be stored before it opens.
+    Again when it grows.
+    """
+
+    serial: int
+    jobid: int
+    record: dict[str, Any]
+
+
+class JobStarted(KeeperMessage, frozen=True, tag="started"):
+    """The gate is open: the tasks run."""
+
+    serial: int
+    jobid: int
+    no_input: str = ""
+    """Why its tasks are sent no input; empty if they are."""
+
+
+class JobRaised(KeeperMessage, frozen=True, tag="raised"):
+    """The job must end for this reason, a fatal exception; it is being killed, or will be."""
+
+    serial: int
+    jobid: int
+    kind: str
+    note: str
+
+
+class JobFinished(KeeperMessage, frozen=True, tag="finished"):
+    """No process of the job is left; the last report about it."""
+
+    serial: int
+    jobid: int
+    status: int
+    """The largest wait status of its tasks."""
+    usage: dict[str, Any] | None = None
+
+
+class JobFailed(KeeperMessage, frozen=True, tag="failed"):
+    """The job could not be started and has no process; the last report about it."""
+
+    serial: int
+    jobid: int
+    note: str
+
+
+class TargetsReleased(KeeperMessage, frozen=True, tag="released"):
+    """No process of a running job is left on these targets (idset), which it was to give back."""
+
+    serial: int
+    jobid: int
+    ranks: str
+
+
+class InputAnswered(KeeperMessage, frozen=True, tag="input-answered"):
+    """There is room for more input, or (`errnum`) this one was refused. Not repeated on another connection."""
+
+    number: int
+    errnum: int = 0
+    note: str = ""
+    exceeded: bool = False
+    """Whether a limit was exceeded: then no further input is taken."""
+
+
+class ProcessesCleared(KeeperMessage, frozen=True, tag="cleared"):
+    """None of the processes is left. By job id what was found, in words."""
+
+    notes: dict[int, str]
+
+
+JobReport = JobSpawned | JobStarted | JobRaised | JobFinished | JobFailed | TargetsReleased
+"""What is repeated until it is stored."""
+FromKeeper = KeeperWelcome | JobReport | InputAnswered | ProcessesCleared
+
+_encode = msgspec.msgpack.Encoder().encode
+_from_instance = msgspec.msgpack.Decoder(FromInstance)
+_from_keeper = msgspec.msgpack.Decoder(FromKeeper)
+
+
+def packed_jobspec(jobspec: Jobspec) -> msgspec.Raw:
+    """A jobspec as `StartJob` has it."""
+    return msgspec.Raw(_encode(jobspec.raw))
+
+
+def packed(messages: Sequence[KeeperMessage]) -> Iterator[list[bytes]]:
+    """The transport's messages for those of one turn."""
+    for start in range(0, len(messages), PARTS_MAX):
+        yield [_encode(message) for message in messages[start : start + PARTS_MAX]]
+
+
+def from_instance(frames: Sequence[bytes]) -> list[FromInstance]:
+    """What an instance says. Raises RemoteProtocolError."""
+    return _read(frames, _from_instance)
+
+
+def from_keeper(frames: Sequence[bytes]) -> list[FromKeeper]:
+    """What a keeper says. Raises RemoteProtocolError."""
+    return _read(frames, _from_keeper)
+
+
+def _read(frames: Sequence[bytes], decoder: msgspec.msgpack.Decoder[Any]) -> list[Any]:
+    try:
+        return [decoder.decode(frame) for frame in frames]
+    except (RecursionError, UnicodeDecodeError, msgspec.MsgspecError) as exc:
+        raise RemoteProtocolError(f"keeper: {exc}") from exc
+
+
+# ---- connection
+
+PART_BYTES_MAX: Final = 1 << 30
+"""Of a message: a jobspec may come with 512 MiB (`transport.local`)."""
+UNSENT_BYTES_MAX: Final = 16 << 30
+"""More than what a granted machine's jobs can have; without any a fault of ours would take all memory."""
+
+
+def connected(connection: socket.socket, received: bytes = b"") -> StreamClient:
+    """See `StreamClient`."""
+    return StreamClient(
+        connection, received, message_limit_bytes=PART_BYTES_MAX, unsent_limit_bytes=UNSENT_BYTES_MAX
+    )

@@ -1,0 +1,1105 @@
+"""The services of an instance, put together in the order in which they depend on each other.
+
+Everything from the outside world comes in `Surroundings`, so a simulation composes the same services. Each part's own
+file says what it does. The order of the end-of-turn hooks is the order of the data: publish, store, flush.
+
+surroundings: All that the services of an instance get from the outside world: a value, so that a simulation can make
+another.
+
+settings: What an instance is made of: all that its starter has decided.
+
+stored_state: What a restart finds in the store: resource state, journal, jobs with their logs, and processes left
+behind.
+
+reloading: A configuration read again while the instance runs: `config.reload`, and with it whatever `resource.reload`
+does.
+
+Law: all or nothing. Everything is read and judged first: the file with its targets; then what jobs, modules and held
+targets have against it, and policies that queues did not have before, which are imported in a process of their own.
+If anything is wrong, all of that is answered and nothing has changed. Jobs that were accepted stay accepted.
+
+restarting: An instance that restarts in place: the same process executes itself anew, and its jobs and program go on.
+
+Law: what the next one needs and cannot find is handed over in one variable of the environment, which it removes at
+once, so that no job sees it: the run directory, so that its address stays, the locks on it and on the state, and the
+initial program. All else is in the state, and with the keepers.
+
+enclosed_targets: The targets of an instance inside an elastic job: they come and go with what the job has.
+
+Law: a target that the job is to give back leaves its group like any other that is lost, so the jobs on it end, or give
+up what they have beyond their minima. Only when no job of ours holds it the instance around us is told that we have
+left it; and told again whenever it may not know. Jobs that take longer to end than it waits are killed.
+
+kept_changes: R and its expiration as requests have changed them: kept over restarts until the source of R gives another
+one.
+
+Law: what `resource.reload` was given, and an expiration that was set, are stored before they are answered, with a
+digest of the R that its source (options, configuration, enclosing job, machine) gave then. A start whose source gives
+the same R takes them up again; one whose source gives another R drops them. The log says which of the two it is.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import os
+import signal
+import sqlite3
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from hashlib import blake2b
+from pathlib import Path
+from typing import Any, Final, NoReturn
+
+import msgspec
+
+from fluxsched import __version__
+from fluxsched.client.blocking import Handle
+from fluxsched.client.find import find_uri
+from fluxsched.clusters.clusters import Clusters, StoredClusters
+from fluxsched.clusters.links import connect_peer
+from fluxsched.clusters.loop import OpenClient
+from fluxsched.clusters.offers import LeaseService
+from fluxsched.config.changes import KeyChange, changes, in_force
+from fluxsched.config.inventory import MachineTopology, Sources, described
+from fluxsched.config.reader import Config, banks_of, in_full, queue_configs
+from fluxsched.config.values import KILL_TIMEOUT_S, SchedulerSettings
+from fluxsched.core.build import BUILD
+from fluxsched.core.duration import parse_duration
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import FluidGenerator
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.topology import Topology
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.executor.base import Executor, Reports
+from fluxsched.flux.endpoint import serve_instance, serve_jobs
+from fluxsched.history.samples import Sampling, StateIntervals
+from fluxsched.instance.enclosing import Enclosing, Parent, attributes_of
+from fluxsched.jobs import effects as effect
+from fluxsched.jobs.lifecycle.restore import StoredJob
+from fluxsched.jobs.manager import JobManager
+from fluxsched.messaging.keys import AccessRules, AuthorizedKey, ReadKeys
+from fluxsched.messaging.listening import DiskGuard, local_uri
+from fluxsched.messaging.memo import JSON, JobspecMemo
+from fluxsched.messaging.peers import Access, RpcRequest
+from fluxsched.messaging.router import Handler, Router
+from fluxsched.messaging.tracing import with_log
+from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse, InstanceInfo
+from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.resource.changes.mirror import with_mirrors
+from fluxsched.resource.effects import Saved
+from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.state.inventory import Inventory
+from fluxsched.services.history import HistoryService, kept_conditions, look_at
+from fluxsched.services.instance import AgentService, InstanceService, MetricsService, TraceService
+from fluxsched.services.job_effects import JobEffects, JobHistory
+from fluxsched.services.job_streams import JobInputs, JobStreams
+from fluxsched.services.jobs import JobService, JobWaits, RunningService
+from fluxsched.services.module_processes import ModuleTable, StartModule
+from fluxsched.services.modules import ModuleService
+from fluxsched.services.resource import STORED_EVENTS_MAX, ResourceService, ResourceWatch, allocated
+from fluxsched.services.scheduling import KINDS, SchedulingService
+from fluxsched.store.jobs import DamagedJob, JobRecord, ended_last, last_jobid, read_active, read_ended
+from fluxsched.store.repair import decode_saved, is_filled, open_read_only
+from fluxsched.store.schema import COUNTED, WRITER, read_leased, read_leases
+from fluxsched.store.store import ImmediateWriter, Queries, Store, Writer
+from fluxsched.store.wal import COMMIT
+from fluxsched.system import log as logs
+from fluxsched.system.clock import Clock, SystemClock, local_moment, sleep
+from fluxsched.system.files import DATABASE_NAME
+from fluxsched.system.log import TEXT, logger
+from fluxsched.system.loop import Faults, Turns, pieces
+from fluxsched.system.processes import stat_of
+from fluxsched.transport.base import Server
+
+log = logs.logger("instance")
+
+
+class Assembly:
+    """The parts of one instance. `restore`, then `start`."""
+
+    def __init__(self, settings: Settings, outside: Surroundings, restored: StoredState) -> None:
+        self.settings = settings
+        self.outside = outside
+        self.turns, self.store = outside.turns, outside.store
+        self.faults = Faults()
+        self.turns.failed, self.turns.noted = self.fail, self.faults.note
+        self.store.failed = self.fail
+        self.uri = outside.servers[0].endpoint
+        self.router = Router(self.turns, list(outside.servers), with_log(settings.trace), outside.access)
+        self.is_ready = False
+        self.is_complete = True
+        """Whether every scheduler that was to be started came to serve its groups."""
+        self._loading = 0
+        self._unloaded = settings.schedulers
+        self._is_settled = False
+        self._compose(restored)
+
+    @property
+    def ended(self) -> asyncio.Future[FluxschedError | None]:
+        """Completes when the instance is to end: with None, or with the error that ends it."""
+        return self.outside.ended
+
+    @property
+    def endpoints(self) -> tuple[str, ...]:
+        """All that it listens at, with the ports that the system chose."""
+        return tuple(server.endpoint for server in self.outside.servers)
+
+    def _compose(self, restored: StoredState) -> None:
+        config, now_s = self.settings.config, self.turns.clock.wall_s()
+        sources = self.settings.sources
+        self._kept = KeptChanges(self.store, sources.source, restored.source, now_s)
+        mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
+        inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
+        module = ResourceModule(inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors)
+        new_id = self._fluids(restored).at
+        manager = JobManager(new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config))
+        self.effects = JobEffects(manager, self.router, self.store, self.turns, self.outside.spool)
+        raise_jobs = self.effects.raise_jobs
+        modules = ModuleTable()
+        self.resource = ResourceService(
+            module, self.router, self.store, self.turns, raise_jobs, self._reload, self._kept.keep_expiration,
+            manager.queues, modules,
+        )  # fmt: skip
+        self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
+        self.watch = ResourceWatch(self.resource, manager.holdings, self.router, self.turns)
+        manager.holdings.there = lambda: module.resources
+        self.effects.accounting.group_of = module.group_of
+        self.effects.held, self.effects.unheld = self._held, self._unheld
+        self.scheduling = SchedulingService(self.effects, self.router, self.store, modules)
+        self.scheduling.foreign = module.foreign
+        self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, new_id, self.resource.targets)
+        self._leases(restored)
+        RunningService(manager, self.router, self.turns, self.resource.targets)
+        self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
+        self.waits = JobWaits(self.effects, self.router, self.store, self.turns)
+        self.history = JobHistory(self.effects, self.store, config.history, self.outside.background)
+        self.inputs = JobInputs(self.effects, self.streams, self.router)
+        serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
+        self.modules = ModuleService(
+            modules, self.router, self.scheduling, self.turns, self.outside.start_module, lambda: self.uri,
+            self.outside.pid,
+            config.queues, self.outside.connecting, config.unsatisfiable, config.preempt_timeout_s,
+        )  # fmt: skip
+        self.jobs.policy_of = self.modules.policy_of
+        self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
+        self.agents.on_change.append(self._check_ready)
+        self.instance = InstanceService(self.router, self.info, self.stop, self.outside.restart)
+        self.reloading = Reloading(
+            config, self.settings.reload, self.router, self.effects, self.modules, self.resource,
+            self.outside.read_keys, self.settings.try_imports, self.outside.background,
+        )  # fmt: skip
+        self.router.permissions.owner_of = manager.jobs.user_of
+        self._common_services()
+        MetricsService(
+            module, manager, self.effects.counts, self.store, self.router, self.outside.started_s,
+            lambda: self.faults.count,
+        )  # fmt: skip
+        self.sampling = Sampling(self.turns, self.store, lambda: look_at(module, manager, self.effects.counts))
+        self.sampling.on_minute.append(self._each_minute)
+        self.intervals = StateIntervals(self.turns, self.store, lambda: kept_conditions(module))
+        self.resource.changed.append(self.intervals.note_change)
+        self.past = HistoryService(
+            Queries(self.store, self.outside.background), self.store, self.effects.accounting, manager, self.resource,
+            self.sampling, self.turns, self.router,
+        )
+        TraceService(self.router, self.turns)
+        serve_instance(self.router, self.resource, self.instance, self.modules, self.turns, self.outside.started_s)
+        self._executors()
+        self.router.guard(DiskGuard(self.store, self.turns, self.outside.disk_shortage).guards())
+        self.turns.at_end(self.store.flush)
+        self.turns.at_end(self.router.flush)
+
+    def _leases(self, restored: StoredState) -> None:
+        """Jobs that are run for other instances, and those that others run for this one."""
+        outside = self.outside
+        self.leases = LeaseService(self.effects, self.jobs, self.router, self.store)
+        self.clusters = Clusters(
+            self.settings.config.clusters,
+            restored.clusters,
+            f"{restored.epoch_ms:x}-{outside.generator_id:x}-{outside.pid:x}",
+            outside.connect,
+            outside.connecting,
+            self.effects,
+            self.resource,
+            self.router,
+            self.store,
+            outside.spool,
+        )
+        self.clusters.on_change, self.jobs.extend_listed = self._check_ready, self.clusters.extend_listed
+
+    def _each_minute(self, now_s: float) -> None:
+        self.effects.accounting.write()
+        if self.store.fault is None:
+            self.effects.accounting.age(now_s)
+            self.intervals.age(now_s)
+
+    def _held(self, jobid: int, ranks: Idset) -> None:
+        self.watch.note_jobs(ranks)
+        self._follow_jobs(self.resource.module.hold(jobid, ranks))
+        if self.clusters.is_used:
+            self.clusters.held(jobid, ranks)
+
+    def _unheld(self, jobid: int, ranks: Idset) -> None:
+        self.watch.note_jobs(ranks)
+        if self.intervals.waits_for_jobs:
+            self.intervals.note_change()
+        self._follow_jobs(self.resource.module.unhold(jobid, ranks, self.turns.wall_s))
+        if self.clusters.is_used:
+            self.clusters.jobs_changed(ranks)
+
+    def _follow_jobs(self, effects: list[Any]) -> None:
+        if effects:  # rarely: targets that leave and were waited for
+            self.resource.perform(effects)
+
+    def _fluids(self, restored: StoredState) -> FluidGenerator:
+        if restored.epoch_ms is None:
+            restored.epoch_ms = int(self.outside.started_s * 1000)
+            self.store.add("saved", ("instance", "epoch_ms", msgspec.json.encode(restored.epoch_ms)))
+        return FluidGenerator(self.outside.generator_id, restored.epoch_ms, last_id=restored.last_jobid)
+
+    def _common_services(self) -> None:
+        stats: dict[str, Handler] = {
+            "resource": lambda request: request.respond(self.resource.report()),
+            "job-manager": self.jobs.stats,
+            "instance": lambda request: request.respond(self.report()),
+        }
+        self.modules.builtin.update(stats)
+        self.instance.serve_common({**stats, "history": lambda request: request.respond(self.past.report())})
+        self.instance.set_attributes(
+            {
+                **attributes_of(self.settings.parent),
+                "rank": "0",
+                "size": str(len(self.resource.module.resources.ranks)),
+                "security.owner": str(os.getuid()),
+                "broker.starttime": str(self.outside.started_s),
+                "hostlist": str(self.resource.module.resources.nodelist),
+                "rundir": str(self.outside.run_directory),
+                "local-uri": local_uri(self.outside.run_directory),
+                "endpoints": " ".join(self.endpoints),
+                "version": __version__,
+            }
+        )
+
+    def _executors(self) -> None:
+        effects, outside = self.effects, self.outside
+        reports = Reports(
+            effects.started,
+            effects.finished,
+            effects.exec_failed,
+            effects.record_process,
+            effects.raise_reported,
+            self.inputs.opened,
+            effects.after_commit,
+            effects.released,
+        )
+        local, leased = outside.executors(reports), self.clusters.executor(reports)
+        effects.executors = local | {"lease": leased}
+        self.inputs.input_of = lambda jobid: (leased if self.clusters.has(jobid) else local["local"]).input_of(jobid)
+        self.jobs.give_back = local["local"].give_back
+        effects.preempt_timeout_s = self.settings.config.preempt_timeout_s
+        effects.environment = dict(outside.environment)
+        self._take_up(self.settings.sources)
+
+    def enclosed_targets(self, outer: ResourceSet, left: Callable[[Idset], None]) -> EnclosedTargets:
+        """What has the targets follow those of the job around this instance."""
+        return EnclosedTargets(outer, self.resource, self.agents, self.effects, left)
+
+    def _take_up(self, sources: Sources) -> None:
+        """Record what is made up, and bind tasks to their cores where targets have those of this machine."""
+        self.resource.made_up = lambda resources: sources.made_up_of(resources) - self.clusters.mirrored
+        self.effects.cores = list(sources.topology.cores) if sources.topology and not sources.made_up else None
+
+    def restore(self, restored: StoredState) -> None:
+        """Make the dead instance's state ours; its jobs are taken up in the first turn."""
+        effects, manager, now_s = self.effects, self.effects.manager, self.turns.clock.wall_s()
+        self.turns.wall_s = now_s  # what happens before the first turn is not older than the start
+        for name, state in restored.queues.items():
+            manager.queue_control.restore(name or None, state)
+        self.turns.spread(manager.restore_ended(restored.ended, self.outside.state_notice.leave_out))
+        effects.accounting.restore(restored.counted, self.history.start)
+        found = manager.restore(restored.jobs, now_s)
+        self.leases.restore(restored.leased)
+        effects.perform(found.effects)
+        self.resource.perform(self.resource.module.start(now_s))
+        self.turns.post(lambda: self._resume(found.orphans, restored.processes))
+
+    def _resume(self, jobids: Iterable[int], records: Mapping[int, object]) -> None:
+        """Without an answer to what became of the jobs there can be no instance; they go on."""
+        try:
+            self.effects.resume(jobids, records, self._jobs_settled)
+        except FluxschedError as fault:
+            self.fail(fault)
+
+    def _jobs_settled(self) -> None:
+        self._is_settled = True
+        self._check_ready()
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    def start(self, loop: asyncio.AbstractEventLoop) -> None:
+        """Begin to run turns and to serve, and load the schedulers. Raises FluxschedError if one cannot be."""
+        self.router.start()
+        for server in self.outside.servers:
+            server.start(loop, self.turns.wake)
+        self.turns.wall_s = self.turns.clock.wall_s()
+        self.agents.embed(self._ours(self.settings.sources))
+        self.turns.start(loop)
+        self.turns.post(self.clusters.open)
+        self.intervals.start()
+        self.sampling.start()
+        self.load_schedulers()
+        self._check_ready()
+
+    def load_schedulers(self) -> None:
+        """Start the processes of the schedulers, unless they were: they import while the jobs are restored.
+
+        Raises FluxschedError if one cannot be started.
+        """
+        wanted, self._unloaded = self._unloaded, ()
+        for one in wanted:
+            self._loading += 1
+            self.modules.load(one.policy, one.name, one.groups, self._loaded, one.recovery)
+
+    def _ours(self, sources: Sources) -> Idset:
+        """The targets that the instance itself reports online: made-up ones, and of real ones those of its own host."""
+        module = self.resource.module
+        away = module.lost | self.clusters.mirrored
+        if sources.made_up or sources.real or sources.topology is None:
+            return module.resources.ranks - away
+        return module.resources.ranks_of(sources.topology.host) - away
+
+    def _loaded(self, error: str | None) -> None:
+        self._loading -= 1
+        self.is_complete &= error is None
+        self._check_ready()
+
+    def _check_ready(self) -> None:
+        """Ready: every target that is ours to report is online, every scheduler is ready or has failed, and of each
+        job of the instance before it is known what became of it.
+        """
+        if not self.is_ready and self._loading == 0 and self._is_settled and self.clusters.have_answered:
+            self.is_ready = True
+            self.instance.became_ready()
+
+    def not_ready(self) -> Iterator[str]:
+        """What the instance waits for before it is ready, in words."""
+        for module in self.modules.modules.values():
+            if not module.has_served and module.is_running:
+                yield f"module {module.name} does not serve its groups yet"
+        if not self._is_settled:
+            yield "it is not known yet what became of the jobs that ran before"
+        if not self.clusters.have_answered:
+            yield "not all clusters have answered"
+
+    def info(self) -> InstanceInfo:
+        """What `instance.info` answers."""
+        return InstanceInfo(
+            uri=self.uri,
+            endpoints=self.endpoints,
+            rundir=str(self.outside.run_directory),
+            statedir=None if self.settings.statedir is None else str(self.settings.statedir.absolute()),
+            pid=self.outside.pid,
+            version=__version__,
+            size=len(self.resource.module.resources.ranks),
+            owner=os.getuid(),
+            starttime=self.outside.started_s,
+            ready=self.is_ready,
+            state="run",
+            level=0 if self.settings.parent is None else self.settings.parent.level + 1,
+            parent=None if self.settings.parent is None else self.settings.parent.uri,
+            state_notice=self.outside.state_notice.text,
+        )
+
+    def report(self) -> dict[str, Any]:
+        """What `instance.stats-get` shows."""
+        return {
+            "build": BUILD,
+            "turns": self.turns.count,
+            "peers": len(self.router.peers),
+            "messages_received": self.router.received,
+            "messages_sent": self.router.sent,
+            "commits": self.store.commits,
+            "store_fault": self.store.fault,
+            "state_notice": self.outside.state_notice.text,
+            "ended_jobs": self.history.count,
+            "faults": self.faults.count,
+            "memory": self.outside.memory_enforced(),
+        }
+
+    def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], object]]:
+        """What a reload finds, and what is to be done once the resource module has accepted it."""
+        sources, take_up = self.reloading.read(wanted)
+
+        def accepted() -> object:
+            if wanted.R is None and wanted.path is None:
+                self._kept.return_to(sources.source)
+            else:
+                ours = self.resource.module.targets.admit(sources.source).resources
+                self._kept.keep_resources(ours, wanted.path, self.turns.wall_s)
+            self._take_up(sources)
+            self.agents.reloaded(self._ours(sources))
+            return take_up()
+
+        inventory, groups = with_mirrors(sources.inventory, sources.groups, self.clusters.mirrors())
+        return replace(inventory, method="reload"), groups, accepted
+
+    def check(self) -> None:
+        """Assert law 5 over the whole state: for tests."""
+        module, manager = self.resource.module, self.effects.manager
+        module.check()
+        manager.check()
+        held = EMPTY
+        for job in manager.jobs.active.values():
+            held |= job.held
+        assert held <= module.held, f"jobs hold {held}, the resource module counts {module.held}"
+
+    def stop(self) -> None:
+        """End the instance; `ended` completes."""
+        self.jobs.accepting = False
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def fail(self, exc: BaseException) -> None:
+        """End the instance with an error."""
+        log.critical("the instance ends: %s", exc, exc_info=exc)
+        if not self.ended.done():
+            error = exc if isinstance(exc, FluxschedError) else FluxschedError(f"{type(exc).__name__}: {exc}")
+            self.ended.set_result(error)
+
+
+# ---- settings
+
+READY_S = 60.0
+"""How long an embedded instance may take to be ready (seconds): importing a policy may take half of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """What an instance is made of."""
+
+    sources: Sources
+    reload: Read
+    config: Config = field(default_factory=Config)
+    statedir: Path | None = None
+    salvage: bool = False
+    """Start on what can be read of a damaged state, though something is lost."""
+    enclosing: Enclosing | None = None
+    """The job that gave the resources, if one did."""
+    parent: Parent | None = None
+    """The instance that this one is inside of."""
+    schedulers: tuple[SchedulerSettings, ...] = (SchedulerSettings("fifo"),)
+    """The scheduler modules to load."""
+    bind: tuple[str, ...] = ()
+    """Further endpoints (loopback tcp, local sockets)."""
+    insecure_tcp: bool = False
+    """tcp endpoints may be bound, where every account of the machine is taken for the owner."""
+    try_imports: TryImports | None = None
+    """Tries the policies of the configuration that a reload would read; None: they are taken as they are."""
+    verbose: int = 0
+    log_format: str = TEXT
+    trace: Callable[[str, Message], None] | None = None
+    clock: Clock = field(default_factory=SystemClock)
+    handed: HandedOver | None = None
+    """What this instance has handed over to itself, if it restarts."""
+    check_start: Callable[[], object] = lambda: None
+    """Reads all again that a start reads. Raises FluxschedError if it would fail."""
+    ready_within_s: float | None = READY_S
+    """How long it may take to be ready once it is entered; None: no limit."""
+    servers: tuple[Server, ...] = ()
+    """Ready-made transports instead of the ipc socket (in-memory ones for tests)."""
+
+
+# ---- stored_state
+
+stored_state_log = logger("instance")
+
+INACTIVE_RESTORED_MAX = 10_000
+"""Inactive jobs that a restart reads back for `jobs -a`, the last to end; others stay in the store for lookups."""
+
+LEFT_OUT_NAMED_MAX = 3
+"""Ended jobs that cannot be read and are named in the notice; the log names all."""
+
+
+@dataclass(slots=True)
+class StoredState:
+    """Everything read back, as plain values."""
+
+    saved: list[Saved] = field(default_factory=list)
+    jobs: Iterable[StoredJob] = ()
+    """Those that are active, to be taken once, job by job: a hundred thousand of them at once are a gigabyte."""
+    ended: Iterable[Sequence[StoredJob]] = ()
+    """Those that ended last, some at a time: they can be read when the instance serves again."""
+    processes: dict[int, Any] = field(default_factory=dict)
+    queues: dict[str, Any] = field(default_factory=dict)
+    source: dict[str, Any] = field(default_factory=dict)
+    """R and its expiration as requests have changed them."""
+    epoch_ms: int | None = None
+    last_jobid: int = 0
+    counted: int = 0
+    """The last row of jobs up to which accounts have what ended."""
+    clusters: StoredClusters = field(default_factory=StoredClusters)
+    leased: dict[str, int] = field(default_factory=dict)
+    """Jobs that are run for other instances, by the names of their leases."""
+
+
+class StateNotice:
+    """Text for the user about the stored state: that it was damaged, and which ended jobs are left out."""
+
+    def __init__(self, text: str | None = None) -> None:
+        self._text = text
+        self._left_out: list[str] = []
+
+    def leave_out(self, fault: FluxschedError) -> None:
+        """An ended job cannot be read: listings do not have it."""
+        stored_state_log.error("left out: %s", fault)
+        self._left_out.append(str(fault))
+
+    @property
+    def text(self) -> str | None:
+        """All of it; None if there is nothing to be said."""
+        if not self._left_out:
+            return self._text
+        count = len(self._left_out)
+        left_out = f"{count} ended {'job is' if count == 1 else 'jobs are'} left out of listings"
+        more = f"; the log names {count - LEFT_OUT_NAMED_MAX} more" if count > LEFT_OUT_NAMED_MAX else ""
+        named = f"{left_out}: {'; '.join(self._left_out[:LEFT_OUT_NAMED_MAX])}{more}"
+        return named if self._text is None else f"{self._text}. {named}"
+
+
+def read_store(store: Store, notice: StateNotice) -> StoredState:
+    """Read all that a restart needs; ended jobs that cannot be read are left out, and said in `notice`."""
+    found = StoredState()
+    for kind, key, value in store.read("SELECT kind, key, value FROM saved WHERE kind NOT IN (?, ?)", KINDS):
+        decoded = decode_saved(kind, key, value)
+        if kind == "queue":
+            found.queues[key] = decoded
+        elif kind == KIND:
+            found.source[key] = decoded
+        elif (kind, key) == ("instance", "epoch_ms"):
+            found.epoch_ms = int(decoded)
+        elif (kind, key) == COUNTED:
+            found.counted = int(decoded)
+        elif (kind, key) not in (WRITER, COMMIT) and not found.clusters.read(kind, key, decoded):
+            found.saved.append(Saved(kind, key, decoded))
+    journal = store.read("SELECT seq, event FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,))
+    found.saved += [Saved("journal", "", decode_saved("journal", seq, event)) for seq, event in reversed(journal)]
+    processes = store.read("SELECT jobid, value FROM process")
+    found.processes = {jobid: decode_saved("process", jobid, value) for jobid, value in processes}
+    found.last_jobid = last_jobid(store.read)
+    found.clusters.leases = list(read_leases(store.rows))
+    found.leased = dict(read_leased(store.rows))
+    specs = JobspecMemo(JSON)
+    found.jobs = (_stored(job, specs) for job in read_active(store.rows))
+    found.ended = _ended(store, specs, notice, ended_last(store.read, INACTIVE_RESTORED_MAX))
+    return found
+
+
+def _stored(job: JobRecord, specs: JobspecMemo) -> StoredJob:
+    return job.jobid, job.events, None if job.jobspec is None else specs.read(job.jobspec), job.R
+
+
+def _ended(store: Store, specs: JobspecMemo, notice: StateNotice, jobids: list[int]) -> Iterator[list[StoredJob]]:
+    """By a query for some at a time: one that was left open would have all others see the store as it was."""
+    for some in pieces(jobids):
+        found = []
+        for job in read_ended(store.read, some, notice.leave_out):
+            try:
+                found.append(_stored(job, specs))
+            except (FluxschedError, ValueError) as fault:
+                notice.leave_out(DamagedJob(job.jobid, fault))
+        yield found
+
+
+# ---- surroundings
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """Where an instance runs, and what it acts through."""
+
+    turns: Turns
+    """With the clock; not started yet."""
+    store: Store
+    servers: Sequence[Server]
+    """Where clients come in; the first one's endpoint is the instance's URI."""
+    start_module: StartModule
+    executors: Callable[[Reports], dict[str, Executor]]
+    """Makes the executors by name, given what they report to."""
+    run_directory: Path
+    spool: Path
+    """What tasks print is kept there."""
+    disk_shortage: Callable[[], str | None]
+    """Why nothing new can be stored for lack of room; None if it can."""
+    memory_enforced: Callable[[], str | None]
+    """How jobs are held to the memory they asked for."""
+    environment: Mapping[str, str]
+    """What tasks are given to find the instance."""
+    generator_id: int
+    """That of job ids (RFC 19)."""
+    pid: int
+    started_s: float
+    """Wall time."""
+    ended: asyncio.Future[FluxschedError | None]
+    """Completes when the instance is to end: with None, or with the error that ends it."""
+    background: Writer = field(default_factory=ImmediateWriter)
+    """Where what jobs have printed is removed."""
+    state_notice: StateNotice = field(default_factory=StateNotice)
+    """What the user is to be told of the stored state: that it was damaged, and what was lost."""
+    access: Access = field(default_factory=Access)
+    """Who may connect, as whom."""
+    read_keys: ReadKeys | None = None
+    """Reads the authorized keys again, where a port asks for keys. Raises InvalidValue with all faults."""
+    connect: OpenClient = connect_peer
+    """Connects to another instance."""
+    connecting: Writer = field(default_factory=ImmediateWriter)
+    """Runs what may take seconds, such as `connect` or the import of a policy, outside of turns."""
+    restart: Callable[[], None] | None = None
+    """Has the instance end and start again in place; None where that cannot be."""
+
+
+# ---- reloading
+
+config_log = logger("config")
+
+Read = Callable[[ReloadRequest], "tuple[Config, Sources]"]
+"""Reads the configuration and the resources that a request wants. Raises InvalidValue with all faults."""
+
+
+AUTHORIZED = "access.authorized-keys"
+"""Under this key a change of a key is told."""
+
+TOPOLOGY = "topology"
+"""Under this key a change of the file with the switches is told."""
+
+TryImports = Callable[[], None]
+"""Imports the policies that the file names. Raises InvalidValue with all faults; takes a second and may wait."""
+
+
+class Reloading:
+    """Serves `config.get` and `config.reload`."""
+
+    def __init__(
+        self,
+        config: Config,
+        read: Read,
+        router: Router,
+        effects: JobEffects,
+        modules: ModuleService,
+        resource: ResourceService,
+        read_keys: ReadKeys | None,
+        try_imports: TryImports | None = None,
+        background: Writer | None = None,
+    ) -> None:
+        self._name = config.name
+        self._try_imports = try_imports
+        self._background = background or ImmediateWriter()
+        self._tried: Mapping[str, Any] | None = None
+        """The configuration whose new policies were tried, while it is taken up."""
+        self._import_faults: list[str] = []
+        resource.prepare_reload = self._prepare
+        self._router = router
+        self._read_keys = read_keys
+        self._topology = config.network.topology
+        self._raw = config.raw
+        """What is in force."""
+        self._read = read
+        self._effects = effects
+        self._modules = modules
+        self._resource = resource
+        router.serve(
+            {"config.get": lambda request: request.respond(in_full(self._raw)), "config.reload": self._request}
+        )
+
+    def _request(self, request: RpcRequest) -> None:
+        if self._name:
+            self._resource.reload(request, ReloadRequest())
+        elif self._read_keys is not None:  # all that there is to read again
+            rules = self._router.permissions.access.rules
+            request.respond(ConfigReloadResponse(self._admit(rules, self._read_keys(rules)), [], []))
+        else:
+            raise Refused("this instance was started without --config: there is no file to read again", errno.ENOENT)
+
+    def _admit(self, rules: AccessRules, keys: Mapping[bytes, AuthorizedKey] | None) -> list[ConfigChange]:
+        """Apply rules and keys to those who come, and to those who are here: what has changed of the keys."""
+        access = self._router.permissions.access
+        before = access.keys
+        access.change(rules, keys)
+        cut = self._router.check_peers()
+        if keys is not None or cut:
+            config_log.info("%d keys are authorized; %d connections were ended", len(access.keys), cut)
+        return _changed_keys(before, access.keys)
+
+    def read(self, wanted: ReloadRequest) -> tuple[Sources, Callable[[], ConfigReloadResponse]]:
+        """What a reload finds, and how the configuration is taken up once its resources were.
+
+        Raises InvalidValue or Refused with all that stands against it.
+        """
+        config, sources = self._read(wanted)
+        if self._tried is not None and self._tried != config.raw:
+            raise Refused(f"{config.name} has changed while it was read: reload it again", errno.EAGAIN)
+        manager = self._effects.manager
+        queues = queue_configs(config)
+        keys = None if self._read_keys is None else self._read_keys(config.access)
+        busy = [*manager.queues.faults(queues), *self._modules.faults(config.queues)]
+        if busy or self._import_faults:  # what the resource module alone has against it, it says when it is asked
+            busy += self._resource.module.reload_faults(sources.inventory, sources.groups, force=wanted.force)
+            faults = [*self._import_faults, *(f"{config.name}: {fault}" for fault in busy)]
+            raise Refused("\n".join(faults), errno.EBUSY if busy else errno.EINVAL)
+
+        def take_up() -> ConfigReloadResponse:
+            found = changes(self._raw, config.raw)
+            self._raw = in_force(self._raw, config.raw)
+            before, self._topology = self._topology, config.network.topology
+            manager.requests.banks = banks_of(config)
+            changed_keys = self._admit(config.access, keys)
+            self._effects.perform(manager.queue_control.reconfigure(queues, config.defaults.queue, self._effects.now_s))
+            answer = ConfigReloadResponse(
+                [
+                    *(_told(change) for change in found if change.is_live),
+                    *changed_keys,
+                    *rewired(before, config.network.topology, found),
+                ],
+                [_told(change) for change in found if not change.is_live],
+                self._modules.reconfigure(config.queues),
+            )
+            for change in found:
+                config_log.info("%s changed%s", change.key, "" if change.is_live else ": it applies from the next start on")
+            return answer
+
+        return sources, take_up
+
+
+    # -- policies that queues did not have before -----------------------------------------------------------------
+
+    def _prepare(self, request: RpcRequest, wanted: ReloadRequest, proceed: Callable[[], None]) -> None:
+        """`proceed` at once, or once new policies of queues have been tried. Raises what `read` of the file raises."""
+        try_imports, config = self._try_imports, self._read(wanted)[0]
+        if try_imports is None or _policies(config.raw) <= _policies(self._raw):
+            proceed()
+            return
+        faults: list[str] = []
+
+        def try_all() -> None:
+            try:
+                try_imports()
+            except (FluxschedError, OSError) as exc:
+                faults.append(str(exc))
+
+        def tried() -> None:
+            self._tried, self._import_faults = config.raw, faults
+            try:
+                proceed()
+            except FluxschedError as exc:
+                request.failed(exc)
+            finally:
+                self._tried, self._import_faults = None, []
+
+        self._background.run(try_all, tried)
+
+
+def _policies(raw: Mapping[str, Any]) -> set[str]:
+    """What the queues of a configuration say of policies and plugins, each as text."""
+    queues = in_full(raw).get("queues", {})
+    return {repr((queue.get("policy", {}).get("scheduler"), queue.get("plugins"))) for queue in queues.values()}
+
+
+def _changed_keys(old: Mapping[bytes, AuthorizedKey], new: Mapping[bytes, AuthorizedKey]) -> list[ConfigChange]:
+    """Each name with its role; a name that has another pair of keys than before counts as changed, too."""
+    before, after = ({key.name: key for key in keys.values()} for keys in (old, new))
+    return [
+        ConfigChange(f"{AUTHORIZED}.{name}", _role_text(before.get(name)), _role_text(after.get(name)))
+        for name in sorted(before.keys() | after.keys())
+        if before.get(name) != after.get(name)
+    ]
+
+
+def rewired(before: Topology, after: Topology, found: Sequence[KeyChange]) -> list[ConfigChange]:
+    """The switches, if they are others while the configuration names the same file."""
+    if before == after or any(change.key.partition(".")[0] == TOPOLOGY for change in found):
+        return []
+    return [ConfigChange(TOPOLOGY, f"{len(before.switches)} switches", f"{len(after.switches)} switches, read anew")]
+
+
+def _role_text(key: AuthorizedKey | None) -> str | None:
+    return None if key is None else str(key.role)
+
+
+def _told(change: KeyChange) -> ConfigChange:
+    return ConfigChange(change.key, change.old, change.new)
+
+
+# ---- restarting
+
+VARIABLE = "_FLUXSCHED_RESTART"
+RESTART_S = 60.0
+"""How long keepers wait for the next instance (seconds) before they end jobs that do not outlive it."""
+LOOK_S = 0.02
+"""How often a client looks whether the next instance is there (seconds)."""
+
+
+class HandedOver(msgspec.Struct, frozen=True):
+    """What an instance hands over to itself."""
+
+    pid: int
+    run_directory: str
+    owner: int
+    """The descriptor that holds the lock on it."""
+    program: int | None
+    """Its initial program, if one runs."""
+    state_lock: int | None = None
+    """The descriptor that holds the lock on its state: no other instance may take that meanwhile."""
+
+    @classmethod
+    def take(cls) -> HandedOver | None:
+        """What was handed over to this process, if it was started so."""
+        text = os.environ.pop(VARIABLE, None)
+        found = None if text is None else msgspec.json.decode(text, type=cls)
+        if found is None or found.pid != os.getpid():
+            return None
+        for fd in found._locks:
+            os.set_inheritable(fd, False)
+        return found
+
+    @property
+    def _locks(self) -> list[int]:
+        return [fd for fd in (self.owner, self.state_lock) if fd is not None]
+
+    @property
+    def directory(self) -> tuple[Path, int]:
+        """As `make_run_directory` has it."""
+        return Path(self.run_directory), self.owner
+
+    def execute(self) -> NoReturn:
+        """Execute this program again, with the same arguments."""
+        for fd in self._locks:
+            os.set_inheritable(fd, True)
+        os.environ[VARIABLE] = msgspec.json.encode(self).decode()
+        os.execv(sys.executable, [sys.executable, *sys.orig_argv[1:]])
+
+
+def restart(uri: str | None, timeout_s: float) -> str:
+    """Restart the instance at `uri`, else the only one of this user, and wait until it is ready again; where it is.
+
+    Raises Refused naming all, if there are several.
+    """
+    uri = find_uri(uri, only=True)
+    with Handle(uri) as handle:
+        before = handle.rpc("instance.info")
+        handle.rpc("instance.restart")
+    until_s = SystemClock.monotonic_s() + timeout_s
+    while True:
+        with suppress(FluxschedError), Handle(uri) as handle:
+            if handle.rpc("instance.info")["starttime"] != before["starttime"]:
+                handle.rpc("instance.ready")
+                return uri
+        stat = stat_of(before["pid"])
+        if stat is None or not stat.alive:
+            raise FluxschedError(f"instance {uri} has ended while it restarted: see its log; its jobs run on, if it "
+                                 "has a state directory, and the next start goes on with them")  # fmt: skip
+        if SystemClock.monotonic_s() > until_s:
+            raise FluxschedError(f"instance {uri} was not ready again within {timeout_s:g} s", errno.ETIMEDOUT)
+        sleep(LOOK_S)
+
+
+# ---- enclosed_targets
+
+def grace_of(config: Mapping[str, Any]) -> float:
+    """How long an instance of this configuration waits for targets that it takes back (seconds)."""
+    table = config.get("exec", {})
+    given = table.get("preempt-timeout", table.get("kill-timeout")) if isinstance(table, Mapping) else None
+    return KILL_TIMEOUT_S if given is None else parse_duration(given)
+
+
+def cannot_reload(wanted: object) -> NoReturn:
+    """Refuses to read resources anew where they follow a job: the ranks of running jobs would be others."""
+    raise Refused("this instance is inside an elastic job, whose size it follows: stop it and start another one")
+
+
+class EnclosedTargets:
+    """Has the targets of an instance follow those of the job around it, whose ranks are others ("outer")."""
+
+    def __init__(
+        self,
+        outer: ResourceSet,
+        resource: ResourceService,
+        agents: AgentService,
+        effects: JobEffects,
+        left: Callable[[Idset], None],
+    ) -> None:
+        """`outer` is the job's R at the start, whose targets are ours in the same order; `left` is called with outer
+        ranks where nothing of ours is left.
+        """
+        self._resource = resource
+        self._agents = agents
+        self._effects = effects
+        self._told = left
+        self._own = dict(zip(outer.ranks, resource.module.resources.ranks, strict=True))
+        """Our rank of each outer one that the job has."""
+        self._going: dict[int, int] = {}
+        """Likewise those that we are to leave."""
+        self._left = EMPTY
+        """Outer ranks that we have left, and that the job has not got again."""
+        effects.turns.at_end(self._look)
+
+    def follow(self, outer: ResourceSet, grace_s: float) -> None:
+        """The job has these targets now; where it has others no more, our jobs have the grace time."""
+        if gone := Idset.of(self._own) - outer.ranks:
+            self._leave(gone, grace_s)
+        if new := outer.ranks - Idset.of(self._own) - Idset.of(self._going):
+            self._join(outer.restrict(new))
+        if self._left:
+            self._told(self._left)
+
+    def _join(self, new: ResourceSet) -> None:
+        module = self._resource.module
+        idle = [rank for rank in module.lost if rank not in self._going.values()]
+        following = module.resources.ranks.max() + 1
+        mapping: dict[int, int] = {}
+        for outer in new.ranks:
+            same = next((rank for rank in idle if module.resources.host(rank) == new.host(outer)), None)
+            if same is None:
+                same, following = following, following + 1
+            else:
+                idle.remove(same)
+            mapping[outer] = same
+        ours = replace(new.job_view().rerank_by(mapping), nslots=None)
+        stored_state_log.info("our job has grown: targets %s (%s) join", ours.ranks, ours.nodelist)
+        self._own |= mapping
+        self._left -= new.ranks
+        self._resource.perform(module.join(ours, self._effects.now_s))
+        self._agents.embed(ours.ranks)
+
+    def _leave(self, gone: Idset, grace_s: float) -> None:
+        leaving = {outer: self._own.pop(outer) for outer in gone}
+        ranks = Idset.of(leaving.values())
+        stored_state_log.info("our job is to shrink: targets %s leave", ranks)
+        self._going |= leaving
+        self._agents.embedded -= ranks
+        self._resource.perform(self._resource.module.set_lost(ranks, self._effects.now_s))
+        self._effects.turns.after(grace_s, lambda: self._kill(ranks))
+
+    def _kill(self, ranks: Idset) -> None:
+        """What still runs there is out of time."""
+        ranks &= Idset.of(self._going.values())
+        for job in list(self._effects.manager.jobs.active.values()):
+            if ranks & (job.held - job.going):
+                self._effects.perform([effect.Kill(job.id, signal.SIGKILL, "its targets are given back")])
+
+    def _look(self) -> None:
+        """Tell of targets that are no job's and no scheduler's any more."""
+        if self._going:
+            module = self._resource.module
+            left = [outer for outer, rank in self._going.items() if module.group_of(rank) is None]
+            for outer in left:
+                del self._going[outer]
+            if left:
+                self._left |= Idset.of(left)
+                self._told(Idset.of(left))
+
+
+# ---- kept_changes
+
+kept_changes_log = logger("resource")
+
+KIND: Final = "source"
+"""Of the rows of `saved`, which are called `R` and `expiration`."""
+DIGEST_BYTES: Final = 16
+
+ChangeRow = Mapping[str, Any]
+
+
+def stored_changes(statedir: Path | None) -> Mapping[str, ChangeRow]:
+    """Return the rows in a state directory that an instance is about to use; none where they cannot be read, since a
+    start judges such a state later.
+    """
+    if statedir is None or not is_filled(statedir / DATABASE_NAME):
+        return {}
+    try:
+        with closing(open_read_only(statedir / DATABASE_NAME)) as connection:
+            rows = connection.execute("SELECT key, value FROM saved WHERE kind = ?", (KIND,)).fetchall()
+        return {key: decode_saved(KIND, key, value) for key, value in rows}
+    except (sqlite3.Error, InvalidValue):
+        return {}
+
+
+def with_changes(
+    found: Sources, rows: Mapping[str, ChangeRow], now_s: float, here: MachineTopology | None
+) -> Sources:
+    """Return what a source has found, with those rows that belong to it; `here` is needed for an R."""
+    current = {key: row for key, row in rows.items() if why_dropped(row, found.source, now_s) is None}
+    if (row := current.get("R")) is not None:
+        assert here is not None, "an R is looked up on a machine"
+        loaded = described(ResourceSet.parse(row["R"]), here)
+        found = replace(loaded, inventory=Inventory(loaded.inventory.resources, "reload"), source=found.source)
+    if (row := current.get("expiration")) is not None:
+        resources = found.inventory.resources
+        resources = resources.with_expiration(resources.starttime_s, float(row["expiration"]))
+        found = replace(found, inventory=replace(found.inventory, resources=resources))
+    return found
+
+
+def why_dropped(row: ChangeRow, source: ResourceSet, now_s: float) -> str | None:
+    """Return why a row no longer applies; None if it does."""
+    expiration_s = row["expiration"] if "expiration" in row else row["R"]["execution"].get("expiration", 0.0)
+    if row["source"] != digest(source):
+        return "what this start names has changed since"
+    return f"it expired at {local_moment(expiration_s)}" if 0 < expiration_s <= now_s else None
+
+
+class KeptChanges:
+    """The rows about R in the store, and the R of the source that they belong to."""
+
+    def __init__(self, store: Store, source: ResourceSet, rows: Mapping[str, ChangeRow], now_s: float) -> None:
+        """`rows` are those of the start, which has applied them (`with_changes`); it drops the others."""
+        self._store = store
+        self._source = source
+        for key, row in rows.items():
+            why = why_dropped(row, source, now_s)
+            if why is not None:
+                kept_changes_log.warning("%s is dropped: %s; what this start names is in force", request_of(row), why)
+                self._drop(key)
+            elif "R" in row:
+                kept_changes_log.warning(
+                    "R is that of %s, for what this start names is as it was then; `fluxsched resource reload` returns "
+                    "to it",
+                    request_of(row),
+                )
+            else:
+                kept_changes_log.warning("R expires at %s, because of %s", local_moment(row["expiration"]), request_of(row))
+
+    def keep_resources(self, resources: ResourceSet, path: str | None, now_s: float) -> None:
+        """Store the R that a reload was given, in the ranks that its targets have here, and the path of its file."""
+        self._save("R", {"R": resources.to_json(), "path": path, "timestamp": now_s})
+        self._drop("expiration")
+
+    def keep_expiration(self, expiration_s: float, now_s: float) -> None:
+        """Store an expiration that was set."""
+        self._save("expiration", {"expiration": expiration_s, "timestamp": now_s})
+
+    def return_to(self, source: ResourceSet) -> None:
+        """Note that R is that of its source again, which may have changed."""
+        self._source = source
+        self._drop("R")
+        self._drop("expiration")
+
+    def _save(self, key: str, row: dict[str, Any]) -> None:
+        self._store.add("saved", (KIND, key, msgspec.json.encode({"source": digest(self._source), **row})))
+
+    def _drop(self, key: str) -> None:
+        self._store.remove("saved", (KIND, key))
+
+
+def digest(source: ResourceSet) -> str:
+    """Return what identifies the R of a source."""
+    text = msgspec.json.encode(source.to_json(), order="sorted")
+    return blake2b(text, digest_size=DIGEST_BYTES).hexdigest()
+
+
+def request_of(row: ChangeRow) -> str:
+    """Name the request that a row is from."""
+    name = "resource.expiration-update" if "expiration" in row else "resource.reload"
+    path = row.get("path")
+    return f"the {name}{f' of {path}' if path else ''} at {local_moment(row['timestamp'])}"

@@ -1,0 +1,741 @@
+"""An instance of its own: resource module, job manager, executors and module host on one loop.
+
+    async with Instance(settings) as instance:      # running; instance.uri is where clients connect
+        ...
+
+This file takes what the real world gives (directories, sockets, processes) and gives it back; `parts.assembly` puts the
+services together from it.
+
+shutdown: Waiting for a condition of the instance, checked once a turn; for start and shutdown only.
+
+run_directory: The run directory of an instance, from its making to its sweeping.
+
+Law: only what certainly has no owner (`owned_directory.py`) is removed, and a start never fails or waits long for it.
+The sweeper holds the owner's lock: of several starts, one removes a directory. The keeper of an instance without a
+state directory inherits the lock, and clears the directory itself.
+
+companion: A process that serves an instance's figures, or its page: started along, and again when it ends.
+
+Law: neither is part of the instance's work: one that cannot be started, or ends, is logged and tried again, and ends
+nothing else.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import errno
+import fcntl
+import json
+import os
+import shutil
+import stat
+import sys
+import tempfile
+from collections.abc import Callable, Coroutine, Iterator, Mapping, Sequence
+from contextlib import ExitStack
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Any, NamedTuple
+
+import msgspec
+
+from fluxsched.client.find import write_info
+from fluxsched.config.values import MetricsSettings, PageSettings
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import is_text, printable
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.executor.base import Executor, Reports
+from fluxsched.executor.cleanup import PROGRAM, clear, own, owned_prefix
+from fluxsched.executor.proxy import KeeperExecutor, LocalKeeperHost
+from fluxsched.executor.timed import TimedExecutor
+from fluxsched.executor.usage import way_of_enforcing
+from fluxsched.instance.assembly import (
+    RESTART_S,
+    Assembly,
+    HandedOver,
+    Settings,
+    StateNotice,
+    StoredState,
+    Surroundings,
+    grace_of,
+    read_store,
+)
+from fluxsched.instance.enclosing import Enclosing, job_variables
+from fluxsched.messaging.keys import ReadKeys, authorized_directory, authorized_keys, read_keyring
+from fluxsched.messaging.listening import listen, local_uri, open_to_all, shortage, wants_keys
+from fluxsched.messaging.peers import Access
+from fluxsched.protocol.messages.common import InstanceInfo
+from fluxsched.services.job_effects import JobEffects
+from fluxsched.services.module_processes import ChildProcess, ModuleProcesses
+from fluxsched.services.modules import TERMINATE_S, ModuleService
+from fluxsched.store.repair import make_sound
+from fluxsched.store.store import Store, ThreadedWriter, ThreadPerCallWriter
+from fluxsched.system import log as logs
+from fluxsched.system.clock import Clock, SystemClock, generator_id, sleep
+from fluxsched.system.files import (
+    ADDRESS_NAME,
+    DATABASE_NAME,
+    LOG_NAME,
+    OWNER_NAME,
+    PAGE_NAME,
+    SOCKET_NAME,
+    SPOOL_NAME,
+    base_directory,
+    private_state,
+    user_name,
+)
+from fluxsched.system.kept_logs import ENDED, begin_line, keep_log
+from fluxsched.system.log import logger
+from fluxsched.system.loop import Timer, Turns
+from fluxsched.system.processes import boot_id, identity, settle, stat_of, uncollected
+from fluxsched.transport.base import Server
+
+log = logs.logger("instance")
+
+PAGE_S = 20.0
+"""How long a start waits for its page (seconds)."""
+
+
+class Instance:
+    """A running instance; `ended` completes when it stops, with None or with the error that stopped it."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.settings = settings
+        self._closing = False
+        self.is_restarting = False
+        """Whether it ends to start again in place."""
+        self.program: int | None = None
+        """Its initial program."""
+        self._companions: list[Companion] = []
+        self.page: str | None = None
+        """What is to be said of the page when the instance is ready."""
+        self._following: set[asyncio.Future[None]] = set()
+        with ExitStack() as begun:
+            outside = self._begin(begun)
+            restored = self._read_store(outside)
+            self._parts = parts = Assembly(settings, outside, restored)
+            self.effects, self.streams, self.scheduling = parts.effects, parts.streams, parts.scheduling
+            self.resource, self.modules, self.reloading = parts.resource, parts.modules, parts.reloading
+            self.router, self.waits, self.faults = parts.router, parts.waits, parts.faults
+            begun.callback(parts.modules.close)
+            parts.load_schedulers()
+            self._restore(restored)
+            self._release = begun.pop_all()
+
+    def _read_store(self, outside: Surroundings) -> StoredState:
+        try:
+            return read_store(outside.store, outside.state_notice)
+        except (ValueError, LookupError, TypeError, AttributeError) as fault:
+            raise self._unreadable(fault) from fault
+
+    def _unreadable(self, fault: Exception) -> FluxschedError:
+        path = (self.settings.statedir or self.run_directory) / DATABASE_NAME
+        return FluxschedError(
+            f"{path} is damaged: {fault}. Restore a backup into a new directory (fluxsched restore), or start with "
+            "--salvage to continue without what cannot be read; the damaged file is kept"
+        )
+
+    def _begin(self, begun: ExitStack) -> Surroundings:
+        """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
+        settings = self.settings
+        handed = settings.handed
+        if settings.statedir is not None:  # first, since the run directory belongs to it
+            self._lock_state(begun, settings.statedir)
+        self.run_directory, self._owner = self._make_run_directory() if handed is None else handed.directory
+        self.local_uri = local_uri(self.run_directory)
+        begun.callback(self._give_up)
+        started_s = settings.clock.wall_s()
+        self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
+        state = settings.statedir or self.run_directory
+        if settings.statedir is None:
+            self._lock_state(begun, state)
+        (self.run_directory / LOG_NAME).unlink(missing_ok=True)  # that before a restart
+        keep_log(begun, self.run_directory, settings.statedir, started_s)
+        self.turns = Turns(settings.clock)
+        path = self.run_directory / LOG_NAME
+        logs.setup(path, settings.verbose, settings.log_format, lambda: self.turns.handling)
+        begun.callback(self._say_ended)
+        remove_dead(settings.clock)
+        notice = self._check_state(state)
+        self.store = Store(state / DATABASE_NAME, self.turns)
+        begun.callback(self.store.close)
+        background = ThreadedWriter(self.turns, "fluxsched-removal")
+        begun.callback(background.close)
+        access, read_keys = self._access()
+        self.servers = self._listen(begun, access)
+        self.uri = self.servers[0].endpoint
+        return Surroundings(
+            turns=self.turns,
+            store=self.store,
+            servers=self.servers,
+            start_module=ModuleProcesses(self.run_directory).start,
+            executors=self._executors,
+            run_directory=self.run_directory,
+            spool=state / SPOOL_NAME,
+            disk_shortage=partial(shortage, state),
+            memory_enforced=way_of_enforcing,
+            environment=job_variables(self.uri, self.local_uri, settings.parent),
+            generator_id=generator_id(),
+            pid=os.getpid(),
+            started_s=started_s,
+            ended=self.ended,
+            background=background,
+            connecting=ThreadPerCallWriter(self.turns, "fluxsched-connect"),
+            access=access,
+            read_keys=read_keys,
+            state_notice=StateNotice(notice),
+            restart=self.restart,
+        )
+
+    def _lock_state(self, begun: ExitStack, state: Path) -> None:
+        handed = self.settings.handed
+        private_state(state)
+        self._state_lock = StateLock(state, None if handed is None else handed.state_lock)
+        begun.callback(self._let_go)
+
+    def _make_run_directory(self) -> tuple[Path, int]:
+        statedir = self.settings.statedir
+        return make_run_directory() if statedir is None else kept_run_directory(statedir)
+
+    def _access(self) -> tuple[Access, ReadKeys | None]:
+        """Who may connect, and how the keys are read again if a port asks for keys."""
+        settings, rules = self.settings, self.settings.config.access
+        is_wanted = wants_keys(settings.bind, insecure_tcp=settings.insecure_tcp)
+        keyring = read_keyring(rules) if is_wanted else None
+        self._own_keys = None if keyring is None else keyring.own
+        if keyring is None:
+            return Access(rules), None
+        if not keyring.authorized:
+            log.warning(
+                "no key is authorized yet, so no client can connect at a tcp port: `fluxsched keygen NAME` makes one, "
+                "its .pub file belongs into %s, and `fluxsched config reload` has it read",
+                authorized_directory(rules),
+            )
+        return Access(rules, keyring.authorized), authorized_keys
+
+    def _check_state(self, state: Path) -> str | None:
+        """See to it that the stored state can be used; what is to be told of it."""
+        if self.settings.statedir is None:
+            return None
+        with os.scandir(state / SPOOL_NAME) as found:
+            has_jobs = any(found)
+        notice = make_sound(state / DATABASE_NAME, has_jobs, accept_loss=self.settings.salvage)
+        if notice is not None:
+            log.error("%s", notice)
+        return notice
+
+    def _listen(self, begun: ExitStack, access: Access) -> list[Server]:
+        settings, servers = self.settings, list[Server]()
+        own, insecure_tcp = self._own_keys, settings.insecure_tcp
+        wanted = listen(self.run_directory, settings.bind, access, own, insecure_tcp=insecure_tcp)
+        for server in settings.servers or wanted:
+            begun.callback(server.close)
+            servers.append(server)
+        log.info("%s", begin_line(servers[0].endpoint, settings.statedir))
+        self.is_open_to_all = open_to_all(tuple(server.endpoint for server in servers), user_name(os.getuid()))
+        """What is to be said of tcp ports."""
+        if self.is_open_to_all is not None:
+            log.warning("listening at %s", self.is_open_to_all)
+        return servers
+
+    def _executors(self, reports: Reports) -> dict[str, Executor]:
+        statedir, grace_s = self.settings.statedir, self.settings.config.kill_timeout_s
+        cleared = self.run_directory if statedir is None else None
+        host = LocalKeeperHost(statedir or self.run_directory, cleared, self._owner, grace_s)
+        self._local = KeeperExecutor(self.turns, reports, host, grace_s, outlives=statedir is not None)
+        return {"local": self._local, "test": TimedExecutor(self.turns, reports)}
+
+    @uncollected()
+    def _restore(self, restored: StoredState) -> None:
+        if self.settings.handed is not None:
+            restored.processes.pop(PROGRAM, None)  # it goes on
+        try:
+            self._parts.restore(restored)
+        except InvalidValue as fault:  # an active job that its log contradicts
+            raise self._unreadable(fault) from fault
+
+    def began(self, program: int) -> None:
+        """The initial program runs: without a state directory it must not outlive the instance either."""
+        self.program = program
+        record = None if self.settings.statedir is not None else identity(program, boot_id(), "")
+        if record is not None:
+            self.store.add("process", (PROGRAM, msgspec.json.encode(record)))
+            self._local.guard()
+
+    # -- running ------------------------------------------------------------------------------------------------
+
+    async def __aenter__(self) -> Instance:
+        try:
+            self._parts.start(asyncio.get_running_loop())
+        except FluxschedError:
+            await self.close()
+            raise
+        if self.settings.enclosing is not None:
+            self._follow(self.settings.enclosing)
+        write_info(self.run_directory, msgspec.to_builtins(self.info()))
+        config, directory = self.settings.config, self.run_directory
+        self._companions = [
+            Companion(self.turns, kind, self.uri, directory)
+            for kind in (metrics_kind(config.metrics), page_kind(config.page, directory, self.settings.statedir))
+            if kind is not None
+        ]
+        settle()
+        try:
+            await self._become_ready()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def _become_ready(self) -> None:
+        """Wait until it is ready. Raises FluxschedError if it ends before, if a scheduler that was to be started never
+        served its groups, or naming what is missing after the time limit. Later such a scheduler would be started
+        again, or replaced; now the user who starts the instance can see the failure.
+        """
+        limit_s = self.settings.ready_within_s
+        is_decided = await until(self.turns, lambda: self._parts.is_ready or self.ended.done(), limit_s)
+        if self.ended.done() and (fault := self.ended.result()) is not None:
+            raise fault
+        if not is_decided:
+            raise FluxschedError(
+                f"the instance was not ready within {limit_s:g} s (StartOptions.ready_within_s): "
+                f"{', '.join(self._parts.not_ready())}",
+                errno.ETIMEDOUT,
+            )
+        if not self._parts.is_complete:
+            failed = [one for one in self.modules.modules.values() if one.error and not one.has_served]
+            raise FluxschedError("; ".join(f"module {one.name}: {one.error}" for one in failed))
+
+    def _follow(self, enclosing: Enclosing) -> None:
+        """Follow what becomes of the job around this instance."""
+
+        def run(what: Coroutine[Any, Any, None]) -> None:
+            task = asyncio.ensure_future(what)
+            self._following.add(task)
+            task.add_done_callback(self._following.discard)
+
+        run(enclosing.follow(self._expires))
+        if enclosing.is_elastic:
+            targets = self._parts.enclosed_targets(enclosing.resources, lambda left: run(enclosing.say_left(left)))
+
+            def sized(outer: ResourceSet, config: Mapping[str, Any]) -> None:
+                self.turns.post(lambda: targets.follow(outer, grace_of(config)))
+
+            run(enclosing.follow_size(sized))
+
+    def _expires(self, expiration_s: float) -> None:
+        self.turns.post(lambda: self.resource.set_expiration(expiration_s))
+
+    async def page_served(self) -> None:
+        """Wait until the page is served, if one is wanted."""
+        for companion in self._companions:
+            if companion.command == "web" and self.settings.handed is None:
+                self.page = f"page: {await companion.written(PAGE_S)}"
+
+    def info(self) -> InstanceInfo:
+        """What `instance.info` answers."""
+        return self._parts.info()
+
+    def check(self) -> None:
+        """Assert law 5 over the whole state: for tests."""
+        self._parts.check()
+
+    def restart(self) -> None:
+        """End the instance, whose jobs and program go on. Raises FluxschedError if it could not start again."""
+        self.settings.check_start()
+        if self.store.fault is not None:
+            raise Refused(f"{self.store.fault}: what is not written yet would be lost by a restart", errno.EIO)
+        self.is_restarting = True
+        self.stop()
+
+    def handed_over(self) -> HandedOver:
+        """What the next instance in this process needs of this one."""
+        return HandedOver(os.getpid(), str(self.run_directory), self._owner, self.program, self._state_lock.fd)
+
+    def _give_up(self) -> None:
+        if not self.is_restarting:
+            shutil.rmtree(self.run_directory, ignore_errors=True)
+            os.close(self._owner)
+
+    def _let_go(self) -> None:
+        if not self.is_restarting:
+            self._state_lock.release()
+
+    def stop(self) -> None:
+        """End the instance; `ended` completes."""
+        self._parts.stop()
+
+    def _fail(self, exc: BaseException) -> None:
+        self._parts.fail(exc)
+
+    def _say_ended(self) -> None:
+        if not self.ended.done() or self.ended.result() is None:
+            log.info(ENDED)
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Leave cleanly: modules end, running jobs are killed and their end is stored, the run directory goes; for a
+        restart jobs and run directory stay. Idempotent.
+        """
+        if self._closing:
+            return
+        self._closing = True
+        self.stop()
+        if self.ended.result() is None:
+            self.turns.post(self.scheduling.suspend)
+            if not self.is_restarting:
+                await end_jobs(self.effects, self.store, self._parts.clusters.is_out_of_reach)
+        for task in list(self._following):
+            task.cancel()
+        await end_modules(self.modules, self.turns)
+        for companion in self._companions:
+            companion.close()
+        for executor in self.effects.executors.values():
+            if self.is_restarting:
+                executor.leave(RESTART_S)
+            elif self.ended.result() is None or self.settings.statedir is None:
+                executor.close()
+            else:  # the next instance goes on with the jobs
+                executor.leave(0.0)
+        self.router.flush()
+        self.turns.stop()
+        self._parts.sampling.stop()
+        self._release.close()
+
+
+# ---- shutdown
+
+CHECK_S = 0.005
+"""How often a condition is looked at (seconds)."""
+KILLED_S = 1.0
+"""How long a module that has to be killed may take to be gone (seconds)."""
+END_JOBS_S = 15.0
+"""How long a shutdown waits for running jobs to be killed and their end to be stored (seconds)."""
+
+
+async def until(turns: Turns, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
+    """Whether `condition` came true within `timeout_s` (None: no limit)."""
+    begin_s = turns.clock.monotonic_s()
+    while not condition():
+        if timeout_s is not None and turns.clock.monotonic_s() - begin_s > timeout_s:
+            return False
+        await asyncio.sleep(CHECK_S)
+    return True
+
+
+async def end_jobs(effects: JobEffects, store: Store, is_out_of_reach: Callable[[int], bool]) -> None:
+    """Raise a fatal exception on every job with resources; wait until all are inactive and stored, but for those that
+    are out of reach.
+    """
+    manager, turns = effects.manager, effects.turns
+
+    def holding() -> list[int]:
+        return [jobid for jobid, job in manager.jobs.active.items() if job.held]
+
+    turns.post(lambda: effects.raise_jobs(holding(), "the instance is shutting down"))
+    await until(turns, lambda: all(map(is_out_of_reach, holding())), END_JOBS_S)
+    stored = asyncio.Event()
+    turns.post(lambda: store.after_commit(stored.set))
+    await until(turns, lambda: stored.is_set() or store.fault is not None, END_JOBS_S)
+
+
+async def end_modules(modules: ModuleService, turns: Turns) -> None:
+    """Ask all schedulers to leave, answer what they want kept, and end those that do not go."""
+    turns.post(modules.terminate)
+    await until(turns, lambda: modules.are_terminated and not modules.are_running, TERMINATE_S + KILLED_S)
+    modules.close()
+
+
+# ---- run_directory
+
+run_directory_log = logger("instance")
+
+OWNER_BYTES_MAX = 4096
+"""What is read of an owner file; ours has some 150 bytes."""
+UNIX_PATH_BYTES_MAX = 107
+"""What `sun_path` holds; a longer run directory cannot have a socket in it."""
+LOOK_S = 0.01
+"""How often a start looks whether another process has removed a directory (seconds)."""
+SWEEP_S = 1.0
+"""A start begins to remove no further directory after this time (seconds); the next start continues."""
+
+
+def make_run_directory() -> tuple[Path, int]:
+    """A new private run directory, and the descriptor whose closing gives it up."""
+    path = Path(tempfile.mkdtemp(prefix=owned_prefix(), dir=base_directory()))
+    try:
+        if not is_text(str(path)):
+            raise FluxschedError(f"run directory '{printable(str(path))}' is not UTF-8 text: set XDG_RUNTIME_DIR")
+        if len(os.fsencode(path / SOCKET_NAME)) > UNIX_PATH_BYTES_MAX:
+            raise FluxschedError(
+                f"run directory {path} is too long for a socket (limit {UNIX_PATH_BYTES_MAX} bytes): "
+                "set XDG_RUNTIME_DIR"
+            )
+        return path, own(path)
+    except BaseException:
+        shutil.rmtree(path, ignore_errors=True)
+        raise
+
+
+def kept_run_directory(state: Path) -> tuple[Path, int]:
+    """The run directory that the last instance on a state directory had, made anew, so that the address stays; another
+    one if there is none yet, or its name cannot be had. The caller holds the lock of the state directory.
+    """
+    path = _kept(state)
+    if path is not None and (fd := _made_again(path)) is not None:
+        return path, fd
+    path, fd = make_run_directory()
+    draft = state / f".{ADDRESS_NAME}"
+    try:
+        with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o600), "w") as file:
+            json.dump({"run_directory": str(path), "inode": state.stat().st_ino}, file)
+        draft.replace(state / ADDRESS_NAME)
+    except OSError as fault:
+        # a disk that takes no address takes no state either, which ends the start with its own error
+        run_directory_log.info("the next start will have another address: %s cannot be written: %s", draft, fault.strerror)
+    return path, fd
+
+
+def _kept(state: Path) -> Path | None:
+    """What `kept_run_directory` noted there; None for nonsense, and in a copy of a state directory."""
+    try:
+        with (state / ADDRESS_NAME).open("rb") as file:
+            found = json.loads(file.read(OWNER_BYTES_MAX))
+        path, inode = Path(found["run_directory"]), found["inode"]
+    except (OSError, ValueError, KeyError, TypeError):
+        return None
+    is_one = path.is_absolute() and path.name.startswith(owned_prefix())
+    return path if is_one and inode == state.stat().st_ino else None
+
+
+def _made_again(path: Path) -> int | None:
+    """Make a directory of this name, after removing what a killed instance has left there; None if that cannot be."""
+    until_s = SystemClock.monotonic_s() + SWEEP_S
+    while True:
+        try:
+            path.mkdir(mode=0o700)
+            path.chmod(0o700)
+            return own(path)
+        except FileExistsError:
+            found = path.lstat()
+            if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
+                run_directory_log.warning("%s belongs to another user: this instance has another address than the last one", path)
+                return None
+            _remove_if_dead(path)
+            if path.exists() and SystemClock.monotonic_s() > until_s:  # by now its next start would have removed it
+                run_directory_log.warning("%s is in use: this instance has another address than the last one", path)
+                return None
+            sleep(LOOK_S)
+        except OSError as fault:
+            run_directory_log.warning("%s: %s: this instance has another address than the last one", path, fault.strerror)
+            return None
+
+
+class StateLock:
+    """Holds a state directory for this process; a second instance on it is refused.
+
+    The lock's file is removed while the lock is held, so it is never another instance's.
+    """
+
+    def __init__(self, state: Path, held: int | None = None) -> None:
+        """`held` is the descriptor of a lock that this process had before it executed itself anew."""
+        self._path = state / "lock"
+        self.fd = _locked(self._path) if held is None else held
+        while not os.fstat(self.fd).st_nlink:  # its owner has just removed it: this one excludes no other
+            os.close(self.fd)
+            self.fd = _locked(self._path)
+
+    def release(self) -> None:
+        """Let others have the directory."""
+        with contextlib.suppress(OSError):  # a directory that is gone, or read-only by now
+            self._path.unlink()
+        os.close(self.fd)
+
+
+@contextlib.contextmanager
+def lock_state(state: Path) -> Iterator[None]:
+    """Hold the state directory meanwhile; see `StateLock`."""
+    lock = StateLock(state)
+    try:
+        yield
+    finally:
+        lock.release()
+
+
+def _locked(path: Path) -> int:
+    fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        os.close(fd)
+        raise FluxschedError(
+            f"state directory {path.parent} is used by another instance: stop it or name another"
+        ) from None
+    return fd
+
+
+def remove_dead(clock: Clock) -> None:
+    """Remove this user's run directories whose instance was killed."""
+    until_s = clock.monotonic_s() + SWEEP_S
+    for base in dict.fromkeys((base_directory(), Path(tempfile.gettempdir()))):
+        with contextlib.suppress(OSError), os.scandir(base) as entries:
+            for entry in entries:
+                if clock.monotonic_s() > until_s:
+                    return
+                if entry.name.startswith(owned_prefix()) and _is_ours(entry):
+                    _remove_if_dead(Path(entry.path))
+
+
+def _is_ours(entry: os.DirEntry[str]) -> bool:
+    return entry.is_dir(follow_symlinks=False) and entry.stat(follow_symlinks=False).st_uid == os.getuid()
+
+
+def _remove_if_dead(path: Path) -> None:
+    try:
+        fd = os.open(path / OWNER_NAME, os.O_RDONLY | os.O_CLOEXEC | os.O_NOFOLLOW)
+    except OSError:  # being made, or gone, or not an instance's
+        return
+    try:
+        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        was_removed = os.fstat(fd).st_nlink == 0
+        if not was_removed and _is_dead(os.read(fd, OWNER_BYTES_MAX)):
+            run_directory_log.info("%s is removed: its instance was killed", path)
+            clear(path, 0.0, run_directory_log)
+    except OSError:  # it is alive, or another process sweeps it
+        return
+    finally:
+        os.close(fd)
+
+
+def _is_dead(owner: bytes) -> bool:
+    """Whether the owner's process is gone. A lock alone would do, but for file systems where it binds one host only."""
+    try:
+        record = json.loads(owner)
+        pid, start_ticks, boot, host = (record[key] for key in ("pid", "start_ticks", "boot_id", "host"))
+    except (ValueError, KeyError, TypeError):
+        return False
+    if boot != boot_id():
+        return bool(host == os.uname().nodename)  # this machine before its last boot; another one may be up
+    process = stat_of(pid)
+    return process is None or not process.alive or process.start_ticks != start_ticks
+
+
+# ---- companion
+
+AGAIN_S, AGAIN_MAX_S = 1.0, 60.0
+"""How long after its end it is started again: twice as long each time, up to the most, and from the beginning after a
+run that was longer than the most (seconds)."""
+COMPANION_CHECK_S = 0.02
+END_S = 2.0
+"""How long it may take to end (seconds)."""
+
+
+class CompanionKind(NamedTuple):
+    """What is run: the command of ours with its options, and what it is called in the log."""
+
+    command: str
+    what: str
+    options: Sequence[str]
+    writes: Path | None = None
+    """The file that it writes anew once it serves."""
+
+
+def metrics_kind(settings: MetricsSettings) -> CompanionKind | None:
+    """`fluxsched metrics`; None where the configuration asks for none."""
+    if settings.bind is None:
+        return None
+    return CompanionKind("metrics", "the exporter of metrics", _bound(settings.bind, settings.public))
+
+
+def page_kind(settings: PageSettings, directory: Path, statedir: Path | None) -> CompanionKind | None:
+    """`fluxsched web`, which writes its address to the run directory; None where the page is not asked for.
+
+    With a state directory the address is there, and the run directory has a link to it: it is the same after any end.
+    """
+    if settings.bind is None:
+        return None
+    names = [word for name in settings.names for word in ("--name", name)]
+    file = directory / PAGE_NAME if statedir is None else statedir.absolute() / PAGE_NAME
+    if statedir is not None and not (directory / PAGE_NAME).is_symlink():
+        (directory / PAGE_NAME).unlink(missing_ok=True)
+        (directory / PAGE_NAME).symlink_to(file)
+    options = [*_bound(settings.bind, settings.public), *names, "--address-file", str(file)]
+    return CompanionKind("web", "the server of the page", options, file)
+
+
+def _bound(bind: str, public: bool) -> list[str]:
+    return ["--bind", bind, *(["--public"] if public else [])]
+
+
+class Companion:
+    """Runs a command of ours for the instance at `uri` until `close`."""
+
+    def __init__(self, turns: Turns, kind: CompanionKind, uri: str, directory: Path) -> None:
+        self._turns, self.command = turns, kind.command
+        self._process: ChildProcess | None = None
+        self._again: Timer | None = None
+        self._again_s = AGAIN_S
+        self._begun_s = 0.0
+        self.why_ended: str | None = None
+        """Why it ended last, if it has."""
+        self._what, self._said = kind.what, logger(kind.command)
+        self._words = [sys.executable, "-P", "-m", "fluxsched", kind.command, "--uri", uri, *kind.options]
+        self._words += ["--instance", str(os.getpid())]
+        self._log = directory / f"{kind.command}.log"
+        self._file, self._before = kind.writes, _version(kind.writes)
+        self._start()
+
+    def _start(self) -> None:
+        self._again = None
+        self._begun_s = self._turns.clock.monotonic_s()
+        try:
+            self._process = ChildProcess(self._words, self._log, lambda: self._turns.post(self._ended))
+        except OSError as exc:
+            self._fail(str(exc))
+
+    def _ended(self) -> None:
+        process, self._process = self._process, None
+        if process is None:
+            return
+        if self._turns.clock.monotonic_s() - self._begun_s > AGAIN_MAX_S:
+            self._again_s = AGAIN_S
+        self._fail(process.why_ended(""))
+
+    def _fail(self, why: str) -> None:
+        self.why_ended = why
+        self._said.error("%s ended: %s; it is started again in %g s", self._what, why, self._again_s)
+        self._again = self._turns.after(self._again_s, self._start)
+        self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
+
+    async def written(self, timeout_s: float) -> str:
+        """What it writes to its file once it serves; or that it does not, and why."""
+        end_s = self._turns.clock.monotonic_s() + timeout_s
+        while self._file is None or _version(self._file) in (None, self._before):  # it may be there from a restart
+            if self.why_ended is not None or self._turns.clock.monotonic_s() > end_s:
+                return f"none: {self.why_ended or 'it is not served yet'}"
+            await asyncio.sleep(COMPANION_CHECK_S)
+        return self._file.read_text().strip()
+
+    def close(self) -> None:
+        """End it."""
+        if self._again is not None:
+            self._again.cancel()
+        if self._process is not None:
+            self._process.forget()
+            self._process.terminate()
+            self._process.finish(END_S)
+
+
+def _version(file: Path | None) -> tuple[int, int] | None:
+    """What tells a file from the one that replaces it; None if there is none."""
+    try:
+        status = None if file is None else file.stat()
+    except FileNotFoundError:
+        return None
+    return None if status is None else (status.st_ino, status.st_mtime_ns)

@@ -1,0 +1,774 @@
+"""Start and stop an instance, and run an agent: what `fluxsched start`, `stop` and `agent` call.
+
+start_arguments: Checks the arguments of `fluxsched start` before anything starts.
+
+initial_program: The initial program: the command or shell that `fluxsched start` runs inside an instance, and its end.
+
+Law: when the instance is stopped first, the program's whole session ends with it: the program, what descends from
+it, and what it orphaned, which became ours (exec/strays.py). What started a session of its own (`setsid`, a daemon)
+is left alone. The program remains in our process group, so that a terminal's signals and job control reach it.
+
+proxy: A command that is outside of an instance and talks to it as if it were inside: `alloc` and `proxy`.
+
+Law: the command is this process's child, at this terminal, bound to the processors of the instance. It ends with the
+instance: it is asked to, and killed if it does not.
+
+agent: An agent: stands for the targets of hosts, as `fluxsched agent`.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import errno
+import json
+import os
+import resource
+import select
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from math import inf
+from pathlib import Path
+from typing import Any, Literal, NoReturn, TextIO
+
+from fluxsched.client.blocking import Handle, ReadableFile
+from fluxsched.client.find import find_uri
+from fluxsched.config.changes import read_site
+from fluxsched.config.inventory import Sources, build_inventory, discover, fake_resources, unexpired
+from fluxsched.config.policies import check_files, check_policies, composed
+from fluxsched.config.reader import Config, load_config
+from fluxsched.config.toml import TomlFault, raise_faults
+from fluxsched.config.values import SchedulerSettings
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused, RPCError
+from fluxsched.executor.cleanup import adopt_orphans, all_living, with_descendants
+from fluxsched.instance.assembly import (
+    READY_S,
+    HandedOver,
+    Settings,
+    cannot_reload,
+    request_of,
+    restart,
+    stored_changes,
+    with_changes,
+)
+from fluxsched.instance.enclosing import Parent, enclosing_job, environment_of, initial_variables, inside, job_around
+from fluxsched.instance.instance import Instance
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
+from fluxsched.messaging.listening import TCP_SCHEME
+from fluxsched.messaging.tracing import printer
+from fluxsched.protocol.messages.resource import ReloadRequest
+from fluxsched.system import log as logs
+from fluxsched.system import processes as procs
+from fluxsched.system.clock import SystemClock, sleep
+from fluxsched.system.files import PAGE_NAME, level_here, private_state
+from fluxsched.system.kept_logs import untold_end
+from fluxsched.system.loop import ExitWatch
+from fluxsched.system.processes import ServiceManager, stat_of
+
+__all__ = [
+    "PAGE_NAME",
+    "StartOptions",
+    "agent",
+    "check_config",
+    "check_start",
+    "restart",
+    "schedulers_of",
+    "settings_of",
+    "start",
+    "start_daemon",
+    "stop",
+]
+
+OPEN_FILES_MIN = 64
+"""With fewer an instance fails somewhere between its sockets, its store and its first job."""
+SWITCH_S = 0.0005
+"""How long a thread keeps the interpreter when another wants it (seconds). Python's 5 ms are paid for each row that the
+store's writer stores beside a busy loop: a submit beside three clients that list took 170 ms, and takes 40 ms so."""
+STOP_POLL_S = 0.02
+DAEMON_START_S = 60.0
+"""How long a daemon may take to come up before its starter gives up (seconds)."""
+
+
+StrPath = str | os.PathLike[str]
+
+
+@dataclass(frozen=True, slots=True)
+class StartOptions:
+    """The options of `fluxsched start`. A relative path counts from the working directory."""
+
+    config: StrPath | None = None
+    r_path: StrPath | None = None
+    fake: str | None = None
+    schedulers: tuple[str, ...] = ()
+    test_size: int | None = None
+    statedir: StrPath | None = None
+    salvage: bool = False
+    """Start on what can be read of a damaged state, though something is lost."""
+    command: tuple[str, ...] = ()
+    daemon: bool = False
+    bind: tuple[str, ...] = ()
+    insecure_tcp: bool = False
+    """Bind tcp endpoints though every account of the machine can do there all that the owner can."""
+    verbose: int = 0
+    log_format: str | None = None
+    """How the log is written; None: as the configuration says."""
+    trace: str | None = None
+    """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
+    nested: bool = False
+    """A job of another instance (`batch`, `alloc`), which is sent the addresses of this one."""
+    web: bool = False
+    """Serve a page, too: where the configuration says, else at any free port of loopback."""
+    stays: bool = False
+    """No initial program: it runs, in the foreground, until it is stopped."""
+    ready_within_s: float | None = READY_S
+    """How long an embedded instance may take to be ready; None: no limit."""
+
+    def path(self, name: Literal["config", "r_path", "statedir"]) -> Path | None:
+        """One of the paths. Raises InvalidValue for an empty text, as of a variable that is not set."""
+        given: StrPath | None = getattr(self, name)
+        if given is not None and not os.fspath(given):
+            raise InvalidValue(f"StartOptions.{name} is empty: is a variable unset?")
+        return None if given is None else Path(given)
+
+
+def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
+    """Everything an instance needs, with all errors of config and sources found before anything starts.
+
+    With `trying` also those of policies, which are imported for it.
+    """
+    logs.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
+    if options.nested and enclosing_job() is None:
+        raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
+    file, r_path, statedir = options.path("config"), options.path("r_path"), options.path("statedir")
+    if statedir is not None and statedir.exists():
+        private_state(statedir)  # here, so that the user who starts the instance sees warnings
+    config, faults = read_site(file, trying=trying)
+    if options.web:
+        config = replace(config, page=config.page.wanted())
+    explicit = r_path or options.fake or options.test_size or config.resource.path or config.resource.entries
+    enclosing = None if explicit else job_around()
+
+    is_following = enclosing is not None and enclosing.is_elastic
+
+    def as_is(found: Sources) -> Sources:
+        return found
+
+    def sources(
+        config: Config, faults: Iterable[TomlFault], changed: Callable[[Sources], Sources] = as_is
+    ) -> Sources:
+        found = build_inventory(
+            config,
+            r_path=r_path, fake=options.fake, test_size=options.test_size,
+            enclosing=None if enclosing is None else enclosing.resources,
+            is_elastic=is_following,
+            topology=discover,
+            known=faults,
+            changed=changed,
+        )  # fmt: skip
+        return unexpired(found, r_path or config.resource.path, SystemClock.wall_s())
+
+    def reload(wanted: ReloadRequest) -> tuple[Config, Sources]:
+        again, faults = read_site(file)
+        if wanted.R is not None:
+            found = build_inventory(again, given=ResourceSet.parse(wanted.R), topology=discover, known=faults)
+            return again, unexpired(found, None, SystemClock.wall_s())
+        if wanted.path is not None:
+            found = build_inventory(again, r_path=Path(wanted.path), topology=discover, known=faults)
+            return again, unexpired(found, wanted.path, SystemClock.wall_s())
+        return again, sources(again, faults)
+
+    def at_start(config: Config, faults: Iterable[TomlFault]) -> Sources:
+        rows, now_s = stored_changes(statedir), SystemClock.wall_s()
+        here = discover() if rows else None
+        try:
+            return sources(config, faults, lambda found: with_changes(found, rows, now_s, here))
+        except InvalidValue as fault:
+            if "R" not in rows:
+                raise
+            remedy = "correct the configuration, or name other resources (--R, --fake), which replace them"
+            raise type(fault)(f"{fault}\nR may be that of {request_of(rows['R'])}: {remedy}", fault.errnum) from None
+
+    return Settings(
+        sources=at_start(config, faults),
+        reload=cannot_reload if is_following else reload,
+        try_imports=lambda: _try_policies(file),
+        config=config,
+        statedir=statedir,
+        salvage=options.salvage,
+        enclosing=enclosing,
+        parent=Parent.find(),
+        schedulers=schedulers_of(options, config),
+        bind=options.bind,
+        insecure_tcp=options.insecure_tcp,
+        verbose=options.verbose,
+        log_format=options.log_format or config.log_format,
+        trace=None if options.trace is None else printer(sys.stderr, tuple(options.trace.split(","))),
+        check_start=lambda: cannot_reload(None) if is_following else at_start(*read_site(file)),
+        ready_within_s=options.ready_within_s,
+    )
+
+
+def _try_policies(path: Path | None) -> None:
+    """Import all policies of a configuration. Raises InvalidValue with all its faults."""
+    config, faults = read_site(path, trying=True)
+    raise_faults(config.name, faults)
+
+
+def check_config(options: StartOptions) -> str:
+    """What an instance with this configuration would have, in words. Raises InvalidValue with all faults."""
+    settings = settings_of(options, trying=True)
+    targets, config = len(settings.sources.inventory.resources.ranks), settings.config
+    counts = (("target", targets), ("queue", len(config.queues) or 1), ("scheduler", len(settings.schedulers)))
+    return ", ".join(f"{count} {what}{'s' * (count != 1)}" for what, count in counts)
+
+
+def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSettings, ...]:
+    """`--scheduler` decides for the group default; without it the config does, else fifo.
+
+    Raises InvalidValue for an unknown policy, and for one of a queue that is not the scheduler's.
+    """
+    if "none" in options.schedulers:
+        return ()
+    found = config.schedulers or (SchedulerSettings("fifo"),)
+    if options.schedulers:
+        found = tuple(map(SchedulerSettings, options.schedulers))
+    for one in found:
+        check_files(composed(one.policy, one.groups or (DEFAULT_GROUP,), config.queues))
+    return found
+
+
+def check_open_files() -> None:
+    """Raises Refused where a process may have too few open files for an instance."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN:
+        remedy = f"allow more (`ulimit -n {OPEN_FILES_MIN}`" + ("" if hard >= OPEN_FILES_MIN else ", as root") + ")"
+        text = f"{soft} open files are allowed, an instance needs {OPEN_FILES_MIN} at least: {remedy}"
+        raise Refused(text, errno.EMFILE)
+
+
+def start(options: StartOptions) -> int:
+    """Run an instance in this process until its command ends, or it is stopped; the exit status."""
+    check_open_files()
+    manager, handed = ServiceManager.take(), HandedOver.take()
+    settings = replace(settings_of(options), handed=handed, ready_within_s=None)
+    _tell_last_end(options.path("statedir"))
+
+    def ready(instance: Instance) -> None:
+        _say(instance.page)
+        manager.tell("READY=1", f"STATUS={instance.info().size} targets, at {instance.uri}")
+
+    found: int | HandedOver = 1
+    try:
+        found = asyncio.run(_run(settings, options, ready))
+    finally:
+        if isinstance(found, int):
+            manager.tell("STOPPING=1")
+    if isinstance(found, HandedOver):
+        manager.give_back()
+        found.execute()
+    return found
+
+
+async def _run(settings: Settings, options: StartOptions, ready: Callable[[Instance], None]) -> int | HandedOver:
+    """Run an instance until it ends; the exit status, or what it hands over to the next one in this process."""
+    sys.setswitchinterval(SWITCH_S)
+    loop = asyncio.get_running_loop()
+    instance = Instance(settings)
+    for signum in (signal.SIGTERM, signal.SIGHUP):
+        loop.add_signal_handler(signum, instance.stop)
+    async with instance:
+        await instance.page_served()
+        ready(instance)
+        status = 0
+        if options.nested and settings.enclosing is not None:
+            await settings.enclosing.tell(instance.uri, instance.local_uri)
+        if options.daemon or options.stays:
+            await instance.ended
+        else:
+            status = await _command(instance, options)
+        error = instance.ended.result() if instance.ended.done() else None
+    if error is not None:
+        raise error
+    return instance.handed_over() if instance.is_restarting else status
+
+
+async def _command(instance: Instance, options: StartOptions) -> int:
+    """Run the initial program inside the instance; its exit status."""
+    handed = instance.settings.handed
+    program = None if handed is None else handed.program
+    if not (options.command or options.nested or program):  # what a command writes is its own; a shell's user has eyes
+        _tell_user(instance.local_uri, _made_up(instance))
+    words = list(options.command) or [os.environ.get("SHELL", "/bin/sh")]
+    environment = inside(os.environ, initial_variables(instance.effects.environment, instance.settings.parent))
+    return await run_program(
+        words, environment, instance.ended, instance.began, program=program, goes_on=lambda: instance.is_restarting
+    )
+
+
+def _tell_last_end(statedir: Path | None) -> None:
+    """Say once if an instance was lost; of those inside jobs that is nothing unusual."""
+    _say(None if level_here() else untold_end(statedir))
+
+
+def _tell_user(uri: str, targets: str | None) -> None:
+    """What is worth knowing before the first command."""
+    _say(targets)
+    _say(f"for Flux's own commands: export FLUX_URI={uri}")
+
+
+def _say(text: str | None) -> None:
+    if text is not None:
+        sys.stderr.write(f"fluxsched: start: {text}\n")
+
+
+def _made_up(instance: Instance) -> str | None:
+    """That tasks run here whatever the target is called; None where all targets are this machine."""
+    resources = instance.resource.module.resources
+    made_up = instance.resource.made_up(resources)
+    if not made_up:
+        return None
+    some = "its targets are" if made_up == resources.ranks else f"{len(made_up)} of its targets are"
+    return f"{some} made up: tasks on them run on this machine"
+
+
+def start_daemon(options: StartOptions) -> str:
+    """Start an instance in the background; its uri, once it is ready."""
+    check_open_files()
+    ServiceManager.take()  # our exit tells the program that started us
+    handed = HandedOver.take()
+    settings = replace(settings_of(options), handed=handed, ready_within_s=None)
+    if handed is not None:  # this is the daemon
+        _run_daemon(settings, options, lambda instance: None, logs.logger("instance").critical)
+    _tell_last_end(options.path("statedir"))
+    read_end, write_end = os.pipe()
+    if os.fork() == 0:
+        os.close(read_end)
+        _daemonize(settings, options, write_end)
+    os.close(write_end)
+    os.wait()
+    with os.fdopen(read_end) as file:
+        answer = _daemons_answer(file)
+    if "error" in answer:
+        raise FluxschedError(str(answer["error"]))
+    if answer["open"] is not None:
+        sys.stderr.write(f"fluxsched: start: warning: listening at {answer['open']}\n")
+    if answer["state_notice"] is not None:
+        sys.stderr.write(f"fluxsched: start: warning: {answer['state_notice']}\n")
+    _say(answer["page"])
+    _tell_user(answer["local_uri"], answer["made_up"])
+    return str(answer["uri"])
+
+
+def _daemons_answer(file: TextIO) -> dict[str, Any]:
+    if not select.select([file], [], [], DAEMON_START_S)[0]:
+        return {"error": f"the instance was not ready within {DAEMON_START_S:g} s: try it without --daemon, with -v"}
+    found: dict[str, Any] = json.loads(file.read() or '{"error": "the instance ended before it was ready"}')
+    return found
+
+
+def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
+    """In the child: leave the terminal, run, and never return."""
+    os.setsid()
+    if os.fork() != 0:
+        os._exit(0)
+    null = os.open(os.devnull, os.O_RDWR)
+    for fd in (0, 1, 2):
+        os.dup2(null, fd)
+
+    def tell(instance: Instance) -> None:
+        found = {"uri": instance.uri, "local_uri": instance.local_uri, "open": instance.is_open_to_all}
+        found["page"] = instance.page
+        found["made_up"], found["state_notice"] = _made_up(instance), instance.info().state_notice
+        os.write(tell_fd, json.dumps(found).encode())
+        os.close(tell_fd)
+
+    def failed(text: str) -> None:
+        try:
+            os.write(tell_fd, json.dumps({"error": text}).encode())
+        except OSError:
+            logs.logger("instance").critical("%s", text)
+
+    _run_daemon(settings, options, tell, failed)
+
+
+def _run_daemon(
+    settings: Settings, options: StartOptions, ready: Callable[[Instance], None], failed: Callable[[str], None]
+) -> NoReturn:
+    status = 1
+    try:
+        found = asyncio.run(_run(settings, replace(options, daemon=True), ready))
+        if not isinstance(found, int):
+            found.execute()
+        status = found
+    except Exception as exc:  # last resort of the daemon: the process that started it must report why
+        failed(str(exc))
+    finally:
+        os._exit(status)
+
+
+def stop(uri: str | None, timeout_s: float = 30.0) -> str:
+    """Stop the instance at `uri`, else the only one of this user, and wait until its process is gone; where it was.
+
+    Raises Refused naming all, if there are several.
+    """
+    uri = find_uri(uri, only=True)
+    clock = SystemClock()
+    until_s = clock.monotonic_s() + timeout_s
+    while (pid := _ask_to_stop(uri)) is None:
+        if clock.monotonic_s() > until_s:
+            raise FluxschedError(f"{uri} closes each connection within {timeout_s:g} s", errno.ETIMEDOUT)
+        sleep(STOP_POLL_S)
+    while _answers(uri) if uri.startswith(TCP_SCHEME) else _is_alive(pid):
+        if clock.monotonic_s() > until_s:
+            raise FluxschedError(f"instance {uri} (process {pid}) did not end within {timeout_s:g} s", errno.ETIMEDOUT)
+        sleep(STOP_POLL_S)
+    return uri
+
+
+def _ask_to_stop(uri: str) -> int | None:
+    """The process that will end; None if it closed the connection before it said which it is: ask again.
+
+    A process that is being killed still accepts connections until the last of its threads is gone.
+    """
+    pid = None
+    with Handle(uri) as handle, suppress(Disconnected):
+        pid = int(handle.rpc("instance.info")["pid"])
+        handle.rpc("instance.stop")
+    return pid
+
+
+def _answers(uri: str) -> bool:
+    """Whether something listens there still: of a process on another machine nothing else is known."""
+    try:
+        Handle(uri).close()
+    except Disconnected:
+        return False
+    return True
+
+
+def _is_alive(pid: int) -> bool:
+    stat = stat_of(pid)
+    return stat is not None and stat.alive
+
+
+# ---- start_arguments
+
+def check_start(fake: str | None, schedulers: tuple[str, ...], config: Path | None = None) -> None:
+    """Raises InvalidValue for a bad `--fake`, and for a `--scheduler` that names no policy, file or queue."""
+    if fake is not None:
+        fake_resources(fake)
+    for specs in schedulers:
+        if specs == "none":
+            continue
+        try:
+            _, own = check_policies(specs)
+            check_files(specs)
+            if own and (queues := _queues(config)) is not None:
+                composed(specs, (DEFAULT_GROUP,), queues)
+        except InvalidValue as fault:
+            raise InvalidValue(f"--scheduler {specs}: {fault}") from None
+
+
+def _queues(config: Path | None) -> Mapping[str, QueueConfig] | None:
+    """Those that are configured; None if the file has faults, which the start itself reports."""
+    try:
+        return {} if config is None else load_config(config).queues
+    except InvalidValue:
+        return None
+
+
+# ---- initial_program
+
+COMMAND_END_S = 3.0
+"""How long the program may take to leave when the instance is stopped before it is killed (seconds)."""
+LOOK_S = 0.01
+"""How often it is looked for (seconds)."""
+NOT_EXECUTABLE, NOT_FOUND = 126, 127
+"""Exit statuses of shells when the command cannot be run."""
+ASKING = (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
+"""What asks a program to end: interactive shells obey SIGHUP, others SIGTERM, and a stopped process neither of them."""
+
+
+async def run_program(
+    words: Sequence[str],
+    environment: Mapping[str, str],
+    ended: asyncio.Future[Any],
+    began: Callable[[int], None],
+    *,
+    program: int | None = None,
+    goes_on: Callable[[], bool] = lambda: False,
+) -> int:
+    """Run the program until it or the instance (`ended`) ends; its exit status, as shells give it.
+
+    `began` is called with its process id. `program` is that of one that runs already, a child of this process. If it
+    `goes_on` when the instance ends, it is left alone.
+    """
+    loop = asyncio.get_running_loop()
+    loop.add_signal_handler(signal.SIGINT, lambda: None)
+    adopt_orphans()
+    if program is None:
+        try:
+            process = subprocess.Popen(words, env=environment)
+        except OSError as exc:
+            text, status = cannot_run(words, exc)
+            sys.stderr.write(f"fluxsched: start: {text}\n")
+            return status
+        program, process.returncode = process.pid, 0  # it is reaped below
+    began(program)
+    leaving: asyncio.Future[None] = loop.create_future()
+    watch = ExitWatch(loop, program, lambda: leaving.set_result(None))
+    both: list[asyncio.Future[Any]] = [leaving, ended]
+    await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
+    if not leaving.done():
+        if goes_on():
+            watch.close()
+            return 0
+        await _end(program)
+    await leaving
+    return exit_status(os.waitstatus_to_exitcode(os.waitpid(program, 0)[1]))
+
+
+async def _end(program: int) -> None:
+    """Ask all that is the program's to end; kill what does not."""
+    asked = _processes(program)
+    for pid, start_ticks in asked.items():
+        procs.signal_exactly(pid, start_ticks, *ASKING)
+    until_s = SystemClock.monotonic_s() + COMMAND_END_S
+    while _any_alive(asked):
+        if SystemClock.monotonic_s() > until_s:
+            break
+        await asyncio.sleep(LOOK_S)
+    for pid, start_ticks in {**asked, **_processes(program)}.items():
+        procs.signal_exactly(pid, start_ticks, signal.SIGKILL)
+
+
+def exit_status(returncode: int) -> int:
+    """The exit status that a shell gives for what `subprocess` has: 128+n for signal n."""
+    return returncode if returncode >= 0 else 128 - returncode
+
+
+def cannot_run(words: Sequence[str], fault: OSError) -> tuple[str, int]:
+    """What to say of a command that cannot be run, and the status with which shells leave then."""
+    status = NOT_FOUND if fault.errno in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
+    return f"cannot run {shlex.join(words)}: {os.strerror(fault.errno or 0)}", status
+
+
+def _processes(program: int) -> dict[int, int]:
+    """The program's processes with their start times."""
+    table = all_living()
+    us, session, path = os.getpid(), os.getsid(0), os.environ.get(procs.PATH_VARIABLE)
+    orphans = {pid for pid, (stat, of) in table.items() if stat.ppid == us and of in (None, path)}
+    found = with_descendants(table, {program, *orphans} & table.keys())
+    return {pid: table[pid][0].start_ticks for pid in found if table[pid][0].sid == session}
+
+
+def _any_alive(processes: Mapping[int, int]) -> bool:
+    stats = ((procs.stat_of(pid), start_ticks) for pid, start_ticks in processes.items())
+    return any(stat is not None and stat.alive and stat.start_ticks == ticks for stat, ticks in stats)
+
+
+# ---- proxy
+
+class _Left(Exception):
+    """The command has ended."""
+
+
+class _Watch:
+    """The end of a process, to be waited for beside answers."""
+
+    def __init__(self, pid: int) -> None:
+        self.fd: int | None = os.pidfd_open(pid)
+
+    def look(self) -> None:
+        """Called when the descriptor can be read, or an answer has come."""
+        assert self.fd is not None, "close ends the watch"
+        import select
+
+        if select.select([self.fd], [], [], 0)[0]:
+            raise _Left
+
+    def close(self) -> None:
+        if self.fd is not None:
+            os.close(self.fd)
+        self.fd = None
+
+
+def visit(
+    uri: str,
+    command: Sequence[str],
+    base: Mapping[str, str],
+    cwd: str,
+    ends: Callable[[ReadableFile], None] | None = None,
+) -> int:
+    """Run a command, else a shell, as inside the instance at `uri`; its exit status, as shells give it.
+
+    `ends` waits until the instance ends, looking at what it is given meanwhile. Raises FluxschedError.
+    """
+    environment = _environment(uri, base)
+    words = list(command) or [environment.get("SHELL", "/bin/sh")]
+    before = signal.signal(signal.SIGINT, lambda signum, frame: None)  # Ctrl-C is for the command
+    process = None
+    try:
+        with _deferred(signal.SIGTERM, signal.SIGHUP):  # or the command would run with its process id unknown
+            try:
+                process = subprocess.Popen(words, env=environment, cwd=cwd)
+            except OSError as exc:
+                raise CannotRun(*cannot_run(words, exc)) from exc
+        if ends is not None:
+            _wait_for_either(process, ends)
+        status = process.wait()
+    except BaseException:
+        if process is not None:
+            end(process)
+        raise
+    finally:
+        signal.signal(signal.SIGINT, before)
+    return exit_status(status)
+
+
+@contextmanager
+def _deferred(*signums: int) -> Iterator[None]:
+    """Signals that come within are handled at its end, as they would have been; ignored ones stay ignored."""
+    came: list[int] = []
+    handlers = {each: signal.getsignal(each) for each in signums}
+    taken = {each: handler for each, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}
+    for signum in taken:
+        signal.signal(signum, lambda signum, frame: came.append(signum))
+    try:
+        yield
+    finally:
+        for signum, handler in taken.items():
+            signal.signal(signum, handler)
+        for signum in came:
+            signal.raise_signal(signum)
+
+
+class CannotRun(FluxschedError):
+    """The command cannot be run; `status` is how shells leave then."""
+
+    def __init__(self, text: str, status: int) -> None:
+        super().__init__(text)
+        self.status = status
+
+
+def stop_instance(uri: str) -> None:
+    """End an instance, and do not wait for it."""
+    with Handle(uri) as handle:
+        handle.rpc("instance.stop")
+
+
+def end(process: subprocess.Popen[bytes]) -> None:
+    """Ask a command to go, and kill it if it does not."""
+    for signum in ASKING:
+        process.send_signal(signum)
+    try:
+        process.wait(COMMAND_END_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.wait()
+
+
+def _wait_for_either(process: subprocess.Popen[bytes], ends: Callable[[ReadableFile], None]) -> None:
+    watch = _Watch(process.pid)
+    try:
+        ends(watch)
+    except _Left:
+        return
+    finally:
+        watch.close()
+    end(process)
+
+
+def _environment(uri: str, base: Mapping[str, str]) -> dict[str, str]:
+    """What a program inside would find; and this process goes to the instance's processors, where they are bound."""
+    with Handle(uri) as handle:
+        info = handle.rpc("instance.info")
+        local_uri = str(handle.rpc("attr.get", {"name": "local-uri"})["value"])
+    with suppress(OSError):
+        os.sched_setaffinity(0, os.sched_getaffinity(int(info["pid"])))
+    outer = info.get("parent")
+    parent = None if outer is None else Parent(outer, None, int(info["level"]) - 1)
+    return inside(base, {**environment_of(uri, parent), "FLUX_URI": local_uri})
+
+
+# ---- agent
+
+TAKEN_S = 10.0
+"""How long an instance may take to notice that the connection before is lost (seconds)."""
+AGAIN_S = 0.2
+"""How often its targets are asked for meanwhile (seconds)."""
+HOSTS_MAX = 4096
+"""Hosts of one agent: one message each."""
+
+
+def agent(uri: str, *, host: str | None, ranks: str | None, heartbeat_s: float | None) -> int:
+    """Stand for this machine's targets, or for those of all hosts in a hostlist, until killed.
+
+    An instance that is lost is looked for as long as it may come back: Disconnected once it does not.
+    """
+    topology = discover()
+    hosts = [*Hostlist.parse(host)] if host is not None else [topology.host]
+    if len(hosts) > HOSTS_MAX:
+        raise InvalidValue(f"--host {host} names {len(hosts)} hosts, above the limit of {HOSTS_MAX}: start more agents")
+    if len(set(hosts)) < len(hosts) or not hosts:
+        raise InvalidValue(f"--host {host!r} is to name hosts, each once")
+    found = (topology if hosts == [topology.host] else topology.without_memory()).resources()
+    hellos = [_hello(name, found, ranks, heartbeat_s) for name in hosts]
+    is_new = True
+    with Handle(uri) as handle:
+        while True:
+            try:
+                interval_s = _begin(handle, hellos, patient=not is_new)
+                if is_new and hosts != [topology.host]:
+                    sys.stderr.write(f"agent of {host}: they are made up: tasks on them run on {topology.host}\n")
+                is_new = False
+                _beat(handle, heartbeat_s or interval_s)
+            except Disconnected as fault:
+                sys.stderr.write(f"agent of {host or topology.host}: {fault}: connecting again when it is back\n")
+                handle.reconnect(within_s=inf, also_stopped=True)
+
+
+def _hello(host: str, found: ResourceSet, ranks: str | None, heartbeat_s: float | None) -> dict[str, Any]:
+    hello: dict[str, Any] = {"host": host, "R": replace_host(found, host).to_json(), "heartbeat_s": heartbeat_s or 0.0}
+    return hello if ranks is None else {**hello, "ranks": ranks}
+
+
+def _begin(handle: Handle, hellos: Sequence[dict[str, Any]], *, patient: bool) -> float:
+    """Register all hosts; how often to send heartbeats (seconds). If `patient`, targets that still belong to the
+    connection before are waited for.
+    """
+    until_s = SystemClock.monotonic_s() + TAKEN_S
+    interval_s = 0.0
+    for hello in hellos:
+        while True:
+            try:
+                welcome = handle.rpc("agent.hello", hello)
+                break
+            except RPCError as fault:
+                if fault.errnum != errno.EEXIST or not patient or SystemClock.monotonic_s() > until_s:
+                    raise
+                sleep(AGAIN_S)
+        sys.stderr.write(f"agent of {hello['host']}: reports targets {welcome['targets']}\n")
+        interval_s = float(welcome["interval_s"])
+    return interval_s
+
+
+def _beat(handle: Handle, interval_s: float) -> None:
+    sequence = 0
+    while True:
+        handle.rest(interval_s)
+        sequence += 1
+        handle.tell("agent.heartbeat", {"seq": sequence})
+
+
+def replace_host(resources: ResourceSet, host: str) -> ResourceSet:
+    """The same resources under another host name (for agents that report for a made-up host)."""
+    found = resources.to_json()
+    found["execution"]["nodelist"] = [host]
+    return ResourceSet.parse(found)

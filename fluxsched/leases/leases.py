@@ -1,0 +1,571 @@
+"""How a lease stands, and the table that says what each event means to it.
+
+Law: the table is the only place that decides whether something is sent to the other instance, and whether the job here
+ends, continues or is returned; a test walks it over all states, wishes and events.
+
+The law behind it: a lease is given up only where it is certain that nothing of it runs or will run in the other
+instance: it was never sent, the other instance says so, or an operator vouches for it (`FORGOTTEN`).
+
+lease: One lease, and a job of the other instance as it was seen.
+
+effects: What is to be done about leases: plain values that the shell performs in the order of the list.
+
+table: The leases of one cluster, compared with what the other instance says of them.
+
+Law: nothing is decided about a lease before the other instance has said on this connection which jobs of ours it has
+(`listed`), but what `states.STEPS` allows while it is silent. A name has one job there: a second one, and one whose
+lease is not here, is cancelled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+from typing import Any, Final, NamedTuple
+
+import msgspec
+
+from fluxsched.core.jobid import format_f58
+
+
+class LeaseState(Enum):
+    """What is stored of a lease. The values are those of the column `state`."""
+
+    WANTED = "wanted"
+    """Nothing of it was sent."""
+    SENT = "sent"
+    """It may have reached the other instance, and has not been seen to run."""
+    RUNNING = "running"
+    """It was seen to run."""
+    ENDED = "ended"
+    """It is over: the row goes with the event that ends the job."""
+
+
+class Wish(Enum):
+    """What is to become of a lease that is not over."""
+
+    RUN = "run"
+    RETURN = "return"
+    """It was not begun in time: another place is looked for, unless it begins first."""
+    END = "end"
+    """Its job is to end."""
+
+
+class LeaseEvent(Enum):
+    """What is learned of a lease."""
+
+    ABSENT = "absent"
+    """The other instance has no job of this name."""
+    WAITING = "waiting"
+    """It has one, which was not begun."""
+    BEGUN = "begun"
+    """It has one, which runs."""
+    FINISHED = "finished"
+    """It has one, which was begun and has ended."""
+    REFUSED = "refused"
+    """It does not take the job, or ended it before it was begun."""
+    CLOSED = "closed"
+    """It has no job of this name, and accepts none at present."""
+    LATE = "late"
+    """It was not begun within `return-after`."""
+    KILLED = "killed"
+    """The job is to end."""
+    FORGOTTEN = "forgotten"
+    """An operator says that nothing of the other instance is left."""
+
+
+class LeaseAction(Enum):
+    """What follows."""
+
+    NOTHING = "nothing"
+    SUBMIT = "submit"
+    BEGIN = "begin"
+    """The job here runs."""
+    FINISH = "finish"
+    """It ends as the one there did."""
+    FAIL = "fail"
+    """It ends with an exception: it was refused."""
+    LOSE = "lose"
+    """It ends with an exception: it was begun, and what became of it will not be known."""
+    RETURN = "return"
+    """It is submitted anew here, at no cost of attempts."""
+    DROP = "drop"
+    """It ends without having run, as was wanted."""
+    WITHDRAW = "withdraw"
+    """The one there is cancelled, unless it was begun."""
+    CANCEL = "cancel"
+    """The one there is ended."""
+
+
+class LeaseStep(NamedTuple):
+    """The state and the wish that follow, and what is done."""
+
+    state: LeaseState
+    wish: Wish
+    action: LeaseAction
+
+
+WANTED, SENT, RUNNING, ENDED = LeaseState
+_RUN, _RETURN, _END = Wish
+_ACT = LeaseAction
+_E = LeaseEvent
+
+_WHEN_OVER = {
+    _E.FINISHED: LeaseStep(ENDED, _RUN, _ACT.FINISH),
+    _E.REFUSED: LeaseStep(ENDED, _RUN, _ACT.FAIL),
+}
+"""What the other instance says of a job that is over holds, whatever was wished."""
+_BEGUN = {
+    **_WHEN_OVER,
+    _E.ABSENT: LeaseStep(ENDED, _RUN, _ACT.LOSE),
+    _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.LOSE),
+    _E.LATE: LeaseStep(RUNNING, _RUN, _ACT.NOTHING),
+    _E.KILLED: LeaseStep(RUNNING, _END, _ACT.CANCEL),
+    _E.FORGOTTEN: LeaseStep(ENDED, _RUN, _ACT.LOSE),
+}
+"""Once a lease was seen to run it is never submitted or returned."""
+_NOTHING_MORE = dict.fromkeys(_E, LeaseStep(ENDED, _RUN, _ACT.NOTHING))
+
+STEPS: Final[Mapping[tuple[LeaseState, Wish], Mapping[LeaseEvent, LeaseStep]]] = {
+    (WANTED, _RUN): {
+        **_WHEN_OVER,
+        _E.ABSENT: LeaseStep(SENT, _RUN, _ACT.SUBMIT),
+        _E.WAITING: LeaseStep(SENT, _RUN, _ACT.NOTHING),
+        _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+        _E.BEGUN: LeaseStep(RUNNING, _RUN, _ACT.BEGIN),
+        _E.LATE: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+        _E.KILLED: LeaseStep(ENDED, _RUN, _ACT.DROP),
+        _E.FORGOTTEN: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+    },
+    (SENT, _RUN): {
+        **_WHEN_OVER,
+        _E.ABSENT: LeaseStep(SENT, _RUN, _ACT.SUBMIT),
+        _E.WAITING: LeaseStep(SENT, _RUN, _ACT.NOTHING),
+        _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+        _E.BEGUN: LeaseStep(RUNNING, _RUN, _ACT.BEGIN),
+        _E.LATE: LeaseStep(SENT, _RETURN, _ACT.WITHDRAW),
+        _E.KILLED: LeaseStep(SENT, _END, _ACT.CANCEL),
+        _E.FORGOTTEN: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+    },
+    (SENT, _RETURN): {
+        _E.FINISHED: LeaseStep(ENDED, _RUN, _ACT.FINISH),
+        _E.REFUSED: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+        _E.ABSENT: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+        _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+        _E.WAITING: LeaseStep(SENT, _RETURN, _ACT.WITHDRAW),
+        _E.BEGUN: LeaseStep(RUNNING, _RUN, _ACT.BEGIN),
+        _E.LATE: LeaseStep(SENT, _RETURN, _ACT.NOTHING),
+        _E.KILLED: LeaseStep(SENT, _END, _ACT.CANCEL),
+        _E.FORGOTTEN: LeaseStep(ENDED, _RUN, _ACT.RETURN),
+    },
+    (SENT, _END): {
+        _E.FINISHED: LeaseStep(ENDED, _RUN, _ACT.FINISH),
+        _E.REFUSED: LeaseStep(ENDED, _RUN, _ACT.DROP),
+        _E.ABSENT: LeaseStep(ENDED, _RUN, _ACT.DROP),
+        _E.CLOSED: LeaseStep(ENDED, _RUN, _ACT.DROP),
+        _E.WAITING: LeaseStep(SENT, _END, _ACT.CANCEL),
+        _E.BEGUN: LeaseStep(RUNNING, _END, _ACT.CANCEL),
+        _E.LATE: LeaseStep(SENT, _END, _ACT.NOTHING),
+        _E.KILLED: LeaseStep(SENT, _END, _ACT.CANCEL),
+        _E.FORGOTTEN: LeaseStep(ENDED, _RUN, _ACT.DROP),
+    },
+    (RUNNING, _RUN): {
+        **_BEGUN,
+        _E.WAITING: LeaseStep(RUNNING, _RUN, _ACT.NOTHING),
+        _E.BEGUN: LeaseStep(RUNNING, _RUN, _ACT.NOTHING),
+    },
+    (RUNNING, _END): {
+        **_BEGUN,
+        _E.LATE: LeaseStep(RUNNING, _END, _ACT.NOTHING),
+        _E.WAITING: LeaseStep(RUNNING, _END, _ACT.CANCEL),
+        _E.BEGUN: LeaseStep(RUNNING, _END, _ACT.CANCEL),
+    },
+    (ENDED, _RUN): _NOTHING_MORE,
+}
+"""What each event means, by state and wish. What is not wanted any more while nothing was sent is over at once, so
+other pairs do not occur."""
+
+
+# ---- lease
+
+NAME_SEPARATOR = "/"
+
+
+class SeenJob(NamedTuple):
+    """A job of ours in the other instance: `what` is WAITING, BEGUN, FINISHED or REFUSED."""
+
+    name: str
+    id: int
+    what: LeaseEvent
+    status: int = 0
+    """Its wait status if it is FINISHED."""
+    exception: str = ""
+    """The type of the exception that ended it, if one did."""
+    note: str = ""
+    """Why it ended, if not by itself."""
+    usage: dict[str, Any] | None = None
+    """What its tasks used, if that was measured."""
+    nodelist: str = ""
+    """The hosts there on which it runs, empty if unknown: as many as its targets here, perhaps others."""
+
+
+@dataclass(slots=True)
+class Lease:
+    """A job of this instance that is to run in the cluster `cluster`, under `name` there."""
+
+    jobid: int
+    attempt: int
+    cluster: str
+    name: str
+    jobspec: dict[str, Any]
+    state: LeaseState = LeaseState.WANTED
+    wish: Wish = Wish.RUN
+    since_s: float = 0.0
+    """When it was granted (wall time): from then on `return-after` counts."""
+    urgency: int = 16
+    id_there: int = 0
+    """Its id in the other instance, 0 while that is unknown."""
+    nodelist: str = ""
+    """Its hosts there; empty if unknown."""
+    is_asked: bool = False
+    """Whether a submit is under way on this connection."""
+    signals: list[int] = field(default_factory=list)
+    """Signals for a connection to come."""
+
+    def row(self) -> tuple[int, int, str, str, bytes, str]:
+        """What is stored of it when it is granted."""
+        text = msgspec.json.encode(self.jobspec)
+        return self.jobid, self.attempt, self.cluster, self.name, text, self.state.value
+
+
+def lease_name(holder: str, jobid: int) -> str:
+    """The name of a job's lease: each attempt is a job of its own, so no two leases have one name."""
+    return f"{holder}{NAME_SEPARATOR}{format_f58(jobid, ascii=True)}"
+
+
+def holder_of(name: str) -> str:
+    """Whose lease it is by its name; empty for what is none."""
+    return name.rpartition(NAME_SEPARATOR)[0]
+
+
+# ---- effects
+
+class SubmitThere(NamedTuple):
+    """Submit the lease, once by its name."""
+
+    lease: Lease
+
+
+class WithdrawThere(NamedTuple):
+    """Cancel the job of this name unless it was begun, in one step there."""
+
+    name: str
+    id: int
+
+
+class CancelThere(NamedTuple):
+    """End this job, whatever it does; `id` is 0 where only the name is known."""
+
+    name: str
+    id: int
+    note: str
+
+
+class SignalThere(NamedTuple):
+    """Signal the tasks of this job."""
+
+    id: int
+    signum: int
+
+
+class SettleThere(NamedTuple):
+    """The end of these names is stored here, or they are no leases of this state: they need not be remembered."""
+
+    names: tuple[str, ...]
+
+
+class LeaseSeen(NamedTuple):
+    """The job's id in the other instance is known now, or its hosts there are."""
+
+    jobid: int
+    id_there: int
+    nodelist: str
+
+
+class LeaseBegan(NamedTuple):
+    """The job runs."""
+
+    jobid: int
+
+
+class LeaseFinished(NamedTuple):
+    """The job has ended as `seen`."""
+
+    jobid: int
+    seen: SeenJob
+
+
+class LeaseFailed(NamedTuple):
+    """The job ends with an exception."""
+
+    jobid: int
+    note: str
+
+
+class LeaseReturned(NamedTuple):
+    """The job is submitted anew here, at no cost of attempts."""
+
+    jobid: int
+    note: str
+
+
+class LeaseDropped(NamedTuple):
+    """The job, which is to end, has not run."""
+
+    jobid: int
+
+
+class SaveLease(NamedTuple):
+    """Store the lease's state."""
+
+    lease: Lease
+
+
+LeaseEffect = (
+    SubmitThere
+    | WithdrawThere
+    | CancelThere
+    | SignalThere
+    | SettleThere
+    | LeaseSeen
+    | LeaseBegan
+    | LeaseFinished
+    | LeaseFailed
+    | LeaseReturned
+    | LeaseDropped
+    | SaveLease
+)
+
+
+# ---- table
+
+_OVER_EVENTS = (LeaseEvent.FINISHED, LeaseEvent.REFUSED)
+
+
+class LeaseTable:
+    """The leases of one cluster by name. `return_after_s`: how long one may wait to be begun (seconds)."""
+
+    def __init__(self, cluster: str, return_after_s: float) -> None:
+        self.cluster = cluster
+        self.return_after_s = return_after_s
+        self.is_known = False
+        """Whether the other instance has said on this connection which jobs it has."""
+        self.leases: dict[str, Lease] = {}
+        self._names: dict[int, str] = {}
+        self._ending: dict[int, str] = {}
+        """Names of leases that are over, by job, until that is on disk: a crash would have them back."""
+
+    def __len__(self) -> int:
+        return len(self.leases)
+
+    def of_job(self, jobid: int) -> Lease | None:
+        """The job's lease, if it has one here."""
+        return self.leases.get(self._names.get(jobid, ""))
+
+    def counts(self) -> dict[str, int]:
+        """How many leases there are in each state."""
+        found = {state.value: 0 for state in LeaseState if state is not LeaseState.ENDED}
+        for lease in self.leases.values():
+            found[lease.state.value] += 1
+        return found
+
+    # -- what is asked here
+
+    def want(self, lease: Lease) -> list[LeaseEffect]:
+        """A new lease, or one of before a restart: then it may have been sent."""
+        self.leases[lease.name] = lease
+        self._names[lease.jobid] = lease.name
+        return self._step(lease, LeaseEvent.ABSENT) if self.is_known else []
+
+    def kill(self, jobid: int) -> list[LeaseEffect]:
+        """The job is to end."""
+        lease = self.of_job(jobid)
+        return [] if lease is None else self._step(lease, LeaseEvent.KILLED)
+
+    def signal(self, jobid: int, signum: int) -> list[LeaseEffect]:
+        """Signal the job's tasks: now, or when the other instance is heard again and they run."""
+        lease = self.of_job(jobid)
+        if lease is None or lease.wish is Wish.END:
+            return []
+        lease.signals.append(signum)
+        return list(self._signals(lease))
+
+    def forget(self) -> list[LeaseEffect]:
+        """An operator says that nothing of the other instance is left."""
+        return self._each(self.leases.values(), LeaseEvent.FORGOTTEN)
+
+    def stored(self, jobid: int) -> list[LeaseEffect]:
+        """The end of the job is on disk: its name is not needed any more."""
+        name = self._ending.pop(jobid, None)
+        return [] if name is None else [SettleThere((name,))]
+
+    # -- time
+
+    @property
+    def next_late_s(self) -> float | None:
+        """When `late` is to be called next (wall time)."""
+        waiting = [lease.since_s for lease in self.leases.values() if _may_be_late(lease)]
+        return min(waiting) + self.return_after_s if waiting else None
+
+    def late(self, now_s: float) -> list[LeaseEffect]:
+        """So late is it now."""
+        late_s = now_s - self.return_after_s
+        due = [lease for lease in self.leases.values() if _may_be_late(lease) and lease.since_s <= late_s]
+        return self._each(due, LeaseEvent.LATE)
+
+    # -- what is heard
+
+    def listed(self, jobs: Iterable[SeenJob]) -> list[LeaseEffect]:
+        """The other instance has these jobs of ours, and no others."""
+        self.is_known = True
+        found: dict[str, SeenJob] = {}
+        out: list[LeaseEffect] = []
+        for seen in jobs:
+            known = found.get(seen.name)
+            if known is None or _comes_before(seen, known):
+                found[seen.name], seen = seen, known if known is not None else seen
+            if known is not None:
+                out += _cancel(seen, "a second copy of a lease")
+        for lease in list(self.leases.values()):
+            here = found.pop(lease.name, None)
+            if here is None:
+                out += self._step(lease, LeaseEvent.ABSENT)
+            else:
+                out += self._found(lease, here)
+        for stray in found.values():
+            out += self._stray(stray)
+        return out
+
+    def seen(self, seen: SeenJob) -> list[LeaseEffect]:
+        """A job of ours there has changed."""
+        lease = self.leases.get(seen.name)
+        if lease is None:
+            return self._stray(seen)
+        if lease.id_there not in (0, seen.id):
+            return _cancel(seen, "a second copy of a lease")
+        return self._found(lease, seen)
+
+    def refused(self, name: str, note: str) -> list[LeaseEffect]:
+        """The other instance does not take the job, and will not."""
+        lease = self.leases.get(name)
+        if lease is None:
+            return []
+        return self._step(lease, LeaseEvent.REFUSED, SeenJob(name, 0, LeaseEvent.REFUSED, note=note))
+
+    def absent(self, name: str) -> list[LeaseEffect]:
+        """The other instance has no job of this name, and none is under way."""
+        lease = self.leases.get(name)
+        if lease is None:
+            return []
+        lease.is_asked = False
+        return self._step(lease, LeaseEvent.ABSENT)
+
+    def closed(self, name: str, note: str) -> list[LeaseEffect]:
+        """Likewise, and it takes none at present."""
+        lease = self.leases.get(name)
+        if lease is None:
+            return []
+        return self._step(lease, LeaseEvent.CLOSED, SeenJob(name, 0, LeaseEvent.CLOSED, note=note))
+
+    def lost(self) -> None:
+        """The connection is lost: what is under way may arrive or not."""
+        self.is_known = False
+        for lease in self.leases.values():
+            lease.is_asked = False
+
+    # -- within
+
+    def _each(self, leases: Iterable[Lease], event: LeaseEvent) -> list[LeaseEffect]:
+        return [one for lease in list(leases) for one in self._step(lease, event)]
+
+    def _found(self, lease: Lease, seen: SeenJob) -> list[LeaseEffect]:
+        out: list[LeaseEffect] = []
+        lease.is_asked = False
+        nodelist = seen.nodelist or lease.nodelist
+        if (lease.id_there, lease.nodelist) != (seen.id, nodelist):
+            lease.id_there, lease.nodelist = seen.id, nodelist
+            out.append(LeaseSeen(lease.jobid, seen.id, nodelist))
+        out += self._step(lease, seen.what, seen)
+        return out + list(self._signals(lease))
+
+    def _signals(self, lease: Lease) -> Iterator[LeaseEffect]:
+        if self.is_known and lease.state is LeaseState.RUNNING:
+            signals, lease.signals = lease.signals, []
+            for signum in signals:
+                yield SignalThere(lease.id_there, signum)
+
+    def _stray(self, seen: SeenJob) -> list[LeaseEffect]:
+        """A job there whose lease is not here: it was given up, or this state is older than that."""
+        cancelled = _cancel(seen, "its lease is no longer held")
+        return cancelled if seen.name in self._ending.values() else [*cancelled, SettleThere((seen.name,))]
+
+    def _step(self, lease: Lease, event: LeaseEvent, seen: SeenJob | None = None) -> list[LeaseEffect]:
+        before = lease.state
+        if event is LeaseEvent.ABSENT:
+            lease.id_there = 0  # one that had an id is gone with the state of the other instance
+        lease.state, lease.wish, action = STEPS[before, lease.wish][event]
+        out: list[LeaseEffect] = []
+        if lease.state is LeaseState.ENDED:
+            del self.leases[lease.name]
+            self._ending[lease.jobid] = self._names.pop(lease.jobid)
+        elif lease.state is not before:
+            out.append(SaveLease(lease))
+        return out + list(self._performed(lease, action, event, seen))
+
+    def _performed(
+        self, lease: Lease, action: LeaseAction, event: LeaseEvent, seen: SeenJob | None
+    ) -> Iterator[LeaseEffect]:
+        jobid, name = lease.jobid, lease.name
+        match action:
+            case LeaseAction.SUBMIT if not lease.is_asked:
+                lease.is_asked = True
+                yield SubmitThere(lease)
+            case LeaseAction.BEGIN:
+                yield LeaseBegan(jobid)
+            case LeaseAction.FINISH if seen is not None:
+                yield LeaseFinished(jobid, seen)
+            case LeaseAction.FAIL:
+                why = seen.note if seen is not None and seen.note else "it was ended before it was begun"
+                yield LeaseFailed(jobid, f"cluster {self.cluster}: {why}")
+            case LeaseAction.LOSE:
+                text = f"cluster {self.cluster} no longer knows the job, which was begun there: how it ended is unknown"
+                yield LeaseFailed(jobid, text)
+            case LeaseAction.RETURN:
+                yield LeaseReturned(jobid, self._why_returned(event, seen))
+            case LeaseAction.DROP:
+                yield LeaseDropped(jobid)
+            case LeaseAction.WITHDRAW if self.is_known:
+                yield WithdrawThere(name, lease.id_there)
+            case LeaseAction.CANCEL if self.is_known:
+                yield CancelThere(name, lease.id_there, "its job was ended")
+
+    def _why_returned(self, event: LeaseEvent, seen: SeenJob | None) -> str:
+        if event is LeaseEvent.FORGOTTEN:
+            return f"not begun in cluster {self.cluster}, which was forgotten"
+        if event is LeaseEvent.CLOSED and seen is not None:
+            return f"cluster {self.cluster} takes no jobs at present: {seen.note}"
+        return f"not begun in cluster {self.cluster} within {self.return_after_s:g} s"
+
+
+def _may_be_late(lease: Lease) -> bool:
+    return lease.wish is Wish.RUN and lease.state in (LeaseState.WANTED, LeaseState.SENT)
+
+
+def _comes_before(one: SeenJob, other: SeenJob) -> bool:
+    """Of two jobs of one name the one that is kept: what has run before what has not, the first before the second."""
+    return (one.what is LeaseEvent.WAITING, one.id) < (other.what is LeaseEvent.WAITING, other.id)
+
+
+def _cancel(seen: SeenJob, note: str) -> list[LeaseEffect]:
+    return [] if seen.what in _OVER_EVENTS else [CancelThere(seen.name, seen.id, note)]

@@ -1,0 +1,162 @@
+"""Where an instance listens: ZeroMQ for its own clients, a local socket for Flux's, and what `--bind` adds.
+
+Law: other users come in only where the configuration says so, and only at a socket that was bound for them. The run
+directory is its owner's alone (mode 0700), and so are the sockets in it. A tcp port is for holders of authorized keys;
+one without keys is open to every account of the machine, which it takes for the owner: it is bound only on request,
+on loopback, with a warning.
+
+disk_guard: Where the state is kept: whether there is room for it, which faults pass, and what is refused until they
+have.
+
+Law: a full disk ends nothing that runs. Requests that need storage are refused while little space is left, so that the
+rest is enough for the ends of running jobs; what is in progress when a write fails waits in memory, in order, until it
+can be written. Nothing is answered before.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
+
+from fluxsched.errors import Refused
+from fluxsched.messaging.peers import Access, RpcRequest
+from fluxsched.messaging.router import Handler
+from fluxsched.store.store import Store
+from fluxsched.system.files import LOCAL_NAME, SOCKET_NAME
+from fluxsched.system.loop import Turns
+from fluxsched.transport.base import Server
+from fluxsched.transport.curve import KeyPair, ServerKeys
+from fluxsched.transport.local import LocalServer
+from fluxsched.transport.zeromq import ZmqServer
+
+LOCAL_SCHEME, TCP_SCHEME = "local://", "tcp://"
+OWNER_MODE, GUESTS_MODE = 0o600, 0o666
+"""Of a socket's file: Linux requires write permission to connect."""
+
+
+def local_uri(run_directory: Path) -> str:
+    """Where stock Flux clients find the instance, as FLUX_URI wants it."""
+    return f"{LOCAL_SCHEME}{run_directory / LOCAL_NAME}"
+
+
+def wants_keys(bind: Iterable[str], *, insecure_tcp: bool) -> bool:
+    """Whether an endpoint is to be bound that only keys open."""
+    return not insecure_tcp and any(endpoint.startswith(TCP_SCHEME) for endpoint in bind)
+
+
+def listen(
+    run_directory: Path, bind: Iterable[str], access: Access, own: KeyPair | None, *, insecure_tcp: bool
+) -> Iterator[Server]:
+    """Bind all of them, our own clients' first; `own` are the keys of tcp ports.
+
+    Raises Refused or InvalidValue at the first that cannot be.
+    """
+    yield ZmqServer(f"ipc://{run_directory / SOCKET_NAME}")
+    yield LocalServer(local_uri(run_directory))
+    is_shared = access.rules.allow_guests or access.rules.admin_users or access.rules.allow_root_owner
+    mode = GUESTS_MODE if is_shared else OWNER_MODE
+    keys = None if own is None else ServerKeys(own, access.admit_key)
+    for endpoint in bind:
+        is_local = endpoint.startswith(LOCAL_SCHEME)
+        yield (
+            LocalServer(endpoint, admit=access.admit_user, mode=mode)
+            if is_local
+            else ZmqServer(endpoint, insecure_tcp=insecure_tcp, keys=keys)
+        )
+
+
+def open_to_all(endpoints: Iterable[str], user: str) -> str | None:
+    """The warning about tcp ports without keys among the endpoints of a user's instance; None without such."""
+    ports = [endpoint for endpoint in endpoints if endpoint.startswith(TCP_SCHEME) and "@" not in endpoint]
+    if not ports:
+        return None
+    return (
+        f"{' and '.join(ports)}: without keys, so every account of this machine can do there all that {user} can: "
+        f"run commands as {user}, read and end all jobs, stop the instance"
+    )
+
+
+# ---- disk_guard
+
+ROOM_BYTES = 4 << 20
+"""With less space than this nothing new is accepted: the events of an ending job take a kilobyte."""
+MIB = 1 << 20
+
+NEW = frozenset(
+    {
+        "job-manager.submit", "job-ingest.submit", "job-manager.urgency", "job-manager.update",
+        "job-manager.queue-enable", "job-manager.queue-start", "job-manager.sched-save",
+        "resource.drain", "resource.undrain", "resource.assign", "resource.include", "resource.reload",
+        "resource.property-add", "resource.property-remove", "resource.expiration-update",
+    }
+)  # fmt: skip
+"""Topics whose success promises something that is on disk, and that can wait."""
+ENDING = frozenset({"job-manager.raise", "job-manager.raiseall", "job-manager.cancel"})
+"""Those that make room, too: refused only when nothing can be written. `job-manager.kill` stores nothing."""
+
+
+class DiskGuard:
+    """Refuses requests while their effects could not be stored."""
+
+    def __init__(self, store: Store, turns: Turns, shortage: Callable[[], str | None]) -> None:
+        self._store = store
+        self._turns = turns
+        self._find_shortage = shortage
+        self._turn = -1
+        self._shortage: str | None = None
+
+    def check_new(self) -> None:
+        """Raises Refused with the reason (ENOSPC, or the errno of the system)."""
+        self.check_ending()
+        if self._turn != self._turns.count:  # once a turn: thousands may arrive in one
+            self._turn, self._shortage = self._turns.count, self._find_shortage()
+        if self._shortage is not None:
+            raise Refused(self._shortage, errno.ENOSPC)
+
+    def check_ending(self) -> None:
+        """Raises Refused if nothing can be written."""
+        if self._store.fault is not None:
+            raise Refused(
+                f"{self._store.fault}: nothing new is accepted until it can be written again; running jobs continue "
+                "(`fluxsched kill` ends one)",
+                errno.ENOSPC if self._store.is_full else errno.EIO,
+            )
+
+    def guards(self) -> dict[str, Callable[[Handler], Handler]]:
+        """For `Router.guard`: what is asked before a topic is handled."""
+        return dict.fromkeys(NEW, _after(self.check_new)) | dict.fromkeys(ENDING, _after(self.check_ending))
+
+
+def _after(check: Callable[[], None]) -> Callable[[Handler], Handler]:
+    def guarded(handler: Handler) -> Handler:
+        def checked(request: RpcRequest) -> None:
+            check()
+            handler(request)
+
+        return checked
+
+    return guarded
+
+
+def free_bytes(directory: Path) -> int | None:
+    """Free space for this user on the file system of a directory; None if that does not say. Raises OSError."""
+    found = os.statvfs(directory)
+    if found.f_blocks == 0:
+        return None
+    return found.f_frsize * (found.f_bfree if os.getuid() == 0 else found.f_bavail)
+
+
+def shortage(directory: Path) -> str | None:
+    """Why nothing new can be stored there, and what to do; None if it can."""
+    try:
+        free = free_bytes(directory)
+    except OSError as fault:
+        return f"the state directory {directory} cannot be used: {fault.strerror}"
+    if free is None or free >= ROOM_BYTES:
+        return None
+    return (
+        f"only {free / MIB:.1f} MiB are free on the file system of {directory}, where the state is kept, and the last "
+        f"{ROOM_BYTES // MIB} MiB are for jobs that run: make room there"
+    )

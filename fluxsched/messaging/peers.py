@@ -1,0 +1,471 @@
+"""A peer of the instance, and a request of it that is answered exactly once.
+
+Law: what a peer has in flight is counted, and a response to a peer that is gone is dropped; it never reaches another
+peer that has taken over its identity.
+
+limits: What one peer may have open and ask for, so that none takes what the others need.
+
+Law: reaching a limit is answered with the value, the limit and what to do, and hurts no other peer. What is no message
+at all is answered a few times, and then ends the connection. The owner's requests have no rate: a client that submits
+20,000 jobs in a second and a half is what an instance is for, peers are handled by turns, and what is not handled yet
+waits in the sender's own queue. Bytes are limited by the transports (`MESSAGE_BYTES_MAX` and their like).
+
+permissions: Whether a request is allowed: the table `protocol.roles` applied to who sent it. The only place where that
+is asked.
+
+Law: a guest learns nothing of what it may not see: a job of another user and one that does not exist answer alike.
+
+access: Who a peer is, and what it may do: decided from what its transport has verified, never from what a message says.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections import deque
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from functools import lru_cache
+from typing import Any, NamedTuple, TypeVar
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.role import Role
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.messaging.keys import AccessRules, AuthorizedKey
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import (
+    NORESPONSE,
+    ROLE_ADMIN,
+    ROLE_LOCAL,
+    ROLE_OWNER,
+    ROLE_USER,
+    STREAMING,
+    Message,
+    make_error,
+    make_response,
+)
+from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
+from fluxsched.protocol.roles import Scope, least_of
+from fluxsched.system.files import user_name
+from fluxsched.system.log import logger, message_fields
+from fluxsched.system.loop import error_answer
+from fluxsched.transport.base import Lost, Server
+
+T = TypeVar("T")
+
+USER_NAMES_KEPT = 64
+"""Users whose names are kept: the system reads files for each, and few people drain."""
+
+
+class Peer:
+    """One connection: its user, its outbox and what it has open."""
+
+    __slots__ = (
+        "bundles",
+        "dropped",
+        "gone",
+        "identity",
+        "in_flight",
+        "inbox",
+        "json",
+        "key",
+        "key_name",
+        "limits",
+        "name",
+        "on_lost",
+        "outbox",
+        "rolemask",
+        "server",
+        "services",
+        "streams",
+        "userid",
+    )
+
+    def __init__(
+        self, server: Server, identity: bytes, userid: int, rolemask: int, refusal: str | None = None
+    ) -> None:
+        self.server = server
+        self.json = server.json
+        self.identity = identity
+        self.userid = userid
+        self.rolemask = rolemask
+        self.key: bytes | None = None
+        """The public key that the peer has proved to have, where its transport asks for one."""
+        self.key_name: str | None = None
+        self.name = identity.hex()
+        self.inbox: deque[Message | Lost] = deque()
+        """Read and not handled yet."""
+        self.outbox: list[Message] = []
+        self.bundles = False
+        self.dropped: str | None = None
+        self.gone = False
+        self.on_lost: list[Callable[[], None]] | None = []
+        """What waits until all that the peer had is free; None when it is."""
+        self.in_flight = 0
+        self.limits = PeerLimits(is_guest=not rolemask & (ROLE_OWNER | ROLE_ADMIN), refusal=refusal)
+        self.streams: dict[int, RpcRequest] = {}
+        self.services: set[str] = set()
+
+
+Post = Callable[[Peer, Message], None]
+
+_name_of = lru_cache(USER_NAMES_KEPT)(user_name)
+
+
+class RpcRequest:
+    """A request on its way; answer it exactly once, or stream and end it."""
+
+    __slots__ = ("_is_stream", "_post", "is_open", "message", "on_end", "peer")
+
+    def __init__(self, post: Post, peer: Peer, message: Message) -> None:
+        self.peer = peer
+        self.message = message
+        self.on_end: Callable[[], None] | None = None
+        self.is_open = not message.flags & NORESPONSE
+        self._is_stream = False
+        self._post = post
+        if self.is_open:
+            peer.in_flight += 1
+
+    @property
+    def topic(self) -> str:
+        """The request's topic."""
+        return self.message.topic
+
+    def log_fields(self) -> dict[str, str]:
+        """What log lines tell that are written while it is handled."""
+        return message_fields(self.message.matchtag, self.message.topic, self.peer.name)
+
+    @property
+    def userid(self) -> int:
+        """The authenticated user of the requester."""
+        return self.message.userid
+
+    @property
+    def who(self) -> str:
+        """The name of the requester's key, else of its user: for people to read."""
+        return self.peer.key_name or _name_of(self.userid)
+
+    @property
+    def streaming(self) -> bool:
+        """Whether the requester asked for a stream."""
+        return bool(self.message.flags & STREAMING)
+
+    def payload(self, kind: type[T]) -> T:
+        """The payload decoded and validated as `kind`; EPROTO names the part that is wrong."""
+        return codec.unpack(self.message.payload, kind)
+
+    def respond(self, payload: object = None) -> None:
+        """Send one response: the only one, or the next of a stream."""
+        if self.is_open:
+            answer = make_response(self.message, None if payload is None else codec.pack(payload))
+            if not self._is_stream:
+                self._close(answer)
+            self._post(self.peer, answer)
+
+    def error(self, errnum: int, text: str = "") -> None:
+        """End the request with an error response (ENODATA ends a stream that went well)."""
+        if self.is_open:
+            answer = make_error(self.message, errnum, text)
+            self._close(answer)
+            self._post(self.peer, answer)
+
+    def failed(self, exc: Exception) -> None:
+        """End the request with what was raised on the way to its answer."""
+        self.error(*error_answer(self.topic, exc))
+
+    def relay(self, answer: Message) -> None:
+        """Send another service's answer as the answer to this request."""
+        if self.is_open:
+            back = make_response(self.message, answer.payload)
+            back.aux1 = answer.errnum
+            self._close(back)
+            self._post(self.peer, back)
+
+    def open_stream(self, on_end: Callable[[], None]) -> None:
+        """Keep the request open; `on_end` runs once when the peer cancels it or is lost."""
+        if not self.streaming or not self.is_open:
+            raise RemoteProtocolError(f"{self.topic}: the request needs the streaming flag, and must want responses")
+        if self.message.matchtag in self.peer.streams:
+            raise RemoteProtocolError(f"{self.topic}: matchtag {self.message.matchtag} is in use by another stream")
+        check_streams(len(self.peer.streams))
+        self.on_end = on_end
+        self._is_stream = True
+        self.peer.streams[self.message.matchtag] = self
+
+    def finish(self) -> None:
+        """End a stream that went well."""
+        self.error(errno.ENODATA)
+
+    def _close(self, last: Message) -> None:
+        """This is the last answer. Only a stream's has the streaming flag: without it the matchtag is free (RFC 6)."""
+        self.is_open = False
+        self.peer.in_flight -= 1
+        if not self._is_stream:
+            last.flags &= ~STREAMING
+        elif self.peer.streams.get(self.message.matchtag) is self:
+            del self.peer.streams[self.message.matchtag]
+
+
+def ping_answer(request: RpcRequest, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What every service answers to `NAME.ping`: the request's payload with route, user and rank."""
+    answer = dict(request.payload(dict))
+    answer.update(route=request.peer.name, userid=request.userid, rolemask=request.message.rolemask, rank=0)
+    answer.update(extra or {})
+    return answer
+
+
+# ---- limits
+
+IN_FLIGHT_PEER_MAX = 200_000
+"""Unanswered requests of one peer: a client may have 20,000 submits and as many waits open, five times over."""
+STREAMS_PEER_MAX = 65_536
+"""Open streams of one peer: Flux's clients follow each of their jobs by a stream of its own."""
+SERVICES_PEER_MAX = 64
+"""Services one peer may register: module processes need two or three."""
+PEERS_MAX = 32_768
+"""Peers of one instance: an agent for each host of a large machine, and people's commands beside them."""
+GUEST_RATE_PER_S = 500
+"""Requests of a guest, each counted, also in a bundle: his script may list, submit and wait all day."""
+GUEST_BURST = 20_000
+"""Requests that a guest may send at once: as many as one command submits."""
+MALFORMED_RATE_PER_S = 1
+MALFORMED_BURST = 32
+"""Messages that are none, of one peer: what a person tries out by hand is explained, a flood ends the connection."""
+
+
+class TokenBucket:
+    """Lets `burst` through at once, and `rate_per_s` in the long run."""
+
+    __slots__ = ("_at_s", "_burst", "_rate_per_s", "_tokens")
+
+    def __init__(self, rate_per_s: int, burst: int) -> None:
+        self._rate_per_s = float(rate_per_s)
+        self._burst = self._tokens = float(burst)
+        self._at_s = 0.0
+
+    def take(self, now_s: float) -> bool:
+        """Take one, if there is one."""
+        self._tokens = min(self._burst, self._tokens + (now_s - self._at_s) * self._rate_per_s)
+        self._at_s = now_s
+        if self._tokens < 1.0:
+            return False
+        self._tokens -= 1.0
+        return True
+
+    def wait_s(self) -> float:
+        """How long until there is one, from the last `take` on."""
+        return max(0.0, 1.0 - self._tokens) / self._rate_per_s
+
+
+class PeerLimits:
+    """The rates of one peer. `is_guest`: it may look, and have jobs of its own. `refusal`: why it is not served."""
+
+    __slots__ = ("_malformed", "_refusal", "_requests")
+
+    def __init__(self, is_guest: bool, refusal: str | None) -> None:
+        self._refusal = refusal
+        self._requests = TokenBucket(GUEST_RATE_PER_S, GUEST_BURST) if is_guest else None
+        self._malformed: TokenBucket | None = None
+
+    def check_request(self, in_flight: int, monotonic_s: Callable[[], float]) -> None:
+        """To be asked for each request; with it so many are in flight. Raises LimitExceeded (EMFILE, EAGAIN)."""
+        if self._refusal is not None:
+            raise LimitExceeded(self._refusal, errno.EMFILE)
+        if in_flight > IN_FLIGHT_PEER_MAX:
+            raise LimitExceeded(
+                f"{in_flight - 1} requests of this peer wait for answers, the limit is {IN_FLIGHT_PEER_MAX}: "
+                "wait for some of them",
+                errno.EMFILE,
+            )
+        bucket = self._requests
+        if bucket is not None and not bucket.take(monotonic_s()):
+            raise LimitExceeded(
+                f"more than {GUEST_BURST} requests at once or {GUEST_RATE_PER_S} a second, the limit for guests: "
+                f"wait {bucket.wait_s():.3f} s and send this one again",
+                errno.EAGAIN,
+            )
+
+    def may_err(self, now_s: float) -> bool:
+        """To be asked for each message that is none: whether it is answered, and no more."""
+        if self._malformed is None:
+            self._malformed = TokenBucket(MALFORMED_RATE_PER_S, MALFORMED_BURST)
+        return self._malformed.take(now_s)
+
+
+def flooding() -> str:
+    """Why a peer is cut off that sends garbage."""
+    return f"more than {MALFORMED_BURST} messages that are none: is this a client of Flux or fluxsched?"
+
+
+def check_streams(count: int) -> None:
+    """Raises LimitExceeded (EMFILE) if a peer with so many streams may open no further one."""
+    if count >= STREAMS_PEER_MAX:
+        raise LimitExceeded(
+            f"{count} streams of this peer are open, the limit is {STREAMS_PEER_MAX}: cancel some, or follow many jobs "
+            "by one stream (job-manager.watch, job-manager.wait-all)",
+            errno.EMFILE,
+        )
+
+
+def check_services(count: int) -> None:
+    """Raises LimitExceeded (EMFILE) if a peer with so many services may register no further one."""
+    if count >= SERVICES_PEER_MAX:
+        raise LimitExceeded(
+            f"{count} services are registered by this peer, the limit is {SERVICES_PEER_MAX}: remove one first",
+            errno.EMFILE,
+        )
+
+
+def too_many_peers(count: int) -> str | None:
+    """Why a further peer is not served where there are so many; None if there is room."""
+    if count < PEERS_MAX:
+        return None
+    return f"{count} peers are connected, the limit is {PEERS_MAX}: end some clients, then connect again"
+
+
+# ---- permissions
+
+ROLEMASKS = {Role.OWNER: ROLE_OWNER, Role.ADMIN: ROLE_USER | ROLE_ADMIN, Role.GUEST: ROLE_USER}
+"""How a role is written in a message's header."""
+SUBMISSIONS = ("job-manager.submit", "job-ingest.submit")
+
+
+def role_of(rolemask: int) -> Role:
+    """The role that a header tells."""
+    if rolemask & ROLE_OWNER:
+        return Role.OWNER
+    return Role.ADMIN if rolemask & ROLE_ADMIN else Role.GUEST
+
+
+class Permissions:
+    """Asked for each request that is not the owner's."""
+
+    def __init__(self, access: Access) -> None:
+        self.access = access
+        self.owner_of: Callable[[int], int | None] = lambda jobid: None
+        """The user of a job; None for one that is unknown."""
+
+    def identify(self, server: Server, userid: int | None, key: bytes | None) -> tuple[int, int, str | None] | None:
+        """Userid, rolemask and name of key of a peer, by what its transport has verified; None: it may not be here."""
+        known = self.access.identify(userid, key)
+        if known is None:
+            return None
+        return known.userid, ROLEMASKS[known.role] | (ROLE_LOCAL if server.json else 0), known.key_name
+
+    def check(self, request: RpcRequest) -> None:
+        """Raises Refused (EPERM), with what is missing."""
+        role, topic = role_of(request.message.rolemask), request.topic
+        least, scope = least_of(topic, private_jobs=self.access.rules.private_jobs)
+        if role < least:
+            if topic in SUBMISSIONS:
+                raise Refused(_not_yours_to_run(role, self.access.owner), errno.EPERM)
+            missing = Role.OWNER if request.peer.json else least  # in Flux there is no role between owner and guest
+            raise Refused(f"Request requires {missing} credentials", errno.EPERM)
+        if role is Role.GUEST and (scope is Scope.OWN or (scope is Scope.SEEN and self.sees_only(request) is not None)):
+            self._check_own(request)
+
+    def sees_only(self, request: RpcRequest) -> int | None:
+        """The user whose jobs alone the sender may see; None: all."""
+        is_limited = self.access.rules.private_jobs and role_of(request.message.rolemask) is Role.GUEST
+        return request.userid if is_limited else None
+
+    def check_urgency(self, request: RpcRequest, urgency: int) -> None:
+        """Guests do not put their jobs before those of others. Raises Refused (EPERM)."""
+        if urgency > URGENCY_DEFAULT and role_of(request.message.rolemask) is Role.GUEST:
+            limit = f"a guest may set an urgency of {URGENCY_DEFAULT} at most"
+            raise Refused(f"urgency {urgency}: {limit}: ask an admin", errno.EPERM)
+
+    def may_prolong(self, request: RpcRequest) -> bool:
+        """Return whether the sender may let running jobs run longer; guests may shorten theirs only."""
+        return role_of(request.message.rolemask) is not Role.GUEST
+
+    def _check_own(self, request: RpcRequest) -> None:
+        jobids = _jobids(request.payload(dict))
+        others = [jobid for jobid in jobids if self.owner_of(jobid) != request.userid]
+        if others:
+            raise Refused(f"job {format_f58(others[0])} is not one of yours", errno.EPERM)
+        if not jobids:
+            raise Refused(f"{request.topic}: name jobs of your own", errno.EPERM)
+
+
+def _jobids(wanted: dict[str, Any]) -> list[int]:
+    """The jobs that a request names, whatever else is in it. Raises InvalidValue for what cannot be a job."""
+    ids = wanted.get("ids")
+    found = [*(ids if isinstance(ids, list) else ()), *([wanted["id"]] if wanted.get("id") is not None else ())]
+    if not all(type(jobid) is int and jobid >= 0 for jobid in found):
+        raise InvalidValue("id and ids: job ids are whole numbers, 0 or more")
+    return found
+
+
+def _not_yours_to_run(role: Role, owner: int) -> str:
+    return (
+        f"jobs here run as {user_name(owner)}, the user of the instance, whose access a job has: "
+        f"submitting one requires owner credentials, and these are of role {role}"
+    )
+
+
+# ---- access
+
+log = logger("access")
+
+NO_USER = 0xFFFFFFFE
+"""The userid of a key that belongs to no account: no job has it."""
+
+
+class Identity(NamedTuple):
+    """A peer's role, the account whose jobs are its own, and the name of the key by which it is known, if it is."""
+
+    role: Role
+    userid: int
+    key_name: str | None = None
+
+
+class Access:
+    """The rules in force, and the keys; both are replaced as a whole."""
+
+    def __init__(
+        self, rules: AccessRules | None = None, keys: Mapping[bytes, AuthorizedKey] | None = None
+    ) -> None:
+        self.rules = rules or AccessRules()
+        self.keys = dict(keys or {})
+        self.owner = os.getuid()
+
+    def change(self, rules: AccessRules, keys: Mapping[bytes, AuthorizedKey] | None) -> None:
+        """Replace the rules, but for those by which sockets were bound, and the keys, if any are given."""
+        self.rules = replace(rules, allow_guests=self.rules.allow_guests, server_key=self.rules.server_key)
+        self.keys = self.keys if keys is None else dict(keys)
+
+    def admit_user(self, userid: int) -> int:
+        """0 if a user of this machine may connect, else the errno to answer."""
+        return errno.EPERM if self._role_of(userid) is None else 0
+
+    def admit_key(self, key: bytes, address: str) -> bool:
+        """Whether the holder of a key may connect. A stranger is told nothing, so the log has it."""
+        if key in self.keys:
+            return True
+        log.warning("refused a connection from %s: its key %s is not authorized", address, key.hex())
+        return False
+
+    def identify(self, userid: int | None, key: bytes | None) -> Identity | None:
+        """Who a peer is; None if it may not connect (any more). Without user and key it came where the owner alone can.
+        """
+        if key is not None:
+            known = self.keys.get(key)
+            return None if known is None else Identity(known.role, self._account_of(known), known.name)
+        userid = self.owner if userid is None else userid
+        role = self._role_of(userid)
+        return None if role is None else Identity(role, userid)
+
+    def _role_of(self, userid: int) -> Role | None:
+        if userid == self.owner or (userid == 0 and self.rules.allow_root_owner):
+            return Role.OWNER
+        if userid in self.rules.admin_users:
+            return Role.ADMIN
+        return Role.GUEST if self.rules.allow_guests else None
+
+    def _account_of(self, key: AuthorizedKey) -> int:
+        """Owners and admins act for the instance, unless their key says for whom."""
+        if key.userid is not None:
+            return key.userid
+        return NO_USER if key.role is Role.GUEST else self.owner

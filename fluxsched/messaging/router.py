@@ -1,0 +1,597 @@
+"""Routes RFC 3 messages between peers and services, one outbox a peer, flushed once a turn.
+
+A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md, Bundles). Payloads are
+msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
+peer meets the handlers of `serve_local` first, which answer as Flux does. Handlers never wait: they answer at once,
+later (`RpcRequest.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response;
+an unexpected exception ends that call, too (see `faults`).
+
+services: Which handler answers a topic: those of the instance, those for local peers only, and peers that serve a
+service.
+
+outgoing_calls: The instance's own requests to peers; the callback of each runs exactly once.
+
+Law: a question asked on behalf of another peer may be given up while its peer lives: the requester gets an error, and
+a late answer is dropped. A call that changes our own state is never given up.
+
+payload_conversion: Converts requests of other dialects and other users to the router's own form: credentials, and JSON
+in and out.
+
+Law: inside, payloads are msgpack, and userid and rolemask of a request are what the transport verified, not what the
+message claims.
+
+incremental: Answers that take long to find: a step a turn, between which others are served.
+
+Law: the search continues only while its request is open, and what one step finds is sent at once.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, MutableMapping, Sequence
+from functools import partial
+from logging import DEBUG, INFO
+from typing import Any, NamedTuple, TypeVar
+
+from fluxsched.errors import FluxschedError, RemoteProtocolError
+from fluxsched.messaging import peers as limits
+from fluxsched.messaging.peers import Access, Peer, Permissions, RpcRequest
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
+from fluxsched.protocol.framing.header import (
+    CONTROL,
+    NORESPONSE,
+    REQUEST,
+    RESPONSE,
+    ROLE_NONE,
+    ROLE_OWNER,
+    USERID_UNKNOWN,
+    Message,
+    decode,
+    encode,
+    make_request,
+)
+from fluxsched.protocol.messages.common import CancelRequest
+from fluxsched.system.log import logger
+from fluxsched.system.loop import Turns, error_answer, is_expected
+from fluxsched.transport.base import Arrived, Lost, Server
+
+T = TypeVar("T")
+
+GOODBYE = "said goodbye"
+"""Why a client that leaves in good order is dropped; not logged."""
+MALFORMED_TOPIC = "malformed"
+"""Topic of the error response to a message whose own topic could not be read."""
+RECEIVE_MAX = 2
+"""Frames taken from a socket at a time; each may be a bundle of hundreds of messages."""
+READ_AHEAD_MESSAGES = 256
+"""With so many messages in hand no more are read: transports let peers in by turns, frame by frame, and a single
+request must not wait until a burst is through."""
+SLICE_MESSAGES = 64
+"""Messages of one peer that are handled before the next peer has its turn: 3 ms. With 16 each costs 5 % more, since
+like follows like less often."""
+
+log = logger("router")
+
+
+class Router:
+    """Peers on one side, services on the other."""
+
+    def __init__(
+        self,
+        turns: Turns,
+        servers: list[Server],
+        trace: Callable[[str, Message], None] | None = None,
+        access: Access | None = None,
+    ) -> None:
+        self.turns = turns
+        self.permissions = Permissions(access or Access())
+        self.peers: dict[tuple[Server, bytes], Peer] = {}
+        self._servers = servers
+        self.services = Services(self._cancel)
+        self._unread: deque[Peer] = deque()
+        """Peers whose messages were read and not handled yet, each once."""
+        self._unhandled = 0
+        self.calls = OutgoingCalls()
+        self._dirty: dict[Peer, None] = {}
+        self._on_lost: list[Callable[[Peer], None]] = []
+        self._on_response: dict[str, Callable[[Peer, Message], None]] = {}
+        self._trace = self._own_trace = trace
+        self.received = self.sent = 0
+
+    # -- set-up -------------------------------------------------------------------------------------------------
+
+    def start(self) -> None:
+        """Take part in the turns: drain the servers at the start, flush the outboxes at the end."""
+        self.turns.source(self._take)
+
+    def serve(self, handlers: Mapping[str, Handler]) -> None:
+        """Register handlers by topic, `SERVICE.METHOD`."""
+        self.services.serve(handlers)
+
+    def serve_local(self, handlers: Mapping[str, Handler]) -> None:
+        """Register handlers that only peers of a local socket meet, before those of `serve`: they answer as Flux does.
+
+        In a topic that each job has of its own an asterisk replaces the job's id: `shell-*.stdin`.
+        """
+        self.services.serve_local(handlers)
+
+    def absent_local(self, services: Mapping[str, str]) -> None:
+        """Say to peers of a local socket what to use instead of these services, by name, which nobody serves."""
+        self.services.absent_local(services)
+
+    def guard(self, guards: Mapping[str, Callable[[Handler], Handler]]) -> None:
+        """Put another handler before that of a topic that is served by now."""
+        self.services.guard(guards)
+
+    def check_peers(self) -> int:
+        """Cut off each peer that the rules of access now know as another, or not at all; their number."""
+        cut = 0
+        for peer in list(self.peers.values()):
+            known = self.permissions.identify(peer.server, peer.userid, peer.key)
+            if known != (peer.userid, peer.rolemask, peer.key_name):
+                self.drop(peer, "its access was changed")
+                cut += 1
+        return cut
+
+    def on_lost(self, call: Callable[[Peer], None]) -> None:
+        """Call once for every lost peer, after all that it had sent was handled and its streams were ended."""
+        self._on_lost.append(call)
+
+    def on_response(self, topic: str, call: Callable[[Peer, Message], None]) -> None:
+        """Take the responses to requests that we send under `topic` without a matchtag (RFC 27)."""
+        self._on_response[topic] = call
+
+    def register(self, service: str, peer: Peer) -> None:
+        """Let `peer` serve `service` until it is lost or unregisters (service.add)."""
+        self.services.register(service, peer)
+
+    def unregister(self, service: str, peer: Peer) -> None:
+        """End what `register` began."""
+        self.services.unregister(service, peer)
+
+    def trace_to(self, trace: Callable[[str, Message], None] | None) -> None:
+        """Show messages to `trace`, too, until it is None."""
+        own = self._own_trace
+
+        def both(direction: str, message: Message) -> None:
+            for show in (own, trace):
+                if show is not None:
+                    show(direction, message)
+
+        self._trace = own if trace is None else trace if own is None else both
+
+    # -- sending ------------------------------------------------------------------------------------------------
+
+    def send(self, peer: Peer, message: Message) -> None:
+        """Put a message into the peer's outbox; it leaves at the end of the turn."""
+        if not peer.gone:
+            if not peer.outbox:
+                self._dirty[peer] = None
+                self.turns.wake()
+            peer.outbox.append(message)
+
+    def request(self, peer: Peer, topic: str, payload: object) -> None:
+        """Send a request without a matchtag (`sched.alloc` and its like)."""
+        self.send(peer, make_request(topic, codec.pack(payload)))
+
+    def call(
+        self, peer: Peer, topic: str, payload: bytes | None, answered: Answered, *, is_question: bool = False
+    ) -> None:
+        """Send `peer` a request of the instance's own; `answered` runs once. A question may be given up (`calls`)."""
+        if peer.gone:  # its loss has been told to those who waited then
+            self.turns.post(partial(answered, None))
+            return
+        tag = self.calls.begin(peer, topic, answered, is_question=is_question)
+        self.send(peer, make_request(topic, payload, matchtag=tag))
+
+    def forward(self, request: RpcRequest, peer: Peer, payload: bytes | None = None) -> None:
+        """Have `peer` answer `request`, with its own payload or another; the answer goes back to the requester."""
+        original = request.message
+        payload = original.payload if payload is None else payload
+        if original.flags & NORESPONSE:
+            self.send(peer, make_request(original.topic, payload, flags=NORESPONSE))
+            return
+
+        def answered(answer: Message | None) -> None:
+            if answer is None:
+                request.error(errno.ENOSYS, f"{request.topic}: its service went away before it answered")
+                return
+            request.relay(answer)
+
+        self.call(peer, original.topic, payload, answered, is_question=True)
+
+    def unsent_bytes(self, peer: Peer) -> int:
+        """Bytes that the peer has not taken yet; streams hold back and merge while there are any."""
+        return peer.server.unsent_bytes(peer.identity)
+
+    def flush(self) -> None:
+        """End-of-turn hook: each outbox leaves as few frames as its peer accepts."""
+        dirty, self._dirty = self._dirty, {}
+        for peer in dirty:
+            messages, peer.outbox = peer.outbox, []
+            self.sent += len(messages)
+            if self._trace is not None:
+                for message in messages:
+                    self._trace(f"-> {peer.name}", message)
+            if peer.bundles and len(messages) > 1:
+                for frames in pack_bundles(messages):
+                    peer.server.send(peer.identity, frames)
+            else:
+                for message in messages:
+                    convert_outgoing(peer, message)
+                    peer.server.send(peer.identity, encode(message))
+
+    # -- receiving ----------------------------------------------------------------------------------------------
+
+    def _take(self, until_s: float) -> bool:
+        """Handle what has arrived, some of each peer by turns, until the turn's time is up."""
+        heard, monotonic_s = self._unread, self.turns.clock.monotonic_s
+        while True:
+            if self._unhandled < READ_AHEAD_MESSAGES:
+                self._read()
+            if not heard:
+                return False
+            peer = heard.popleft()
+            inbox = peer.inbox
+            count = min(SLICE_MESSAGES, len(inbox))
+            for _ in range(count):
+                message = inbox.popleft()
+                if isinstance(message, Lost):
+                    self._lost(peer, message)
+                else:
+                    self._dispatch(peer, message)
+            self._unhandled -= count
+            if inbox:
+                heard.append(peer)
+            if monotonic_s() >= until_s:
+                return True
+
+    @property
+    def dropped(self) -> int:
+        """Messages that were dropped since their peers were gone."""
+        return sum([server.dropped for server in self._servers])
+
+    def _read(self) -> None:
+        for server in self._servers:
+            for arrival in server.receive(RECEIVE_MAX):
+                if isinstance(arrival, Arrived):
+                    self._arrived(server, arrival)
+                elif (peer := self.peers.pop((server, arrival.peer), None)) is not None:
+                    peer.gone = True  # from here on its identity may be another peer's
+                    self._enqueue(peer, (arrival,))
+
+    def _enqueue(self, peer: Peer, messages: Sequence[Message | Lost]) -> None:
+        if not peer.inbox:
+            self._unread.append(peer)
+        peer.inbox.extend(messages)
+        self._unhandled += len(messages)
+
+    def _peer(self, server: Server, arrival: Arrived) -> Peer | None:
+        identity = arrival.peer
+        peer = self.peers.get((server, identity))
+        if peer is None:
+            known = self.permissions.identify(server, arrival.userid, arrival.key)
+            if known is None:  # its key was removed while its first message was under way
+                server.drop(identity, "not authorized")
+                return None
+            userid, rolemask, key_name = known
+            refusal = limits.too_many_peers(len(self.peers))
+            peer = self.peers[server, identity] = Peer(server, identity, userid, rolemask, refusal)
+            peer.key, peer.key_name = arrival.key, key_name
+        return peer
+
+    def _arrived(self, server: Server, arrival: Arrived) -> None:
+        peer = self._peer(server, arrival)
+        if peer is None:
+            return
+        try:
+            message = decode(arrival.frames)
+            messages = unpack_bundle(message)
+        except RemoteProtocolError as exc:
+            if not peer.limits.may_err(self.turns.clock.monotonic_s()):
+                self.drop(peer, limits.flooding())
+                return
+            log.warning("peer %s sent a malformed message: %s", peer.name, exc)
+            self.send(peer, Message(type=RESPONSE, topic=MALFORMED_TOPIC, payload=str(exc).encode(), aux1=exc.errnum))
+            return
+        if len(messages) != 1 or messages[0] is not message:
+            peer.bundles = True
+        self.received += len(messages)
+        self._enqueue(peer, messages)
+
+    def _dispatch(self, peer: Peer, message: Message) -> None:
+        if self._trace is not None:
+            self._trace(f"<- {peer.name}", message)
+        request = self.turns.handling = RpcRequest(self.send, peer, message) if message.type == REQUEST else None
+        if request is not None:
+            try:
+                convert_request(peer, message)
+                self._handle(request)
+            except Exception as exc:
+                self._failed(request, exc)
+        elif not peer.rolemask & ROLE_OWNER:
+            self.drop(peer, "only the owner may send anything but requests")
+        elif message.type == RESPONSE:
+            self._answer(peer, message)
+        elif message.type != CONTROL:
+            log.warning("peer %s sent a message of type %d, which only the instance sends", peer.name, message.type)
+
+    def _failed(self, request: RpcRequest, exc: Exception) -> None:
+        """Answer with what a handler raised. A stream that it had opened by then ends at both sides."""
+        if not is_expected(exc):
+            self.turns.report_bug(request.topic, exc)
+            if request.on_end is not None:
+                self.turns.run_isolated(request.on_end, request.topic)
+                request.on_end = None
+        request.error(*error_answer(request.topic, exc))
+
+    def _handle(self, request: RpcRequest) -> None:
+        message = request.message
+        request.peer.limits.check_request(request.peer.in_flight, self.turns.clock.monotonic_s)
+        if message.nodeid not in (0, 0xFFFFFFFF):
+            raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
+        if not message.rolemask & ROLE_OWNER:
+            self.permissions.check(request)
+        found = self.services.find(message.topic, json=request.peer.json)
+        if isinstance(found, Peer):
+            self.forward(request, found)
+        else:
+            found(request)
+
+    def _cancel(self, request: RpcRequest) -> None:
+        stream = request.peer.streams.get(request.payload(CancelRequest).matchtag)
+        request.respond()  # if a response is wanted; RFC 6 sends a cancel with NORESPONSE
+        if stream is not None and stream.topic == request.topic.removesuffix("-cancel"):
+            self.end_stream(stream)
+
+    def end_stream(self, stream: RpcRequest) -> None:
+        """End a stream at its peer's request: `on_end` runs, the peer gets ENODATA."""
+        on_end, stream.on_end = stream.on_end, None
+        stream.finish()
+        if on_end is not None:
+            on_end()
+
+    def _answer(self, peer: Peer, message: Message) -> None:
+        if message.matchtag:
+            answered = self.calls.end(peer, message.matchtag)
+            if answered is not None and not self._accept(peer, message, answered, message):
+                answered(None)
+            return
+        call = self._on_response.get(message.topic)
+        if call is None:
+            log.warning("peer %s answered %r, without a request", peer.name, message.topic)
+            return
+        self._accept(peer, message, call, peer, message)
+
+    def _accept(self, peer: Peer, message: Message, take: Callable[..., None], *args: Any) -> bool:
+        """Whether an answer was accepted; a peer that answers nonsense is disconnected: its state is unknown."""
+        try:
+            take(*args)
+        except Exception as exc:
+            if not is_expected(exc):
+                self.turns.report_bug(message.topic, exc)
+            log.error("peer %s: %s: %s; it is disconnected", peer.name, message.topic, exc)
+            self.drop(peer, str(exc))
+            return False
+        return True
+
+    def drop(self, peer: Peer, reason: str) -> None:
+        """Cut a peer off; its loss is handled like any other."""
+        peer.dropped = reason
+        peer.server.drop(peer.identity, reason)
+        self.turns.wake()
+
+    def when_lost(self, peer: Peer, call: Callable[[], None]) -> None:
+        """Call it when the loss of the peer has been handled: now, if that was before."""
+        if peer.on_lost is None:
+            call()
+        else:
+            peer.on_lost.append(call)
+
+    def _lost(self, peer: Peer, lost: Lost) -> None:
+        log.log(DEBUG if peer.dropped == GOODBYE else INFO, "peer %s is gone: %s", peer.name, lost.reason)
+        self._dirty.pop(peer, None)
+        self.services.lost(peer)
+        streams, peer.streams, run_isolated = peer.streams, {}, self.turns.run_isolated
+        for stream in streams.values():
+            stream.is_open = False  # a handler that waits for the store must not begin it now
+            on_end, stream.on_end = stream.on_end, None
+            if on_end is not None:
+                run_isolated(on_end, stream.topic)
+        for answered in self.calls.lost(peer):
+            run_isolated(partial(answered, None), "a call of a lost peer")
+        for call in self._on_lost:
+            run_isolated(partial(call, peer), "a lost peer")
+        waiting, peer.on_lost = peer.on_lost or [], None
+        for then in waiting:
+            run_isolated(then, "what waited for a lost peer")
+
+
+def forget(table: MutableMapping[Any, Any], key: object) -> None:
+    """Drop `key` from a table of streams, if it is still there."""
+    table.pop(key, None)
+
+
+# ---- services
+
+Handler = Callable[[RpcRequest], None]
+
+
+class Services:
+    """A table of handlers; `cancel` answers the cancel topic of a stream that has none of its own."""
+
+    def __init__(self, cancel: Handler) -> None:
+        self.handlers: dict[str, Handler] = {}
+        self._cancel = cancel
+        self._names: set[str] = set()
+        self._local_handlers: dict[str, Handler] = {}
+        self._local_names: set[str] = set()
+        self._absent_local: dict[str, str] = {}
+        self._tables = {False: (self.handlers,), True: (self._local_handlers, self.handlers)}
+        """Where to look for a handler, by whether the peer speaks JSON."""
+        self._remote: dict[str, Peer] = {}
+
+    def serve(self, handlers: Mapping[str, Handler]) -> None:
+        """See `Router.serve`."""
+        for topic, handler in handlers.items():
+            self.handlers[topic] = handler
+            self._names.add(topic.split(".", 1)[0])
+
+    def serve_local(self, handlers: Mapping[str, Handler]) -> None:
+        """See `Router.serve_local`."""
+        for topic, handler in handlers.items():
+            self._local_handlers[topic] = handler
+            self._local_names.add(topic.split(".", 1)[0])
+
+    def absent_local(self, services: Mapping[str, str]) -> None:
+        """See `Router.absent_local`."""
+        self._absent_local.update(services)
+
+    def guard(self, guards: Mapping[str, Callable[[Handler], Handler]]) -> None:
+        """See `Router.guard`."""
+        for handlers in (self.handlers, self._local_handlers):
+            for topic in guards.keys() & handlers.keys():
+                handlers[topic] = guards[topic](handlers[topic])
+
+    def register(self, service: str, peer: Peer) -> None:
+        """See `Router.register`."""
+        if service in self._names or service in self._remote:
+            raise FluxschedError(f"service {service!r} is already registered", errno.EEXIST)
+        limits.check_services(len(peer.services))
+        self._remote[service] = peer
+        peer.services.add(service)
+
+    def unregister(self, service: str, peer: Peer) -> None:
+        """See `Router.unregister`."""
+        if self._remote.get(service) is not peer:
+            raise FluxschedError(f"service {service!r} is not registered by this peer", errno.ENOENT)
+        del self._remote[service]
+        peer.services.discard(service)
+
+    def lost(self, peer: Peer) -> None:
+        """The peer serves nothing any more."""
+        for service in peer.services:
+            self._remote.pop(service, None)
+
+    def find(self, topic: str, *, json: bool) -> Handler | Peer:
+        """What answers a topic. Raises FluxschedError (ENOSYS), as Flux's broker words it."""
+        for handlers in self._tables[json]:
+            handler = handlers.get(topic)
+            if handler is not None:
+                return handler
+            if topic.endswith("-cancel") and topic.removesuffix("-cancel") in handlers:
+                return self._cancel
+        if json and (handler := self._local_handlers.get(each_jobs(topic))) is not None:
+            return handler
+        service = topic.split(".", 1)[0]
+        if service in self._remote:
+            return self._remote[service]
+        if service in self._names or (json and service in self._local_names):
+            raise FluxschedError(f"Unknown service method '{topic}'", errno.ENOSYS)
+        remedy = self._absent_local.get(service) if json else None
+        text = f"No service matching {topic} is registered"
+        raise FluxschedError(f"{text}: {remedy}" if remedy else text, errno.ENOSYS)
+
+
+def each_jobs(topic: str) -> str:
+    """The name under which `serve_local` knows a topic that each job has of its own: `shell-*.stdin`."""
+    kind, _, rest = topic.partition("-")
+    return f"{kind}-*.{rest.rpartition('.')[2]}"
+
+
+# ---- outgoing_calls
+
+Answered = Callable[[Message | None], None]
+"""Takes the response to a call of the instance; None when the peer was lost before it answered."""
+
+TAG_MAX = 0x7FFFFFFF
+
+
+class _Call(NamedTuple):
+    peer: Peer
+    topic: str
+    answered: Answered
+    is_question: bool
+
+
+class OutgoingCalls:
+    """Open calls by matchtag."""
+
+    def __init__(self) -> None:
+        self._open: dict[int, _Call] = {}
+        self._tag = 0
+
+    def begin(self, peer: Peer, topic: str, answered: Answered, *, is_question: bool) -> int:
+        """The matchtag of a new call."""
+        self._tag = self._tag % TAG_MAX + 1
+        self._open[self._tag] = _Call(peer, topic, answered, is_question)
+        return self._tag
+
+    def end(self, peer: Peer, tag: int) -> Answered | None:
+        """The callback for the answer of `peer` to this call; None for one that is over, or another peer's."""
+        call = self._open.get(tag)
+        if call is None or call.peer is not peer:
+            return None
+        del self._open[tag]
+        return call.answered
+
+    def lost(self, peer: Peer) -> list[Answered]:
+        """The peer is lost: the callbacks of its calls, each to be called with None."""
+        return [call.answered for call in self._taken(lambda call: call.peer is peer)]
+
+    def give_up(self, peer: Peer, errnum: int, text: str) -> None:
+        """Answer all questions to `peer` that are open with an error of the instance."""
+        for call in self._taken(lambda call: call.peer is peer and call.is_question):
+            call.answered(Message(RESPONSE, call.topic, text.encode(), aux1=errnum))
+
+    def _taken(self, which: Callable[[_Call], bool]) -> list[_Call]:
+        return [self._open.pop(tag) for tag in [tag for tag, call in self._open.items() if which(call)]]
+
+
+# ---- payload_conversion
+
+def convert_request(peer: Peer, message: Message) -> None:
+    """Set the credentials, and convert a local peer's JSON. Raises RemoteProtocolError if it is not JSON.
+
+    A local owner may act as another user (RFC 12), and Flux's tests do.
+    """
+    may_pretend = peer.json and peer.rolemask & ROLE_OWNER
+    if not may_pretend or message.userid == USERID_UNKNOWN:
+        message.userid = peer.userid
+    if not may_pretend or message.rolemask == ROLE_NONE:
+        message.rolemask = peer.rolemask
+    if peer.json and message.payload is not None:
+        message.payload = codec.from_local(message.payload)
+
+
+def convert_outgoing(peer: Peer, message: Message) -> None:
+    """Convert what is sent to a local peer into JSON. The payload of an error is plain text in every dialect.
+
+    What another peer answered in our place may have no form in JSON: the answer is then an error that says so.
+    """
+    if not peer.json or message.payload is None:
+        return
+    if not (message.type == RESPONSE and message.errnum):
+        try:
+            message.payload = codec.to_local(message.payload)
+            return
+        except RemoteProtocolError as exc:
+            message.aux1, message.payload = exc.errnum, f"{message.topic}: its service answered: {exc}".encode()
+    message.payload += b"\0"
+
+
+# ---- incremental
+
+def in_steps(turns: Turns, request: RpcRequest, looking: Iterator[T | None], then: Callable[[T], None]) -> None:
+    """Look until something is found, then call; a fault on the way ends the request."""
+
+    def step() -> None:
+        found = next(looking)
+        if found is not None:
+            then(found)
+        elif request.is_open:
+            turns.post(lambda: in_steps(turns, request, looking, then))
+
+    turns.run_isolated(step, request.topic, request.failed)

@@ -1,1 +1,0 @@
-"""Who may connect and as whom: rules for users of this machine, and keys for all others."""

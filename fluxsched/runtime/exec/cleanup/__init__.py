@@ -1,1 +1,0 @@
-"""Ending processes that outlive their job or their instance."""

@@ -1,1 +1,0 @@
-"""What a task is given before it runs: its place, environment, program, input, output and PMI socket."""

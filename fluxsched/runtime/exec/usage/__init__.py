@@ -1,1 +1,0 @@
-"""What the tasks of a job use, and keeping them to the memory that they asked for."""

@@ -1,1 +1,0 @@
-"""An instance of its own: put together, started, found, and what it leaves."""

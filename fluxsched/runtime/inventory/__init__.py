@@ -1,1 +1,0 @@
-"""Where the resources of an instance come from."""

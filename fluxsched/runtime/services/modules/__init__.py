@@ -1,1 +1,0 @@
-"""The `module` service: scheduler modules, their processes and their supervision."""

@@ -1,1 +1,0 @@
-"""What an instance keeps on disk: the form of its file, older forms, checks, backups."""

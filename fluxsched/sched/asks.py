@@ -1,0 +1,483 @@
+"""Waiting asks of one application for the same, as one line; and what is known to fit nowhere.
+
+asks: Waiting asks by application: equal ones in a line, lines in the order of their first, some of them to a chunk.
+
+Law: what failed once in a generation of the tree's order is not tried again in it, nor what asks for no less: a
+generation ends when something is freed, added or allowed, so until then there is only less to have.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator, Mapping
+from heapq import heappop, heappush, merge
+from typing import Final, TypeAlias
+
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.constraint import EVERYTHING
+from fluxsched.sched.pool.placement import Shape
+from fluxsched.sched.quotas.queue import Application
+from fluxsched.sched.quotas.tree import QueueTree, begins_to_wait, waits_no_more
+from fluxsched.sched.sorted_jobs import Waiting
+
+AskKey: TypeAlias = tuple[int, bool, float, int]
+"""Higher priority first, then the originator, then what asks longest, then the lower id."""
+
+UNFIT_KEPT: Final = 8
+"""Amounts that fit nowhere, against which all others are compared."""
+
+
+def ask_key(job: Waiting) -> AskKey:
+    """The place of an ask in its application."""
+    return (-job.priority, not job.options.is_originator, job.t_submit_s, job.jobid)
+
+
+class AskLine:
+    """The asks of one application for the same, on `node` if they need a certain one.
+
+    `failed` is the generation in which it last failed. Asks that were passed over come again once they are restored.
+    """
+
+    __slots__ = ("_passed", "_queue", "application", "by_id", "failed", "key", "need", "node", "shape")
+
+    def __init__(self, application: Application, shape: Shape, node: int | None) -> None:
+        self.application = application
+        self.shape = shape
+        self.node = node
+        self.need: Amounts = shape.request.amounts
+        self.by_id: dict[int, Waiting] = {}
+        self._queue: list[AskKey] = []
+        self._passed: list[AskKey] = []
+        self.key: AskKey = (0, False, 0.0, 0)  # where it stands in its application
+        self.failed = -1
+
+    @property
+    def is_over(self) -> bool:
+        """Whether all its asks have left."""
+        return not self.by_id
+
+    @property
+    def first(self) -> Waiting:
+        """The ask that comes first; the line is not over."""
+        key = self.first_key()
+        if key is None:
+            self.restore()
+            key = self._queue[0]
+        return self.by_id[key[3]]
+
+    @property
+    def some_passed(self) -> bool:
+        """Whether some asks were passed over, and have not been restored."""
+        return bool(self._passed)
+
+    def pass_over(self) -> None:
+        """The first ask cannot start for a reason of its own: the next one comes."""
+        self._passed.append(heappop(self._queue))
+
+    def restore(self) -> None:
+        """Asks that were passed over have their places again."""
+        for key in self._passed:
+            if key[3] in self.by_id:
+                heappush(self._queue, key)
+        self._passed.clear()
+
+    def add(self, key: AskKey, job: Waiting) -> None:
+        self.by_id[job.jobid] = job
+        heappush(self._queue, key)
+
+    def remove(self, jobid: int) -> None:
+        del self.by_id[jobid]
+
+    def first_key(self) -> AskKey | None:
+        """The key of the first ask, None if there is none: those of asks that have left are forgotten."""
+        queue, by_id = self._queue, self.by_id
+        while queue and queue[0][3] not in by_id:
+            heappop(queue)
+        return queue[0] if queue else None
+
+    def in_order(self) -> Iterator[Waiting]:
+        """All its asks; those that are not taken cost nothing but a copy of the queue, once the second is."""
+        yield self.first
+        queue, last = self._queue.copy(), self._queue[0]
+        while queue:
+            key = heappop(queue)
+            if key != last and key[3] in self.by_id:
+                yield self.by_id[key[3]]
+            last = key
+
+
+class Unfit:
+    """Amounts that fit on no node in a generation, whatever the constraint, and shapes that did not.
+
+    `lacking` are the lines that failed for that, in this order; some may be there twice. `fits` says whether amounts
+    fit on some node.
+    """
+
+    __slots__ = ("_amounts", "_fits", "_generation", "_shapes", "lacking")
+
+    def __init__(self, fits: Callable[[Amounts], bool]) -> None:
+        self._fits = fits
+        self._generation = -1
+        self._shapes: set[int] = set()
+        self._amounts: list[Amounts] = []
+        self.lacking: list[list[AskLine]] = []
+
+    def renew(self, generation: int) -> None:
+        """Nothing is known of a new generation."""
+        if self._generation != generation:
+            self._generation = generation
+            self._shapes.clear()
+            self._amounts.clear()
+            self.lacking.clear()
+
+    def note(self, line: AskLine) -> None:
+        """What a line asks for fitted nowhere."""
+        self.lacking.append([line])
+        if line.node is not None:
+            return
+        self._shapes.add(line.shape.number)
+        if line.shape.request.constraint == EVERYTHING and line.shape.scope is None:
+            self._keep(line.need)
+
+    def fits_least(self, amounts: Amounts) -> bool:
+        """Whether this much fits on some node."""
+        if self._fits(amounts):
+            return True
+        self._keep(amounts)
+        return False
+
+    def _keep(self, unfit: Amounts) -> None:
+        """Keeps these amounts, and no others that ask for no less."""
+        need = dict(unfit)
+        kept = [amounts for amounts in self._amounts if not _no_less(dict(amounts), unfit)]
+        if unfit and len(kept) < UNFIT_KEPT and not any(_no_less(need, amounts) for amounts in kept):
+            kept.append(unfit)
+        self._amounts = kept
+
+    def has(self, line: AskLine) -> bool:
+        """Whether a line is known to fit nowhere."""
+        if line.shape.number in self._shapes:
+            return True
+        return bool(self._amounts) and self.covers(dict(line.need))
+
+    def covers(self, need: Mapping[str, int]) -> bool:
+        """Whether what needs no less than this is known to fit nowhere; of an empty one nothing is known."""
+        for amounts in self._amounts:  # noqa: SIM110 - a generator costs more
+            if _no_less(need, amounts):
+                return True
+        return False
+
+
+def _no_less(need: Mapping[str, int], amounts: Amounts) -> bool:
+    for kind, amount in amounts:  # noqa: SIM110
+        if need.get(kind, 0) < amount:
+            return False
+    return True
+
+
+# ---- asks
+
+CHUNK_LINES: Final = 32
+"""Lines of a chunk after a split, and half the most."""
+
+LACKING_CHUNKS: Final = 16
+"""Chunks of an application, of which all fail, whose lines are named as lacking a node."""
+
+FEW_LINES: Final = 8
+"""Fewer lines than that are tried one by one."""
+
+
+class _Chunk:
+    """Some lines in order. All failed in generation `failed`; the least that they ask for was tried in `tried`."""
+
+    __slots__ = ("_least", "failed", "keys", "lines", "tried")
+
+    def __init__(self, keys: list[AskKey], lines: list[AskLine]) -> None:
+        self.keys = keys
+        self.lines = lines
+        self.failed = self.tried = -1
+        self._least: dict[str, int] | None = None
+
+    @property
+    def least(self) -> dict[str, int]:
+        """None of them asks for less of a kind; worked out when one has failed."""
+        found = self._least
+        if found is None:
+            found = self._least = dict(self.lines[0].need)
+            for line in self.lines:
+                lower(found, line.need)
+        return found
+
+    def joined(self) -> None:
+        """One more is here."""
+        self.failed = -1
+        self._least = None
+
+
+def lower(least: dict[str, int], need: Amounts) -> None:
+    """Lowers the least that is asked for to what one more needs."""
+    found = dict(need)
+    for kind in list(least):
+        amount = found.get(kind, 0)
+        if not amount:
+            del least[kind]
+        elif amount < least[kind]:
+            least[kind] = amount
+
+
+class ApplicationAsks:
+    """The lines of one application."""
+
+    __slots__ = ("_chunks", "_failed", "_lasts", "_least", "_passed", "_passed_in", "_tried", "application", "lines")
+
+    def __init__(self, application: Application) -> None:
+        self.application = application
+        self.lines: dict[tuple[int, int | None], AskLine] = {}
+        self._chunks: list[_Chunk] = []
+        self._lasts: list[AskKey] = []
+        self._least: dict[str, int] = {}  # of all lines, since they are more than one chunk
+        self._failed = self._tried = self._passed_in = -1
+        self._passed: list[AskLine] = []
+
+    def __iter__(self) -> Iterator[AskLine]:
+        """Lines in order; nothing may change meanwhile."""
+        for chunk in self._chunks:  # written out: compiled code makes a list of a generator expression
+            yield from chunk.lines
+
+    def may_preempt(self) -> Iterator[AskLine]:
+        """The same of those whose first ask may have others preempted."""
+        for line in self:
+            if line.first.options.may_preempt:
+                yield line
+
+    def add(self, job: Waiting) -> None:
+        """An ask joins its line."""
+        key = ask_key(job)
+        at = (job.shape.number, job.options.node)
+        line = self.lines.get(at)
+        if line is None:
+            line = self.lines[at] = AskLine(self.application, job.shape, job.options.node)
+            line.add(key, job)
+            self._enter(line, key)
+            return
+        line.add(key, job)
+        if key < line.key or line.some_passed:
+            line.failed = -1
+            self._exit(line)
+            self._enter(line, line.first_key() or key)
+
+    def remove(self, job: Waiting) -> None:
+        """An ask leaves its line."""
+        at = (job.shape.number, job.options.node)
+        line = self.lines[at]
+        line.remove(job.jobid)
+        if line.is_over:
+            del self.lines[at]
+            self._exit(line)
+        else:
+            self._settle(line)
+
+    def pass_over(self, line: AskLine, generation: int) -> None:
+        """The first ask of a line cannot start for a reason of its own; it comes again in another generation."""
+        line.pass_over()
+        self._passed.append(line)
+        self._passed_in = generation
+        if line.first_key() is None:
+            line.failed = generation
+        else:
+            self._settle(line)
+
+    def _settle(self, line: AskLine) -> None:
+        """The line has its place by its first ask that was not passed over."""
+        key = line.first_key()
+        if key is not None and key != line.key:
+            self._exit(line)
+            self._enter(line, key)
+
+    def next(self, unfit: Unfit, tree: QueueTree) -> AskLine | None:
+        """The first line that did not fail in this generation, and is not known to fail; None if there is none.
+
+        Once one of a chunk has failed, the least that any of them asks for is tried, since all may fail with it; once
+        all of a chunk have, the least of all chunks.
+        """
+        generation = tree.order.generation
+        if self._failed == generation:
+            return None
+        if self._passed and self._passed_in != generation:
+            for passed in self._passed:
+                passed.restore()
+                if not passed.is_over:
+                    self._settle(passed)
+            self._passed.clear()
+        for at, chunk in enumerate(self._chunks):
+            if chunk.failed == generation:
+                continue
+            if at == 1 and self._tried != generation:
+                self._tried = generation
+                if self._all_fail(self._least, self._chunks[:LACKING_CHUNKS], unfit, tree):
+                    break
+            line = self._next_in(chunk, unfit, tree)
+            if line is not None:
+                return line
+            chunk.failed = generation
+        self._failed = generation
+        return None
+
+    def _next_in(self, chunk: _Chunk, unfit: Unfit, tree: QueueTree) -> AskLine | None:
+        generation, some_failed = tree.order.generation, False
+        for line in chunk.lines:
+            if line.failed == generation:
+                some_failed = True
+                continue
+            if some_failed and len(chunk.lines) >= FEW_LINES:
+                some_failed = False
+                if chunk.tried != generation:
+                    chunk.tried = generation
+                    if self._all_fail(chunk.least, [chunk], unfit, tree):
+                        return None
+            if not unfit.has(line):
+                return line
+            line.failed, some_failed = generation, True
+            unfit.lacking.append([line])
+        return None
+
+    def _all_fail(self, least: dict[str, int], chunks: list[_Chunk], unfit: Unfit, tree: QueueTree) -> bool:
+        """Whether nothing that asks for no less could start; then these chunks are noted if they lack a node."""
+        if not least:
+            return False
+        amounts = tuple(sorted(least.items()))
+        if not unfit.covers(least):
+            if not tree.admits(self.application, amounts):
+                if tree.lacks_room(self.application, amounts):
+                    unfit.lacking += [chunk.lines for chunk in chunks]
+                return True
+            if unfit.fits_least(amounts):
+                return False
+        unfit.lacking += [chunk.lines for chunk in chunks]
+        return True
+
+    def _enter(self, line: AskLine, key: AskKey) -> None:
+        line.key = key
+        self._failed = -1
+        lasts = self._lasts
+        if len(lasts) > 1:
+            lower(self._least, line.need)
+        if not lasts:
+            self._chunks.append(_Chunk([key], [line]))
+            lasts.append(key)
+            return
+        at = bisect_left(lasts, key, 0, len(lasts) - 1) if len(lasts) > 1 else 0
+        chunk = self._chunks[at]
+        keys = chunk.keys
+        if key > keys[-1]:  # most come at the end
+            keys.append(key)
+            chunk.lines.append(line)
+            lasts[at] = key
+        else:
+            place = bisect_left(keys, key)
+            keys.insert(place, key)
+            chunk.lines.insert(place, line)
+        chunk.joined()
+        if len(keys) > 2 * CHUNK_LINES:
+            lines = chunk.lines
+            if len(lasts) == 1:
+                self._least = dict(chunk.least)
+            halves = _Chunk(keys[:CHUNK_LINES], lines[:CHUNK_LINES]), _Chunk(keys[CHUNK_LINES:], lines[CHUNK_LINES:])
+            self._chunks[at : at + 1] = halves
+            lasts[at : at + 1] = [keys[CHUNK_LINES - 1], keys[-1]]
+
+    def _exit(self, line: AskLine) -> None:
+        key, lasts = line.key, self._lasts
+        at = bisect_left(lasts, key, 0, len(lasts) - 1) if len(lasts) > 1 else 0
+        chunk = self._chunks[at]
+        keys = chunk.keys
+        if len(keys) == 1:
+            del self._chunks[at], lasts[at]
+            return
+        place = 0 if keys[0] == key else bisect_left(keys, key)
+        del keys[place], chunk.lines[place]
+        lasts[at] = keys[-1]
+
+
+class Asks:
+    """All waiting asks of a tree of queues; `without` counts waiting jobs that no application asks for."""
+
+    __slots__ = ("by_application", "tree", "unfit", "without")
+
+    def __init__(self, tree: QueueTree, fits: Callable[[Amounts], bool]) -> None:
+        self.tree = tree
+        self.unfit = Unfit(fits)
+        self.by_application: dict[Application, ApplicationAsks] = {}
+        self.without = 0
+
+    def add(self, job: Waiting) -> None:
+        """An ask joins; its application, and the queues above it, are to be looked at again."""
+        application, priority = job.application, job.priority
+        if application is None:
+            self.without += 1
+            return
+        asks = self.by_application.get(application)
+        if asks is None:
+            asks = self.by_application[application] = ApplicationAsks(application)
+        asks.add(job)
+        begins_to_wait(application, priority)
+
+    def remove(self, job: Waiting) -> None:
+        """An ask leaves."""
+        application, priority = job.application, job.priority
+        if application is None:
+            self.without -= 1
+            return
+        asks = self.by_application[application]
+        asks.remove(job)
+        if not asks.lines:
+            del self.by_application[application]
+        waits_no_more(application, priority)
+
+    def next(self) -> AskLine | None:
+        """The line whose first ask comes next; None if none is left that may start."""
+        order = self.tree.order
+        self.unfit.renew(order.generation)
+        while True:
+            application = order.first()
+            if application is None:
+                return None
+            asks = self.by_application[application]
+            line = asks.next(self.unfit, self.tree)
+            if line is not None:
+                return line
+            order.put_aside(application)
+
+    def fits_nowhere(self, line: AskLine) -> None:
+        """No node has room for the line in this generation."""
+        line.failed = self.tree.order.generation
+        self.unfit.note(line)
+
+    def held_back(self, line: AskLine) -> None:
+        """The line cannot start in this generation for another reason; it lacks a node if there is too little in all.
+        """
+        line.failed = self.tree.order.generation
+        if self.tree.lacks_room(line.application, line.need):
+            self.unfit.lacking.append([line])
+
+    def pass_over(self, line: AskLine) -> None:
+        """The first ask of the line cannot start in this generation, for a reason that others need not share."""
+        self.by_application[line.application].pass_over(line, self.tree.order.generation)
+
+    def lacking_nodes(self) -> Iterator[AskLine]:
+        """The lines that failed in this generation since no node has room, in this order; some may come twice."""
+        self.unfit.renew(self.tree.order.generation)
+        for lines in list(self.unfit.lacking):
+            yield from list(lines)
+
+    def may_preempt(self) -> Iterator[AskLine]:
+        """The lines that could not start in this generation, whatever they lack, and may have others preempted.
+
+        Where all nodes are full that is the maximum of the root as well. Only lines that are taken are looked at, and
+        the first of each application; nothing may change meanwhile.
+        """
+        return merge(*[asks.may_preempt() for asks in self.by_application.values()], key=_line_key)
+
+
+def _line_key(line: AskLine) -> AskKey:
+    return line.key

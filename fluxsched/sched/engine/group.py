@@ -1,0 +1,909 @@
+"""One acquired group as the scheduler sees it: its pool, its queues of waiting jobs, and verdicts on their requests.
+
+Law: nothing is judged before the first grow (RFC 28 draft); from then on every job of a queue is feasible, and the
+others are set aside or have been denied. A verdict is worked out once a shape and generation, since it does not
+depend on what is up or busy (law 10).
+
+verdict: Whether a shape can ever fit, as of a generation of the pool.
+
+judging: What becomes of waiting jobs when their group cannot hold them any more, or can again: set aside, denied, back.
+
+Law: the words are those of `shortage`. A job of several groups is set aside in each that cannot hold it; its owner is
+told once none can, and it is denied only then.
+
+notices: Notices to the owners of waiting jobs: reasons and estimates, at a bounded rate.
+
+Law: an owner is notified of a changed reason or estimate every NOTICE_EVERY_S at most; what is held back is sent when
+it is due, as it is by then. Only an estimate that no longer holds is withdrawn at once. Where reservations move between
+accounts or groups, a new estimate is first held back for SETTLE_S: most are over by then.
+
+joint: Jobs of queues that several groups serve: one line of waiting jobs, over which each group passes in turn.
+
+Law: such a job waits in each group that could ever hold it, everywhere at the place that its key gives it. It has a
+reservation in at most one of them, where it starts first; when it starts in one it has left all others in that step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from heapq import heappop, heappush
+from math import inf
+from typing import Any, Final, TypeAlias
+
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.group_change import Properties
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.request import Request
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import Topology
+from fluxsched.core.why import in_groups
+from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
+from fluxsched.sched.asks import Asks
+from fluxsched.sched.decisions import Annotated, Denied, Effect, Reason, Release, Reservation
+from fluxsched.sched.engine.group_hooks import GroupHooks
+from fluxsched.sched.engine.policy_queue import WAIT, PolicyQueue, SetAside, TimeText, utc_text
+from fluxsched.sched.fair.usage import UsageBook
+from fluxsched.sched.ledger import Holding, Ledger
+from fluxsched.sched.plan.counted import Plan
+from fluxsched.sched.plan.reserved_nodes import ReservedNodes
+from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.policy import Policy, needs_accounts
+from fluxsched.sched.pool.place import find_fit, shortage
+from fluxsched.sched.pool.placement import BINPACKING, Fits, Shape
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.preemption import Preemptions
+from fluxsched.sched.queue import AccountLines, Skips, Waiting
+from fluxsched.sched.quotas.tree import QueueTree
+
+ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
+
+NONE_GO, EXTRAS_GO, WHOLE_JOBS_GO = range(3)
+"""What may go, in each turn of a pass over several groups, for a job that has several."""
+
+VERDICTS_MAX = 4096
+"""Shapes whose verdicts are remembered; some hundred bytes each."""
+
+
+class Group:
+    """`is_expected` until the first grow if targets will come, but are not known yet.
+
+    `leaving` are targets shrunk and not yet released; `changed` means that a pass may decide something new, `passed`
+    that one has and running jobs may grow by what it left, `events` counts what happens.
+
+    `queues` are those that have a policy of their own, by name, in the order in which they are served, then the one for
+    all others, by the empty name. `set_aside` are jobs of all of them, by id; `short_since_s` is when the group last
+    lost something, or was acquired (wall time, seconds). A pass comes at `wake_s` (the same) though nothing happens.
+    `joint` are the groups, by id, of all waiting jobs that have several; all groups have this table in common. In each
+    `turn` more may go for these; `has_put_off` says whether something was left for the next one.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        pool: Pool,
+        ledger: Ledger,
+        policies: Sequence[tuple[str, Policy]],
+        unsatisfiable: str = WAIT,
+        notify: bool = True,
+        time_text: TimeText = utc_text,
+        preemptions: Preemptions | None = None,
+    ) -> None:
+        self.name = name
+        self.pool = pool
+        self.queues = {queue: PolicyQueue(queue, policy) for queue, policy in policies}
+        self.running = RunningJobs(pool, ledger)
+        self.preemptions = Preemptions(ledger) if preemptions is None else preemptions
+        self.grown = False
+        self.is_expected = False
+        self.leaving = EMPTY
+        self.expiration_s = 0.0
+        self.changed = False
+        self.passed = False
+        self.events = 0
+        self.wake_s = inf
+        self.notices = Notices(notify)
+        self.ledger = ledger
+        self.set_aside: dict[int, SetAside] = {}
+        self.short_since_s = inf
+        self.quotas: QueueTree | None = None
+        self.generation = -1  # of the tree's order, in the last pass
+        self.reserved = ReservedNodes(pool, self.invalidate_pass)
+        self.is_patient = unsatisfiable == WAIT
+        self.time_text = time_text
+        self._verdicts: dict[int, FitVerdict] = {}  # by number of the shape
+        self.joint: dict[int, tuple[Group, ...]] = {}
+        self.turn = WHOLE_JOBS_GO
+        self.has_put_off = False
+        self.hooks: GroupHooks | None = None
+
+    def invalidate_pass(self) -> None:
+        """Something has happened after which every waiting job is to be examined."""
+        self.changed = True
+        self.events += 1
+        if self.quotas is not None:
+            self.quotas.order.generation += 1
+        for queue in self.queues.values():
+            queue.arrivals = None
+
+    def is_put_off(self, jobid: int, whole: bool) -> bool:
+        """Whether preempting (`whole` jobs) for the job is for a later turn: another of its groups may have it at less.
+        """
+        if self.turn >= (WHOLE_JOBS_GO if whole else EXTRAS_GO) or jobid not in self.joint:
+            return False
+        self.has_put_off = True
+        return True
+
+    # ---- targets
+
+    def grow(self, resources: ResourceSet, online: Idset, now_s: float = 0.0) -> None:
+        """Counts targets that join at `now_s`. Raises RemoteProtocolError if some are leaving and were not released."""
+        if early := resources.ranks & self.leaving:
+            raise RemoteProtocolError(f"grow of group {self.name!r} names ranks {early}, which are not released yet")
+        self.pool.add(resources, online)
+        self._count_capacity(resources.ranks, 1)
+        self.expiration_s = resources.expiration_s if resources.ranks or not self.grown else self.expiration_s
+        if not self.grown:
+            self.grown, self.is_expected, self.short_since_s = True, False, now_s
+        self.invalidate_pass()
+        self.ledger.count_in(resources.ranks)
+        self.running.changed(resources.ranks)
+
+    def shrink(self, targets: Idset, now_s: float = 0.0) -> None:
+        """Forgets targets, at `now_s`. Raises RemoteProtocolError, and changes nothing, if some are not ours."""
+        if unknown := targets - self.pool.ranks:
+            raise RemoteProtocolError(f"shrink of group {self.name!r} names ranks {unknown}, which it does not have")
+        self._remember(now_s)
+        self.reserved.lost(targets)
+        self._count_capacity(targets, -1)
+        self.pool.remove(targets)
+        self.running.changed(targets)
+        self.invalidate_pass()
+
+    def release(self, targets: Idset) -> list[Effect]:
+        """Targets that were shrunk and that no job holds any more are given back."""
+        if not targets:
+            return []
+        self.leaving -= targets
+        return [Release(self.name, targets)]
+
+    def set_availability(self, targets: Idset, up: bool) -> None:
+        """Targets of this group may be used again, or may not; what is planned moves."""
+        touched = targets & self.pool.down if up else (targets & self.pool.ranks) - self.pool.down
+        if touched:
+            (self.pool.set_up if up else self.pool.set_down)(touched)
+            if not up and self.reserved.by_job:
+                self.reserved.lost(touched)
+            self.running.changed(touched)
+            self.invalidate_pass()
+
+    def resize(self, rank: int, amounts: Amounts, occupied: Amounts, now_s: float) -> None:
+        """A target of amounts has others from now on."""
+        self._remember(now_s)
+        self._count_capacity(Idset.one(rank), -1)
+        self.pool.resize(rank, amounts, occupied)
+        self._count_capacity(Idset.one(rank), 1)
+        self.running.changed(Idset.one(rank))
+        self.invalidate_pass()
+
+    def _count_capacity(self, targets: Idset, sign: int) -> None:
+        """What these targets have, down or not, is a part of the root's maximum from now on, or (sign -1) no longer."""
+        by_rank = self.pool.amount_targets.by_rank
+        if self.quotas is not None:
+            for rank in targets:
+                if rank in by_rank:
+                    self.quotas.change_capacity(by_rank[rank].offered(), sign)
+
+    def update(
+        self, expiration_s: float | None, add: Properties, remove: Properties, topology: Topology | None, now_s: float
+    ) -> bool:
+        """Takes over what changed at `now_s` of R; whether other requests may fit now, or none of some."""
+        if expiration_s is not None:
+            self.expiration_s = expiration_s
+            self.invalidate_pass()
+        if not add and not remove and topology is None:
+            return False
+        self._remember(now_s)
+        self.pool.describe(add, remove)
+        if topology is not None:
+            self.pool.connect(topology)
+        self.running.changed(EMPTY)
+        self.invalidate_pass()
+        return True
+
+    # ---- jobs that wait
+
+    def queue_of(self, jobid: int) -> PolicyQueue | None:
+        """Where the job waits."""
+        for queue in self.queues.values():
+            if jobid in queue.jobs.by_id:
+                return queue
+        return None
+
+    def keep_accounts(self, book: UsageBook, lines: dict[int, int] | None) -> None:
+        """From now on the usage of jobs is booked; called before there are any. `lines`: see `PendingJobs`."""
+        for queue in self.queues.values():
+            queue.jobs.book, queue.jobs.counted = book, lines
+            if needs_accounts(queue.policy):
+                queue.jobs.lines = AccountLines(book, queue.jobs.by_id)
+                self.notices.settle_s = SETTLE_S
+
+    def keep_quotas(self, tree: QueueTree) -> None:
+        """Jobs ask for amounts in queues of this tree, and none is judged: nodes may come. Called before there are any.
+        """
+        self.quotas = tree
+        for queue in self.queues.values():
+            queue.jobs.asks = Asks(tree, self._has_room)
+
+    def _has_room(self, amounts: Amounts) -> bool:
+        """Whether this much fits on some target now."""
+        shape = Shape(Request.of_amounts(amounts))
+        fits = find_fit(self.pool, shape, BINPACKING) is not None
+        self.pool.prepared.pop(shape.number, None)  # it does not come again
+        return fits
+
+    def waiting_by_id(self) -> list[Mapping[int, object]]:
+        """All jobs that wait here, now and later: tables that change as they come and go."""
+        found: list[Mapping[int, object]] = [self.set_aside, *[queue.jobs.by_id for queue in self.queues.values()]]
+        return found if self.hooks is None else [*found, self.hooks.gates.gated]
+
+    @property
+    def waiting(self) -> int:
+        """How many jobs wait."""
+        gated = 0 if self.hooks is None else len(self.hooks.gates.gated)
+        return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside) + gated
+
+    def add(self, job: Waiting, name: str | None, now_s: float = 0.0) -> list[Effect]:
+        """A job joins, at `now_s`, the queue of this name, if it has a policy of its own, else the one for all others.
+
+        Its owner is warned if it has no limit. Raises LimitExceeded when the queue is full.
+        """
+        queue = self.queues.get(name or "") or self.queues[""]
+        if self.pool.shut:  # then the first in line may be none that is offered
+            queue.arrivals = None
+        if queue.add(job, self.running, now_s):
+            self.changed = True
+        self.events += 1
+        if self.is_expected and job.jobid not in self.joint:
+            return self.tell_expected(job.jobid) + self._warn(job, queue)
+        return [] if job.duration_s else self._warn(job, queue)
+
+    def tell_expected(self, jobid: int) -> list[Effect]:
+        """Why a job waits while it is not known yet which targets there are."""
+        told = self.notices.tell_now(jobid, self.expected)
+        return [] if told is None else [told]
+
+    @property
+    def expected(self) -> str:
+        """What is not known yet, in words."""
+        return f"waits for the targets of group {self.name!r}, which are not known yet: its cluster has not answered"
+
+    def _warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
+        """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
+        if job.duration_s or self.expiration_s or job.application is not None or not self.notices.enabled:
+            return []
+        if not getattr(queue.policy, "BACKFILLS", False):
+            return []
+        return [Annotated(job.jobid, {"sched": {"warning": ENDLESS_WARNING}})]
+
+    def remove(self, jobid: int, queue: PolicyQueue) -> bool:
+        """Takes a job off a queue; whether it was there."""
+        job = queue.jobs.remove(jobid)
+        self.notices.forget(jobid)
+        if job is not None:
+            queue.removed(job, self.running)
+        return job is not None
+
+    def judge(self, shape: Shape) -> str | None:
+        """Why the shape can never fit here; None if it can, before the first grow, and where there are quotas."""
+        if shape.scope is not None:
+            self.renew(shape)
+        if self.quotas is not None:
+            return None
+        verdict = self._verdicts.get(shape.number)
+        if verdict is None:
+            if len(self._verdicts) >= VERDICTS_MAX:
+                self._verdicts.clear()
+            verdict = self._verdicts[shape.number] = FitVerdict()
+        if verdict.generation != self.pool.generation and self.grown:
+            if verdict.why is None and verdict.generation >= 0:
+                verdict.had = verdict.have
+            verdict.generation = self.pool.generation
+            verdict.have, verdict.why = shortage(self.pool, shape.request, self.pool.narrowed.get(shape.number))
+        return verdict.why
+
+    def renew(self, shape: Shape) -> bool:
+        """Has plugins say what they leave the shape of its choice; whether that may be another than before."""
+        if self.hooks is None or not self.grown or not self.hooks.renew(shape):
+            return False
+        verdict = self._verdicts.get(shape.number)
+        if verdict is not None:
+            verdict.generation = -1
+        for queue in self.queues.values():
+            queue.recount()
+        return True
+
+    def _remember(self, now_s: float) -> None:
+        """Targets are about to be lost: what there is for each waiting request is worked out before."""
+        self.short_since_s = now_s
+        for queue in self.queues.values() if self.is_patient and self.grown and self.quotas is None else ():
+            for shape, _ in queue.jobs.shapes():
+                self.judge(shape)
+
+    def refuses(self, t_submit_s: float, asks_to_wait: bool) -> bool:
+        """Whether an infeasible job is new, so that it is denied; else it was accepted (see `set_aside`)."""
+        return not self.is_patient or not (asks_to_wait or t_submit_s < self.short_since_s)
+
+    def offers_elsewhere(self, jobid: int) -> bool:
+        """Whether another group offers the job, too, or is about to: then this one does not say that it waits."""
+        groups = self.joint.get(jobid) if self.joint else None
+        return groups is not None and any(each.is_offered(jobid) for each in groups if each is not self)
+
+    def is_offered(self, jobid: int) -> bool:
+        """Whether the job is in a queue here, or at its gate."""
+        return self.queue_of(jobid) is not None or (self.hooks is not None and jobid in self.hooks.gates.gated)
+
+    def had(self, shape: Shape) -> int | None:
+        """How many nodes (or slots) there were for a shape when it was last feasible; None if that is not known."""
+        return self._verdicts[shape.number].had
+
+    def withdraw(self, jobid: int) -> bool:
+        """The request of the job is withdrawn, wherever it waits; whether it was there."""
+        gated = None if self.hooks is None else self.hooks.gates.gated.pop(jobid, None)
+        if gated is not None or self.set_aside.pop(jobid, None) is not None:
+            self.notices.forget(jobid)
+            return True
+        queue = self.queue_of(jobid)
+        if queue is None or not self.remove(jobid, queue):
+            return False
+        self.reserved.left(jobid)
+        self.invalidate_pass()
+        return True
+
+    def prioritize(self, jobid: int, priority: int) -> None:
+        """A new priority for a job, if it waits here."""
+        aside = self.set_aside.get(jobid)
+        if aside is not None:
+            aside.job = aside.job._replace(priority=priority)
+            return
+        if self.hooks is not None and self.hooks.prioritize(jobid, priority):
+            return
+        for queue in self.queues.values():
+            if queue.jobs.prioritize(jobid, priority):
+                self.invalidate_pass()
+
+    # ---- jobs that run
+
+    def freed(self, jobid: int) -> None:
+        """The job has freed a part of what it holds, or all."""
+        self.running.freed(jobid)
+        self.invalidate_pass()
+
+    def holdings(self) -> Iterator[Holding]:
+        """Jobs that hold something that is counted here, in the order in which they began."""
+        pool = self.pool
+        return (holding for holding in self.ledger if any(rank in pool for rank in holding.parts))
+
+    def check(self) -> None:
+        """Asserts law 5 over this group, for tests and the simulator; linear in its jobs."""
+        assert self.leaving <= self.ledger.held(self.leaving), "a target is free and not released"
+        assert not self.leaving & self.pool.ranks, "a leaving target is still counted"
+        offered = {job.jobid for queue in self.queues.values() for job in queue.jobs.everyone()}
+        assert offered.isdisjoint(self.set_aside), "a job is offered that is set aside"
+        elsewhere = set(self.set_aside)
+        if self.hooks is not None:
+            elsewhere |= self.hooks.check(offered, self.ledger)
+        self.notices.check(offered, offered | elsewhere)
+        self.running.check()
+        self.reserved.check()
+        for queue in self.queues.values():
+            queue.jobs.check()
+
+
+# ---- verdict
+
+class FitVerdict:
+    """Whether a shape can fit, as of a generation of the pool.
+
+    `have` is how many nodes (or slots) could hold it, `had` the same when it last was feasible.
+    """
+
+    __slots__ = ("generation", "had", "have", "why")
+
+    def __init__(self) -> None:
+        self.generation = -1
+        self.have: int | None = None
+        self.had: int | None = None
+        self.why: str | None = None
+
+
+# ---- judging
+
+def judge_all(group: Group, now_s: float = 0.0, first: bool = False) -> list[Denied | Annotated]:
+    """Judges all waiting jobs again at `now_s`, held jobs too, after targets or properties have changed.
+
+    A job that was set aside and fits is back; one that has become infeasible is set aside, or denied. With the
+    `first` targets no job has been judged before.
+    """
+    if group.quotas is not None:
+        return []
+    found = _judge_set_aside(group, now_s)
+    for queue in group.queues.values():
+        if all(group.judge(shape) is None for shape, _ in queue.jobs.shapes()):
+            continue
+        for job in queue.jobs.everyone():
+            why = group.judge(job.shape)
+            if why is None:
+                continue
+            is_new = first and group.refuses(job.t_submit_s, False)
+            if (group.is_patient and not is_new) or group.offers_elsewhere(job.jobid):
+                found += _put_aside(group, job, queue, why, now_s, lost=not first)
+            else:
+                group.remove(job.jobid, queue)
+                found.append(Denied(job.jobid, _in_each(group, job.jobid, why)))
+                for other in group.joint.pop(job.jobid, ()):
+                    other.withdraw(job.jobid)
+    return found
+
+
+def add_infeasible(group: Group, job: Waiting, name: str | None, why: str) -> list[Denied | Annotated]:
+    """A job that arrives infeasible, and was accepted before, or may run in another group."""
+    queue = group.queues.get(name or "") or group.queues[""]
+    aside = group.set_aside[job.jobid] = SetAside(job, queue, why, group.short_since_s, False, None)
+    return _tell(group, aside)
+
+
+def why_set_aside(group: Group, jobid: int) -> str | None:
+    """What is missing for a job that is set aside, and since when; None for any other, which may run elsewhere."""
+    if jobid not in group.set_aside or group.offers_elsewhere(jobid):
+        return None
+    groups: Sequence[Group] = group.joint.get(jobid, (group,))
+    reasons = [(each.name, each.set_aside[jobid].reason(each.time_text)) for each in groups if jobid in each.set_aside]
+    return in_groups(reasons) if len(groups) > 1 else reasons[0][1]
+
+
+def set_aside_in(groups: Iterable[Group]) -> dict[int, str]:
+    """Why each job waits that was accepted and that no group of its queue can hold any more."""
+    found: dict[int, str] = {}
+    for group in groups:
+        for jobid in group.set_aside:
+            why = why_set_aside(group, jobid)
+            if why is not None:
+                found[jobid] = why
+    return found
+
+
+def _in_each(group: Group, jobid: int, why: str) -> str:
+    """Why a job of several groups can run in none; of one group: why it cannot run there."""
+    groups = group.joint.get(jobid)
+    if groups is None:
+        return why
+    whys = [(each.name, why if each is group else each.set_aside[jobid].why) for each in groups]
+    return in_groups(whys)
+
+
+def _put_aside(
+    group: Group, job: Waiting, queue: PolicyQueue, why: str, now_s: float, lost: bool
+) -> list[Denied | Annotated]:
+    queue.jobs.remove(job.jobid)
+    queue.removed(job, group.running)
+    had = group.had(job.shape)
+    aside = group.set_aside[job.jobid] = SetAside(job, queue, why, now_s, lost, had)
+    if job.jobid in group.joint:
+        group.notices.reasons.pop(job.jobid, None)
+    return _tell(group, aside)
+
+
+def _tell(group: Group, aside: SetAside) -> list[Denied | Annotated]:
+    jobid = aside.job.jobid
+    why = why_set_aside(group, jobid)
+    if why is None:
+        return []
+    for other in group.joint.get(jobid, ()):
+        group.notices.take_over(jobid, other.notices)
+    told = group.notices.tell_now(jobid, why)
+    return [] if told is None else [told]
+
+
+def _passed_gates(group: Group, jobid: int) -> bool:
+    """Whether a job that another group offers is in the line there."""
+    return any(each.queue_of(jobid) is not None for each in group.joint[jobid])
+
+
+def _judge_set_aside(group: Group, now_s: float) -> list[Denied | Annotated]:
+    found: list[Denied | Annotated] = []
+    for jobid, aside in list(group.set_aside.items()):
+        why = group.judge(aside.job.shape)
+        if why is not None:
+            if why != aside.why:
+                aside.why = why
+                found += _tell(group, aside)
+            continue
+        was_told = not group.offers_elsewhere(jobid)
+        if not was_told and not _passed_gates(group, jobid):
+            continue  # it joins all lines then
+        try:
+            if was_told and group.hooks is not None and aside.job.shape.scope is not None:
+                group.hooks.gates.ask_soon(aside.job, aside.queue)
+            else:
+                aside.queue.add(aside.job, group.running, now_s)
+        except LimitExceeded:  # the queue is full meanwhile: it is judged again with the next change
+            continue
+        del group.set_aside[jobid]
+        if was_told:
+            for other in group.joint.get(jobid, ()):
+                group.notices.take_over(jobid, other.notices)
+            withdrawn = group.notices.forget(jobid)
+            if withdrawn is not None:
+                found.append(Annotated(jobid, {"sched": withdrawn}))
+    return found
+
+
+# ---- notices
+
+NOTICE_EVERY_S: Final = 10.0
+"""A job's owner is notified of a changed reason or estimate no more often: estimates move with every end of a job."""
+
+ESTIMATE_STEP_S: Final = 1.0
+"""A smaller change of an estimate is not worth a message."""
+
+SETTLE_S: Final = 1.0
+"""Among accounts the first in line changes with every start, and several groups are asked one after the other.
+
+A shorter reservation is not worth two messages.
+"""
+
+REASON_CHARS_MAX = 1000
+"""Of what a policy says to a job's owner: it is shown in a column of tables, and is kept for each waiting job."""
+
+
+class _Notice:
+    """The last notice about a job, when it was sent, and when what was held back is due (wall time, seconds)."""
+
+    __slots__ = ("at_s", "due_s", "estimate_s", "reason")
+
+    def __init__(self) -> None:
+        self.at_s = -inf
+        self.reason: str | None = None
+        self.estimate_s: float | None = None
+        self.due_s = inf
+
+
+class Notices:
+    """The notices about the waiting jobs of a group; `reasons` are the latest by job, sent or not.
+
+    `next_s` is when something that was held back is due (wall time, seconds; inf if nothing was). With `enabled` false
+    reasons are kept for queries, and nothing is sent. A new estimate is held back for `settle_s`.
+    """
+
+    __slots__ = ("_due", "_told", "enabled", "next_s", "reasons", "refused", "settle_s")
+
+    def __init__(self, enabled: bool) -> None:
+        self.reasons: dict[int, Reason] = {}
+        self.refused: dict[int, str] = {}
+        """What a plugin said last of jobs that it refused; one that waits for it has it as its reason still."""
+        self.enabled = enabled
+        self._told: dict[int, _Notice] = {}
+        self.next_s = inf
+        self.settle_s = 0.0
+        self._due: list[tuple[float, int]] = []  # a heap: when what was held back is due, and about which job
+
+    def tell_refused(self, jobid: int, reason: str, now_s: float) -> Annotated | None:
+        """The reason that a plugin gave; see `tell`."""
+        self.refused[jobid] = reason[:REASON_CHARS_MAX]
+        return self.tell(jobid, reason, None, now_s)
+
+    def tell(self, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
+        """A reason and an estimate (None: there is none), as of `now_s`; None if nothing is sent now."""
+        if isinstance(reason, str):
+            reason = reason[:REASON_CHARS_MAX]
+        self.reasons[jobid] = reason
+        if not self.enabled:
+            return None
+        estimate_s = None if start_s is None or start_s == inf else start_s
+        notice = self._told.get(jobid)
+        if notice is None:
+            notice = self._told[jobid] = _Notice()
+        if estimate_s is not None or notice.estimate_s is None:
+            if notice.due_s == inf:
+                self._defer(jobid, notice, estimate_s, now_s)
+            if now_s < notice.due_s < inf:
+                return None
+        notice.due_s = inf
+        changes: dict[str, Any] = {}
+        text = reason if isinstance(reason, str) else reason()
+        if text != notice.reason:
+            notice.reason = changes["reason_pending"] = text
+        if not _near(estimate_s, notice.estimate_s):
+            notice.estimate_s = changes["t_estimate"] = estimate_s
+        if not changes:
+            return None
+        notice.at_s = now_s
+        return Annotated(jobid, {"sched": changes})
+
+    def _defer(self, jobid: int, notice: _Notice, estimate_s: float | None, now_s: float) -> None:
+        """Hold back what it is too early for."""
+        due_s = notice.at_s + NOTICE_EVERY_S
+        if notice.estimate_s is None and estimate_s is not None:
+            due_s = max(due_s, now_s + self.settle_s)
+        if now_s < due_s:
+            notice.due_s = due_s
+            heappush(self._due, (due_s, jobid))
+            self.next_s = self._due[0][0]
+
+    def tell_now(self, jobid: int, reason: str) -> Annotated | None:
+        """A reason that is no estimate and may not be held back; the estimate is withdrawn."""
+        self.reasons.pop(jobid, None)
+        if not self.enabled:
+            return None
+        notice = self._told.setdefault(jobid, _Notice())
+        changes: dict[str, Any] = {"reason_pending": reason}
+        if notice.estimate_s is not None:
+            changes["t_estimate"] = None
+        notice.reason, notice.estimate_s, notice.due_s = reason, None, inf
+        return Annotated(jobid, {"sched": changes})
+
+    def forget(self, jobid: int) -> dict[str, None] | None:
+        """The job no longer waits: the annotations that no longer hold; None if nothing was ever sent."""
+        self.reasons.pop(jobid, None)
+        if self.refused:
+            self.refused.pop(jobid, None)
+        notice = self._told.pop(jobid, None)
+        if notice is None:
+            return None
+        withdrawn = {} if notice.reason is None else {"reason_pending": None}
+        return withdrawn if notice.estimate_s is None else {**withdrawn, "t_estimate": None}
+
+    def take_over(self, jobid: int, other: Notices) -> None:
+        """The job's owner is told from here from now on: what was sent is known."""
+        notice = None if other is self else other._told.pop(jobid, None)
+        if notice is not None:
+            self._told[jobid] = notice
+            if notice.due_s < inf:
+                heappush(self._due, (notice.due_s, jobid))
+                self.next_s = self._due[0][0]
+
+    def due(self, now_s: float) -> Iterator[int]:
+        """The jobs about which something was held back that is due; jobs that have left meanwhile are skipped."""
+        while self.next_s <= now_s:
+            _, jobid = heappop(self._due)
+            self.next_s = self._due[0][0] if self._due else inf
+            notice = self._told.get(jobid)
+            if notice is not None and notice.due_s < inf:
+                yield jobid
+
+    def check(self, offered: set[int], waiting: set[int]) -> None:
+        """Asserts that only offered jobs have reasons, and only waiting ones notices."""
+        assert self.reasons.keys() <= offered, "a reason without a job"
+        assert self._told.keys() <= waiting, "a notice about a job that does not wait"
+
+
+def _near(one_s: float | None, other_s: float | None) -> bool:
+    if one_s is None or other_s is None:
+        return one_s is other_s
+    return abs(one_s - other_s) < ESTIMATE_STEP_S
+
+
+# ---- joint
+
+Enter: TypeAlias = Callable[[Group, Waiting, str | None, float], list[Effect]]
+"""How a feasible job enters a group at a time, if plugins are to be asked."""
+
+# ---- jobs that arrive and leave
+
+
+def judge_in(groups: Sequence[Group], shape: Shape) -> str | None:
+    """Why the shape can never fit in any of these groups; None if it can in one of them."""
+    whys: list[tuple[str, str]] = []
+    for group in groups:
+        why = group.judge(shape)
+        if why is None:
+            return None
+        whys.append((group.name, why))
+    return in_groups(whys) if len(whys) > 1 else whys[0][1]
+
+
+def arrive(
+    groups: tuple[Group, ...], job: Waiting, name: str | None, asks_to_wait: bool, enter: Enter, now_s: float
+) -> list[Effect]:
+    """A job arrives for the line of these groups; `enter` asks plugins about it, in one of the groups.
+
+    Raises InvalidValue if it is new and none could ever hold it, and LimitExceeded if a queue is full.
+    """
+    able = [group for group in groups if group.judge(job.shape) is None]
+    if not able and all(group.refuses(job.t_submit_s, asks_to_wait) for group in groups):
+        raise InvalidValue(judge_in(groups, job.shape) or "")
+    groups[0].joint[job.jobid] = groups
+    try:
+        if able and job.shape.scope is not None:
+            return enter(able[0], job, name, now_s)
+        return join(groups[0], job, name, now_s)
+    except LimitExceeded:
+        del groups[0].joint[job.jobid]
+        raise
+
+
+def withdraw(jobid: int, groups: Iterable[Group]) -> bool:
+    """The job's request is withdrawn in all these groups; whether it was in any."""
+    found = False
+    for group in groups:
+        if group.withdraw(jobid):
+            found = True
+            if group.joint.pop(jobid, None) is None and not group.joint:
+                return True
+    return found
+
+
+def join(group: Group, job: Waiting, name: str | None, now_s: float) -> list[Effect]:
+    """The job joins the queue of its group, or of each of its groups that could ever hold it; the others keep it aside.
+
+    Raises LimitExceeded, and then it is in none, if a queue is full.
+    """
+    groups = group.joint.get(job.jobid)
+    if groups is None:
+        return group.add(job, name, now_s)
+    effects: list[Effect] = []
+    whys = [(each, each.judge(job.shape)) for each in groups]
+    try:
+        for each, why in whys:
+            if why is None:
+                each.set_aside.pop(job.jobid, None)
+                effects = each.add(job, name, now_s)
+    except LimitExceeded:
+        leave_others(None, groups, job.jobid)
+        raise
+    for each, why in whys:
+        if why is not None:
+            effects = [*add_infeasible(each, job, name, why)] or effects
+    able = [each for each, why in whys if why is None]
+    if able and all(each.is_expected for each in able):
+        effects = [*effects, *able[0].tell_expected(job.jobid)]
+    return effects
+
+
+def leave_others(group: Group | None, groups: Iterable[Group], jobid: int) -> None:
+    """The job leaves the lines of all these groups but one, which is told what its owner has been told."""
+    for each in groups:
+        if each is not group:
+            if group is not None:
+                group.notices.take_over(jobid, each.notices)
+            each.withdraw(jobid)
+
+
+def leaves_all(group: Group, jobid: int) -> bool:
+    """Whether a job that a group's policy has denied, and that is no longer there, waits nowhere else."""
+    if group.offers_elsewhere(jobid):
+        return False
+    leave_others(group, group.joint.pop(jobid, ()), jobid)
+    return True
+
+
+# ---- passes
+
+
+def standing(group: Group, jobid: int) -> Reservation | None:
+    """The reservation of the job in another group, if it has one there whose time is known."""
+    found = _planned(group, jobid)
+    return None if found is None else found[2]
+
+
+def home_of(group: Group, jobid: int) -> Group:
+    """The group that speaks for a waiting job: where it has a reservation, else the first in whose line it is.
+
+    One whose targets are not known yet comes after all others.
+    """
+    groups = group.joint.get(jobid)
+    if groups is None:
+        return group
+    offering = [each for each in groups if each.queue_of(jobid) is not None]
+    planned = [each for each in offering if is_planned(each, jobid)]
+    return [*planned, *[each for each in offering if not each.is_expected], *offering, group][0]
+
+
+def tell(group: Group, jobid: int, reason: Reason, start_s: float | None, now_s: float) -> Annotated | None:
+    """The reason and the estimate (wall time, seconds) for the owner, unless another group speaks for the job."""
+    home = home_of(group, jobid)
+    if home is not group:
+        group.notices.reasons[jobid] = reason
+        return None
+    for each in group.joint.get(jobid, ()):
+        group.notices.take_over(jobid, each.notices)
+    return group.notices.tell(jobid, reason, start_s, now_s)
+
+
+def reserve(
+    group: Group, queue: PolicyQueue, made: Reservation, reason: Reason, before: Mapping[int, Reservation], now_s: float
+) -> Annotated | None:
+    """A group has planned a job of several, which from now on has no reservation in another one.
+
+    Where it is later than `before`, the others are asked again.
+    """
+    jobid, found = made.jobid, _planned(group, made.jobid)
+    if found is not None and made.start_s < inf:
+        other, at, _ = found
+        del at.planned[jobid]
+        other.invalidate_pass()
+        found = None
+    if found is None:
+        queue.planned[jobid] = made
+        old = before.get(jobid)
+        if old is not None and old.start_s < made.start_s:
+            for each in group.joint[jobid]:
+                if each is not group:
+                    each.invalidate_pass()
+    return tell(group, jobid, reason, made.start_s, now_s)
+
+
+def is_planned(group: Group, jobid: int) -> bool:
+    """Whether the job has a reservation in this group whose time is known."""
+    return _own_plan(group, jobid) is not None
+
+
+def _planned(group: Group, jobid: int) -> tuple[Group, PolicyQueue, Reservation] | None:
+    for each in group.joint.get(jobid, ()):
+        if each is not group:
+            found = _own_plan(each, jobid)
+            if found is not None:
+                return each, *found
+    return None
+
+
+def _own_plan(group: Group, jobid: int) -> tuple[PolicyQueue, Reservation] | None:
+    queue = group.queue_of(jobid)
+    kept = None if queue is None else queue.planned.get(jobid)
+    return None if queue is None or kept is None or kept.start_s == inf else (queue, kept)
+
+
+class JointPlan:
+    """The plan of a group as its policy uses it, where jobs have reservations in other groups: those that would not
+    start sooner here get a reservation without a time, which keeps no place.
+    """
+
+    __slots__ = ("_group", "_plan", "skips")
+
+    def __init__(self, plan: Plan, group: Group) -> None:
+        self._plan = plan
+        self._group = group
+        self.skips: Skips = plan.skips
+
+    def reserve(self, job: Waiting) -> Reservation:
+        return self._unless_later(job, self._plan.reserve(job))
+
+    def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
+        found = self._plan.seat(job, placement)
+        return found if isinstance(found, Fits) else self._unless_later(job, found)
+
+    def _unless_later(self, job: Waiting, made: Reservation) -> Reservation:
+        other = standing(self._group, job.jobid)
+        if other is None or made.start_s < other.start_s:
+            return made
+        self._plan.drop(job.jobid)
+        return Reservation(job.jobid, inf, inf, made.cores, None)
+
+    # ---- as it is
+
+    def place(self, job: Waiting, placement: str) -> Fits | None:
+        return self._plan.place(job, placement)
+
+    def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
+        return self._plan.placeable(jobs, placement)
+
+    def has(self, jobid: int) -> bool:
+        return self._plan.has(jobid)
+
+    def keep(self, job: Waiting, old: Reservation) -> bool:
+        return self._plan.keep(job, old)
+
+    def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
+        return self._plan.claim(job, old, going)
+
+    def waive(self, jobid: int) -> None:
+        self._plan.waive(jobid)
+
+    def drop(self, jobid: int) -> None:
+        self._plan.drop(jobid)
+
+    def renew(self, now_s: float) -> bool:
+        return self._plan.renew(now_s)
+
+    def began(self, job: Waiting, fit: Fits) -> None:
+        self._plan.began(job, fit)

@@ -1,0 +1,293 @@
+"""Jobs that a plugin does not let into the queue yet: they wait, and no policy sees them.
+
+Law: a job is asked about on entry, at the time that its Gate names, and after the events that it names; nothing else.
+
+permits: Jobs that hold their resources and wait until plugins permit them to start.
+
+Law: nothing is said to the job manager of such a job but its reason; it holds what the ledger says, and gives it back
+whole: when it is refused, when its time is over, when it is canceled, and when a target of it goes.
+
+held_back: Jobs that plugins hold back in a pass: they find no place in it any more.
+
+Law: it ends with the pass, and nothing is decided here.
+
+group_hooks: What plugins have to do with one group: verdicts on shapes, jobs at gates, jobs that wait for a permit.
+
+Law: this knows no policy and no pass; `Plugins` and `HookedPass` do what is to be done.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from math import inf
+from typing import Final
+
+from fluxsched.sched.engine.policy_queue import PolicyQueue
+from fluxsched.sched.hooks.api import JobSeen
+from fluxsched.sched.hooks.chain import RETRY_S, Chain, PluginFault, ask, check_gate, why_of
+from fluxsched.sched.hooks.verdicts import Verdicts
+from fluxsched.sched.ledger import Ledger
+from fluxsched.sched.plan.running import RunningJobs
+from fluxsched.sched.pool.placement import WORST_FIT, Fits, Shape
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.queue import Skips, Waiting
+
+
+class GatedJob:
+    """A job, its queue, and what its plugin has said."""
+
+    __slots__ = ("at_s", "job", "on", "queue", "why")
+
+    def __init__(self, job: Waiting, queue: PolicyQueue, why: str, on: tuple[str, ...], at_s: float) -> None:
+        self.job = job
+        self.queue = queue
+        self.why = why
+        self.on = on
+        self.at_s = at_s
+
+
+class Gates:
+    """Those of one group; `next_s` is when some job is to be asked about again (wall time, seconds; else inf)."""
+
+    __slots__ = ("_faults", "_happened", "gated", "next_s")
+
+    def __init__(self, faults: list[str]) -> None:
+        self._faults = faults
+        self._happened: set[str] = set()
+        self.gated: dict[int, GatedJob] = {}
+        self.next_s = inf
+
+    def ask(self, chain: Chain, seen: JobSeen, job: Waiting, queue: PolicyQueue) -> GatedJob | None:
+        """Asks the plugins one by one whether the job may enter: None if it may, else it is kept here."""
+        for name, method in chain.gates:
+            found = check_gate(name, ask(name, method, seen))
+            if found is None:
+                continue
+            if isinstance(found, PluginFault):
+                self._faults.append(found.why)
+                gated = GatedJob(job, queue, found.why, (), seen.now_s + RETRY_S)
+            else:
+                at_s = inf if found.at_s is None or found.at_s <= seen.now_s else found.at_s
+                gated = GatedJob(job, queue, why_of(name, found), found.on, at_s)
+            self.keep(gated)
+            return gated
+        return None
+
+    def keep(self, gated: GatedJob) -> None:
+        """A job is kept here until its time."""
+        self.gated[gated.job.jobid] = gated
+        self.next_s = min(self.next_s, gated.at_s)
+
+    def ask_soon(self, job: Waiting, queue: PolicyQueue) -> None:
+        """A job that is to be asked about with the next turn, and is not in its queue until then."""
+        self.keep(GatedJob(job, queue, "", (), -inf))
+
+    def happened(self, event: str) -> None:
+        """One of EVENTS."""
+        if self.gated:
+            self._happened.add(event)
+
+    @property
+    def has_events(self) -> bool:
+        """Whether some job may be asked about again since something has happened."""
+        return bool(self._happened)
+
+    def due(self, now_s: float) -> list[GatedJob]:
+        """Those to be asked about again, which are here no more; in the order in which they came."""
+        if not self._happened and now_s < self.next_s:
+            return []
+        happened, self._happened = self._happened, set()
+        due = [each for each in self.gated.values() if each.at_s <= now_s or not happened.isdisjoint(each.on)]
+        for each in due:
+            del self.gated[each.job.jobid]
+        self.next_s = min([each.at_s for each in self.gated.values()], default=inf)
+        return due
+
+
+# ---- permits
+
+class WaitingPermit:
+    """A job that waits for its permit: `whys` has the plugins that it waits for, and their reasons."""
+
+    __slots__ = ("chain", "due_s", "fit", "job", "queue", "reserved", "seen", "selection", "whys")
+
+    def __init__(
+        self,
+        job: Waiting,
+        queue: PolicyQueue,
+        chain: Chain,
+        seen: JobSeen,
+        fit: Fits,
+        reserved: Sequence[str],
+        selection: str,
+        whys: dict[str, str],
+        due_s: float,
+    ) -> None:
+        self.job = job
+        self.queue = queue
+        self.chain = chain
+        self.seen = seen
+        self.fit = fit
+        self.reserved = reserved
+        self.selection = selection
+        self.whys = whys
+        self.due_s = due_s
+
+
+class Permits:
+    """Those of one group; `asked` are the queues (scopes of plugins) whose waiting jobs are to be asked about again."""
+
+    __slots__ = ("asked", "waiting")
+
+    def __init__(self) -> None:
+        self.waiting: dict[int, WaitingPermit] = {}
+        self.asked: set[str] = set()
+
+    @property
+    def next_s(self) -> float:
+        """When the time of one is over (wall time, seconds; inf if none waits)."""
+        return min([each.due_s for each in self.waiting.values()], default=inf)
+
+    def add(self, each: WaitingPermit) -> None:
+        """A job waits from now on."""
+        self.came(each.chain.scope)
+        self.waiting[each.job.jobid] = each
+
+    def came(self, scope: str) -> None:
+        """A job has come to its permit, or has left it: others of its queue may have waited for that."""
+        if self.waiting:
+            self.asked.add(scope)
+
+    def pop(self, jobid: int) -> WaitingPermit | None:
+        """The job waits no more."""
+        found = self.waiting.pop(jobid, None)
+        if found is not None:
+            self.came(found.chain.scope)
+        return found
+
+
+# ---- held_back
+
+class HeldBack:
+    """What plugins said, by job and by number of the shape.
+
+    `skips` are those of the policy's last walk, `placement` is that in which it asked last.
+    """
+
+    __slots__ = ("of_job", "of_shape", "placement", "skips")
+
+    def __init__(self) -> None:
+        self.of_job: dict[int, str] = {}
+        self.of_shape: dict[int, str] = {}
+        self.skips: Skips | None = None
+        self.placement = WORST_FIT
+
+    def add(self, job: Waiting, why: str, with_equals: bool) -> None:
+        """The job finds no place in this pass any more, nor do its equals, if that is asked for."""
+        self.of_job[job.jobid] = why
+        if with_equals:
+            self.of_shape[job.shape.number] = why
+            if self.skips is not None:
+                self.skips.fits_nowhere(job)
+
+    def clear(self) -> None:
+        """All may be tried again."""
+        self.of_job.clear()
+        self.of_shape.clear()
+
+    def has(self, job: Waiting) -> bool:
+        """Whether the job is held back."""
+        return bool(self.of_job) and (job.jobid in self.of_job or job.shape.number in self.of_shape)
+
+    def bars(self, job: Waiting, placement: str) -> bool:
+        """The same, as the policy asks for a place."""
+        self.placement = placement
+        return self.has(job)
+
+    def why(self, job: Waiting) -> str:
+        """What was said of a job that is held back."""
+        return self.of_job.get(job.jobid) or self.of_shape[job.shape.number]
+
+
+# ---- group_hooks
+
+class GroupHooks:
+    """`chains` are the plugins by scope, `bound` the jobs of which `on_free` is to be told.
+
+    `now_s` is the time of the last event that had one (wall time, seconds).
+    """
+
+    __slots__ = (
+        "_pool", "_running", "bound", "chains", "faults", "gates", "generations", "now_s", "permits", "verdicts",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        name: str,
+        pool: Pool,
+        running: RunningJobs,
+        chains: Mapping[str, Chain],
+        faults: list[str],
+        bound: dict[int, tuple[Chain, JobSeen, Fits]],
+    ) -> None:
+        self.bound = bound
+        self.chains = chains
+        self.faults = faults
+        self.verdicts = Verdicts(name, pool, chains, faults)
+        self.gates = Gates(faults)
+        self.permits = Permits()
+        self.now_s = 0.0
+        self._running = running
+        self._pool = pool
+        self.generations = self._generations()
+
+    def renew(self, shape: Shape) -> bool:
+        """Asks about a shape what is not known; whether what is left of its choice may be another than before."""
+        if not self.verdicts.renew(shape, self.now_s):
+            return False
+        self._running.needs.pop(shape.number, None)
+        return True
+
+    def is_stale(self, now_s: float) -> bool:
+        """Whether some verdict may be another by now."""
+        self.now_s = now_s
+        generations = self._generations()
+        if generations == self.generations and now_s < self.verdicts.until_s:
+            return False
+        self.generations = generations
+        return True
+
+    def _generations(self) -> list[int]:
+        return [self._pool.generation, *[chain.generation for chain in self.chains.values()]]
+
+    @property
+    def next_s(self) -> float:
+        """When there is something to do though nothing happens (wall time, seconds; else inf)."""
+        return min(self.gates.next_s, self.permits.next_s, self.verdicts.until_s)
+
+    def check(self, offered: set[int], ledger: Ledger) -> set[int]:
+        """Asserts that a job is in one place; the jobs that are here. For tests and the simulator."""
+        gated, waits = self.gates.gated.keys(), self.permits.waiting.keys()
+        assert offered.isdisjoint(gated), "a job is offered that is at a gate"
+        assert offered.isdisjoint(waits), "a job is offered that waits for a permit"
+        assert all(jobid in ledger for jobid in waits), "a job waits for a permit and holds nothing"
+        assert all(jobid in ledger for jobid in self.bound), "a job is to be told of that holds nothing"
+        return gated | waits
+
+    def prioritize(self, jobid: int, priority: int) -> bool:
+        """A new priority for a job that is not in its queue but here; whether it is."""
+        gated, waits = self.gates.gated.get(jobid), self.permits.waiting.get(jobid)
+        if gated is not None:
+            gated.job = gated.job._replace(priority=priority)
+        if waits is not None:
+            waits.job = waits.job._replace(priority=priority)
+        return gated is not None or waits is not None
+
+
+def seen_of(job: Waiting, now_s: float) -> JobSeen:
+    """The job as plugins see it."""
+    jobid, priority, userid, t_submit_s, shape, limit_s, *_ = job
+    return _seen(JobSeen, (jobid, priority, userid, t_submit_s, limit_s, shape, now_s, False))
+
+
+_seen: Final = tuple.__new__  # what the constructor of a NamedTuple calls: half its cost, once a start

@@ -1,0 +1,408 @@
+"""What happens to jobs that hold something: those that are found running, their ends, what they free.
+
+Law: the ledger checks before anything changes; then all that follows it, the groups and the preemptions, is told.
+
+events: What happens to elastic jobs that run: what the job manager answers, targets that leave their group, hello.
+
+Law: the ledger checks before anything changes; then the groups and the preemptions are told.
+
+accounting: The accounts of a scheduler: kept once one of its policies asks for them, over all its groups and queues.
+
+Law: there is one tree, so policies that want it settled differently are refused; what there is, is counted anew
+whenever targets come, go, or go up or down.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import fields, replace
+from enum import Enum
+from math import inf, nextafter
+from types import MappingProxyType
+from typing import Any
+
+from fluxsched.core.amounts import Amounts
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
+from fluxsched.sched.decisions import Effect, Raise, Shrunk
+from fluxsched.sched.engine.group import Group
+from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.fair.usage import UsageBook, summed
+from fluxsched.sched.ledger import SHRINK_PAUSE_S, Elastic, Holding, Ledger
+from fluxsched.sched.policy import Policy, Running, needs_accounts
+from fluxsched.sched.pool.placement import Part, Shape, blocks_in, blocks_of, words_of
+from fluxsched.sched.pool.pool import Pool
+from fluxsched.sched.preemption import UNKNOWN, Preemptions
+from fluxsched.sched.quotas.queue import Application, AskOptions
+
+
+class HeldJobs:
+    """Of all groups; `waits` says whether a job waits, `accounts` are there if a policy asks for them.
+
+    `resized` has what is to be done about those that may change their size.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, Group],
+        ledger: Ledger,
+        preemptions: Preemptions,
+        waits: Callable[[int], bool],
+        accounts: UsageBook | None,
+    ) -> None:
+        self._groups = groups
+        self._ledger = ledger
+        self._preemptions = preemptions
+        self._waits = waits
+        self._accounts = accounts
+        self.resized = ResizedJobs(groups, ledger, preemptions, waits, self.freed, self.end_on)
+
+    def hello(
+        self,
+        jobid: int,
+        userid: int,
+        R: ResourceSet,  # noqa: N803
+        free: Idset,
+        jobspec: Jobspec | None,
+        now_s: float,
+        preempted_s: float | None,
+        elastic: Elastic | None,
+    ) -> None:
+        """A job that runs already."""
+        if unknown := free - R.ranks:
+            raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
+        bank, after_s, limit_s = adopted_job(jobspec)
+        account = None if self._accounts is None else self._accounts.account_above(bank, userid)
+        blocks = blocks_in(R, free)
+        started_s = min(R.starttime_s, now_s or R.starttime_s)  # a clock may have been set back since
+        self._ledger.adopt(jobid, blocks, R.expiration_s, started_s, account, after_s, limit_s, now_s, elastic)
+        holding = self._ledger.get(jobid)
+        if holding is not None:
+            holding.userid = userid
+            if jobspec is not None:
+                holding.queue, holding.name = jobspec.queue or "", jobspec.job_name or ""
+            self._preemptions.found(holding, preempted_s, now_s)
+            if elastic is not None:
+                self.resized.found(holding, "" if jobspec is None else jobspec.queue or "")
+            self.resized.has_changed(holding)
+
+    def adopt(
+        self,
+        jobid: int,
+        rank: int,
+        amounts: Amounts,
+        application: Application,
+        started_s: float,
+        options: AskOptions,
+        priority: int,
+    ) -> list[Effect]:
+        """An allocation that a resource manager has."""
+        blocks = blocks_of([Part(rank, 0, 0, amounts)])
+        holding = self._ledger.adopt_ask(jobid, blocks, application, started_s, options, priority)
+        self._preemptions.began(holding)
+        self.resized.has_changed(holding)
+        return []
+
+    def replace(self, old: int, new: int, amounts: Amounts, now_s: float) -> list[Effect]:
+        """One job hands over to another on the same node."""
+        before = self._ledger.get(old)
+        blocks = () if before is None else tuple([block._replace(amounts=amounts) for block in before.blocks[:1]])
+        holding, emptied = self._ledger.replace(old, new, blocks, now_s)
+        for group in self._groups.values():
+            group.withdraw(new)
+        effects = self.freed(old, emptied)
+        self._preemptions.began(holding)
+        self.resized.has_changed(holding)
+        return effects
+
+    def freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
+        """A job has freed something, the last of it on these targets, which no pool counts."""
+        effects: list[Effect] = []
+        if self._preemptions.in_use:
+            self._preemptions.freed(jobid, self._waits)
+        for group in self._groups.values():
+            group.freed(jobid)
+            if emptied and group.leaving:
+                effects += group.release(group.leaving & Idset.of(emptied))
+        return effects
+
+    def end_on(self, targets: Idset, now_s: float) -> list[Effect]:
+        """Exceptions on the jobs on these targets, which have left their group; each is told once.
+
+        Of an elastic job just what it can do without goes.
+        """
+        spared = self.resized.leave(targets, now_s)
+        effects: list[Effect] = [effect for effect in spared.values() if effect is not None]
+        for holding in self._ledger.end_on(targets, spared.keys()):
+            mine = Idset.of([rank for rank in holding.parts if rank in targets])
+            effects.append(Raise(holding.jobid, left_group(mine)))
+        return effects
+
+    def starts(self, jobid: int, started_s: float, expiration_s: float) -> None:
+        """A job that has held its resources for a while starts now."""
+        self._ledger.set_start(jobid, started_s, expiration_s)
+        self.resized.has_changed(self._ledger.holdings[jobid])
+
+    def preempt_failed(self, jobid: int) -> None:
+        """A job that was to be preempted is not going."""
+        holding = self._ledger.get(jobid)
+        if holding is not None:
+            self._preemptions.failed(jobid, self._waits)
+            self.resized.has_changed(holding)
+
+    def set_expiration(self, jobid: int, expiration_s: float) -> None:
+        """A running job is to end at another time. Raises Refused if it cannot."""
+        holding = self._ledger.get(jobid)
+        if holding is None:
+            raise Refused(f"expiration of job {jobid}: it holds nothing here", errno.ENOENT)
+        for group in self._groups.values():
+            end_s = group.expiration_s
+            if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
+                raise Refused(f"expiration {expiration_s} of job {jobid} is after the end of its resources, {end_s}")
+        self._ledger.set_expiration(jobid, expiration_s)
+        self.resized.has_changed(holding)
+
+
+def end_of(limit_s: float, last_s: float, now_s: float) -> float:
+    """When a job that starts now is to end (wall time, seconds; 0.0 for none); `last_s` is the end of the resources."""
+    if not limit_s:
+        return last_s
+    own_s = now_s + limit_s
+    if own_s <= now_s:
+        own_s = nextafter(now_s, inf)  # later than now, however short the job is
+    return min(own_s, last_s) if last_s else own_s
+
+
+def running_job(holding: Holding) -> Running:
+    """The job as policies see it."""
+    return Running(
+        holding.jobid,
+        holding.expiration_s,
+        MappingProxyType(holding.parts),
+        holding.account,
+        holding.preemptible_after_s,
+        holding.started_s,
+        holding.userid,
+        holding.queue,
+        holding.name,
+    )
+
+
+# ---- events
+
+def left_group(targets: Idset) -> str:
+    """Return the text of the exception on a job whose targets have left its group."""
+    return f"{'target' if len(targets) == 1 else 'targets'} {targets} left the group"
+
+
+class ResizedJobs:
+    """Of all groups; `waits` says whether a job waits, `freed` is told that a job has freed something, and `lost` that
+    targets have left their group.
+    """
+
+    def __init__(
+        self,
+        groups: Mapping[str, Group],
+        ledger: Ledger,
+        preemptions: Preemptions,
+        waits: Callable[[int], bool],
+        freed: Callable[[int, list[int]], list[Effect]],
+        lost: Callable[[Idset, float], list[Effect]],
+    ) -> None:
+        self._groups = groups
+        self._ledger = ledger
+        self._preemptions = preemptions
+        self._waits = waits
+        self._freed = freed
+        self._lost = lost
+
+    def grow_stored(self, jobid: int, now_s: float) -> list[Effect]:
+        """The job manager has stored the oldest grow that was not answered; what has left the group since, goes now.
+
+        It may go for waiting jobs from now on, so these are looked at again.
+        """
+        holding = self._ledger.elastic.by_id.get(jobid)
+        if holding is None or holding.elastic is None:
+            return []
+        ranks = holding.elastic.stored()
+        lost = EMPTY
+        for group in self._groups.values():
+            lost |= group.leaving & ranks
+            if any(queue.jobs.offered for queue in group.queues.values()) and not ranks.isdisjoint(group.pool.ranks):
+                group.invalidate_pass()
+        return self._lost(lost, now_s) if lost else []
+
+    def grow_failed(self, jobid: int, ranks: Idset, now_s: float, is_settled: bool) -> list[Effect]:
+        """The job manager has refused a grow: what is left of it is free again, and the job rests as after a shrink.
+
+        One whose size `is_settled` never changes it again.
+        """
+        holding = self._ledger.elastic.by_id.get(jobid)
+        if holding is None or holding.elastic is None:
+            return []  # it has ended, and was shrunk by all of it
+        holding.elastic.stored_not(ranks)
+        holding.elastic.paused_until_s = now_s + SHRINK_PAUSE_S
+        if is_settled:
+            self._ledger.elastic.settle(holding)
+        left = ranks & holding.elastic.unstored
+        emptied = self._ledger.ungrow(jobid, left, now_s) if left else []
+        return self._freed(jobid, emptied)
+
+    def shrink_failed(self, jobid: int, ranks: Idset, now_s: float, is_settled: bool) -> None:
+        """The job manager has refused a shrink: the job keeps the targets, and is left alone for a while, or for ever.
+        """
+        holding = self._ledger.elastic.by_id.get(jobid)
+        if holding is not None and holding.elastic is not None and self._ledger.unshrink(jobid, ranks, now_s):
+            holding.elastic.kept_until_s = now_s + SHRINK_PAUSE_S
+            if is_settled:
+                self._ledger.elastic.settle(holding)
+            if jobid in self._preemptions.leaving:
+                self._preemptions.has_left(jobid, self._waits)
+            self._preemptions.resized(holding)
+            self.has_changed(holding)
+
+    def leave(self, targets: Idset, now_s: float) -> dict[int, Shrunk | None]:
+        """Targets have left their group: the jobs that leave them and go on, with what that takes (None: nothing new).
+        """
+        found: dict[int, Shrunk | None] = {}
+        for jobid, holding in list(self._ledger.elastic.by_id.items()):
+            elastic = holding.elastic
+            if elastic is None or elastic.is_settled or holding.is_ending:
+                continue
+            mine = (elastic.held | elastic.leaving) & targets
+            ranks = elastic.to_leave(mine) if mine else None
+            if ranks is None:
+                continue
+            found[jobid] = None
+            if ranks and self._ledger.shrink(jobid, ranks, now_s + self._preemptions.timeout_s, now_s):
+                self._preemptions.shrink(holding, ranks, UNKNOWN)
+                elastic.paused_until_s = now_s + SHRINK_PAUSE_S
+                self.has_changed(holding)
+                found[jobid] = Shrunk(jobid, ranks, left_group(mine))
+        return found
+
+    def found(self, holding: Holding, queue: str) -> None:
+        """An elastic job of this queue was found running: it grows by the placement of the queue's present policy."""
+        if holding.elastic is not None:
+            holding.elastic.placement = self._placement_in(queue)
+        if holding.leaving:
+            self._preemptions.shrink(holding, holding.leaving, UNKNOWN)
+
+    def _placement_in(self, queue: str) -> str:
+        """The placement of the queue's own policy, else of the policy for all other queues, which groups share."""
+        queues = [group.queues for group in self._groups.values()]
+        for at in queues:
+            if queue in at:
+                return at[queue].placement
+        return queues[0][""].placement
+
+    def has_changed(self, holding: Holding) -> None:
+        """What a running job has, or when it is to end, is known or another: plans are made anew."""
+        for group in self._groups.values():
+            group.running.began(holding)
+            group.invalidate_pass()
+
+
+def adopted_elastic(
+    shape: Shape,
+    R: ResourceSet,  # noqa: N803
+    free: Idset,
+    going: Idset,
+    grown: Idset,
+    leave_by_s: float,
+    shrunk_s: float | None,
+) -> Elastic | None:
+    """The sizes of a job that is found running; None if it is not elastic here, or does not hold what it asks for.
+
+    It is to leave what is `going` by then (wall time, seconds), and has got what is `grown` after its start;
+    `shrunk_s` is when it was last shrunk.
+    """
+    request, held = shape.request, R.ranks - free
+    if not request.elastic or not held:
+        return None
+    try:
+        by_label = R.parts
+    except InvalidValue:
+        return None
+    by_part = [by_label.get(part.label, EMPTY) & held for part in request.parts] if request.parts else [held]
+    if sum(map(len, by_part)) != len(held) or not by_part[0]:
+        return None
+    elastic = Elastic(shape, by_part, ((by_part[0] - grown) or by_part[0]).min())
+    if grown & held:
+        elastic.grown.append((leave_by_s, grown & held))
+    if going & held:
+        elastic.leave(going & held, leave_by_s)
+    if shrunk_s is not None:
+        elastic.paused_until_s = shrunk_s + SHRINK_PAUSE_S
+    elastic.is_settled = bool(free)
+    if any(part.size not in part.nodes for part in elastic.parts):
+        return None
+    return elastic
+
+
+# ---- accounting
+
+def book_for(
+    policies: Iterable[Policy], settings: FairSettings | None, user_name: Callable[[int], str]
+) -> UsageBook | None:
+    """The accounts that these policies need, None if none does. Raises InvalidValue if they contradict each other."""
+    asking = [policy for policy in policies if needs_accounts(policy)]
+    if not asking:
+        return None
+    return UsageBook(replace(settings or FairSettings(), **_overrides(asking)), user_name)
+
+
+def _overrides(policies: Iterable[Policy]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    known = {field.name for field in fields(FairSettings)}
+    for policy in policies:
+        own: Mapping[str, object] = getattr(policy, "fair_overrides", {})
+        if unknown := sorted(own.keys() - known):
+            names = ", ".join(sorted(known))
+            raise InvalidValue(f"policy {policy.name!r}: fair_overrides has {', '.join(unknown)}; there are {names}")
+        for name, value in own.items():
+            if found.setdefault(name, value) != value:
+                raise InvalidValue(
+                    f"policies contradict each other: {name} is {_text(found[name])} for one and {_text(value)} for "
+                    "another, but a scheduler has one tree of accounts: give them the same"
+                )
+    return found
+
+
+def _text(value: object) -> object:
+    return value.value if isinstance(value, Enum) else value
+
+
+def adopted_jobspec(jobspec: Jobspec | Mapping[str, Any] | None) -> Jobspec | None:
+    """That of a job that is found running; None if it has none, or it is wrong: it runs, so it is not refused for that.
+    """
+    try:
+        return jobspec if isinstance(jobspec, Jobspec) or jobspec is None else Jobspec.parse(jobspec)
+    except InvalidValue:
+        return None
+
+
+def adopted_job(jobspec: Jobspec | None) -> tuple[str | None, float | None, float]:
+    """Bank, `preemptible-after` (seconds) and time limit of a job that is found running."""
+    if jobspec is None:
+        return None, None, 0.0
+    return jobspec.sharing.bank, jobspec.sharing.preemptible_after_s, jobspec.duration_s
+
+
+def count_capacity(book: UsageBook, pools: Iterable[Pool], ledger: Ledger, now_s: float) -> None:
+    """All usable targets, and what is held on others."""
+    usable, found, down = dict[int, int](), [], EMPTY
+    for pool in pools:
+        ranks = pool.ranks - pool.down
+        down |= pool.down
+        for at, word in words_of(ranks.mask):
+            usable[at] = usable.get(at, 0) | word
+        found.append(book.amounts.of_targets(pool.source, ranks))
+    instance = ledger.instance_countables
+    found.append(book.amounts.of_amounts(instance.totals))
+    inside = summed(found, len(book.tree.measure.resources))
+    held = [block for holding in ledger.outside(down) for block in holding.blocks]
+    book.set_capacity(usable, inside, held, now_s)

@@ -1,1 +1,0 @@
-"""What jobs hold: one of them, an elastic one and its sizes, and what must hold of all."""

@@ -1,0 +1,370 @@
+"""Strict order: the first job that cannot start holds back all others, so none is ever overtaken.
+
+firstfit: Every job that fits starts: jobs that cannot start now are skipped, and big jobs may be overtaken for ever.
+
+easy: EASY backfill: the first job that cannot start gets a reservation, and jobs that do not delay it may overtake.
+
+hybrid: Between first fit and conservative backfill: the first `depth` jobs that cannot start get reservations.
+
+conservative: Conservative backfill: every waiting job has a reservation, and a job overtakes only if it delays no
+other.
+
+giving_way: How running jobs give way to waiting ones where no accounts are kept: extras go for the first who waits.
+
+Law: only if that suffices; a job for which others are going gets no more until these are gone, and has a reservation
+until then, so that no other job starts in its place. Nothing is looked at where no running job has extras.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
+from math import ceil, inf
+from typing import ClassVar, Final
+
+from fluxsched.core.duration import format_duration
+from fluxsched.sched.policy import (
+    ANYTHING,
+    BACKFILLED,
+    FIFO,
+    IMMEDIATE,
+    ITS_START,
+    ITSELF,
+    NO,
+    NOTHING,
+    ORDER,
+    PAUSE,
+    PAUSE_EVERY,
+    PLACEMENT,
+    RESERVED,
+    SWITCH,
+    WORST_FIT,
+    YES,
+    AllMayGo,
+    Decision,
+    ExtrasSearch,
+    Fits,
+    Option,
+    Pending,
+    Plan,
+    Preemptions,
+    Reservation,
+    Reserve,
+    Shrink,
+    Skips,
+    Start,
+    View,
+    Waiting,
+    cores_in,
+    merged,
+)
+
+
+class Fifo:
+    """Strict order: the first job that cannot start holds back all others."""
+
+    name: ClassVar[str] = "fifo"
+    ARRIVALS: ClassVar[str] = NOTHING
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"placement": PLACEMENT}
+
+    def __init__(self, placement: str = WORST_FIT) -> None:
+        self.placement = placement
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        while (job := view.first) is not None:
+            fit = view.find(job, self.placement)
+            if fit is None:
+                yield Pending(job.jobid, view.reason(job))
+                return
+            yield Start(job.jobid, fit)
+
+
+# ---- firstfit
+
+class FirstFit:
+    """Starts every job that fits, in `order`; others are skipped."""
+
+    name: ClassVar[str] = "firstfit"
+    ARRIVALS: ClassVar[str] = ITSELF
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}
+
+    def __init__(self, placement: str = WORST_FIT, order: str = FIFO) -> None:
+        self.placement = placement
+        self._order = order
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        skips = Skips()
+        selection = IMMEDIATE
+        for job in view.candidates(skips, self._order):
+            if job is None:
+                yield PAUSE
+                continue
+            fit = view.find(job, self.placement)
+            if fit is not None:
+                yield Start(job.jobid, fit, selection)
+            else:
+                skips.fits_nowhere(job)
+                selection = BACKFILLED
+                yield Pending(job.jobid, view.reason(job))
+
+
+# ---- easy
+
+class Easy:
+    """The first job that cannot start has a reservation; others start, in `order`, if they do not delay it."""
+
+    name: ClassVar[str] = "easy"
+    BACKFILLS: ClassVar[bool] = True
+    ARRIVALS: ClassVar[str] = ITS_START
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"order": ORDER, "placement": PLACEMENT}
+
+    def __init__(self, order: str = FIFO, placement: str = WORST_FIT) -> None:
+        self._order = order
+        self.placement = placement
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        yield from self._keep_promises(view)
+        while (head := view.first) is not None:
+            fit = view.find(head, self.placement)
+            if fit is None:
+                break
+            yield Start(head.jobid, fit)
+        if head is None:
+            return
+        plan = view.plan
+        if not plan.has(head.jobid):  # with arrivals alone, the plan of the last pass has it
+            yield Reserve(plan.reserve(head), view.reason(head))
+        yield from self._heads_beside(head, view)
+        for found in plan.placeable(view.candidates(plan.skips, self._order), self.placement):
+            if found is None:
+                yield PAUSE
+            else:
+                job, fit = found
+                yield Start(job.jobid, fit, BACKFILLED)
+
+    def _keep_promises(self, view: View) -> Iterator[Decision]:
+        """Plan the heads that have been promised a start before a job that has become the first of another queue."""
+        heads: list[Waiting] = []
+        while (job := view.first_beside([head.queue for head in heads])) is not None:
+            heads.append(job)
+        promised = [(view.planned[job.jobid].start_s, job) for job in heads if job.jobid in view.planned]
+        for _, job in sorted(promised, key=lambda each: (each[0], each[1].key)):
+            yield from self._seat(job, view)
+
+    def _heads_beside(self, head: Waiting, view: View) -> Iterator[Decision]:
+        """Start jobs of other queues that delay no head, and reserve for the first of each that cannot start."""
+        blocked = [head.queue]
+        while (job := view.first_beside(blocked)) is not None:
+            if not (yield from self._seat(job, view)):
+                blocked.append(job.queue)
+
+    def _seat(self, job: Waiting, view: View) -> Generator[Decision, None, bool]:
+        """Start the first job of a queue, or see that it has a reservation. Return whether it starts."""
+        fit = view.find(job, self.placement)
+        if fit is not None:
+            yield Start(job.jobid, fit)
+        elif not view.plan.has(job.jobid):
+            yield Reserve(view.plan.reserve(job), view.reason(job))
+        return fit is not None
+
+
+# ---- hybrid
+
+DEPTH_DIGITS_MAX = 9
+"""More jobs than that no queue has."""
+ALL: Final = "all"
+"""Depth without a limit."""
+
+
+def parse_depth(text: str) -> float:
+    """`all`, or how many jobs are planned. Raises ValueError."""
+    if text == ALL:
+        return inf
+    if not text.isascii() or not text.isdigit() or len(text) > DEPTH_DIGITS_MAX:
+        raise ValueError(f"a depth is a number or {ALL!r}")
+    return int(text)
+
+
+DEPTH: Final = Option(8, parse=parse_depth, help="how many jobs get a reservation: 0 is firstfit, 1 is easy, or 'all'")
+
+
+class Hybrid:
+    """The first `depth` jobs that cannot start have reservations; others start, in `order`, if they delay none."""
+
+    name: ClassVar[str] = "hybrid"
+    BACKFILLS: ClassVar[bool] = True
+    ARRIVALS: ClassVar[str] = ITSELF
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"depth": DEPTH, "order": ORDER, "placement": PLACEMENT}
+
+    def __init__(self, depth: float = 8, order: str = FIFO, placement: str = WORST_FIT) -> None:
+        self._depth = depth
+        self._order = order
+        self.placement = placement
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        plan, planned = view.plan, 0
+        for job in view.queue:
+            if planned >= self._depth:
+                yield from self._backfill(view.candidates(plan.skips, self._order), plan)
+                return
+            found = plan.seat(job, self.placement)
+            if isinstance(found, Fits):
+                yield Start(job.jobid, found, BACKFILLED if planned else IMMEDIATE)
+                continue
+            planned += 1
+            yield Reserve(found, view.reason(job))
+            if not planned % PAUSE_EVERY:
+                yield PAUSE
+
+    def _backfill(self, jobs: Iterable[Waiting | None], plan: Plan) -> Iterator[Decision]:
+        for found in plan.placeable(jobs, self.placement):
+            if found is None:
+                yield PAUSE
+            else:
+                job, fit = found
+                yield Start(job.jobid, fit, BACKFILLED)
+
+
+# ---- conservative
+
+class Conservative:
+    """Every job has a reservation, made in `order`; others start early only if they delay none."""
+
+    name: ClassVar[str] = "conservative"
+    BACKFILLS: ClassVar[bool] = True
+    REPLANS: ClassVar[bool] = True
+    OPTIONS: ClassVar[Mapping[str, Option]] = {"compress": SWITCH, "order": ORDER, "placement": PLACEMENT}
+
+    def __init__(self, compress: str = NO, order: str = FIFO, placement: str = WORST_FIT) -> None:
+        self._compress = compress == YES
+        self._order = order
+        self.placement = placement
+        self.ARRIVALS = ITSELF if order == FIFO and compress == NO else ANYTHING
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        plan = view.plan
+        if self._compress:
+            _keep_promises(view, plan)
+        selection, planned = IMMEDIATE, 0
+        for job in view.candidates(Skips(), self._order):
+            planned += 1
+            if job is None or not planned % PAUSE_EVERY:
+                yield PAUSE
+            if job is None:
+                continue
+            plan.drop(job.jobid)
+            found = plan.seat(job, self.placement)
+            if isinstance(found, Fits):
+                yield Start(job.jobid, found, selection)
+            else:
+                selection = BACKFILLED
+                yield Reserve(found, view.reason(job))
+
+
+def _keep_promises(view: View, plan: Plan) -> None:
+    """All jobs as they were planned, the earliest first; what cannot be kept any more is planned again in its turn."""
+    jobs: dict[int, Waiting] = {job.jobid: job for job in view.queue if job.jobid in view.planned}
+    for old in sorted(view.planned.values(), key=lambda old: (old.start_s, old.jobid)):
+        job = jobs.get(old.jobid)
+        if job is not None:
+            plan.keep(job, old)
+
+
+# ---- giving_way
+
+NOT_ENOUGH: Final = (
+    "the jobs that may be preempted for it would not make enough room, or are kept for a job that comes first"
+)
+"""Why nothing is preempted for a job, where no limit keeps it from that."""
+
+
+def cannot_preempt(preemptions: Preemptions) -> str:
+    """Return why no job at all is preempted, where none may be."""
+    if preemptions.running.jobs:
+        return "no job is preempted: the rate of preemptions is 0"
+    return "no running job is preemptible"
+
+
+def rate_reached(preemptions: Preemptions, now_s: float) -> str:
+    """Return when the next job may be preempted, if the rate does not allow it now; else nothing."""
+    again_s = preemptions.next_s(1, now_s)
+    if again_s <= now_s:
+        return ""
+    when = f": the next one in {format_duration(ceil(again_s - now_s))}" if again_s < inf else ""
+    limit = f"{preemptions.rate} in {format_duration(preemptions.window_s)}"
+    return f"no more jobs are preempted for now, at most {limit}{when}"
+
+
+def seat_awaiting(
+    view: View,
+    now_s: float,
+    admits: Callable[[Waiting], bool] | None = None,
+    keep: Callable[[Waiting], None] | None = None,
+) -> Iterator[Decision]:
+    """Jobs for which others are going start, or have a reservation, before the others are looked at.
+
+    Those that `admits` does not let start now are left out; `keep` is told of those that have to wait.
+    """
+    awaiting = [job for job in map(view.job, view.preemptions.awaited) if job is not None and job.priority]
+    if not awaiting:
+        return
+    plan, preemptions = view.plan, view.preemptions
+    places = {jobid: old for jobid, old in view.planned.items() if preemptions.awaits(jobid, old.start_s, now_s)}
+    for job in awaiting:
+        if job.jobid in places:
+            plan.claim(job, places[job.jobid], preemptions.going)
+    for job in awaiting:
+        if admits is None or admits(job):
+            plan.waive(job.jobid)
+            fit = plan.place(job, WORST_FIT)
+            if fit is not None:
+                yield Start(job.jobid, fit, RESERVED)
+                continue
+            if keep is not None:
+                keep(job)
+            old = places.get(job.jobid)
+            kept = None if old is None else plan.claim(job, old, preemptions.going)
+            left = preemptions.awaited.get(job.jobid, ())
+            ending = sum([jobid in preemptions.going for jobid in left])
+            reason = until_gone(ending, len(left) - ending) if left else view.reason(job)
+            yield Reserve(kept or plan.reserve(job), reason)
+
+
+def give_way(view: View, now_s: float) -> Iterator[Decision]:
+    """Extras go for the first who waits, if that suffices; after all that can start has started."""
+    job, preemptions = view.first, view.preemptions
+    if job is None or not preemptions.elastic or job.jobid in preemptions.awaited or view.is_held_back(job):
+        return
+    if view.is_put_off(job):
+        return
+    extras = ExtrasSearch(job.shape, preemptions, now_s)
+    with view.if_gone() as what_if:
+        able, least = what_if.openings(job.shape).able(), what_if.missing(job.shape)
+    for _ in extras.look(able, AllMayGo(), least):
+        yield PAUSE
+    with view.if_gone() as what_if:
+        for jobid in preemptions.awaited:
+            other, kept = view.job(jobid), view.planned.get(jobid)
+            if other is not None:
+                what_if.seat(other.shape, None if kept is None else kept.fit)
+        extras.choose(what_if)
+    yield PAUSE
+    if extras.fit is not None and extras.chosen:
+        yield from _shrink(view, job, extras, extras.fit, now_s)
+
+
+def _shrink(view: View, job: Waiting, extras: ExtrasSearch, fit: Fits, now_s: float) -> Iterator[Decision]:
+    leaving = merged(extras.chosen)
+    for jobid, ranks in leaving.items():
+        yield Shrink(jobid, ranks, "it is the first that waits", job.jobid)
+    start_s = now_s + view.preemptions.timeout_s
+    view.plan.drop(job.jobid)
+    made = Reservation(job.jobid, start_s, start_s + job.limit_s, cores_in(fit.blocks), fit)
+    yield Reserve(made, until_gone(0, len(leaving)))
+
+
+def until_gone(preempted: int, shrunk: int) -> str:
+    """What the owner of a job is told for which so many jobs are going, and so many others are to leave targets."""
+    going = f"{preempted} preempted {'job' if preempted == 1 else 'jobs'}"
+    extras = f"extras of {shrunk} elastic {'job' if shrunk == 1 else 'jobs'}"
+    what = [going] * bool(preempted) + [extras] * bool(shrunk)
+    return f"starts when {' and '.join(what)} {'is' if preempted == 1 and not shrunk else 'are'} gone"

@@ -1,1 +1,0 @@
-"""A tree of queues with quotas, as other resource managers have it."""

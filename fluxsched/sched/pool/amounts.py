@@ -1,0 +1,613 @@
+"""Targets by how much of each kind they have (free, or in all), in levels of magnitude: who may hold a need at all.
+
+Law: a level holds amounts that differ by less than a quarter or so, so most jobs move no target, and a need is looked
+up for thousands of targets at once: those on a higher level hold it, those on its own level may. Words are longer here
+than elsewhere, since a look-up joins the words of many levels.
+
+search: Finds the target for a request of amounts: in the order of the free share, lowest rank first.
+
+Law: the first targets in order are looked at one by one, since one of them mostly fits; where they do not, those that
+have too little of a kind are left out, in words of 512, before the search goes on.
+
+share_index: The usable targets without cores by their free share, in 65 levels: the order in which they are tried.
+
+Law: a target changes its level by one word of bits. Within a level the lowest rank is first.
+
+target: One target without cores: what it has of each kind, what of that is free, and its share that is free.
+
+Law: the free amount of a kind is what the target has, less what is occupied by others, less what jobs hold; it is
+negative where jobs hold more than there is. The share is exact, in whole numbers: it is worked out anew when what the
+target has changes, and follows by addition what jobs take and give.
+
+targets: The targets of a pool that have no cores: each with amounts of its own, found and changed in the time of one.
+
+Law: a target is on the level of its free share if it is usable (up, and not withheld), and on none otherwise. What jobs
+hold may exceed what a target has, since capacities change and jobs are found running: then nothing more of that kind
+fits there. Adding, changing or removing a target costs that target and its properties, however many others there are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from fractions import Fraction
+from math import lcm
+from typing import Final, TypeAlias
+
+from fluxsched.core.amounts import Amounts, less
+from fluxsched.core.children import Children
+from fluxsched.core.constraint import EVERYTHING, Constraint
+from fluxsched.core.hostlist import Hostlist
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.rlite import merge
+from fluxsched.sched.pool.countables import magnitude
+from fluxsched.sched.pool.placement import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
+
+LONG_SHIFT: Final = 13
+"""Words of 8,192 ranks, 1 KiB: joining two takes a quarter of a microsecond."""
+
+LOW_LONG_BITS: Final = (1 << LONG_SHIFT) - 1
+
+LOW_WORDS: Final = (1 << LONG_SHIFT - WORD_SHIFT) - 1
+
+LongWords: TypeAlias = dict[int, int]
+"""A set of ranks by long words."""
+
+
+class KindIndex:
+    """For each kind, the targets that have some of it, by the magnitude of how much."""
+
+    __slots__ = ("_kinds",)
+
+    def __init__(self) -> None:
+        self._kinds: dict[str, dict[int, LongWords]] = {}
+
+    def change(self, kind: str, before: int, after: int, rank: int) -> None:
+        """A target has `after` of a kind instead of `before`; 0 or less is none."""
+        old = magnitude(before) if before > 0 else 0
+        new = magnitude(after) if after > 0 else 0
+        if old == new:
+            return
+        at, bit = rank >> LONG_SHIFT, 1 << (rank & LOW_LONG_BITS)
+        levels = self._kinds.get(kind)
+        if levels is None:
+            levels = self._kinds[kind] = {}
+        if old:
+            words = levels[old]
+            left = words[at] ^ bit
+            if left:
+                words[at] = left
+            else:
+                del words[at]
+                if not words:
+                    del levels[old]
+                    if not levels and not new:
+                        del self._kinds[kind]
+        if new:
+            found = levels.get(new)
+            if found is None:
+                levels[new] = {at: bit}
+            else:
+                found[at] = found.get(at, 0) | bit
+
+    def able(self, need: Amounts) -> LongWords | None:
+        """The targets that may hold the need: all that do, and some that nearly do. None is all of them."""
+        able: LongWords | None = None
+        for kind, amount in need:
+            found: LongWords = {}
+            least = magnitude(amount)
+            for level, words in self._kinds.get(kind, {}).items():
+                if level >= least:
+                    for at, word in words.items():
+                        found[at] = found.get(at, 0) | word
+            if able is not None:
+                found = {at: word & able[at] for at, word in found.items() if at in able}
+            able = found
+        return able
+
+    def ranks(self, need: Amounts, members: Bits) -> Iterator[int]:
+        """The same of these members, ascending."""
+        able = self.able(need)
+        for at in ids_of(members.top):
+            word = members.words[at]
+            if able is not None:
+                word &= cut(able, at)
+            base = at << WORD_SHIFT
+            for id in ids_of(word):
+                yield base + id
+
+    def check(self, amounts: Mapping[int, Mapping[str, int]]) -> None:
+        """Asserts that it has these ranks with these amounts, and nothing else; linear."""
+        other = KindIndex()
+        for rank, mine in amounts.items():
+            for kind, amount in mine.items():
+                other.change(kind, 0, amount, rank)
+        assert self._kinds == other._kinds, "a target is listed with another amount than it has"
+
+
+def cut(words: LongWords, at: int) -> int:
+    """Of long words what is in a word of 512 ranks, and perhaps above it."""
+    return words.get(at >> LONG_SHIFT - WORD_SHIFT, 0) >> ((at & LOW_WORDS) << WORD_SHIFT)
+
+
+# ---- search
+
+PROBES: Final = 8
+"""Targets that are looked at before magnitudes are, which costs as much as twenty of them."""
+
+ENDLESS: Final = -1
+
+NONE: Final = -1
+UNKNOWN: Final = -2
+"""Instead of a rank: there is no target, or the tries were used up before one was found."""
+
+
+def find_target(
+    targets: AmountTargets, need: Amounts, levels: int, descending: bool, only: Bits | None
+) -> AmountTarget | None:
+    """The usable target with the largest (or the smallest) free share that holds the need; it is on one of `levels`."""
+    rank = _first(targets, need, levels, descending, only, None, PROBES)
+    if rank == UNKNOWN:
+        rank = _first(targets, need, levels, descending, only, targets.free_kinds.able(need), ENDLESS)
+    return None if rank == NONE else targets.by_rank[rank]
+
+
+def _first(
+    targets: AmountTargets,
+    need: Amounts,
+    levels: int,
+    descending: bool,
+    only: Bits | None,
+    able: LongWords | None,
+    tries: int,
+) -> int:
+    """The first rank in order that holds the need, of those in all the masks; NONE, or UNKNOWN after so many tries."""
+    by_rank, shares = targets.by_rank, targets.shares
+    used = shares.used & levels
+    while used:
+        low = 1 << used.bit_length() - 1 if descending else used & -used
+        used ^= low
+        level = shares.levels[low.bit_length() - 1]
+        top = level.top if only is None else level.top & only.top
+        while top:
+            low = top & -top
+            top ^= low
+            at = low.bit_length() - 1
+            word = level.words[at] if only is None else level.words[at] & only.words[at]
+            if able is not None:
+                word &= cut(able, at)
+            base = at << WORD_SHIFT
+            while word:
+                low = word & -word
+                word ^= low
+                rank = base + low.bit_length() - 1
+                free = by_rank[rank].free
+                for kind, amount in need:
+                    if free.get(kind, 0) < amount:
+                        break
+                else:
+                    return rank
+                tries -= 1
+                if not tries:
+                    return UNKNOWN
+    return NONE
+
+
+def find_lowest(targets: AmountTargets, need: Amounts, only: Bits | None) -> AmountTarget | None:
+    """The usable target of the lowest rank that holds the need."""
+    for rank in targets.free_kinds.ranks(need, targets.members if only is None else only):
+        target = targets.by_rank.get(rank)
+        if target is not None and target.usable and target.holds(need):
+            return target
+    return None
+
+
+# ---- share_index
+
+class ShareIndex:
+    """`levels` has the targets of each level; `used` is the mask of the levels that have any."""
+
+    __slots__ = ("levels", "used")
+
+    def __init__(self) -> None:
+        self.levels = [Bits() for _ in range(STEPS + 1)]
+        self.used = 0
+
+    def put(self, level: int, at: int, bit: int) -> None:
+        """A target is usable, with this share free."""
+        self.used |= 1 << level
+        self.levels[level].put(at, bit)
+
+    def drop(self, level: int, at: int, bit: int) -> None:
+        """A target of this level is not usable any more, or changes its level."""
+        bits = self.levels[level]
+        bits.drop(at, bit)
+        if not bits.top:
+            self.used ^= 1 << level
+
+
+# ---- target
+
+STEPS: Final = 64
+"""Steps of the free share: an idle target is on level 64, one without anything free on level 0."""
+
+
+ShareScale: TypeAlias = tuple[dict[str, int], int]
+"""What one unit of each kind adds to `scaled`, and what of that is a 64th of the whole; equal for equal targets."""
+
+
+def scale_of(capacity: Amounts, weights: Mapping[str, int]) -> ShareScale:
+    """The scale of targets that have so much."""
+    weighed = [(kind, amount, weights[kind]) for kind, amount in capacity if kind in weights]
+    common = lcm(*[amount for _, amount, _ in weighed])
+    factors = {kind: STEPS * weight * (common // amount) for kind, amount, weight in weighed}
+    return factors, common * sum([weight for _, _, weight in weighed]) or 1
+
+
+class AmountTarget:
+    """`level` is the free share in steps of 1/64; `usable` means up and not withheld.
+
+    The share is the mean, over the kinds that have a weight and of which the target has some, of free over capacity; 1
+    for a target without such kinds. `scaled` is the sum of its terms, whose whole is STEPS times `whole`.
+    """
+
+    __slots__ = (
+        "at", "bit", "capacity", "factors", "free", "host", "level", "names", "occupied", "rank", "scaled", "up",
+        "usable", "whole", "withheld",
+    )  # fmt: skip
+
+    def __init__(self, rank: int, capacity: Amounts, host: str, names: tuple[str, ...]) -> None:
+        self.rank = rank
+        self.at = rank >> WORD_SHIFT
+        self.bit = BITS[rank & LOW_BITS]
+        self.host = host
+        self.names = names
+        self.capacity = capacity
+        self.occupied: Amounts = ()
+        self.free: dict[str, int] = dict(capacity)
+        self.factors: dict[str, int] = {}
+        self.scaled = 0
+        self.whole = 1
+        self.level = STEPS
+        self.up = False
+        self.withheld = False
+        self.usable = False
+
+    def weigh(self, scale: ShareScale) -> None:
+        """Works out the share anew, by the scale of its capacity."""
+        self.factors, self.whole = scale
+        free, scaled = self.free, 0
+        for kind, factor in self.factors.items():
+            scaled += factor * max(free[kind], 0)
+        self.scaled = scaled
+        self.level = scaled // self.whole if self.factors else STEPS
+
+    def holds(self, amounts: Amounts) -> bool:
+        """Whether so much of each kind is free."""
+        return all(self.free.get(kind, 0) >= amount for kind, amount in amounts)
+
+    def could_hold(self, amounts: Amounts) -> bool:
+        """Whether so much of each kind would be free if no job held anything; what is occupied might go, too."""
+        there = dict(self.capacity)
+        return all(there.get(kind, 0) >= amount for kind, amount in amounts)
+
+    def free_of(self, amounts: Amounts) -> Amounts:
+        """Of each kind as much as is free, up to all of it."""
+        free = self.free
+        return tuple([(kind, min(free[kind], amount)) for kind, amount in amounts if free.get(kind, 0) > 0])
+
+    def offered(self) -> Amounts:
+        """What jobs can have of it when it is idle: all but what is occupied."""
+        return less(self.capacity, self.occupied)
+
+    def held(self) -> dict[str, int]:
+        """What jobs hold of each kind."""
+        found, free, occupied = dict(self.capacity), self.free, dict(self.occupied)
+        return {
+            kind: amount
+            for kind in sorted(found.keys() | free.keys() | occupied.keys())
+            if (amount := found.get(kind, 0) - occupied.get(kind, 0) - free.get(kind, 0))
+        }
+
+    def set_capacity(self, capacity: Amounts, occupied: Amounts) -> None:
+        """What it has, and what of that is occupied, from now on; jobs keep what they hold."""
+        held = self.held()
+        self.capacity, self.occupied = capacity, occupied
+        free = dict(capacity)
+        for kind, amount in (*occupied, *held.items()):
+            free[kind] = free.get(kind, 0) - amount
+        self.free = free
+
+
+# ---- targets
+
+WEIGHTS: Final[Mapping[str, float]] = {"vcore": 1.0, "memory": 1.0}
+"""What kinds weigh in the free share of a target unless a site says otherwise; others do not count."""
+
+ALLOWED_MAX = 1024
+"""Constraints remembered in a generation, each with a mask of all targets at worst."""
+
+SCALES_MAX = 1024
+"""Capacities whose scales are remembered, some hundred bytes each: most targets are equal to another one."""
+
+
+class AmountTargets:
+    """`members` are all of them, `by_rank` the same one by one; `properties` gives the targets that have a name."""
+
+    def __init__(self) -> None:
+        self.members = Bits()
+        self.by_rank: dict[int, AmountTarget] = {}
+        self.properties: dict[str, Idset] = {}
+        self.shares = ShareIndex()
+        self.free_kinds = KindIndex()
+        self.all_kinds = KindIndex()
+        self.weights: Mapping[str, float] = WEIGHTS
+        self._weights = _whole(WEIGHTS)
+        self._most: dict[str, int] = {}  # of kinds with a weight: no target has more
+        self._scales: dict[Amounts, ShareScale] = {}
+        self._least_factors: dict[str, int] = {}  # worked out of that when it is needed
+        self._least_whole = 1
+        self._ranks_by_host: dict[str, Idset] = {}
+        self._allowed: dict[Constraint, Bits] = {}
+
+    # ---- what exists
+
+    def add_all(self, resources: ResourceSet, ranks: Idset) -> None:
+        """New targets of an R, those of these ranks, idle and down."""
+        hosts = dict(zip(ranks, resources.hosts(ranks), strict=False))
+        named = [(name, having & ranks) for name, having in resources.properties.items()]
+        for entry in resources.entries:
+            for rank in entry.ranks & ranks:
+                names = tuple([name for name, having in named if rank in having])
+                self.add(rank, entry.children.amounts, hosts.get(rank, ""), names)
+
+    def add(self, rank: int, capacity: Amounts, host: str, names: tuple[str, ...]) -> None:
+        """A new target, idle and down."""
+        target = self.by_rank[rank] = AmountTarget(rank, capacity, host, names)
+        target.weigh(self._scale(target.capacity))
+        self.members.put(target.at, target.bit)
+        for kind, amount in capacity:
+            self.free_kinds.change(kind, 0, amount, target.rank)
+            self.all_kinds.change(kind, 0, amount, target.rank)
+        self._note_most(capacity)
+        self._name(target, names)
+        if host:
+            self._ranks_by_host[host] = self._ranks_by_host.get(host, EMPTY) | Idset.one(rank)
+
+    def remove(self, at: int, word: int) -> None:
+        """Forgets targets that are down; those of the word that are not here are ignored."""
+        for target in self.on(at, word):
+            self._unname(target, target.names)
+            self.members.drop(at, target.bit)
+            for kind, amount in target.free.items():
+                self.free_kinds.change(kind, amount, 0, target.rank)
+            for kind, amount in target.capacity:
+                self.all_kinds.change(kind, amount, 0, target.rank)
+            if target.host:
+                left = self._ranks_by_host[target.host] - Idset.one(target.rank)
+                if left:
+                    self._ranks_by_host[target.host] = left
+                else:
+                    del self._ranks_by_host[target.host]
+            del self.by_rank[target.rank]
+
+    def resize(self, rank: int, capacity: Amounts, occupied: Amounts) -> None:
+        """A target has so much from now on, of which so much is occupied. KeyError if it is not here."""
+        target = self.by_rank[rank]
+        usable = target.usable
+        self._set_usable(target, False)
+        free, had = target.free, dict(target.capacity)
+        target.set_capacity(capacity, occupied)
+        has = dict(capacity)
+        for kind in {**had, **has}:  # a union of keys would be in the order of their hashes
+            self.all_kinds.change(kind, had.get(kind, 0), has.get(kind, 0), rank)
+        for kind in {**free, **target.free}:
+            self.free_kinds.change(kind, free.get(kind, 0), target.free.get(kind, 0), rank)
+        target.weigh(self._scale(target.capacity))
+        self._note_most(capacity)
+        self._set_usable(target, usable)
+
+    def _note_most(self, capacity: Amounts) -> None:
+        for kind, amount in capacity:
+            if kind in self._weights and amount > self._most.get(kind, 0):
+                self._most[kind] = amount
+                self._least_factors = {}
+
+    def _scale(self, capacity: Amounts) -> ShareScale:
+        scale = self._scales.get(capacity)
+        if scale is None:
+            if len(self._scales) >= SCALES_MAX:
+                self._scales.clear()
+            scale = self._scales[capacity] = scale_of(capacity, self._weights)
+        return scale
+
+    def least_level(self, need: Amounts) -> int:
+        """A target on a lower level cannot hold the need, since it would have a larger share free if it did."""
+        if not self._least_factors:
+            common = lcm(*self._most.values())
+            self._least_factors = {kind: STEPS * self._weights[kind] * (common // n) for kind, n in self._most.items()}
+            self._least_whole = common * sum(self._weights.values()) or 1
+        factors, scaled = self._least_factors, 0
+        for kind, amount in need:
+            scaled += factors.get(kind, 0) * amount
+        return min(scaled // self._least_whole, STEPS)
+
+    def weigh(self, weights: Mapping[str, float]) -> None:
+        """Other weights of kinds; linear in the targets."""
+        self.weights, self._weights = dict(weights), _whole(weights)
+        self._most.clear()
+        self._scales.clear()
+        self._least_factors = {}
+        for target in self.by_rank.values():
+            self._note_most(target.capacity)
+            usable = target.usable
+            self._set_usable(target, False)
+            target.weigh(self._scale(target.capacity))
+            self._set_usable(target, usable)
+
+    def on(self, at: int, word: int) -> list[AmountTarget]:
+        """Those of a word that are here."""
+        base = at << WORD_SHIFT
+        return [self.by_rank[base + id] for id in ids_of(word & self.members.at(at))]
+
+    def set_up(self, at: int, word: int, up: bool) -> None:
+        """Whether these targets of a word may be used."""
+        for target in self.on(at, word):
+            target.up = up
+            self._set_usable(target, up and not target.withheld)
+
+    def withhold(self, rank: int, withheld: bool) -> None:
+        """Whether a target is used by name only. KeyError if it is not here."""
+        target = self.by_rank[rank]
+        target.withheld = withheld
+        self._set_usable(target, target.up and not withheld)
+
+    def _set_usable(self, target: AmountTarget, usable: bool) -> None:
+        if usable != target.usable:
+            target.usable = usable
+            change = self.shares.put if usable else self.shares.drop
+            change(target.level, target.at, target.bit)
+
+    # ---- hosts and properties
+
+    def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
+        """Properties come and go; ranks that are not here are ignored."""
+        touched = 0
+        for ranks in (*add.values(), *remove.values()):
+            touched |= ranks.mask
+        for rank in Idset(touched & self.members.mask()):
+            gained = [name for name, ranks in add.items() if rank in ranks]
+            lost = [name for name, ranks in remove.items() if rank in ranks]
+            self.rename(rank, gained, lost)
+
+    def rename(self, rank: int, add: Iterable[str], remove: Iterable[str]) -> None:
+        """Properties of a target come and go."""
+        target = self.by_rank[rank]
+        before, after = dict.fromkeys(target.names), dict.fromkeys((*target.names, *add))
+        for name in remove:
+            after.pop(name, None)
+        self._unname(target, [name for name in before if name not in after])
+        self._name(target, [name for name in after if name not in before])
+        target.names = tuple(sorted(after))
+
+    def _name(self, target: AmountTarget, names: Iterable[str]) -> None:
+        for name in names:
+            self.properties[name] = self.properties.get(name, EMPTY) | Idset.one(target.rank)
+
+    def _unname(self, target: AmountTarget, names: Iterable[str]) -> None:
+        for name in names:
+            left = self.properties[name] - Idset.one(target.rank)
+            if left:
+                self.properties[name] = left
+            else:
+                del self.properties[name]
+
+    def allowed(self, constraint: Constraint) -> Bits | None:
+        """The targets that match, up or down; None if those are all."""
+        if constraint is EVERYTHING or constraint == EVERYTHING:
+            return None
+        found = self._allowed.get(constraint)
+        if found is None:
+            if len(self._allowed) >= ALLOWED_MAX:
+                self._allowed.clear()
+            ranks = Idset(self.members.mask())
+            found = self._allowed[constraint] = Bits.of(constraint.match(ranks, self.properties, self._on_host).mask)
+        return found
+
+    def renew(self) -> None:
+        """A new generation: what was worked out of constraints no longer holds."""
+        self._allowed.clear()
+
+    def _on_host(self, host: str) -> Idset:
+        return self._ranks_by_host.get(host, EMPTY)
+
+    def kinds(self) -> list[tuple[Amounts, tuple[str, ...], Idset]]:
+        """Targets with equal amounts and properties together: what they have, their properties, and their ranks."""
+        found: dict[tuple[Amounts, tuple[str, ...]], list[int]] = {}
+        for target in self.by_rank.values():
+            found.setdefault((target.capacity, tuple(sorted(target.names))), []).append(target.rank)
+        return [(*equal, Idset.of(ranks)) for equal, ranks in found.items()]
+
+    @property
+    def resources(self) -> ResourceSet:
+        """All of them as R, with hosts if each has one; linear, for people."""
+        targets = [self.by_rank[rank] for rank in sorted(self.by_rank)]
+        entries, _ = merge([(target.rank, Children(amounts=target.capacity)) for target in targets])
+        hosts = tuple([target.host for target in targets])
+        return ResourceSet(entries, Hostlist(hosts if all(hosts) else ()), dict(self.properties))
+
+    def check(self) -> None:
+        """Asserts that each target is where its free amounts put it, for tests and the simulator; linear in them."""
+        listed = sum([level.count for level in self.shares.levels])
+        assert listed == sum([target.usable for target in self.by_rank.values()]), "a target is listed that is gone"
+        for rank, target in self.by_rank.items():
+            level, usable = target.level, target.up and not target.withheld
+            target.weigh(self._scale(target.capacity))
+            assert target.level == level, f"rank {rank} has a free share of {target.level}/{STEPS}, not {level}"
+            assert (rank in self.shares.levels[level]) == usable == target.usable, f"rank {rank} is in the wrong place"
+        self.free_kinds.check({rank: target.free for rank, target in self.by_rank.items()})
+        self.all_kinds.check({rank: dict(target.capacity) for rank, target in self.by_rank.items()})
+
+    # ---- what is free (called by the pool)
+
+    def take(self, at: int, word: int, amounts: Amounts) -> bool:
+        """Marks so much of each kind busy on each of these targets, if all are up and have it; else changes nothing."""
+        if word & (word - 1):
+            return self._take_many(at, word, amounts)
+        target = self.by_rank.get(at << WORD_SHIFT | word.bit_length() - 1)
+        if target is None or not target.up:
+            return False
+        free = target.free
+        for kind, amount in amounts:
+            if free.get(kind, 0) < amount:
+                return False
+        self._move(target, amounts, -1)
+        return True
+
+    def _take_many(self, at: int, word: int, amounts: Amounts) -> bool:
+        targets = self.on(at, word)
+        if len(targets) < word.bit_count() or not all(target.up and target.holds(amounts) for target in targets):
+            return False
+        for target in targets:
+            self._move(target, amounts, -1)
+        return True
+
+    def claim(self, at: int, word: int, amounts: Amounts) -> None:
+        """Marks it busy whether it is free or not, and whether its target is up or not."""
+        for target in self.on(at, word):
+            self._move(target, amounts, -1)
+
+    def give(self, at: int, word: int, amounts: Amounts) -> None:
+        """Marks it free on those that are here."""
+        base, word = at << WORD_SHIFT, word & self.members.words.get(at, 0)
+        while word:
+            low = word & -word
+            word ^= low
+            self._move(self.by_rank[base + low.bit_length() - 1], amounts, 1)
+
+    def _move(self, target: AmountTarget, amounts: Amounts, sign: int) -> None:
+        free, factors, scaled = target.free, target.factors, target.scaled
+        for kind, amount in amounts:
+            before = free.get(kind, 0)
+            after = before + sign * amount
+            free[kind] = after
+            if before <= 0 or after <= 0 or (before ^ after) << 3 >= before:  # else the magnitude is the same
+                self.free_kinds.change(kind, before, after, target.rank)
+            factor = factors.get(kind, 0)
+            if factor:
+                scaled += factor * ((after if after > 0 else 0) - (before if before > 0 else 0))
+        if factors:
+            target.scaled = scaled
+            level = scaled // target.whole
+            if level != target.level:
+                if target.usable:
+                    self.shares.drop(target.level, target.at, target.bit)
+                    self.shares.put(level, target.at, target.bit)
+                target.level = level
+
+
+def _whole(weights: Mapping[str, float]) -> dict[str, int]:
+    """The weights that count, as whole numbers of the same proportions."""
+    exact = {kind: Fraction(weight) for kind, weight in weights.items() if weight > 0}
+    common = lcm(*[weight.denominator for weight in exact.values()])
+    return {kind: int(weight * common) for kind, weight in exact.items()}

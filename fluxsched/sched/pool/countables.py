@@ -1,0 +1,165 @@
+"""Countable resources, which have no ids (memory in bytes, licences): how much is left on each target, and in all.
+
+Law: an amount is fungible, so it is counted, never named. Targets of which nothing is taken cost nothing here; the
+others are in levels by how much is left (its order of magnitude and two more binary digits), so that a search for an
+amount skips whole words of targets that have too little, and looks closely only at those near the limit.
+
+lost: What the free remainder of a target weighs: cores, GPUs and countables as one number, for the placement `least-
+lost`.
+
+Law: whole numbers, so equal remainders are equal. One object serves all target classes of a pool, which may be given
+other weights at any time.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import Final
+
+from fluxsched.core.amounts import Amounts, total
+from fluxsched.errors import LocalProtocolError
+from fluxsched.sched.pool.placement import LOW_BITS, WORD_SHIFT, Bits, ids_of
+
+
+class Countable:
+    """One kind, on the targets of a class, each of which has `total`."""
+
+    __slots__ = ("_left", "_levels", "total")
+
+    def __init__(self, total: int) -> None:
+        self.total = total
+        self._left: dict[int, int] = {}
+        self._levels: dict[int, Bits] = {}
+
+    def left(self, rank: int) -> int:
+        """How much of it is free on a target."""
+        return self._left.get(rank, self.total)
+
+    def set_left(self, rank: int, amount: int) -> None:
+        """Sets how much is free on a target."""
+        at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
+        before = self._left.pop(rank, None)
+        if before is not None:
+            level = self._levels[magnitude(before)]
+            level.drop(at, bit)
+            if not level.count:
+                del self._levels[magnitude(before)]
+        if amount != self.total:
+            self._left[rank] = amount
+            self._levels.setdefault(magnitude(amount), Bits()).put(at, bit)
+
+    def taken_at(self, at: int) -> int:
+        """Those targets of a word on which not all of it is free."""
+        found = 0
+        for bits in self._levels.values():
+            found |= bits.words.get(at, 0)
+        return found
+
+    def forget(self, rank: int) -> None:
+        """The target has left the class."""
+        self.set_left(rank, self.total)
+
+    def enough(self, at: int, word: int, need: int) -> int:
+        """Those targets of a word on which at least `need` is free."""
+        if need > self.total:
+            return 0
+        limit = magnitude(need)
+        for level, bits in self._levels.items():
+            some = bits.words.get(at, 0) & word if level <= limit else 0
+            if some and level < limit:
+                word ^= some
+            elif some:
+                base = at << WORD_SHIFT
+                for id in ids_of(some):
+                    if self._left[base + id] < need:
+                        word ^= 1 << id
+        return word
+
+
+class InstanceCountables:
+    """Those that the instance has once (licences, bandwidth to a file system); `totals` is what was granted to us.
+
+    One account for all groups of a scheduler, since a job takes the same licence wherever it runs. Jobs found running
+    at hello may hold more than there is; then nothing is left until they end.
+    """
+
+    __slots__ = ("_used", "totals")
+
+    def __init__(self) -> None:
+        self.totals: Amounts = ()
+        self._used: dict[str, int] = {}
+
+    def add(self, amounts: Amounts) -> None:
+        """Adds what came with a grow."""
+        self.totals = total(self.totals, amounts)
+
+    def left(self, kind: str) -> int:
+        """How much is free; negative if jobs hold more than there is."""
+        return dict(self.totals).get(kind, 0) - self._used.get(kind, 0)
+
+    def lacking(self, amounts: Amounts, *, ever: bool = False) -> Amounts:
+        """Of each kind of which less than this is free (with `ever`: exists), how much is."""
+        if not amounts:
+            return ()
+        there = dict(self.totals) if ever else {kind: max(self.left(kind), 0) for kind, _ in amounts}
+        return tuple([(kind, there.get(kind, 0)) for kind, amount in amounts if there.get(kind, 0) < amount])
+
+    def take(self, amounts: Amounts) -> bool:
+        """Counts what a job gets, if all of it is free."""
+        if self.lacking(amounts):
+            return False
+        self.claim(amounts)
+        return True
+
+    def claim(self, amounts: Amounts) -> None:
+        """Counts what a job has, whether it is free or not."""
+        for kind, amount in amounts:
+            self._used[kind] = self._used.get(kind, 0) + amount
+
+    def give(self, amounts: Amounts) -> None:
+        """Takes back what a job had. Raises LocalProtocolError for more than is taken."""
+        for kind, amount in amounts:
+            left = self._used.get(kind, 0) - amount
+            if left < 0:
+                raise LocalProtocolError(f"{amount} {kind} freed, of which only {left + amount} is taken")
+            self._used[kind] = left
+
+    def used(self) -> Amounts:
+        """What jobs have of each kind."""
+        return tuple(sorted((kind, amount) for kind, amount in self._used.items() if amount))
+
+
+def magnitude(amount: int) -> int:
+    """Grows with the amount; equal for amounts that differ by less than a quarter or so."""
+    length = amount.bit_length()
+    return amount if length < 3 else length << 2 | (amount >> (length - 3) & 3)
+
+
+# ---- lost
+
+LOST_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({"core": 1 << 32, "gpu": 10 << 32, "memory": 1})
+"""Those of `[fair]` where it says nothing (a core as 4 GiB, a GPU as 10 cores), a byte of memory weighing 1."""
+
+
+class LostWeights:
+    """Weights of a core, a GPU and a unit of each kind; kinds without a weight do not count."""
+
+    __slots__ = ("core", "gpu", "kinds")
+
+    def __init__(self) -> None:
+        self.core = self.gpu = 0
+        self.kinds: Mapping[str, int] = {}
+        self.set(LOST_WEIGHTS)
+
+    def set(self, weights: Mapping[str, int]) -> None:
+        """From now on these weights count."""
+        self.core, self.gpu = weights.get("core", 0), weights.get("gpu", 0)
+        self.kinds = {kind: weight for kind, weight in weights.items() if weight and kind not in ("core", "gpu")}
+
+    def of(self, cores: int, gpus: int, amounts: Amounts = ()) -> int:
+        """The weight of so much."""
+        found = cores * self.core + gpus * self.gpu
+        for kind, amount in amounts:
+            found += amount * self.kinds.get(kind, 0)
+        return found

@@ -1,1 +1,0 @@
-"""Waiting jobs and their orders."""

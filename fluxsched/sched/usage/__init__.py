@@ -1,1 +1,0 @@
-"""What jobs use, counted in resources that weigh, and booked in the accounts of a scheduler."""

@@ -1,0 +1,302 @@
+"""The scheduler module as a process: its session over one connection to the instance, in turns.
+
+Law: an error answer to acquire, release, hello or ready is logged and ends the module; so does an exception of the
+policy. The instance reports it, and a new module continues from hello. The host knows bytes, messages and turns; what
+is said when is the session's business, and what is scheduled where is that of the `sched` package.
+
+messages: The messages of a scheduler's conversation by topic, for adapters that decode them.
+
+Law: what is expensive to read is left as it came: a jobspec as its bytes, which are looked up among those read before,
+and of the R in a free only what names resources.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping
+from math import inf
+from typing import Any
+
+from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.messaging.memo import JobspecMemo
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
+from fluxsched.protocol.framing.header import NORESPONSE, REQUEST, RESPONSE, Message, decode, make_error, make_response
+from fluxsched.protocol.framing.lite import FREE
+from fluxsched.protocol.messages import alloc as msg
+from fluxsched.protocol.messages.accounts import AccountsRequest
+from fluxsched.protocol.messages.live.plan import PlanRequest
+from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
+from fluxsched.protocol.sessions.acquire_client import AcquireClient
+from fluxsched.protocol.sessions.rpc import Calls
+from fluxsched.sched import decisions as effect
+from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.sched.loading import policy_line
+from fluxsched.scheduler import session as effects
+from fluxsched.scheduler.session import READY, Call, Effects, End, Fail, Left, Log, Respond, SchedulerSession
+from fluxsched.system.log import exception_text, left, logger
+from fluxsched.system.loop import CONSIDERED_S, SHORT_S, Histogram, Timer, Turns
+from fluxsched.transport.base import Client
+
+log = logger("sched")
+
+RECEIVE_MAX = 4
+"""Frames taken from the socket at a time; each may be a bundle of hundreds of messages."""
+KEPT_MAX = 4096
+"""Messages kept with which no more are read: enough to find the questions among them, read within 12 ms."""
+SLICE_MESSAGES = 16
+"""Messages handled between two looks at the clock."""
+LEAVE_S = 3.0
+"""How long the last state may take to be stored (seconds): less than the instance waits before it kills us."""
+PASS_SLICE_S = 0.005
+"""How long a pass decides before questions are answered (seconds), which takes less than 20 ms."""
+
+
+class SchedulerHost:
+    """Joins one `Scheduler` to an instance over one connection."""
+
+    def __init__(self, client: Client, scheduler: Scheduler, groups: tuple[str, ...], turns: Turns, name: str) -> None:
+        self.scheduler = scheduler
+        self.name = name
+        self.is_over = False
+        self.on_end: Callable[[str | None], None] | None = None
+        streams = {group: AcquireClient(group) for group in groups}
+        self.session = SchedulerSession(scheduler, streams, JobspecMemo().read)
+        self._groups = groups
+        self._client = client
+        self._turns = turns
+        self._calls = Calls()
+        self._outbox: list[Message] = []
+        self._own: dict[str, Callable[[Message], None]] = {f"{name}.stats-get": self._stats, f"{name}.ping": self._ping}
+        self._pass_s = Histogram(SHORT_S)
+        self._considered_s = Histogram(CONSIDERED_S)
+        self._slices_s = 0.0
+        """Time that the slices of the pass under way have taken."""
+        self._notice: Timer | None = None
+        self._next_notice_s = inf
+        turns.source(self._take)
+        turns.at_end(self._schedule)
+        turns.at_end(self._flush)
+
+    def start(self) -> None:
+        """Begin the conversation: register the module's own service name, then acquire."""
+        self._send(self._calls.start("service.add", codec.pack({"service": self.name})))
+        self._perform(self.session.start())
+
+    # ---- effects
+
+    def _perform(self, effects: Effects) -> None:
+        for one in effects:
+            match one:
+                case effect.Granted():
+                    self._respond_alloc(msg.AllocResponse(one.jobid, msg.SUCCESS, one.R, one.annotations))
+                case effect.Annotated():
+                    self._respond_alloc(
+                        msg.AllocResponse(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations))
+                    )
+                case effect.Denied():
+                    self._respond_alloc(msg.AllocResponse(one.jobid, msg.DENY, note=one.note))
+                case effect.Canceled():
+                    self._respond_alloc(msg.AllocResponse(one.jobid, msg.CANCEL))
+                case Call(topic, payload, streaming):
+                    data = None if payload is None else codec.pack(payload)
+                    self._send(self._calls.start(topic, data, streaming=streaming, token=one))
+                case Respond(request, payload):
+                    self._send(make_response(request, None if payload is None else codec.pack(payload)))
+                case Fail(request, error):
+                    self._fail(request, error)
+                case effect.Raise() | effect.Grown() | effect.Shrunk():
+                    self._perform(self.session.outgoing((one,)))
+                case effect.PluginFailed(note):
+                    log.error("%s", note)
+                case effect.DecisionRefused(note):
+                    log.warning("%s", note)
+                case Log(text, is_error):
+                    (log.error if is_error else log.info)("%s", text)
+                case Left():
+                    self._ended(None)
+                case End(reason):
+                    log.error("%s", reason)
+                    self._ended(reason)
+
+    def _respond_alloc(self, answer: msg.AllocResponse) -> None:
+        self._send(Message(RESPONSE, "sched.alloc", codec.pack(answer), aux1=0))
+
+    def _fail(self, request: Message, error: FluxschedError) -> None:
+        log.warning("%s: %s", request.topic, error)
+        if request.matchtag and not request.flags & NORESPONSE:
+            self._send(make_error(request, error.errnum, str(error)))
+
+    # ---- passes
+
+    def _schedule(self) -> None:
+        """End-of-turn hook: one pass for all that arrived, in slices; what comes meanwhile to change things waits."""
+        session, clock = self.session, self._turns.clock
+        begun_s, cut = clock.monotonic_s(), False
+        until_s = begun_s + PASS_SLICE_S
+        try:
+            for one in session.decide(self._turns.wall_s):
+                self._perform((one,))
+                if clock.monotonic_s() >= until_s:
+                    cut = True
+                    break
+            else:
+                session.decided()
+            self._note_pass(clock.monotonic_s() - begun_s, is_over=not cut)
+            if not cut and session.considered_s:
+                self._note_considered(session.considered_s)
+        except SystemExit as exc:
+            self.end(f"{left(exc, policy_line(exc))}: policy {self.scheduler.policy.name!r} ended the process")
+        except Exception as exc:
+            log.exception("policy %s failed", self.scheduler.policy.name)
+            self.end(f"policy {self.scheduler.policy.name!r} raised {exception_text(exc, policy_line(exc))}")
+        self._perform(session.due(self._turns.wall_s))
+        if cut or session.has_work:
+            self._turns.wake()
+        else:
+            self._await_notice()
+
+    def _note_pass(self, slice_s: float, *, is_over: bool) -> None:
+        self._slices_s += slice_s
+        if is_over:
+            self._pass_s.observe(self._slices_s)
+            self._slices_s = 0.0
+
+    def _note_considered(self, submitted_s: list[float]) -> None:
+        """Each of these jobs was considered for the first time; a clock that was set back counts as no time."""
+        now_s, observe = self._turns.clock.wall_s(), self._considered_s.observe
+        for t_submit_s in submitted_s:
+            observe(max(0.0, now_s - t_submit_s))
+
+    def _await_notice(self) -> None:
+        """One timer, for a turn in which the scheduler has notices due though nothing happens; it may come early."""
+        at_s = self.session.next_notice_s
+        if at_s < self._next_notice_s:
+            if self._notice is not None:
+                self._notice.cancel()
+            self._next_notice_s = at_s
+            self._notice = self._turns.after(at_s - self._turns.wall_s, self._notice_due)
+
+    def _notice_due(self) -> None:
+        """This turn ends with a pass, which sends what is due, and then sets the timer for what is not."""
+        self._next_notice_s = inf
+
+    # ---- messages
+
+    def _send(self, message: Message) -> None:
+        self._outbox.append(message)
+        self._turns.wake()
+
+    def _flush(self) -> None:
+        messages, self._outbox = self._outbox, []
+        if messages and self._client.lost is None:
+            for frames in pack_bundles(messages):
+                self._client.send(frames)
+
+    def _take(self, until_s: float) -> bool:
+        """Hand what has arrived to the session, which answers questions; then have it handle the rest in its order."""
+        session, monotonic_s = self.session, self._turns.clock.monotonic_s
+        while session.kept < KEPT_MAX and (arrivals := self._client.receive(RECEIVE_MAX)):
+            for frames in arrivals:
+                for message in unpack_bundle(decode(frames)):
+                    self._receive(message)
+        while session.has_work:
+            self._perform(session.work(SLICE_MESSAGES))
+            if monotonic_s() >= until_s:
+                return session.has_work
+        if self._client.lost is not None:
+            self.end(f"the instance is gone: {self._client.lost}")
+        return False
+
+    def _receive(self, message: Message) -> None:
+        if message.type == REQUEST:
+            topic = message.topic
+            try:
+                kind = REQUESTS.get(topic)
+                if kind is not None:
+                    read = codec.unpack(message.payload, kind)
+                    effects = self.session.receive(topic, read, message, self._turns.wall_s)
+                    if effects:
+                        self._perform(effects)
+                elif topic in self._own:
+                    self._own[topic](message)
+                else:
+                    raise RPCError(f"Unknown service method '{topic}'", errno.ENOSYS)
+            except FluxschedError as exc:
+                self._fail(message, exc)
+        elif message.type == RESPONSE:
+            self._answered(message)
+
+    def _answered(self, message: Message) -> None:
+        try:
+            call, payload, error, _ = self._calls.receive(message)
+            if call is None:  # that of service.add
+                return
+            kind = ANSWERS.get(call.topic)
+            answer: Any = payload if kind is None or error is not None else codec.unpack(payload, kind)
+            effects = self.session.answered(call, answer, error, self._turns.wall_s)
+        except FluxschedError as exc:
+            log.error("%s", exc)
+            self.end(str(exc))
+            return
+        if call.topic == READY and error is None:
+            ours = self.name, self.scheduler.policy.name, ", ".join(self._groups), answer.count
+            log.info("%s is ready: policy %s, groups %s, %d jobs waiting", *ours)
+        self._perform(effects)
+
+    def _stats(self, message: Message) -> None:
+        figures = {"passes": self._pass_s.value(), "considered": self._considered_s.value()}
+        self._send(make_response(message, codec.pack({**self.scheduler.stats(), **figures})))
+
+    def _ping(self, message: Message) -> None:
+        if message.payload is None:  # the instance only checks that this process answers
+            self._send(make_response(message, None))
+            return
+        answer = codec.unpack(message.payload, dict[str, Any])
+        answer.update(route=self.name, rank=0, userid=message.userid, rolemask=message.rolemask)
+        self._send(make_response(message, codec.pack(answer)))
+
+    def raise_exception(self, jobid: int, type: str, note: str) -> None:
+        """Raise a fatal exception on a running job, for what decides beside the policy."""
+        self._perform(self.session.outgoing((effect.Raise(jobid, note, type),)))
+
+    def leave(self) -> None:
+        """Stop in good order: `on_end` is called with None once all is saved, or it has taken LEAVE_S."""
+        self._turns.after(LEAVE_S, lambda: self._ended(None))
+        self._perform(self.session.leave(self._turns.clock.wall_s()))
+
+    def end(self, reason: str) -> None:
+        """Stop; `on_end` is called with the reason."""
+        self.session.end(reason)
+        self._ended(reason)
+
+    def _ended(self, reason: str | None) -> None:
+        if not self.is_over:
+            self.is_over = True
+            if self.on_end is not None:
+                self.on_end(reason)
+
+
+# ---- messages
+
+REQUESTS: Mapping[str, Any] = {
+    "sched.alloc": codec.with_raw(msg.AllocRequest, "jobspec"),
+    "sched.free": FREE,
+    "sched.cancel": msg.SchedCancelRequest,
+    "sched.prioritize": msg.PrioritizeRequest,
+    "sched.expiration": msg.ExpirationRequest,
+    "sched.permit": msg.PermitRequest,
+    "sched.why": msg.SchedWhyRequest,
+    "sched.accounts": AccountsRequest,
+    "sched.plan": PlanRequest,
+    "sched.reasons": SchedReasonsRequest,
+    "sched.resource-status": dict[str, Any],
+    "feasibility.check": codec.with_raw(msg.FeasibilityRequest, "jobspec"),
+}
+"""What `SchedulerSession.receive` takes."""
+
+ANSWERS: Mapping[str, Any] = {
+    effects.HELLO: codec.with_raw(msg.HelloResponse, "jobspec"),
+    effects.READY: msg.ReadyResponse,
+}
+"""What `SchedulerSession.answered` takes decoded; acquire streams decode their own."""

@@ -1,0 +1,446 @@
+"""The answer of `history.samples`: samples of all lengths put into steps of one, as columns.
+
+cores: How many cores are in which state, by the states of their targets.
+
+report: Reports: the accounts of some time, put together by user, bank, queue, group or property, with what runs still.
+
+Law: times are answered for as whole hours, of long ago as whole days, so nothing is estimated but quantiles of waits. A
+job counts for each property that some of its targets have, so rows by property may be more than all.
+
+history: The `history` service: samples, intervals and reports (rfc/history.md).
+
+Law: what is asked for is read from the store in no turn and put together in pieces, so no other request waits for it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from itertools import islice
+from typing import Final, NamedTuple, TypeAlias
+
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.sharing import DEFAULT_BANK
+from fluxsched.errors import InvalidValue
+from fluxsched.history.accounting import HOURS_AGE_MAX_S, GroupOf, JobAccounting, group_name
+from fluxsched.history.samples import (
+    CORE_STATES,
+    DAY_S,
+    MINUTE_S,
+    RESULTS,
+    Conditions,
+    IntervalRow,
+    MachineSample,
+    Moment,
+    SampleRow,
+    Sampling,
+    conditions,
+    read_intervals,
+    read_runs,
+    read_samples,
+)
+from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.sizes import used
+from fluxsched.jobs.manager import JobManager
+from fluxsched.messaging.peers import RpcRequest
+from fluxsched.messaging.router import Router, in_steps
+from fluxsched.protocol.messages.history import (
+    IntervalsRequest,
+    IntervalsResponse,
+    ReportRequest,
+    ReportResponse,
+    ReportRow,
+    SamplesRequest,
+    SamplesResponse,
+)
+from fluxsched.resource.module import ResourceModule
+from fluxsched.services.instance import target_states
+from fluxsched.services.job_effects import JobCounts
+from fluxsched.services.resource import ResourceService
+from fluxsched.store.jobs import Query
+from fluxsched.store.schema import DAY, HOUR, RESULT_COLUMNS, SUMS
+from fluxsched.store.store import Queries, Store
+from fluxsched.system.clock import local_day, local_hour
+from fluxsched.system.loop import WAITS_S, Turns, quantile
+
+STEPS_S: Final = (60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 604_800)
+"""Lengths of steps that an answer may have: a multiple of each kept length is among them."""
+POINTS_USUAL: Final = 1000
+POINTS_MAX = 10_000
+"""Steps in one answer: a MiB."""
+PIECE: Final = 64
+"""Rows that are added in one go."""
+
+
+def step_of(since_s: float, until_s: float, points_max: int, kept_s: int) -> int:
+    """The length of steps: the shortest that is a multiple of what is kept and gives no more than so many."""
+    wanted = min(points_max or POINTS_USUAL, POINTS_MAX)
+    fitting = [step for step in STEPS_S if step % kept_s == 0 and (until_s - since_s) / step <= wanted]
+    longest = STEPS_S[-1]
+    return fitting[0] if fitting else longest * -int(-(until_s - since_s) // (longest * wanted))
+
+
+class SampleColumns:
+    """Samples by step."""
+
+    def __init__(self, step_s: int) -> None:
+        self._step_s = step_s
+        self._steps: dict[int, MachineSample] = {}
+
+    def add(self, rows: Iterable[tuple[int, MachineSample]]) -> Iterator[None]:
+        """Take samples with their beginnings, as long work."""
+        for count, (t, sample) in enumerate(rows, 1):
+            self._steps.setdefault(t // self._step_s * self._step_s, MachineSample()).add(sample)
+            if count % PIECE == 0:
+                yield
+
+    def response(self) -> SamplesResponse:
+        """All steps in order."""
+        times = sorted(self._steps)
+        samples = [self._steps[t] for t in times]
+        seen = [max(sample.observed_s, 1e-9) for sample in samples]
+        both = [*zip(samples, seen, strict=True)]
+        names = sorted({name for sample in samples for name in sample.queues})
+
+        def of_queue(name: str, at: int) -> list[float]:
+            return [sample.queues[name][at] / s if name in sample.queues else 0.0 for sample, s in both]
+
+        return SamplesResponse(
+            step=self._step_s,
+            t=[float(t) for t in times],
+            observed=[round(sample.observed_s, 3) for sample in samples],
+            cores={state: [sample.cores[at] / s for sample, s in both] for at, state in enumerate(CORE_STATES)},
+            pending={name: of_queue(name, 0) for name in names},
+            running={name: of_queue(name, 1) for name in names},
+            submitted=[sample.submitted for sample in samples],
+            started=[sample.started for sample in samples],
+            ended={name: [sample.ended[at] for sample in samples] for at, name in enumerate(RESULTS)},
+            wait_p50=[quantile(WAITS_S, sample.wait_counts(), 0.5) for sample in samples],
+            wait_p95=[quantile(WAITS_S, sample.wait_counts(), 0.95) for sample in samples],
+        )
+
+
+# ---- cores
+
+_OF_TARGETS: Final = {
+    "drained": ("draining", "drained"),
+    "down": ("offline", "torpid", "lost"),
+    "excluded": ("excluded",),
+}
+
+
+def cores_by_state(resources: ResourceSet, states: Mapping[str, Idset], busy: Mapping[int, int]) -> dict[str, int]:
+    """Cores that jobs hold, and of all others those of targets in each state. `busy` has a mask a target."""
+    allocated = sum([mask.bit_count() for mask in busy.values()])
+    found, total = {"allocated": allocated}, 0
+    ranks = {name: _union(states, names) for name, names in _OF_TARGETS.items()}
+    totals = dict.fromkeys(ranks, 0)
+    for entry in resources.entries:
+        count = entry.children.count("core")
+        total += len(entry.ranks) * count
+        for name, some in ranks.items():
+            totals[name] += len(entry.ranks & some) * count
+    for name, some in ranks.items():
+        found[name] = totals[name] - sum([busy.get(rank, 0).bit_count() for rank in some])
+    found["free"] = max(0, total - sum(found.values()))
+    return found
+
+
+def _union(states: Mapping[str, Idset], names: tuple[str, ...]) -> Idset:
+    union = EMPTY
+    for name in names:
+        union |= states.get(name, EMPTY)
+    return union
+
+
+# ---- report
+
+COLUMNS: Final = {"user": "userid", "bank": "bank", "queue": "queue", "group": "grp", "property": "properties"}
+ROWS_USUAL: Final = 1000
+REPORT_ROWS_MAX = 10_000
+"""Rows in one answer: 3 MiB."""
+STEP_JOBS: Final = 256
+"""Running jobs looked at in one step: half a millisecond."""
+
+_SUMMED: Final = ", ".join(f"sum({name})" for name in SUMS)
+_CHOSEN: Final = f"usage WHERE step IN ({HOUR}, {DAY}) AND t >= ?1 AND t < ?2"
+
+
+class Span(NamedTuple):
+    """Whole hours or days (seconds since the epoch), and when it is now."""
+
+    since_s: int
+    until_s: int
+    now_s: float
+
+
+def whole(since_s: float, until_s: float, now_s: float) -> Span:
+    """The time that can be answered for, in which the asked one is."""
+    by_days_s = now_s - HOURS_AGE_MAX_S + 2 * DAY
+    since = local_hour(since_s) if since_s >= by_days_s else local_day(since_s)
+    until = local_hour(until_s) if until_s >= by_days_s else local_day(until_s)
+    if until < until_s:
+        until = until + HOUR if until_s >= by_days_s else local_day(until + 1.5 * DAY)
+    return Span(since, until, now_s)
+
+
+_NamesOf: TypeAlias = Callable[[Job], Collection[str]]
+
+
+class RunningUse(NamedTuple):
+    """What jobs that run still have used in some time: by name how many they are, core-seconds and GPU-seconds."""
+
+    by_name: dict[str, list[float]]
+    total: list[float]
+
+
+def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by: str, userid: int | None,
+                group_of: GroupOf) -> Iterator[RunningUse | None]:  # fmt: skip
+    """Look at the jobs that hold something, of one user if it is said, in steps."""
+    names_of: _NamesOf = (lambda job: (group_name(job, group_of),)) if by == "group" else _NAMES[by]
+    found = RunningUse({}, [0.0, 0.0, 0.0])
+    left = iter(holders)
+    while some := list(islice(left, STEP_JOBS)):
+        for job in map(jobs.get, some):
+            if job is None or (userid is not None and job.userid != userid):
+                continue
+            begin_s, end_s = max(job.t_run, span.since_s), min(span.until_s, span.now_s)
+            if end_s > begin_s:
+                core_s, gpu_s = used(job, begin_s, end_s)
+                for sums in (found.total, *(found.by_name.setdefault(name, [0.0] * 3) for name in names_of(job))):
+                    sums[0] += 1
+                    sums[1] += core_s
+                    sums[2] += gpu_s
+        yield None
+    yield found
+
+
+_NAMES: Final[dict[str, _NamesOf]] = {
+    "user": lambda job: (str(job.userid),),
+    "bank": lambda job: (job.sharing.bank or DEFAULT_BANK,),
+    "queue": lambda job: (job.queue.name or "",),
+    "property": lambda job: job.properties.split("\n"),
+}
+
+
+class AccountSums(NamedTuple):
+    """What is read: sums by name, of all together, and how many rows were left out; seconds of cores by state."""
+
+    rows: list[tuple[str, list[float]]]
+    total: list[float]
+    left_out: int
+    observed_s: float
+    cores: tuple[float, ...]
+
+    def until_now(self, unwritten: MachineSample) -> AccountSums:
+        """With what was observed since the last sample: use is counted until now, too."""
+        cores = tuple([one + other for one, other in zip(self.cores, unwritten.cores, strict=True)])
+        return self._replace(observed_s=self.observed_s + unwritten.observed_s, cores=cores)
+
+
+def read_accounts(read: Query, span: Span, by: str, userid: int | None) -> AccountSums:
+    """What the store has of this time, of one user if it is said: for another thread, a year of a large site takes 1 s.
+    """
+    values: tuple[int, ...] = (span.since_s, span.until_s)
+    chosen = _CHOSEN
+    if userid is not None:
+        values, chosen = (*values, userid), f"{_CHOSEN} AND userid = ?3"
+    name = COLUMNS[by]
+    sql = f"SELECT {name}, count(*) OVER (), {_SUMMED} FROM {chosen} GROUP BY {name} "
+    found = list(read(f"{sql} ORDER BY sum(core_s) DESC, {name} LIMIT {REPORT_ROWS_MAX}", values))
+    rows = [(str(key), list(sums)) for key, _, *sums in found]
+    left_out = found[0][1] - len(found) if found else 0
+    if left_out:
+        total = [value or 0.0 for value in next(iter(read(f"SELECT {_SUMMED} FROM {chosen}", values)))]
+    else:
+        total = [sum(column) for column in zip(*(sums for _, sums in rows), strict=True)] or [0.0] * len(SUMS)
+    if by == "property":
+        rows = _by_property(rows)
+    cores = ", ".join(f"total({state})" for state in CORE_STATES)
+    observed = f"SELECT total(observed), {cores} FROM sample WHERE step IN (60, 600, 3600) AND t >= ? AND t < ?"
+    observed_s, *seconds = next(iter(read(observed, (span.since_s, span.until_s))))
+    return AccountSums(rows, total, left_out, observed_s, tuple(seconds))
+
+
+def _by_property(rows: Iterable[tuple[str, list[float]]]) -> list[tuple[str, list[float]]]:
+    """Those of sets of properties by property."""
+    found: dict[str, list[float]] = {}
+    for names, sums in rows:
+        for name in names.split("\n"):
+            before = found.get(name)
+            found[name] = sums if before is None else [one + other for one, other in zip(before, sums, strict=True)]
+    return [*found.items()]
+
+
+def response(by: str, span: Span, accounts: AccountSums, running: RunningUse, max_entries: int, shows_all: bool
+             ) -> ReportResponse:  # fmt: skip
+    """The answer; `shows_all` is whether it tells of the machine."""
+    rows = dict(accounts.rows)
+    both = {name: _row(name, rows.get(name), running.by_name.get(name)) for name in rows.keys() | running.by_name}
+    order = sorted(both.values(), key=lambda row: (-row.core_seconds, row.name))
+    shown = order[: min(max_entries or ROWS_USUAL, REPORT_ROWS_MAX)]
+    total = _row("", accounts.total, running.total)
+    return ReportResponse(
+        by=by,
+        since=float(span.since_s),
+        until=max(float(span.since_s), min(float(span.until_s), span.now_s)),
+        rows=shown,
+        left_out=accounts.left_out + len(order) - len(shown),
+        total=total,
+        observed=accounts.observed_s,
+        capacity=_capacity(accounts.cores, total.core_seconds) if shows_all else None,
+    )
+
+
+def _capacity(sampled: Iterable[float], used_s: float) -> dict[str, float]:
+    """Core-seconds by state, with what jobs used in place of what the samples make of it, two looks a minute apart.
+
+    The difference was free, or not observed: what ran while the instance was away.
+    """
+    cores = dict(zip(CORE_STATES, sampled, strict=True))
+    free_s = max(0.0, cores["free"] + cores["allocated"] - used_s)
+    return {**cores, "allocated": used_s, "free": free_s}
+
+
+def _row(name: str, sums: list[float] | None, running: list[float] | None) -> ReportRow:
+    sums = [0.0] * len(SUMS) if sums is None else sums
+    still, core_s, gpu_s = running or (0.0, 0.0, 0.0)
+    results = dict(zip(RESULT_COLUMNS, map(int, sums), strict=False))
+    counts = sums[9:]
+    waits = int(sum(counts))
+    return ReportRow(
+        name=name,
+        jobs=sum(results.values()),
+        running=int(still),
+        results=results,
+        core_seconds=sums[4] + core_s,
+        gpu_seconds=sums[5] + gpu_s,
+        cpu_seconds=sums[6],
+        cpu_core_seconds=sums[7],
+        waits=waits,
+        wait_mean=sums[8] / waits if waits else None,
+        wait_p50=quantile(WAITS_S, counts, 0.5),
+        wait_p95=quantile(WAITS_S, counts, 0.95),
+    )
+
+
+# ---- history
+
+REPORT_S = 30.0 * DAY_S
+"""How much a report covers if it is not said (seconds)."""
+
+
+class HistoryService:
+    """Serves `history.*`."""
+
+    def __init__(
+        self,
+        queries: Queries,
+        store: Store,
+        accounting: JobAccounting,
+        manager: JobManager,
+        resource: ResourceService,
+        sampling: Sampling,
+        turns: Turns,
+        router: Router,
+    ) -> None:
+        self._queries = queries
+        self._store = store
+        self._accounting = accounting
+        self._manager = manager
+        self._resource = resource
+        self._sampling = sampling
+        self._turns = turns
+        self._router = router
+        router.serve(
+            {
+                "history.samples": self._samples,
+                "history.intervals": self._intervals,
+                "history.report": self._report,
+            }
+        )
+
+    def report(self) -> dict[str, int]:
+        """What `history.stats-get` shows."""
+        return {"queries": self._queries.waiting}
+
+    def _samples(self, request: RpcRequest) -> None:
+        wanted = request.payload(SamplesRequest)
+        since_s, until_s = self._times(wanted.since, wanted.until, DAY_S)
+
+        def found(rows: list[SampleRow]) -> None:
+            step_s = step_of(since_s, until_s, wanted.points_max, max([step for step, _, _ in rows], default=MINUTE_S))
+            first = since_s // step_s * step_s
+            inside = ((t, MachineSample.of_row(row)) for _, t, row in rows if t >= first)
+            self._turns.spread(self._columns(request, SampleColumns(step_s), inside), request.failed)
+
+        self._queries.run(lambda read: read_samples(read, since_s, until_s), found, request.failed)
+
+    def _columns(
+        self, request: RpcRequest, columns: SampleColumns, rows: Iterator[tuple[int, MachineSample]]
+    ) -> Iterator[None]:
+        yield from columns.add(rows)
+        request.respond(columns.response())
+
+    def _intervals(self, request: RpcRequest) -> None:
+        wanted = request.payload(IntervalsRequest)
+        since_s, until_s = self._times(wanted.since, wanted.until, DAY_S)
+        targets = None if wanted.targets is None else self._resource.targets(wanted.targets)
+        begun_s, now_s = self._sampling.running
+
+        def read(query: Query) -> tuple[tuple[list[IntervalRow], int], list[tuple[float, float]]]:
+            rows = read_intervals(query, since_s, until_s, targets, wanted.max_entries)
+            return rows, read_runs(query, since_s, until_s)
+
+        def found(answer: tuple[tuple[list[IntervalRow], int], list[tuple[float, float]]]) -> None:
+            (rows, left_out), runs = answer
+            if runs and runs[-1][0] >= begun_s:
+                runs[-1] = runs[-1][0], max(runs[-1][1], min(now_s, until_s))
+            request.respond(IntervalsResponse(intervals=rows, observed=runs, left_out=left_out))
+
+        self._queries.run(read, found, request.failed)
+
+    def _report(self, request: RpcRequest) -> None:
+        wanted = request.payload(ReportRequest)
+        since_s, until_s = self._times(wanted.since, wanted.until, REPORT_S)
+        userid = self._router.permissions.sees_only(request)
+        span = whole(since_s, until_s, self._turns.wall_s)
+
+        def looked(running: RunningUse) -> None:
+            def found(accounts: AccountSums) -> None:
+                if span.since_s <= span.now_s < span.until_s:
+                    accounts = accounts.until_now(self._sampling.unwritten())
+                answer = response(wanted.by, span, accounts, running, wanted.max_entries, shows_all=userid is None)
+                request.respond(answer)
+
+            def ask() -> None:
+                self._queries.run(lambda read: read_accounts(read, span, wanted.by, userid), found, request.failed)
+
+            self._accounting.write()
+            self._store.when_settled(ask, request.failed)
+
+        holders = self._manager.holdings.jobids()
+        in_steps(
+            self._turns, request,
+            running_use(self._manager.jobs.active, holders, span, wanted.by, userid, self._accounting.group_of), looked,
+        )  # fmt: skip
+
+    def _times(self, since_s: float | None, until_s: float | None, usual_s: float) -> tuple[float, float]:
+        """The times that a request means. Raises InvalidValue."""
+        until_s = self._turns.wall_s if until_s is None else until_s
+        since_s = max(0.0, until_s - usual_s) if since_s is None else since_s
+        if since_s > until_s:
+            raise InvalidValue(f"since {since_s:.0f} is after until {until_s:.0f}: give an earlier since")
+        return since_s, until_s
+
+
+def look_at(module: ResourceModule, manager: JobManager, counts: JobCounts) -> Moment:
+    """What a sample needs to know."""
+    cores = cores_by_state(module.resources, target_states(module)[0], manager.holdings.busy("core"))
+    queues = {queue.name or "": (queue.active - queue.running, queue.running) for queue in manager.queues}
+    return Moment(cores, queues, counts.for_history())
+
+
+def kept_conditions(module: ResourceModule) -> Conditions:
+    """What intervals need to know."""
+    return conditions(module.states(), module.status()["drain"].items())

@@ -1,0 +1,552 @@
+"""Performs what the job manager decides: rows to the store, messages to schedulers, processes to executors.
+
+A turn's effects that must wait for the disk (starts, answers, news for watchers) are gathered and registered as one
+after-commit callback at the end of the turn. Messages to schedulers go out at once: the log is in order, so a
+crash forgets the later before the earlier.
+
+counts: What is counted of jobs for monitoring, from the start of the instance on: a few additions a job.
+
+history: How long ended jobs are remembered: the oldest go, with their logs, what they printed, and parts that no job
+shares.
+
+Law: what is removed was on disk and announced, and is removed in small pieces with pauses between them, so that no
+request waits for it: first what a job printed (in no turn), then its rows. So a crash leaves a record without output at
+worst, which goes with the next round. The job with the highest id stays: no id is given twice.
+"""
+
+from __future__ import annotations
+
+import errno
+import shutil
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from logging import DEBUG
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from fluxsched.config.values import HistorySettings
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.why import Why
+from fluxsched.errors import FluxschedError
+from fluxsched.executor.base import Executor, JobLaunch, ResumedJob, expired_note, spool_directory
+from fluxsched.executor.timed import TimeLimits, launch_of
+from fluxsched.history.accounting import JobAccounting
+from fluxsched.history.samples import JobFlow
+from fluxsched.jobs import effects as effect
+from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job.result import RESULTS, result_name
+from fluxsched.jobs.manager import JobManager
+from fluxsched.messaging.memo import ObjectMemo
+from fluxsched.messaging.peers import Peer, RpcRequest
+from fluxsched.messaging.router import Router
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.messages import alloc as msg
+from fluxsched.protocol.messages.metrics import JobMetrics
+from fluxsched.store.jobs import (
+    NO_JOBSPEC,
+    JobspecRow,
+    Parts,
+    ended_count,
+    known_parts,
+    last_jobid,
+    oldest_ended,
+    pack_events,
+    parts_of_only,
+)
+from fluxsched.store.store import Store, Writer
+from fluxsched.system.log import Subject, logger, of_job
+from fluxsched.system.loop import LONG_S, WAITS_S, Histogram, Timer, Turns, error_answer, is_expected, pieces
+
+log = logger("jobs")
+
+CLOCK_LOOK_S = 1.0
+"""How often the wall clock is looked at while a job waits for a time (seconds)."""
+JobEvents = tuple[int, list[dict[str, Any]]]
+"""A job, and the events of one of its rows."""
+Resize = effect.GrowShells | effect.ShrinkShells
+Publish = Callable[[Sequence[JobEvents]], None]
+ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
+_encode = msgspec.json.encode
+
+
+class JobEffects:
+    """The job manager with the only place that performs its effects."""
+
+    def __init__(self, manager: JobManager, router: Router, store: Store, turns: Turns, spool: Path) -> None:
+        self.manager = manager
+        self.spool = spool
+        self.publish: list[Publish] = []
+        self.published: list[Callable[[], None]] = []
+        self.held: Callable[[int, Idset], None] = lambda jobid, ranks: None
+        self.unheld: Callable[[int, Idset], None] = lambda jobid, ranks: None
+        self.executors: dict[str, Executor] = {}
+        self.is_leased: Callable[[int], bool] = lambda jobid: False
+        """Whether a job runs in another instance."""
+        self.with_clusters: Callable[[Job, Why], Why] = lambda job, why: why
+        """The reason why a job does not run, extended by those of clusters where it may run or is to begin."""
+        self.preempt_timeout_s: float | None = None
+        """From SIGTERM to SIGKILL for a preempted job (seconds); None: as for all others."""
+        self.environment: dict[str, str] = {}
+        self.cores: list[Idset] | None = None
+        self.ended_count = 0
+        """Jobs that have ended since this began."""
+        self.updates: dict[int, list[RpcRequest]] = {}
+        self._running: dict[int, Executor] = {}
+        self._router = router
+        self._store = store
+        self.turns = turns
+        self._limits = TimeLimits(turns, self._time_is_up)
+        self._news: list[JobEvents] = []
+        self._starts: list[effect.StartShells | Resize] = []
+        self._events: list[dict[str, Any]] = []
+        self._packed_events = bytearray()
+        self._given: list[tuple[int, Idset]] = []
+        self._after: list[tuple[Subject | None, Callable[[], None]]] = []
+        self._parts = Parts(partial(store.add, "part"), *known_parts(store.read))
+        self._rows: ObjectMemo[JobspecRow] = ObjectMemo(self._parts.split, lambda row: len(row.text))
+        self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
+        self.counts = JobCounts()
+        self.accounting = JobAccounting(turns, store, manager.queues.for_restored)
+        self._debugs = log.isEnabledFor(DEBUG)
+        self._due: Timer | None = None
+        self._due_at_s = 0.0
+        turns.at_end(self._end_turn)
+
+    @property
+    def now_s(self) -> float:
+        """Wall time of this turn (seconds since the epoch)."""
+        return self.turns.wall_s
+
+    def after_commit(self, call: Callable[[], None]) -> None:
+        """Run `call` once what this turn decided is on disk."""
+        if not self._after:
+            self.turns.wake()
+        self._after.append((self.turns.handling, call))
+
+    def _end_turn(self) -> None:
+        """Have all that waits for the disk done in one go: a closure a job and kind costs more than its work."""
+        news, starts, given, after = self._news, self._starts, self._given, self._after
+        if not (news or starts or given or after):
+            return
+        self._news, self._starts, self._given, self._after = [], [], [], []
+
+        self._store.then(self._committed(news, starts, given, after))
+
+    def _committed(
+        self,
+        news: list[JobEvents],
+        starts: list[effect.StartShells | Resize],
+        given: list[tuple[int, Idset]],
+        after: list[tuple[Subject | None, Callable[[], None]]],
+    ) -> Iterator[None]:
+        """Do all that waited for one transaction, in pieces: a slow disk may have made it a large one.
+
+        Targets are given back before it is announced that their jobs have ended: who hears that finds them free.
+        """
+        for gone in pieces(given):
+            for jobid, ranks in gone:
+                job = self.manager.jobs.active.get(jobid)  # it may have grown by them again before this was stored
+                self.unheld(jobid, ranks if job is None else ranks - job.held)
+            yield
+        for stretches in pieces(news):
+            for publish in self.publish:
+                publish(stretches)
+            yield
+        for some in pieces(starts):
+            for one in some:
+                if isinstance(one, effect.StartShells):
+                    self._launch(one)
+                else:
+                    self._resize(one)
+            yield
+        for calls in pieces(after):
+            for self.turns.handling, call in calls:
+                if self._debugs:
+                    log.debug("stored by transaction %d", self._store.commits)
+                self.turns.run_isolated(call, "an answer")
+            self.turns.handling = None
+            yield
+        for notify in self.published:
+            notify()
+
+    # -- effects ------------------------------------------------------------------------------------------------
+
+    def perform(self, effects: Iterable[Any]) -> None:
+        """Perform effects in order."""
+        for one in effects:
+            _PERFORMERS[type(one)](self, one)
+
+    def _persist(self, one: effect.Persist) -> None:
+        events = one.events
+        ended = events[-1]["name"] == "clean"
+        if events is not self._events:  # after a restart all waiting jobs share them
+            self._events, self._packed_events = events, pack_events(events)
+        ended_s = max(1, int(events[-1]["timestamp"])) if ended else 0
+        resources = "" if one.R is None else bytearray(_encode(one.R))
+        row = NO_JOBSPEC if one.jobspec is None else self._rows.of(one.jobspec)
+        self._store.add("job_log", (one.jobid, ended_s, self._packed_events, *row, resources))
+        self._news.append((one.jobid, events))
+        if one.jobspec is not None:
+            self.counts.submitted += 1
+        if ended:
+            self.ended_count += 1
+            self._limits.disarm(one.jobid)
+            job = self.manager.jobs.get(one.jobid)
+            result = result_name(job)
+            if result is not None:
+                self.counts.ended(result)
+                self.accounting.ended(job, result)
+
+    def _sched_alloc(self, one: effect.SchedAlloc) -> None:
+        request = ALLOC(
+            id=one.jobid,
+            priority=one.priority,
+            userid=one.userid,
+            t_submit=one.t_submit,
+            jobspec=self.packed.of(one.jobspec),
+        )
+        self._router.request(_peer(one), "sched.alloc", request)
+
+    def _sched_free(self, one: effect.SchedFree) -> None:
+        self._router.request(_peer(one), "sched.free", msg.FreeRequest(id=one.jobid, R=one.R, final=one.final))
+
+    def _sched_cancel(self, one: effect.SchedCancel) -> None:
+        self._router.request(_peer(one), "sched.cancel", msg.SchedCancelRequest(id=one.jobid))
+
+    def _sched_prioritize(self, one: effect.SchedPrioritize) -> None:
+        self._router.request(_peer(one), "sched.prioritize", msg.PrioritizeRequest(jobs=list(one.jobs)))
+
+    def _sched_expiration(self, one: effect.SchedExpiration) -> None:
+        payload = codec.pack(msg.ExpirationRequest(id=one.jobid, expiration=one.expiration_s))
+
+        def answered(answer: Any) -> None:
+            error = "the scheduler went away" if answer is None else None
+            if answer is not None and answer.errnum not in (0, errno.ENOSYS):
+                error = (answer.payload or b"refused").decode(errors="replace")
+            self.perform(self.manager.allocation.expiration_answered(one.jobid, error, self.now_s))
+            executor = self._running.get(one.jobid)
+            if executor is not None:
+                expiration_s = self.manager.jobs.get(one.jobid).expiration_s
+                self._limits.arm(one.jobid, expiration_s)
+                executor.limit(one.jobid, expiration_s)
+
+        self._router.call(_peer(one), "sched.expiration", payload, answered)
+
+    def _held(self, one: effect.Held) -> None:
+        self.held(one.jobid, one.ranks)
+
+    def _unheld(self, one: effect.Unheld) -> None:
+        self._given.append((one.jobid, one.ranks))
+
+    def _start(self, one: effect.StartShells | Resize) -> None:
+        self._starts.append(one)
+
+    def _kill(self, one: effect.Kill) -> None:
+        """After its start has been stored, or a job could be signaled before it runs; on a full disk limits hold."""
+        grace_s = self.preempt_timeout_s if one.preempted else None
+        self._store.when_settled(lambda: self._signal(one.jobid, one.signum, grace_s))
+
+    def _signal(self, jobid: int, signum: int, grace_s: float | None) -> None:
+        executor = self._running.get(jobid)
+        if executor is not None:
+            executor.kill(jobid, signum, grace_s)
+
+    def _update_done(self, one: effect.UpdateDone) -> None:
+        for request in self.updates.pop(one.jobid, ()):
+            if one.error is None:
+                self.after_commit(request.respond)
+            else:
+                request.error(errno.EINVAL, one.error)
+
+    def _save_queue(self, one: effect.SaveQueue) -> None:
+        self._store.add("saved", ("queue", one.name or "", _encode(one.state)))
+
+    def _wake_at(self, one: effect.WakeAt) -> None:
+        if self._due is not None and self._due.call is not None:
+            if self._due_at_s <= one.at_s:
+                return
+            self._due.cancel()
+        self._due_at_s = one.at_s
+        self._await_due()
+
+    def _await_due(self) -> None:
+        """Look at the wall clock now and then: timers do not follow it when it is set."""
+        left_s = self._due_at_s - self.turns.clock.wall_s()
+        call = self._timers_due if left_s <= CLOCK_LOOK_S else self._await_due
+        self._due = self.turns.after(min(left_s, CLOCK_LOOK_S), call)
+
+    def _timers_due(self) -> None:
+        if self._due_at_s > self.turns.clock.wall_s():
+            self._await_due()  # the clock was set back
+        else:
+            self.perform(self.manager.due(self.turns.clock.wall_s()))
+
+    # -- execution ----------------------------------------------------------------------------------------------
+
+    def _launch(self, one: effect.StartShells) -> None:
+        jobid = one.jobid
+        job = self.manager.jobs.get(jobid)
+        self._running[jobid] = executor = self._executor_of(job)
+        self.counts.started(job)
+        try:
+            executor.start(self._launch_of(job, one.R))
+        except Exception as exc:  # whatever it is, it is this job's alone
+            if not is_expected(exc):
+                self.turns.report_bug(f"start of job {format_f58(jobid)}", exc)
+            self.exec_failed(jobid, error_answer("start", exc)[1])
+            return
+        if jobid in self._running:
+            self._limits.arm(jobid, job.expiration_s)
+
+    def _resize(self, one: Resize) -> None:
+        """A job that is ending needs no other size."""
+        executor, job = self._running.get(one.jobid), self.manager.jobs.active.get(one.jobid)
+        if executor is None or job is None or job.fatal is not None:
+            return
+        if isinstance(one, effect.GrowShells):
+            executor.grow(one.jobid, one.R)
+        else:
+            executor.shrink(one.jobid, one.ranks, self.preempt_timeout_s)
+
+    def _executor_of(self, job: Job) -> Executor:
+        assert job.jobspec is not None, "a job that is to start has its jobspec"
+        if self.is_leased(job.id):
+            return self.executors["lease"]
+        return self.executors["test" if job.jobspec.test_run_duration_s is not None else "local"]
+
+    def _launch_of(self, job: Job, r: Mapping[str, Any]) -> JobLaunch:
+        return launch_of(job, r, self.environment, self.spool, self.cores)
+
+    def _time_is_up(self, jobid: int) -> None:
+        job = self.manager.jobs.active.get(jobid)
+        self.raise_reported(jobid, "timeout", expired_note(0.0 if job is None else job.duration_s))
+
+    def resume(self, jobids: Iterable[int], records: Mapping[int, object], settled: Callable[[], None]) -> None:
+        """Have the executors take up the jobs of the instance before; `settled` is called once it is known of each
+        what became of it. Of `records` nothing else is left then.
+        """
+        found: dict[Executor, list[ResumedJob]] = {executor: [] for executor in self.executors.values()}
+        waiting = len(found)
+        for jobid in jobids:
+            job = self.manager.jobs.get(jobid)
+            self._running[jobid] = executor = self._executor_of(job)
+            begun_s = job.t_run if job.started else None
+            grace_s = self.preempt_timeout_s if job.is_preempted else None
+            held = job.R
+            assert held is not None, "a job that is to run has its R"
+            is_ending, launch = job.fatal is not None, self._launch_of(job, held)
+            one = ResumedJob(launch, records.get(jobid), begun_s, is_ending, grace_s, job.going)
+            found[executor].append(one)
+            self._limits.arm(jobid, job.expiration_s)
+
+        def one_settled() -> None:
+            nonlocal waiting
+            waiting -= 1
+            if not waiting:
+                settled()
+
+        for name, executor in self.executors.items():
+            executor.resume(found[executor], records if name == "local" else {}, one_settled)
+
+    def started(self, jobid: int) -> None:
+        """An executor says that the job's tasks run; again where it does not know that this is stored."""
+        if not self.manager.jobs.get(jobid).started:
+            self.perform(self.manager.execution.started(jobid, self.now_s))
+
+    def finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
+        """An executor says that all tasks have ended and nothing of them is left."""
+        self._running.pop(jobid, None)
+        self.perform(self.manager.execution.finished(jobid, status, self.now_s, release=True, usage=usage))
+
+    def released(self, jobid: int, ranks: Idset) -> None:
+        """An executor says that nothing of a job is left on targets that it was shrunk by; again where it does not know
+        that this is stored.
+        """
+        job = self.manager.jobs.active.get(jobid)
+        left = EMPTY if job is None else ranks & job.going
+        if left:
+            self.perform(self.manager.execution.released(jobid, left, final=False, now_s=self.now_s))
+
+    def exec_failed(self, jobid: int, note: str, *, is_returned: bool = False) -> None:
+        """An executor could not start the job; one that is returned is submitted again."""
+        self._running.pop(jobid, None)
+        execution = self.manager.execution
+        self.perform((execution.returned if is_returned else execution.exec_failed)(jobid, note, self.now_s))
+
+    def record_process(self, jobid: int, record: object | None, then: Callable[[], None]) -> None:
+        """Keep (or forget) which processes are a job's, then go on (kill -9 of the instance must find them)."""
+        if record is None:
+            self._store.remove("process", (jobid,))
+        else:
+            self._store.add("process", (jobid, _encode(record)))
+        self.after_commit(then)
+
+    def forget_parts(self, numbers: Sequence[int]) -> None:
+        """No job that comes shall refer to these parts of jobspecs: they are about to be removed."""
+        self._parts.forget(numbers)
+        self._rows.clear()
+
+    def raise_reported(self, jobid: int, kind: str, note: str) -> None:
+        """An executor says that the job must end; again where it does not know that this is stored."""
+        raised = self.manager.jobs.get(jobid).exceptions or ()
+        if not any(one["context"]["type"] == kind and one["context"].get("note") == note for one in raised):
+            self.raise_job(jobid, kind, note)
+
+    def raise_jobs(self, jobids: Iterable[int], note: str) -> None:
+        """Fatal exceptions in the instance's own name."""
+        for jobid in jobids:
+            self.raise_job(jobid, "exec", note)
+
+    def raise_job(self, jobid: int, kind: str, note: str) -> None:
+        """A fatal exception; a job that has ended meanwhile, or has as many as it may have, needs no further one."""
+        try:
+            effects = self.manager.requests.raise_exception(jobid, kind, 0, note, None, self.now_s)
+        except FluxschedError as exc:
+            log.info("job %s: no %s exception: %s", format_f58(jobid), kind, exc, extra=of_job(jobid))
+            return
+        self.perform(effects)
+
+
+def _peer(one: Any) -> Peer:
+    peer: Peer = one.scheduler
+    return peer
+
+
+_PERFORMERS: dict[type, Callable[[JobEffects, Any], None]] = {
+    effect.Persist: JobEffects._persist,
+    effect.SchedAlloc: JobEffects._sched_alloc,
+    effect.SchedFree: JobEffects._sched_free,
+    effect.SchedCancel: JobEffects._sched_cancel,
+    effect.SchedPrioritize: JobEffects._sched_prioritize,
+    effect.SchedExpiration: JobEffects._sched_expiration,
+    effect.Held: JobEffects._held,
+    effect.Unheld: JobEffects._unheld,
+    effect.StartShells: JobEffects._start,
+    effect.GrowShells: JobEffects._start,
+    effect.ShrinkShells: JobEffects._start,
+    effect.Kill: JobEffects._kill,
+    effect.WakeAt: JobEffects._wake_at,
+    effect.UpdateDone: JobEffects._update_done,
+    effect.SaveQueue: JobEffects._save_queue,
+}
+
+
+# ---- counts
+
+class JobCounts:
+    """Jobs submitted, started and ended."""
+
+    def __init__(self) -> None:
+        self.submitted = 0
+        self._started = 0
+        self._ended: dict[str, int] = dict.fromkeys(RESULTS, 0)
+        self._wait = Histogram(WAITS_S)
+
+    def started(self, job: Job) -> None:
+        """The job's shells are started. It has waited from its submit until it was allocated resources."""
+        self._started += 1
+        self._wait.observe(max(0.0, job.t_run - job.t_submit))
+
+    def ended(self, name: str) -> None:
+        """A job is inactive, and this is the name of its result."""
+        self._ended[name] += 1
+
+    def value(self) -> JobMetrics:
+        """All counts until now, for monitoring."""
+        return JobMetrics(self.submitted, self._started, self._ended_by_result(), self._wait.coarser(LONG_S))
+
+    def for_history(self) -> JobFlow:
+        """The same for samples."""
+        return JobFlow(self.submitted, self._started, self._ended_by_result(), self._wait.counts())
+
+    def _ended_by_result(self) -> dict[str, int]:
+        return {name.lower(): count for name, count in self._ended.items()}
+
+
+# ---- history
+
+LOOK_S = 10.0
+"""How often it is looked whether jobs have become too many or too old (seconds)."""
+PAUSE_S = 0.1
+"""Between two pieces (seconds)."""
+PIECE_JOBS = 256
+"""Jobs removed at a time: 8 ms of the writer, and 2,500 jobs a second, or 200 million a day."""
+
+
+class JobHistory:
+    """Removes ended jobs; `background` is where directories are removed."""
+
+    def __init__(self, effects: JobEffects, store: Store, settings: HistorySettings, background: Writer) -> None:
+        self._effects = effects
+        self._store = store
+        self._settings = settings
+        self._background = background
+        self._turns = effects.turns
+        self._next: Timer | None = None
+        self._is_looking = False
+        """From a look until what it found is to be removed: another one would find and count the same again."""
+        self._count = ended_count(store.read)
+        """Ended jobs in the store when this began, less those that were removed since."""
+
+    def start(self) -> None:
+        """Begin to look from time to time."""
+        self._look_in(LOOK_S)
+
+    @property
+    def count(self) -> int:
+        """Ended jobs that are remembered."""
+        return self._count + self._effects.ended_count
+
+    def _look_in(self, delay_s: float) -> None:
+        if self._next is not None:
+            self._next.cancel()
+        self._next = self._turns.after(delay_s, self._look)
+
+    def _look(self) -> None:
+        self._look_in(LOOK_S)  # first, since what follows may fail to read
+        if not self._is_looking:
+            self._is_looking = True
+            self._store.when_settled(self._choose)  # what has not been announced may be asked for yet
+
+    def _choose(self) -> None:
+        gone = list[int]()
+        try:
+            if self._store.fault is None:
+                gone = self._found()
+        finally:
+            self._is_looking = bool(gone)
+        if gone:
+            directories = [spool_directory(self._effects.spool, jobid) for jobid in gone]
+            self._background.run(partial(_remove, directories), partial(self._forget, gone))
+
+    def _found(self) -> list[int]:
+        """The next jobs that are too many or too old."""
+        surplus = self.count - self._settings.number_max
+        old_s = self._turns.wall_s - self._settings.age_max_s
+        last = last_jobid(self._store.read)
+        oldest = enumerate(oldest_ended(self._store.read, PIECE_JOBS))
+        return [jobid for at, (jobid, ended_s) in oldest if (at < surplus or ended_s < old_s) and jobid != last]
+
+    def _forget(self, jobids: Sequence[int]) -> None:
+        self._is_looking = False
+        parts = parts_of_only(self._store.read, jobids)
+        if parts:
+            self._effects.forget_parts(parts)
+        for jobid in jobids:
+            self._effects.manager.jobs.forget(jobid)
+            self._store.remove("job_log", (jobid,))
+        for part in parts:
+            self._store.remove("part", (part,))
+        self._store.change("fewer are counted")
+        self._count -= len(jobids)
+        log.debug("%d jobs that ended long ago are forgotten", len(jobids))
+        self._turns.wake()
+        self._look_in(PAUSE_S)
+
+
+def _remove(directories: Sequence[Path]) -> None:
+    for directory in directories:
+        shutil.rmtree(directory, ignore_errors=True)

@@ -1,0 +1,451 @@
+"""Streams about jobs: `watch` (all events), `eventlog` (one job), `output` (its stdout and stderr) and `wait`.
+
+Events are published once they are on disk; a watcher never sees what a crash could undo.
+
+input: `job-manager.input`: what clients send to the tasks of a job.
+
+Law: a request is answered when there is room for more, so the slowest task holds back a client that waits for answers.
+What comes before the job has started waits with its request, and is gone if its sender goes away; what a task
+has not read when the job ends is dropped. Nothing of it is on disk.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import defaultdict
+from collections.abc import Callable, Sequence
+from itertools import chain, islice
+from typing import Any, NamedTuple
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.errors import FluxschedError, LimitExceeded, Refused
+from fluxsched.executor.base import InputPlace, Window, spool_directory
+from fluxsched.executor.io import HELD_BYTES_MAX
+from fluxsched.jobs.job.attempts import read_next
+from fluxsched.jobs.job.result import JobResult, as_asked, result
+from fluxsched.jobs.job.states import INACTIVE
+from fluxsched.jobs.query.changes import SizeChanges
+from fluxsched.jobs.query.job_query import EVERY_JOB, find
+from fluxsched.messaging.peers import Peer, RpcRequest
+from fluxsched.messaging.router import Router, forget
+from fluxsched.protocol.messages import jobs as msg
+from fluxsched.protocol.messages.jobs import InputRequest
+from fluxsched.services.job_effects import JobEffects, JobEvents
+from fluxsched.services.jobs import (
+    LIST_ENTRIES_MAX,
+    clean_context,
+    clean_result,
+    stored_log,
+    stored_resources,
+    wait_response,
+)
+from fluxsched.services.task_output import CHUNK_BYTES, Budget, TaskOutput
+from fluxsched.store.store import Store
+from fluxsched.system.loop import Turns
+
+WATCH_EVENTS_MAX = 1024
+"""Events in one watch response."""
+OUTPUT_POLL_S = 0.02
+"""How often followed files are looked at."""
+
+Send = Callable[[list[dict[str, Any]]], None]
+"""Takes some more events of one job."""
+
+
+class Waiter(NamedTuple):
+    """Something that waits for the end of the job `asked`: or of its last attempt, if it is to `follow`."""
+
+    asked: int
+    follow: bool
+    call: Callable[[JobResult], None]
+
+
+class OutputFollower:
+    """One stream of what a job's tasks write; another dialect of it is another class."""
+
+    chunk_bytes = CHUNK_BYTES
+
+    def __init__(self, request: RpcRequest, jobid: int, follow: bool) -> None:
+        self.request = request
+        self.jobid = jobid
+        self.follow = follow
+
+    def begin(self) -> None:
+        """The stream is open."""
+
+    def send(self, piece: msg.OutputResponse) -> int:
+        """Pass a piece on; how many pieces more it was worth, where it came to many responses."""
+        self.request.respond(piece)
+        return 0
+
+    def caught_up(self) -> None:
+        """All that has been written so far was sent."""
+
+    def end(self) -> None:
+        """All that will ever be written was sent."""
+        self.request.finish()
+
+
+class JobStreams:
+    """Serves the streams of `job-manager`."""
+
+    def __init__(self, effects: JobEffects, router: Router, store: Store, turns: Turns) -> None:
+        self._effects = effects
+        self._manager = effects.manager
+        self._router = router
+        self._store = store
+        self._turns = turns
+        self._watchers: dict[RpcRequest, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
+        self._logs: defaultdict[int, dict[RpcRequest, Send]] = defaultdict(dict)
+        self._waits: defaultdict[int, dict[RpcRequest | None, Waiter]] = defaultdict(dict)
+        """By the last attempt of the job that is waited for."""
+        self._followers: dict[RpcRequest, tuple[OutputFollower, TaskOutput]] = {}
+        self._polling = False
+        self._wanted: set[str] | None = set()
+        self._news: list[tuple[int, float, str, dict[str, Any]]] = []
+        router.serve(
+            {
+                "job-manager.watch": self._watch,
+                "job-manager.eventlog": self._eventlog,
+                "job-manager.changes": self._changes,
+                "job-manager.output": self._output,
+                "job-manager.wait": self._wait,
+            }
+        )
+        router.on_lost(lambda peer: self._forget(peer))
+        effects.publish.append(self._publish)
+        effects.published.append(self._flush)
+
+    # -- watch --------------------------------------------------------------------------------------------------
+
+    def _watch(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.WatchRequest)
+        request.open_stream(lambda: self._unwatch(request))
+        ids = None if wanted.ids is None else frozenset(wanted.ids)
+        names = None if wanted.names is None else frozenset(wanted.names)
+
+        def begin() -> None:
+            if request.is_open:
+                self._watchers[request] = (ids, names)
+                self._count_names()
+                if wanted.history:
+                    self._send_history(request, ids)
+
+        if wanted.history:
+            self._store.when_settled(begin, request.failed)  # or an event would be history and news
+        else:
+            begin()
+
+    def _unwatch(self, request: RpcRequest) -> None:
+        forget(self._watchers, request)
+        self._count_names()
+
+    def _count_names(self) -> None:
+        """Which events some watcher wants: most clients wait for `clean` alone, and four rows a job have ten events."""
+        self._wanted = set()
+        for _, names in self._watchers.values():
+            if names is None:
+                self._wanted = None
+                return
+            self._wanted |= names
+
+    def _send_history(self, request: RpcRequest, ids: frozenset[int] | None) -> None:
+        """What has happened so far to the jobs that are in memory, job by job."""
+        query = EVERY_JOB._replace(ids=None if ids is None else tuple(sorted(ids)))
+        news = []
+        for job in islice(chain.from_iterable(find(self._manager.jobs, query)), LIST_ENTRIES_MAX):
+            news += [self._event(job.id, event) for event in stored_log(self._store, job.id) or ()]
+        self._send(request, news)
+
+    def _publish(self, stored: Sequence[JobEvents]) -> None:
+        """All that one transaction has put on disk: most of it is not watched, so the loop is short."""
+        wanted, logs, news = self._wanted, self._logs, self._news
+        for jobid, events in stored:
+            for event in events:
+                if wanted is None or event["name"] in wanted:
+                    news.append(self._event(jobid, event))
+            ended = events[-1]["name"] == "clean"
+            if jobid in logs:
+                if ended:
+                    self._feed_all(jobid)  # a reader of both has the output before the end
+                for send in tuple(logs[jobid].values()):
+                    send(events)
+            if ended:
+                self._inactive(jobid, read_next(events[-1]))
+
+    def _event(self, jobid: int, event: dict[str, Any]) -> tuple[int, float, str, dict[str, Any]]:
+        context = event.get("context") or {}
+        if event["name"] == "clean":
+            context = clean_context(self._result(jobid))
+        return (jobid, event["timestamp"], event["name"], context)
+
+    def _flush(self) -> None:
+        """Each watcher gets the events of a transaction in as few responses as fit."""
+        news, self._news = self._news, []
+        if news:
+            for request in list(self._watchers):
+                self._send(request, news)
+
+    def _send(self, request: RpcRequest, news: list[tuple[int, float, str, dict[str, Any]]]) -> None:
+        ids, names = self._watchers[request]
+        if ids is not None or names is not None:
+            news = [one for one in news if (ids is None or one[0] in ids) and (names is None or one[2] in names)]
+        for start in range(0, len(news), WATCH_EVENTS_MAX):
+            request.respond(msg.WatchResponse(news[start : start + WATCH_EVENTS_MAX]))
+
+    # -- one job's log ------------------------------------------------------------------------------------------
+
+    def _eventlog(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.EventlogRequest)
+        self.follow_log(request, wanted.id, wanted.follow, lambda events: request.respond(msg.EventlogResponse(events)))
+
+    def _changes(self, request: RpcRequest) -> None:
+        jobid = request.payload(msg.ChangesRequest).id
+        changes = SizeChanges(lambda: stored_resources(self._store, jobid))
+
+        def send(events: list[dict[str, Any]]) -> None:
+            for one in changes.take(events):
+                left, note = one.left.to_json(), one.note or None
+                request.respond(msg.ChangesResponse(jobid, one.event, one.time_s, str(one.ranks), left, note))
+
+        self.follow_log(request, jobid, True, send)
+
+    def follow_log(self, request: RpcRequest, jobid: int, follow: bool, send: Send) -> None:
+        """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last. It ends then,
+        with ENOENT if there is no such job.
+        """
+        request.open_stream(lambda: self.unsubscribe(jobid, request))
+
+        def begin() -> None:
+            if not request.is_open:
+                return
+            found = stored_log(self._store, jobid)
+            if found is None:
+                request.error(errno.ENOENT, f"job {format_f58(jobid)} is unknown")
+                return
+            send(found)
+            if not follow or found[-1]["name"] == "clean":
+                request.finish()
+                return
+            self._logs[jobid][request] = send
+
+        self._store.when_settled(begin, request.failed)  # or an event would be on disk and news
+
+    def subscribe(self, jobid: int, request: RpcRequest, send: Send) -> None:
+        """Send of what happens to an active job from now on, once it is on disk, until its end or `unsubscribe`."""
+        self._logs[jobid][request] = send
+
+    def unsubscribe(self, jobid: int, request: RpcRequest) -> None:
+        """End what `subscribe` began."""
+        if jobid in self._logs:
+            forget(self._logs[jobid], request)
+            if not self._logs[jobid]:
+                del self._logs[jobid]
+
+    def _inactive(self, jobid: int, next_id: int) -> None:
+        for request in self._logs.pop(jobid, ()):
+            request.finish()
+        for asker, waiter in self._waits.pop(jobid, {}).items():
+            if next_id and waiter.follow:
+                self._waits[next_id][asker] = waiter
+            else:
+                waiter.call(as_asked(waiter.asked, self._result(jobid)))
+
+    def _result(self, jobid: int) -> JobResult:
+        """How a job ended, once that is on disk: a job that is no longer in memory is read from there."""
+        return clean_result(self._manager, self._store, jobid)
+
+    # -- wait ---------------------------------------------------------------------------------------------------
+
+    def _wait(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.WaitRequest)
+
+        def answer(ended: JobResult) -> None:
+            request.respond(wait_response(ended))
+
+        self.when_inactive(wanted.id, request, answer, follow=wanted.follow)
+
+    def when_inactive(
+        self, jobid: int, request: RpcRequest | None, call: Callable[[JobResult], None], *, follow: bool = True
+    ) -> None:
+        """Call once it is on disk how the job ended, or to `follow` it how its last attempt did; not if the request's
+        peer is lost before. Raises Refused.
+        """
+        jobs = self._manager.jobs
+        last = jobs.last(jobid) if follow else jobs.get(jobid)
+        ended = result(last)
+        if ended is None:
+            self._waits[last.id][request] = Waiter(jobid, follow, call)
+        else:
+            found = as_asked(jobid, ended)
+            self._effects.after_commit(lambda: call(found))
+
+    def _forget(self, peer: Peer) -> None:
+        """The peer is lost: its streams have ended by themselves, its waits for one answer have not."""
+        for table in (self._waits, self._logs):
+            for jobid in list(table):
+                asked = table[jobid]
+                for request in [request for request in asked if request is not None and request.peer is peer]:
+                    del asked[request]
+                if not asked:
+                    del table[jobid]
+
+    # -- output -------------------------------------------------------------------------------------------------
+
+    def _output(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.OutputRequest)
+        self.follow_output(OutputFollower(request, wanted.id, wanted.follow))
+
+    def follow_output(self, follower: OutputFollower) -> None:
+        """Open a stream of what a job's tasks have written, and with `follow` will write. Raises Refused (ENOENT)."""
+        request, jobid = follower.request, follower.jobid
+        self._manager.jobs.get(jobid)
+        request.open_stream(lambda: forget(self._followers, request))
+        output = TaskOutput(spool_directory(self._effects.spool, jobid), follower.chunk_bytes)
+        self._followers[request] = follower, output
+        follower.begin()
+        self._feed(request, Budget())
+        self._poll_later(OUTPUT_POLL_S)
+
+    def _poll_later(self, delay_s: float) -> None:
+        if self._followers and not self._polling:
+            self._polling = True
+            self._turns.after(delay_s, self._poll)
+
+    def _poll(self) -> None:
+        """Feed the followers until the budget is spent; then those that were fed come last."""
+        self._polling = False
+        budget = Budget()
+        for request in list(self._followers):
+            if budget.is_spent:
+                break
+            self._followers[request] = self._followers.pop(request)
+            self._feed(request, budget)
+        self._poll_later(OUTPUT_POLL_S if budget.chunks > 0 else 0.0)
+
+    def _feed_all(self, jobid: int) -> None:
+        for request in [request for request, (follower, _) in self._followers.items() if follower.jobid == jobid]:
+            self._feed(request, Budget())
+
+    def _feed(self, request: RpcRequest, budget: Budget) -> None:
+        follower, output = self._followers[request]
+        ended = not follower.follow or follower.jobid not in self._manager.jobs.active
+        if self._router.unsent_bytes(request.peer):
+            return
+        try:
+            for piece in output.bite(budget, ended=ended):
+                budget.chunks -= follower.send(piece)
+            if output.is_complete:
+                follower.end()
+            elif not budget.is_spent:
+                follower.caught_up()
+        except FluxschedError as error:  # a file cannot be read, or the job of a very slow reader is forgotten
+            request.error(error.errnum, str(error))
+        if not request.is_open:
+            forget(self._followers, request)
+
+
+# ---- input
+
+ENDED = errno.ESRCH
+"""The errno for input of a job that has ended: rarely a fault, since jobs end when they have read enough."""
+
+
+class _Early(NamedTuple):
+    """Input that came before the job has started."""
+
+    request: RpcRequest
+    data: bytes
+    tasks: Idset | None
+    eof: bool
+    window: Window | None
+
+
+class JobInputs:
+    """Passes input on to the executor that runs the job."""
+
+    def __init__(self, effects: JobEffects, streams: JobStreams, router: Router) -> None:
+        self._effects = effects
+        self._streams = streams
+        self.input_of: Callable[[int], InputPlace | None] = lambda jobid: None
+        """Where the input of a running job goes."""
+        self._early: dict[int, list[_Early]] = {}
+        router.serve({"job-manager.input": self._input})
+        router.on_lost(self._lost)
+
+    def _input(self, request: RpcRequest) -> None:
+        wanted = request.payload(InputRequest)
+        tasks = None if wanted.tasks is None else Idset.parse(wanted.tasks)
+        self.send(request, wanted.id, wanted.data, tasks, eof=wanted.eof, window=wanted.window)
+
+    def send(
+        self, request: RpcRequest, jobid: int, data: bytes, tasks: Idset | None, *, eof: bool,
+        window: Window | None = None,
+    ) -> None:  # fmt: skip
+        """Send what `request` asks for, and answer it in time.
+
+        Raises Refused: ENOENT for an unknown job, ESRCH for one that has ended, ENOSYS for one that is sent no input,
+        EPIPE behind an end; LimitExceeded if too much waits, which ends a job that runs.
+        """
+        self._check(jobid)
+        one = _Early(request, data, tasks, eof, window)
+        place = self.input_of(jobid)
+        if place is None:
+            self._keep(jobid, one)
+        else:
+            self._pass(place, jobid, one)
+
+    def opened(self, jobid: int) -> None:
+        """The job's tasks run: they are sent what came before."""
+        for one in self._early.pop(jobid, ()):
+            try:
+                place = self.input_of(jobid)
+                assert place is not None, "the tasks of the job run"
+                self._pass(place, jobid, one)
+            except FluxschedError as error:
+                one.request.error(error.errnum, str(error))
+
+    def _check(self, jobid: int) -> None:
+        job = self._effects.manager.jobs.get(jobid)
+        if job.state is INACTIVE:
+            raise Refused(f"job {format_f58(jobid)} has ended: its input is no longer read", ENDED)
+        assert job.jobspec is not None, "an active job has its jobspec"
+        if job.jobspec.test_run_duration_s is not None:
+            raise Refused("nothing runs for a job of the test executor: it reads no input", errno.ENOSYS)
+        if job.jobspec.input is not None:
+            raise Refused(f"the tasks of job {format_f58(jobid)} read {job.jobspec.input}", errno.ENOSYS)
+
+    def _pass(self, place: InputPlace, jobid: int, one: _Early) -> None:
+        def answered(error: FluxschedError | None) -> None:
+            if error is None:
+                one.request.respond()
+                return
+            if isinstance(error, LimitExceeded):
+                self._effects.raise_jobs([jobid], str(error))
+            one.request.error(error.errnum, str(error))
+
+        try:
+            place.send(one.data, one.tasks, eof=one.eof, answered=answered, window=one.window)
+        except FluxschedError as error:
+            answered(error)
+
+    def _keep(self, jobid: int, one: _Early) -> None:
+        held_bytes = sum(len(each.data) for each in self._early.get(jobid, ()))
+        if held_bytes + len(one.data) > HELD_BYTES_MAX:
+            limit = f"{HELD_BYTES_MAX >> 20} MiB of input wait for the job to start"
+            raise LimitExceeded(f"more than {limit}: wait for answers, or for the job")
+        self._early.setdefault(jobid, []).append(one)
+        self._streams.when_inactive(jobid, one.request, lambda result: self._ended(jobid, one.request))
+
+    def _ended(self, jobid: int, request: RpcRequest) -> None:
+        self._early.pop(jobid, None)
+        request.error(ENDED, f"job {format_f58(jobid)} has ended: its input is no longer read")
+
+    def _lost(self, peer: Peer) -> None:
+        for jobid, found in list(self._early.items()):
+            left = [one for one in found if one.request.peer is not peer]
+            if left:
+                self._early[jobid] = left
+            else:
+                del self._early[jobid]

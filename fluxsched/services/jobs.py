@@ -1,0 +1,586 @@
+"""The `job-manager` service as users see it: submit, raise, urgency, update, list, lookup, why, queues.
+
+records: Job records as messages: filters for listings, wait answers, and what the store knows of a job.
+
+running: `job-manager.running`: the jobs that hold resources, the largest first (rfc/live.md).
+
+waits: Waiting for many jobs with one stream: `job-manager.wait-all`.
+
+Law: each job is reported once, after its end is on disk, and the stream ends with the last; of a job that is submitted
+again after it was preempted the end of its last attempt counts. A stream waits for a table of ids, so that a hundred
+thousand are dropped at once with their peer.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.why import Why
+from fluxsched.errors import InvalidValue, Refused
+from fluxsched.jobs.job.attempts import CANCEL, read_next
+from fluxsched.jobs.job.job import SENT, Job
+from fluxsched.jobs.job.result import JobResult, as_asked, result
+from fluxsched.jobs.job.sizes import listed_sizes
+from fluxsched.jobs.job.states import PENDING, VIRTUAL_STATES, State
+from fluxsched.jobs.lifecycle import restore
+from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.query import listing
+from fluxsched.jobs.query.job_query import EVERY_STATE, JobQuery, find, parse_query
+from fluxsched.jobs.query.listing import PIECE_JOBS
+from fluxsched.jobs.query.running import RUNNING_JOBS_MAX, Largest, RunningQuery, largest
+from fluxsched.jobs.query.why import history, why
+from fluxsched.messaging.memo import JobspecMemo
+from fluxsched.messaging.peers import Peer, RpcRequest
+from fluxsched.messaging.router import Router, forget, in_steps
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol.messages import alloc, queues
+from fluxsched.protocol.messages import jobs as msg
+from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
+from fluxsched.protocol.messages.live.reasons import ReasonEntry, ReasonsRequest, ReasonsResponse, SchedReasonsRequest
+from fluxsched.protocol.messages.live.running import RunningEntry, RunningRequest
+from fluxsched.services.job_effects import JobEffects, JobEvents
+from fluxsched.services.scheduling import SchedulingService
+from fluxsched.store.jobs import read_events, read_job
+from fluxsched.store.store import Store
+from fluxsched.system.loop import Turns, Work, pieces
+
+SUBMIT = codec.with_raw(msg.SubmitRequest, "jobspec")
+
+WHY_S = 2.0
+"""How long a scheduler may think about why a job waits; then what the job manager knows must do (seconds)."""
+
+
+class JobService:
+    """Serves `job-manager.*` except what schedulers and streams ask."""
+
+    def __init__(
+        self,
+        effects: JobEffects,
+        scheduling: SchedulingService,
+        router: Router,
+        store: Store,
+        new_id: Callable[[float], int],
+        targets: Callable[[str], Idset],
+    ) -> None:
+        self._effects = effects
+        self._manager = effects.manager
+        self._scheduling = scheduling
+        self._router = router
+        self._store = store
+        self._turns = effects.turns
+        self._new_id = new_id
+        self._targets = targets
+        self._specs = JobspecMemo()
+        self.accepting = True
+        self.give_back: Callable[[int, Idset], None] = lambda jobid, ranks: None
+        """A job that is an instance says that nothing of it is left on these targets."""
+        self.extend_listed: Callable[[list[dict[str, Any]]], None] = lambda jobs: None
+        """Extends the reasons in a list of jobs as `with_clusters` does that of one."""
+        self.policy_of: Callable[[str | None, str], str | None] = lambda queue, group: None
+        router.serve(self._handlers())
+
+    def _handlers(self) -> dict[str, Callable[[RpcRequest], None]]:
+        return {
+            "job-manager.submit": self._submit,
+            "job-manager.raise": self._raise,
+            "job-manager.cancel": self._cancel,
+            "job-manager.kill": self._kill,
+            "job-manager.memo": self._memo,
+            "job-manager.released": self._released,
+            "job-manager.urgency": self._urgency,
+            "job-manager.update": self._update,
+            "job-manager.list": self._list,
+            "job-manager.select": self._select,
+            "job-manager.lookup": self._lookup,
+            "job-manager.why": self._why,
+            "job-manager.reasons": self._reasons,
+            "job-manager.queue-list": self._queue_list,
+            "job-manager.queue-status": self._queue_status,
+            "job-manager.queue-enable": self._queue_enable,
+            "job-manager.queue-start": self._queue_start,
+        }
+
+    def _submit(self, request: RpcRequest) -> None:
+        wanted = request.payload(SUBMIT)
+        self.submit(request, self._specs.read(wanted.jobspec), wanted.urgency, wanted.flags)
+
+    def submit(
+        self,
+        request: RpcRequest,
+        jobspec: Jobspec,
+        urgency: int,
+        flags: int,
+        response: Callable[[int], object] = msg.SubmitResponse,
+    ) -> int:
+        """Take the job of the request's user, and answer with its id once it is stored."""
+        if not self.accepting:
+            raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
+        now_s = self._turns.wall_s
+        jobid = self._new_id(now_s)
+        submit, userid = self._manager.requests.submit, request.userid
+        self._effects.perform(submit(jobid, jobspec, userid=userid, urgency=urgency, flags=flags, now_s=now_s))
+        self.answer(request, response(jobid))
+        return jobid
+
+    def _last(self, jobid: int) -> int:
+        """The job's last attempt: what its user does to a job is meant for that. Raises Refused (ENOENT)."""
+        return self._manager.jobs.last(jobid).id
+
+    def _raise(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.RaiseRequest)
+        # others than users mean the very job: it may have been submitted again while their message was under way
+        jobid = self._last(wanted.id) if wanted.type == CANCEL else wanted.id
+        self._raise_exception(request, jobid, wanted.type, wanted.severity, wanted.note)
+        self.answer(request)
+
+    def _cancel(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.JobCancelRequest)
+        last = self._last(wanted.id)
+        self._raise_exception(request, last, CANCEL, 0, wanted.note)
+        self.answer(request, msg.JobCancelResponse(last) if last != wanted.id else None)
+
+    def _raise_exception(self, request: RpcRequest, jobid: int, kind: str, severity: int, note: str) -> None:
+        self._effects.perform(
+            self._manager.requests.raise_exception(jobid, kind, severity, note, request.userid, self._turns.wall_s)
+        )
+
+    def _kill(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.KillRequest)
+        self._effects.perform(self._manager.requests.kill(self._last(wanted.id), wanted.signum, self._turns.wall_s))
+        self._store.when_settled(request.respond)  # nothing of it is stored, and on a full disk it makes room
+
+    def _memo(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.MemoRequest)
+        self._effects.perform(
+            self._manager.requests.memo(wanted.id, wanted.memo, self._turns.wall_s, volatile=wanted.volatile)
+        )
+        self.answer(request)
+
+    def _released(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.ReleasedRequest)
+        self.give_back(wanted.id, Idset.parse(wanted.ranks))
+        self.answer(request)
+
+    def _urgency(self, request: RpcRequest) -> None:
+        self.answer(request, msg.UrgencyResponse(self.set_urgency(request)))
+
+    def set_urgency(self, request: RpcRequest) -> int:
+        """Do what an UrgencyRequest asks; the urgency that the job had before."""
+        wanted = request.payload(msg.UrgencyRequest)
+        self._router.permissions.check_urgency(request, wanted.urgency)
+        job = self._manager.jobs.last(wanted.id)
+        old = job.urgency
+        self._effects.perform(
+            self._manager.requests.set_urgency(job.id, wanted.urgency, request.userid, self._turns.wall_s)
+        )
+        return old
+
+    def _update(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.UpdateRequest)
+        jobid = self._last(wanted.id)
+        may_prolong = self._router.permissions.may_prolong(request)
+        effects = self._manager.requests.update(jobid, wanted.updates, self._turns.wall_s, may_prolong=may_prolong)
+        self._effects.updates.setdefault(jobid, []).append(request)
+        self._effects.perform(effects)
+
+    def _list(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.ListRequest)
+        query = list_query(wanted, self._router.permissions.sees_only(request), self._targets)
+        self._turns.spread(self._send_list(request, query), request.failed)
+
+    def _send_list(self, request: RpcRequest, query: JobQuery) -> Work:
+        """Answer with the jobs that are meant, found and packed in pieces."""
+        found: list[msgspec.Raw] = []
+        for some in listing.list_jobs(self._manager.jobs, query):
+            self.extend_listed(some)
+            found += [msgspec.Raw(codec.pack(one)) for one in some]
+            yield
+        request.respond({"jobs": found})
+
+    def _select(self, request: RpcRequest) -> None:
+        only = ("userid", self._router.permissions.sees_only(request))
+        query = parse_query(request.payload(msg.SelectRequest).constraint, only, targets=self._targets)
+        request.open_stream(lambda: None)
+        self._turns.spread(self._send_ids(request, query), request.failed)
+
+    def _send_ids(self, request: RpcRequest, query: JobQuery) -> Work:
+        """The latest first, so that cancelling in this order makes no room for jobs that come later in it."""
+        for some in find(self._manager.jobs, query):
+            if not request.is_open:
+                return
+            if some:
+                request.respond(msg.SelectResponse([job.id for job in some]))
+            yield
+        request.finish()
+
+    def stats(self, request: RpcRequest) -> None:
+        """Answer with how many jobs are in which state."""
+
+        def counted(queues: dict[str | None, listing.Tally]) -> None:
+            request.respond({"jobs": listing.counts(listing.total(queues))})
+
+        in_steps(self._turns, request, listing.tally(self._manager.jobs, self._manager.queues), counted)
+
+    def _lookup(self, request: RpcRequest) -> None:
+        wanted = request.payload(msg.LookupRequest)
+        unknown = [key for key in wanted.keys if key not in ("jobspec", "R", "eventlog")]
+        if unknown:
+            raise InvalidValue(f"unknown keys {', '.join(unknown)}; a job has jobspec, R and eventlog")
+
+        def answer() -> None:
+            found = stored_job(self._store, wanted.id)
+            if found is None:
+                request.error(errno.ENOENT, f"job {format_f58(wanted.id)} is unknown")
+                return
+            if "R" in wanted.keys:
+                found["R"] = current_resources(wanted.id, found)
+            request.respond(msg.LookupResponse(id=wanted.id, **{key: found[key] for key in wanted.keys}))
+
+        self._store.when_settled(answer, request.failed)
+
+    def _why(self, request: RpcRequest) -> None:
+        jobid = request.payload(msg.WhyRequest).id
+        job = self._manager.jobs.get(jobid)
+        with_clusters = self._effects.with_clusters
+        known = with_clusters(job, why(self._manager.links, job))
+        answer = msg.WhyResponse(
+            id=jobid,
+            state=job.state.name,
+            reason=known.reason,
+            queue=job.queue.name,
+            earliest=known.earliest_s,
+            annotations=job.annotations or {},
+            rule=known.rule or None,
+            when=known.when or None,
+            attempt=history(self._manager.jobs, job),
+        )
+        peer = self._scheduling.scheduler_of(job.queue.group)
+        if job.request != SENT or peer is None:
+            request.respond(answer)
+            return
+
+        def answered(message: Message | None) -> None:
+            """The scheduler's own words, where it has some in time."""
+            if late.call is None:
+                return
+            if message is None or message.errnum:
+                request.respond(answer)
+            else:
+                found = codec.unpack(message.payload, alloc.SchedWhyResponse)
+                reason = with_clusters(job, Why(found.reason)).reason
+                said = {"reason": reason, "earliest": found.earliest, "rule": found.rule, "when": found.when}
+                request.respond(msgspec.structs.replace(answer, **said))
+            late.cancel()
+
+        silent = f"{answer.reason} (its scheduler did not answer within {WHY_S:g} s: see fluxsched module list)"
+        late = self._turns.after(WHY_S, lambda: request.respond(msgspec.structs.replace(answer, reason=silent)))
+        self._router.call(peer, "sched.why", codec.pack(alloc.SchedWhyRequest(id=jobid)), answered)
+
+    def _reasons(self, request: RpcRequest) -> None:
+        """What is known here, and what each scheduler says of its jobs, as far as it does in time."""
+        asked: dict[Peer, list[int]] = {}
+        found: list[ReasonEntry] = []
+        for job in self._manager.jobs.known(request.payload(ReasonsRequest).ids):
+            peer = self._scheduling.scheduler_of(job.queue.group)
+            if job.request == SENT and peer is not None:
+                asked.setdefault(peer, []).append(job.id)
+            elif job.state & PENDING:
+                known = self._effects.with_clusters(job, why(self._manager.links, job))
+                found.append((job.id, known.reason, known.earliest_s, False))
+        waiting = len(asked)
+
+        def answered(message: Message | None) -> None:
+            nonlocal waiting
+            waiting -= 1
+            if message is not None and not message.errnum:
+                said = codec.unpack(message.payload, ReasonsResponse).jobs
+                found.extend([(one[0], self._with_clusters(one[0], one[1]), one[2], one[3]) for one in said])
+            if not waiting and late.call is not None:
+                late.cancel()
+                request.respond(ReasonsResponse(found))
+
+        late = self._turns.after(WHY_S if asked else 0.0, lambda: request.respond(ReasonsResponse(found)))
+        for peer, ids in asked.items():
+            self._router.call(peer, "sched.reasons", codec.pack(SchedReasonsRequest(ids)), answered)
+
+    def _with_clusters(self, jobid: int, reason: str) -> str:
+        job = self._manager.jobs.active.get(jobid)
+        return reason if job is None else self._effects.with_clusters(job, Why(reason)).reason
+
+    # -- queues -------------------------------------------------------------------------------------------------
+
+    def _queue_list(self, request: RpcRequest) -> None:
+        request.respond(queues.QueueListResponse(queues=self._manager.queues.names()))
+
+    def _queue_status(self, request: RpcRequest) -> None:
+        request.respond(self.queue_status(request.payload(queues.QueueStatusRequest).name))
+
+    def queue_status(self, name: str | None) -> queues.QueueStatus:
+        """All about one queue. Raises Refused (ENOENT)."""
+        queue = self._manager.queues.select(name, name is None, "show")[0]
+        blocked, start_reason = self._manager.queue_control.held_back(queue)
+        config = queue.config
+        return queues.QueueStatus(
+            name=queue.name,
+            enable=queue.enabled,
+            enable_reason=queue.enable_reason or None,
+            start=queue.started and blocked is None,
+            start_reason=start_reason or None,
+            blocked=blocked,
+            group=config.group,
+            groups=list(config.groups) if config.others else None,
+            policy=self.policy_of(queue.name, config.group),
+            constraints=config.requires.to_json() if config.requires is not None else None,
+            duration_default=config.default_duration_s or None,
+            duration_max=config.duration_limit_s or None,
+            nnodes_min=config.nodes_min,
+            nnodes_max=config.nodes_max,
+            ncores_max=config.cores_max,
+            ngpus_max=config.gpus_max,
+        )
+
+    def _queue_enable(self, request: RpcRequest) -> None:
+        wanted = request.payload(queues.QueueEnableRequest)
+        self._effects.perform(
+            self._manager.queue_control.enable(wanted.name, wanted.enable, wanted.reason, all_queues=wanted.all)
+        )
+        self.answer(request)
+
+    def _queue_start(self, request: RpcRequest) -> None:
+        wanted = request.payload(queues.QueueStartRequest)
+        effects = self._manager.queue_control.start(
+            wanted.name, wanted.start, wanted.reason, all_queues=wanted.all, now_s=self._turns.wall_s
+        )
+        self._effects.perform(effects)
+        self.answer(request)
+
+    def answer(self, request: RpcRequest, payload: object = None) -> None:
+        """Respond once what was decided is on disk."""
+        self._effects.after_commit(partial(request.respond, payload))
+
+
+# ---- records
+
+STATES: dict[str, int] = {**State.__members__, **VIRTUAL_STATES, "ALL": EVERY_STATE}
+"""State names, RFC 21's virtual ones among them, as `job-manager.list` accepts them."""
+LIST_ENTRIES_MAX = 100_000
+"""Jobs in one list answer; more are asked for in pieces by `since`."""
+
+
+def list_query(
+    wanted: ListRequest, only_userid: int | None = None, targets: Callable[[str], Idset] | None = None
+) -> JobQuery:
+    """What a list request selects, of the jobs of one user if the sender may see no others; see `parse_query`."""
+    states = 0
+    for name in wanted.states or ("ALL",):
+        if name.upper() not in STATES:
+            raise InvalidValue(f"job state {name!r} is unknown; known: {', '.join(STATES)}")
+        states |= STATES[name.upper()]
+    terms = (("queue", wanted.queue), ("name", wanted.name), ("userid", wanted.user), ("userid", only_userid))
+    query = parse_query(wanted.constraint, *terms, targets=targets)
+    return query._replace(
+        ids=None if wanted.ids is None else tuple(wanted.ids),
+        states=states & query.states,
+        max_entries=min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX),
+        since_s=wanted.since or 0.0,
+    )
+
+
+def wait_response(result: JobResult) -> WaitResponse:
+    """The answer to `job-manager.wait`."""
+    return WaitResponse(
+        id=result.jobid,
+        success=result.success,
+        status=_wait_status(result),
+        errstr=result.errstr,
+        exception_type=result.exception_type,
+        exception_note=result.exception_note,
+        last=result.last_id or None,
+        requeued_as=result.next_id or None,
+    )
+
+
+def clean_context(result: JobResult) -> dict[str, Any]:
+    """What a watcher learns with the `clean` event."""
+    found = {
+        "status": _wait_status(result),
+        "success": result.success,
+        "result": result.result,
+        "errstr": result.errstr,
+    }
+    return found | {"requeued_as": result.next_id} if result.next_id else found
+
+
+def _wait_status(result: JobResult) -> int:
+    """That of a job that never ran is the one of `exit 1`."""
+    return result.status if result.status >= 0 else 1 << 8
+
+
+def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
+    """A job's log, jobspec and R as they are on disk; None when the store does not know it."""
+    return read_job(store.read, jobid)
+
+
+def stored_log(store: Store, jobid: int) -> list[dict[str, Any]] | None:
+    """The log alone."""
+    return read_events(store.read, jobid)
+
+
+def stored_resources(store: Store, jobid: int) -> dict[str, Any] | None:
+    """The R that the job was started with; None if it was not, or is not there."""
+    found = read_job(store.read, jobid)
+    return None if found is None else found["R"]
+
+
+def current_resources(jobid: int, record: Mapping[str, Any]) -> dict[str, Any] | None:
+    """The R of a stored job as it is after all that has changed it; None if it has none."""
+    return restore.replayed(jobid, record["eventlog"], record["R"]).R
+
+
+def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
+    """How a job ended whose `clean` event is on disk, though it may be forgotten here."""
+    job = manager.jobs.inactive.get(jobid)
+    found = result(job) if job is not None else stored_result(store, jobid)
+    assert found is not None, "a clean job has a result"
+    return found
+
+
+def stored_result(store: Store, jobid: int) -> JobResult | None:
+    """How a job ended, by its log on disk; None when it has not, or is not there."""
+    job = read_ended_job(store, jobid)
+    return None if job is None else result(job)
+
+
+def read_ended_job(store: Store, jobid: int) -> Job | None:
+    """A job that has ended, by its log on disk alone; None when it is not there."""
+    found = stored_log(store, jobid)
+    return None if found is None else restore.replayed(jobid, found, None)
+
+
+# ---- running
+
+class RunningService:
+    """Serves `job-manager.running`; `targets` reads an idset or a hostlist."""
+
+    def __init__(self, manager: JobManager, router: Router, turns: Turns, targets: Callable[[str], Idset]) -> None:
+        self._manager = manager
+        self._router = router
+        self._turns = turns
+        self._targets = targets
+        router.serve({"job-manager.running": self._running})
+
+    def _running(self, request: RpcRequest) -> None:
+        wanted = request.payload(RunningRequest)
+        query = RunningQuery(
+            None if wanted.targets is None else self._targets(wanted.targets),
+            self._router.permissions.sees_only(request),
+            min(wanted.max_entries or RUNNING_JOBS_MAX, RUNNING_JOBS_MAX),
+        )
+
+        def found(jobs: Largest) -> None:
+            self._turns.spread(_answer(request, jobs), request.failed)
+
+        in_steps(self._turns, request, largest(self._manager.jobs, self._manager.holdings.jobids(), query), found)
+
+
+def _answer(request: RpcRequest, found: Largest) -> Work:
+    """Word the jobs in pieces; one that has ended since is left out."""
+    jobs = [job for job in found.jobs if job.held]
+    worded: list[msgspec.Raw] = []
+    for start in range(0, len(jobs), PIECE_JOBS):
+        worded += [msgspec.Raw(codec.pack(_entry(job))) for job in jobs[start : start + PIECE_JOBS]]
+        yield
+    request.respond({"jobs": worded, "left_out": found.left_out})
+
+
+def _entry(job: Job) -> RunningEntry:
+    queue, sizes = job.queue.name or "", listed_sizes(job)
+    return job.id, str(job.held), job.t_run, job.expiration_s, job.ncores, job.userid, queue, job.name, sizes
+
+
+# ---- waits
+
+NAMED_MAX = 20
+"""Unknown jobs that an error names; it says how many more there are."""
+
+
+class JobWaits:
+    """Serves `job-manager.wait-all`."""
+
+    def __init__(self, effects: JobEffects, router: Router, store: Store, turns: Turns) -> None:
+        self._effects = effects
+        self._manager = effects.manager
+        self._store = store
+        self._turns = turns
+        self._left: dict[RpcRequest, dict[int, tuple[int, ...]]] = {}
+        """For each stream the jobs that have not ended, and for each of these which jobs were asked for: earlier
+        attempts, or itself."""
+        router.serve({"job-manager.wait-all": self._wait_all})
+        effects.publish.append(self._publish)
+
+    def _wait_all(self, request: RpcRequest) -> None:
+        ids = request.payload(msg.WaitAllRequest).ids
+        jobs = self._manager.jobs
+        unknown = [jobid for jobid in ids if jobid not in jobs]
+        if unknown:
+            more = f" and {len(unknown) - NAMED_MAX} more" if len(unknown) > NAMED_MAX else ""
+            raise Refused(f"no such job: {', '.join(map(format_f58, unknown[:NAMED_MAX]))}{more}", errno.ENOENT)
+        request.open_stream(lambda: forget(self._left, request))
+        left: dict[int, tuple[int, ...]] = {}
+        for jobid in dict.fromkeys(ids):
+            last_id = jobs.last(jobid).id
+            left[last_id] = (*left.get(last_id, ()), jobid)
+        self._left[request] = left
+        ended = [jobid for jobid in left if jobid in jobs.inactive]
+        self._effects.after_commit(lambda: self._turns.spread(self._send_ended(request, ended), request.failed))
+
+    def _send_ended(self, request: RpcRequest, ended: Sequence[int]) -> Work:
+        """Those that had ended before; one that was just being stored has been reported already."""
+        for some in pieces(ended):
+            for jobid in some:
+                self._send(request, jobid)
+            yield
+        if request in self._left and not self._left[request]:
+            self._finish(request)
+
+    def _publish(self, stored: Sequence[JobEvents]) -> None:
+        if not self._left:
+            return
+        for jobid, events in stored:
+            if events[-1]["name"] == "clean":
+                next_id = read_next(events[-1])
+                for request in list(self._left):
+                    if next_id:
+                        self._wait_on(request, jobid, next_id)
+                    else:
+                        self._send(request, jobid)
+
+    def _wait_on(self, request: RpcRequest, jobid: int, next_id: int) -> None:
+        """The job was preempted: what was waited for is its next attempt."""
+        left = self._left[request]
+        asked = left.pop(jobid, ())
+        if asked:
+            left[next_id] = (*left.get(next_id, ()), *asked)
+
+    def _send(self, request: RpcRequest, jobid: int) -> None:
+        left = self._left.get(request)
+        if left is None or jobid not in left:
+            return
+        ended = clean_result(self._manager, self._store, jobid)
+        for asked in left.pop(jobid):
+            request.respond(wait_response(as_asked(asked, ended)))
+        if not left:
+            self._finish(request)
+
+    def _finish(self, request: RpcRequest) -> None:
+        forget(self._left, request)
+        request.finish()

@@ -1,0 +1,775 @@
+"""The `resource` service: RFC 28 in both dialects, drain, groups, properties, status and the RFC 44 journal.
+
+Translates requests into calls of `resource.ResourceModule` and performs its effects: streams through one
+`AcquireServer` session an acquirer, rows through the store, and every answer after the store (law 3).
+
+resource_journal: `resource.journal` (RFC 44): each event goes to the store and to the readers, after the history.
+
+Law: a reader gets every event once, in order: what was sent as history is not sent again as news. None is sent before
+it is on disk, so what a reader was told stays true whatever happens. A `resource-define` event travels alone, with R
+beside it. The store keeps what the history keeps, and one more, which shows a restart that something was cut off.
+
+resource_watch: `resource.watch`: the state of every target and how many of its cores and GPUs are held, whole, then
+what is new.
+
+Law: without a stream nothing is gathered. With streams, all that jobs change within WATCH_EVERY_S is one look at the
+targets that changed, however many jobs changed them; what it found is worded once for all readers who know the same.
+What is done to targets themselves is shown sooner, as long as looks take little of the time. A slow reader's changes
+merge, so what is kept for one is bounded by the machine.
+
+slow_readers: Streams that merge hold back what is new while their peer has not taken what was sent before.
+
+Law: one timer for all: a turn that finds a slow reader must not make another one.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from functools import partial
+from itertools import chain
+from typing import Any, Literal, NamedTuple, cast
+
+import msgspec
+
+from fluxsched.core.constraint import EVERYTHING
+from fluxsched.core.group_change import GroupChange
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.targets import GROUP, parse_targets
+from fluxsched.core.topology import EMPTY_TOPOLOGY
+from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.jobs.holdings.holdings import Holdings
+from fluxsched.jobs.queue.queues import DEFAULT_GROUP, Queues
+from fluxsched.messaging.peers import Peer, RpcRequest
+from fluxsched.messaging.router import Router, forget
+from fluxsched.protocol.framing import codec
+from fluxsched.protocol.messages.acquire import ReleaseRequest
+from fluxsched.protocol.messages.live.machine import MachineChange
+from fluxsched.protocol.messages.resource import (
+    AssignRequest,
+    DrainInfo,
+    DrainRequest,
+    ExpirationUpdateRequest,
+    GroupInfo,
+    GroupsResponse,
+    IncludeRequest,
+    MoveResponse,
+    PropertyRequest,
+    ReloadRequest,
+    SchedStatusResponse,
+    StatusResponse,
+    TargetsRequest,
+    TargetsResponse,
+    UndrainRequest,
+)
+from fluxsched.protocol.sessions.acquire_server import AcquireServer, read_acquire
+from fluxsched.protocol.sessions.acquire_stream import AcquireState, to_messages
+from fluxsched.resource import effects as effect
+from fluxsched.resource.effects import JournalEvent
+from fluxsched.resource.journal import HISTORY_EVENTS_MAX
+from fluxsched.resource.module import ResourceModule
+from fluxsched.resource.state.groups import GroupView
+from fluxsched.resource.state.inventory import Inventory
+from fluxsched.services.module_processes import ModuleTable
+from fluxsched.store.store import Store
+from fluxsched.system.log import logger
+from fluxsched.system.loop import Timer, Turns
+
+log = logger("resource")
+
+PrepareReload = Callable[[RpcRequest, ReloadRequest, Callable[[], None]], None]
+Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callable[[], object]]]
+"""Finds another inventory and its groups; the callable runs once they are in use, and returns the answer."""
+
+PRINTS_KEPT = 4
+"""Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
+
+
+class Acquirer:
+    """One `resource.acquire` stream: the request that it answers and the session that words the answers."""
+
+    __slots__ = ("group", "request", "session")
+
+    def __init__(self, request: RpcRequest, session: AcquireServer, group: str | None) -> None:
+        self.request = request
+        self.session = session
+        self.group = group
+
+
+class ResourceService:
+    """Serves `resource.*`; other services reach the module through it."""
+
+    def __init__(
+        self,
+        module: ResourceModule,
+        router: Router,
+        store: Store,
+        turns: Turns,
+        raise_jobs: Callable[[Iterable[int], str], None],
+        reload: Reload,
+        keep_expiration: Callable[[float, float], None],
+        queues: Queues,
+        modules: ModuleTable,
+    ) -> None:
+        self.module = module
+        self._modules = modules
+        self._queues = queues
+        self.muted = False
+        """From now on acquirers get no changes: the instance is being taken down, target by target."""
+        self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
+        self.made_up: Callable[[ResourceSet], Idset] = lambda resources: EMPTY
+        """Which of these targets are not this machine."""
+        self.changed: list[Callable[[], None]] = []
+        """Called when anything about the targets may have changed, but for what jobs hold."""
+        self.watch_streams: Callable[[], int] = lambda: 0
+        """How many follow `resource.watch`."""
+        self._slow = SlowReaders(router, turns)
+        self._store = store
+        self._turns = turns
+        self._raise_jobs = raise_jobs
+        self._reload = reload
+        self._keep_expiration = keep_expiration
+        self._acquirers: dict[Hashable, Acquirer] = {}
+        self.prepare_reload: PrepareReload = lambda request, wanted, proceed: proceed()
+        """Called before a reload; it calls `proceed` when what it takes long to find out is known."""
+        self._journal = JournalService(
+            router, store, lambda: module.journal.events, lambda: self.printed(module.resources)
+        )
+        self._prints: deque[tuple[ResourceSet, dict[str, Any]]] = deque(maxlen=PRINTS_KEPT)
+        router.serve(self._handlers())
+        turns.at_end(self.publish)
+
+    def _handlers(self) -> dict[str, Callable[[RpcRequest], None]]:
+        return {
+            "resource.acquire": self._acquire,
+            "resource.release": self._release,
+            "resource.drain": self._drain,
+            "resource.undrain": self._undrain,
+            "resource.assign": self._assign,
+            "resource.include": self._include,
+            "resource.groups": self._groups,
+            "resource.targets": self._resolve,
+            "resource.status": self._status,
+            "resource.sched-status": self.sched_status,
+            "resource.property-add": self._property_add,
+            "resource.property-remove": self._property_remove,
+            "resource.expiration-update": self._expiration_update,
+            "resource.reload": self._reload_request,
+        }
+
+    # -- acquisition --------------------------------------------------------------------------------------------
+
+    def _acquire(self, request: RpcRequest) -> None:
+        wanted = read_acquire(request.message)
+        self._modules.check_acquirer((wanted.group or DEFAULT_GROUP,), request.peer)
+        session = AcquireServer(wanted.typed, wanted.accept_update)
+        acquirer = Acquirer(request, session, wanted.group)
+        request.open_stream(lambda: self._end_acquirer(request))
+        self._acquirers[request] = acquirer
+        try:
+            effects = self.module.acquire(request, wanted.group, wanted.typed)
+        except Exception:
+            del self._acquirers[request]
+            raise
+        self.perform(effects)
+
+    def _end_acquirer(self, request: RpcRequest) -> None:
+        if self._acquirers.pop(request, None) is not None:
+            self.perform(self.module.disconnect(request, self._turns.wall_s))
+
+    def _release(self, request: RpcRequest) -> None:
+        wanted = request.payload(ReleaseRequest)
+        targets = Idset.parse(wanted.targets)
+        acquirer = self._acquirer_of(request.peer, wanted.group)
+        if acquirer is None:
+            raise RemoteProtocolError(
+                f"resource.release: group {wanted.group!r} targets {wanted.targets}: not acquired by this peer"
+            )
+        self.perform(self.module.release(acquirer.request, wanted.group, targets, self._turns.wall_s))
+        self._answer(request)
+
+    def _acquirer_of(self, peer: Peer, group: str) -> Acquirer | None:
+        for acquirer in self._acquirers.values():
+            if acquirer.request.peer is peer and acquirer.group == group:
+                return acquirer
+        return None
+
+    # -- administration -----------------------------------------------------------------------------------------
+
+    def targets(self, text: str, among: Idset | None = None) -> Idset:
+        """Return the targets that a text names (`core.targets`); of its sets those that are `among` them, if given.
+
+        Raises InvalidValue naming all that is not known.
+        """
+        return parse_targets(text, self.module.resources, self._look_up, among)
+
+    def _look_up(self, kind: str, name: str) -> Idset:
+        if kind == GROUP:
+            return self.module.targets_of_group(name)
+        config, resources = self._queues.select(name, False, "list the targets of")[0].config, self.module.resources
+        members = EMPTY
+        for group in config.groups:
+            members |= self.module.targets_of_group(group)
+        requires = config.requires or EVERYTHING
+        return requires.match(members, resources.properties, resources.ranks_of)
+
+    def _resolve(self, request: RpcRequest) -> None:
+        targets = self.targets(request.payload(TargetsRequest).targets)
+        request.respond(TargetsResponse(str(targets)))
+
+    def _drain(self, request: RpcRequest) -> None:
+        wanted = request.payload(DrainRequest)
+        targets = self.targets(wanted.targets, self.module.drainable)
+        if not targets and wanted.targets:
+            raise Refused(f"cannot drain {wanted.targets}: its targets are excluded or lost, or there are none")
+        self.perform(self.module.drain(targets, wanted.reason, wanted.mode, request.who, self._turns.wall_s))
+        self._answer(request)
+
+    def _undrain(self, request: RpcRequest) -> None:
+        wanted = request.payload(UndrainRequest)
+        targets = self.targets(wanted.targets, self.module.drained)
+        if not targets and wanted.targets and wanted.mode is None:
+            raise Refused(f"cannot undrain {wanted.targets}: none of its targets is drained", errno.EEXIST)
+        if targets or not wanted.targets:
+            effects = self.module.undrain(targets, wanted.reason, wanted.mode, request.who, self._turns.wall_s)
+            self.perform(effects)
+        self._answer(request)
+
+    def _assign(self, request: RpcRequest) -> None:
+        wanted = request.payload(AssignRequest)
+        self._move(request, self._present(wanted.targets), wanted.group, wanted.graceful)
+
+    def _include(self, request: RpcRequest) -> None:
+        wanted = request.payload(IncludeRequest)
+        self._move(request, self._present(wanted.targets), None, wanted.graceful)
+
+    def _present(self, text: str) -> Idset:
+        return self.targets(text, self.module.targets.present)
+
+    def _move(self, request: RpcRequest, targets: Idset, group: str | None, graceful: bool) -> None:
+        now_s, user = self._turns.wall_s, request.who
+        there = self.module.settled(targets, group)
+        if group is None:
+            self.perform(self.module.include(targets, now_s, graceful=graceful, user=user))
+        else:
+            self.perform(self.module.assign(targets, group, now_s, graceful=graceful, user=user))
+        state = self.module.move_state(targets)
+        moved = state.moved - there
+        ending = sorted(self.module.ending(targets))
+        done = MoveResponse(str(moved), str(state.leaving), str(state.draining), str(there), ending)
+        self._answer(request, done)
+
+    def _property_add(self, request: RpcRequest) -> None:
+        self.perform(self.module.property_add(self._properties(request), self._turns.wall_s))
+        self._answer(request)
+
+    def _property_remove(self, request: RpcRequest) -> None:
+        self.perform(self.module.property_remove(self._properties(request), self._turns.wall_s))
+        self._answer(request)
+
+    def _properties(self, request: RpcRequest) -> dict[str, Idset]:
+        properties = request.payload(PropertyRequest).properties
+        return {name: self._present(text) for name, text in properties.items()}
+
+    def _expiration_update(self, request: RpcRequest) -> None:
+        expiration_s = request.payload(ExpirationUpdateRequest).expiration
+        self.set_expiration(expiration_s)
+        self._keep_expiration(expiration_s, self._turns.wall_s)
+        self._answer(request)
+
+    def set_expiration(self, expiration_s: float) -> None:
+        """Change when the whole resource set ends (seconds since the epoch, 0 for never)."""
+        self.perform(self.module.set_expiration(expiration_s, self._turns.wall_s))
+
+    def _reload_request(self, request: RpcRequest) -> None:
+        self.reload(request, request.payload(ReloadRequest))
+
+    def reload(self, request: RpcRequest, wanted: ReloadRequest) -> None:
+        """Take over another inventory and answer `request`. Raises Refused when that cannot be."""
+        def proceed() -> None:
+            inventory, groups, accepted = self._reload(wanted)
+            self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=wanted.force))
+            self._answer(request, accepted())
+
+        self.prepare_reload(request, wanted, proceed)
+
+    # -- reading ------------------------------------------------------------------------------------------------
+
+    def _status(self, request: RpcRequest) -> None:
+        status = self.module.status()
+        drain = drain_lines(status)
+        sets = {name: str(status[name]) for name in ("online", "offline", "exclude", "torpid", "lost")}
+        groups = {name: str(targets) for name, targets in status["groups"].items()}
+        sets["made_up"] = str(self.made_up(status["R"]))
+        request.respond(StatusResponse(R=self.printed(status["R"]), drain=drain, groups=groups, **sets))
+
+    def sched_status(self, request: RpcRequest) -> None:
+        """Answer what schedulers may use, what of it is down, and what is allocated."""
+        status = self.module.sched_status(self.allocated())
+        parts = {name: self.printed(resources) for name, resources in status.items()}
+        request.respond(SchedStatusResponse(**parts, made_up=str(self.made_up(status["all"]))))
+
+    def _groups(self, request: RpcRequest) -> None:
+        request.respond(GroupsResponse([group_info(group) for group in self.module.groups()]))
+
+    # -- effects ------------------------------------------------------------------------------------------------
+
+    def perform(self, effects: Iterable[Any]) -> None:
+        """Perform what the module decided, in order."""
+        for one in effects:
+            match one:
+                case effect.ToAcquirer(acquirer=key, change=change):
+                    self._to_acquirer(key, change)
+                case effect.Journal(event=event):
+                    self._journal.add(event)
+                case effect.Save(table=table, key=key, value=None):
+                    self._store.remove("saved", (table, key))
+                case effect.Save(table=table, key=key, value=value):
+                    self._store.add("saved", (table, key, msgspec.json.encode(value)))
+                case effect.RaiseJobs(jobids=jobids, note=note):
+                    self._raise_jobs(jobids, note)
+                case effect.Ended(acquirer=key, errnum=errnum, text=text):
+                    if (acquirer := self._acquirers.pop(key, None)) is not None:
+                        acquirer.request.error(errnum, text)
+        for changed in self.changed:
+            changed()
+        self._turns.wake()
+
+    def _to_acquirer(self, key: Hashable, change: GroupChange) -> None:
+        acquirer = self._acquirers.get(key)
+        if acquirer is None or (self.muted and acquirer.session.state is not AcquireState.WAITING):
+            return
+        try:
+            acquirer.session.add(change)
+        except LimitExceeded as exc:
+            acquirer.request.error(errno.EOVERFLOW, str(exc))
+            self._turns.post(lambda: self._end_acquirer(acquirer.request))
+
+    def printed(self, resources: ResourceSet) -> dict[str, Any]:
+        """R as JSON, kept for the sets printed last: 16,384 different targets take 25 ms, and all ask for the same."""
+        for known, printed in self._prints:
+            if known is resources:
+                return printed
+        printed = resources.to_json()
+        self._prints.append((resources, printed))
+        return printed
+
+    def publish(self) -> None:
+        """End-of-turn hook: word what has gathered; a stream whose peer is slow waits and merges."""
+        for acquirer in self._acquirers.values():
+            if not acquirer.session.pending:
+                continue
+            if self._slow.must_wait(acquirer.request.peer):
+                continue
+            for change in acquirer.session.take():
+                for message in to_messages(change, acquirer.session.typed, self.printed):
+                    acquirer.request.respond(message)
+        self._journal.publish()
+
+    def _answer(self, request: RpcRequest, payload: object = None) -> None:
+        """Answer once all that was decided so far is on disk."""
+        self._store.after_commit(lambda: request.respond(payload))
+
+    def report(self) -> dict[str, Any]:
+        """What `resource.stats-get` shows."""
+        return {
+            "acquirers": len(self._acquirers),
+            "journal_streams": len(self._journal),
+            "watch_streams": self.watch_streams(),
+            "targets": len(self.module.resources.ranks),
+            "journal_events": len(self.module.journal.events),
+        }
+
+
+def drain_lines(status: Mapping[str, Any]) -> dict[str, DrainInfo]:
+    """The drains of a `ResourceModule.status()`, by targets."""
+    return {
+        str(targets): DrainInfo(
+            timestamp=line.timestamp_s,
+            reason=line.reason or "",
+            user=line.user,
+            state=cast("Literal['drained', 'draining']", line.state),
+        )
+        for targets, line in status["drain"].items()
+    }
+
+
+def group_info(group: GroupView) -> GroupInfo:
+    """A group as a message."""
+    acquirer = group.acquirer.peer.name if isinstance(group.acquirer, RpcRequest) else None
+    return GroupInfo(
+        name=group.name,
+        targets=str(group.targets),
+        leaving=str(group.leaving),
+        incoming=str(group.incoming),
+        acquired=acquirer is not None,
+        dialect=cast("Literal['typed', 'plain'] | None", group.dialect),
+        acquirer=acquirer,
+    )
+
+
+def allocated(holdings: Holdings, resources: ResourceSet) -> ResourceSet:
+    """What jobs hold, core by core and with all amounts, out of all `resources`."""
+    start_s, end_s = resources.starttime_s, resources.expiration_s
+    resources = resources.with_topology(EMPTY_TOPOLOGY)
+    return ResourceSet.build(holdings.entries(), resources, start_s, end_s, None, holdings.shared)
+
+
+# ---- resource_journal
+
+BATCH_EVENTS = 512
+"""Events in one response: a history of thousands stays far below the message limit."""
+STORED_EVENTS_MAX = HISTORY_EVENTS_MAX + 1
+"""Events in the store after it was pruned."""
+PRUNE_EVENTS = 1024
+"""How many more there may be before it is pruned again."""
+
+
+class JournalService:
+    """The streams, the news of this turn, and the rows."""
+
+    def __init__(
+        self,
+        router: Router,
+        store: Store,
+        history: Callable[[], Iterable[JournalEvent]],
+        resources: Callable[[], dict[str, Any]],
+    ) -> None:
+        self._store = store
+        self._history = history
+        self._resources = resources
+        self._streams: dict[RpcRequest, None] = {}
+        self._news: list[JournalEvent] = []
+        self._unstored = 0
+        """Events at the end of the history that are not on disk yet."""
+        self._stored = PRUNE_EVENTS
+        router.serve({"resource.journal": self._open})
+
+    def __len__(self) -> int:
+        return len(self._streams)
+
+    def add(self, event: JournalEvent) -> None:
+        """An event that the history has already."""
+        self._news.append(event)
+        self._unstored += 1
+        self._store.add("journal", (msgspec.json.encode(event),))
+        self._stored += 1
+        if self._stored > PRUNE_EVENTS:
+            self._stored = 0
+            self._store.remove("journal", (STORED_EVENTS_MAX,))
+
+    def publish(self) -> None:
+        """Tell the readers what is new, once it is on disk."""
+        news, self._news = self._news, []
+        if news:
+            self._store.after_commit(partial(self._tell_all, news))
+
+    def _tell_all(self, news: list[JournalEvent]) -> None:
+        self._unstored -= len(news)
+        for request in self._streams:
+            self._tell(request, news)
+
+    def _open(self, request: RpcRequest) -> None:
+        request.open_stream(lambda: forget(self._streams, request))
+        self._store.when_settled(partial(self._begin, request))  # what was answered is in the history by then
+
+    def _begin(self, request: RpcRequest) -> None:
+        if not request.is_open:
+            return
+        events = list(self._history())
+        self._tell(request, events[: len(events) - self._unstored])
+        request.respond({"events": []})
+        self._streams[request] = None
+
+    def _tell(self, request: RpcRequest, events: Iterable[JournalEvent]) -> None:
+        for batch in batches(events):
+            defines = batch[0]["name"] == "resource-define"
+            request.respond({"events": batch, "R": self._resources()} if defines else {"events": batch})
+
+
+def batches(events: Iterable[JournalEvent]) -> Iterator[list[JournalEvent]]:
+    """Events in lists of BATCH_EVENTS at most, `resource-define` in one of its own."""
+    batch: list[JournalEvent] = []
+    for event in events:
+        alone = event["name"] == "resource-define"
+        if batch and (alone or len(batch) == BATCH_EVENTS):
+            yield batch
+            batch = []
+        batch.append(event)
+        if alone:
+            yield batch
+            batch = []
+    if batch:
+        yield batch
+
+
+# ---- resource_watch
+
+WATCH_EVERY_S = 0.1
+"""The least time between two looks at what jobs changed: people see no more, and first answers of that time share them.
+"""
+
+CHANGE_EVERY_S, SHARE = 0.02, 0.1
+"""The least time after a target was drained, went down or moved, which its administrator waits to see; and the share of
+time that such looks may take, where they are not as rare as those at jobs by then.
+"""
+
+_KINDS = {"busy": "core", "busy_gpus": "gpu"}
+
+
+class Look(NamedTuple):
+    """What was found; sets are values, so that two looks are compared quickly."""
+
+    resources: ResourceSet
+    states: dict[str, Idset]
+    drained: frozenset[int]
+    drains: dict[str, DrainInfo]
+    groups: list[GroupView]
+    made_up: Idset
+
+
+class MachineReader:
+    """One stream: what its reader has been told, and the targets whose number of busy cores or GPUs is news to it."""
+
+    __slots__ = ("recounted", "told")
+
+    def __init__(self) -> None:
+        self.told: Look | None = None
+        self.recounted: dict[str, frozenset[int]] = {}
+
+    def recount(self, key: str, changed: frozenset[int]) -> None:
+        """Some more of them. Those who have nothing else to be told share one set."""
+        before = self.recounted.get(key)
+        self.recounted[key] = before | changed if before else changed
+
+
+class ResourceWatch:
+    """Serves `resource.watch`."""
+
+    def __init__(self, service: ResourceService, holdings: Holdings, router: Router, turns: Turns) -> None:
+        self._service = service
+        self._module = service.module
+        self._holdings = holdings
+        self._turns = turns
+        self._slow = SlowReaders(router, turns)
+        self._readers: dict[RpcRequest, MachineReader] = {}
+        self._behind = False
+        """Whether some reader has not been told of the last look."""
+        self._is_stale = False
+        self._touched: list[Idset] = []
+        self._counts: dict[str, dict[int, int]] = {}
+        """By kind and target how many jobs held at the last look; none where it was none."""
+        self._last: Look | None = None
+        self._next_s = self._soon_s = 0.0
+        self._timer: Timer | None = None
+        self._timer_s = 0.0
+        service.changed.append(self._note_change)
+        service.watch_streams = lambda: len(self._readers)
+        router.serve({"resource.watch": self._open})
+        turns.at_end(self._publish)
+
+    def __len__(self) -> int:
+        return len(self._readers)
+
+    def note_jobs(self, ranks: Idset) -> None:
+        """A job holds more or less on these targets than before."""
+        if self._readers:
+            self._touched.append(ranks)
+
+    def _note_change(self) -> None:
+        self._is_stale = True
+
+    def _open(self, request: RpcRequest) -> None:
+        request.open_stream(lambda: self._end(request))
+        if not self._readers:
+            self._is_stale = True
+            self._counts = {key: self._count(kind) for key, kind in _KINDS.items()}
+        self._readers[request] = MachineReader()
+        self._behind = True
+
+    def _end(self, request: RpcRequest) -> None:
+        forget(self._readers, request)
+        if not self._readers:
+            self._last, self._counts, self._touched, self._behind = None, {}, [], False
+
+    # -- looking ------------------------------------------------------------------------------------------------
+
+    def _publish(self) -> None:
+        """End-of-turn hook."""
+        if not self._readers or not (self._touched or self._is_stale or self._behind):
+            return
+        due_s = self._soon_s if self._is_stale else self._next_s
+        if self._timer is not None and self._timer.call is not None:
+            if self._timer_s <= due_s:
+                return
+            self._timer.cancel()
+        clock = self._turns.clock
+        now_s = clock.monotonic_s()
+        if now_s < due_s:
+            self._timer, self._timer_s = self._turns.after(due_s - now_s, self._turns.wake), due_s
+            return
+        if self._touched or self._is_stale:
+            self._look()
+        self._tell()
+        took_s = clock.monotonic_s() - now_s
+        self._next_s = now_s + WATCH_EVERY_S
+        self._soon_s = min(self._next_s, now_s + max(CHANGE_EVERY_S, took_s / SHARE))
+
+    def _look(self) -> None:
+        touched = self._take_touched()
+        for key, changed in self._recount(touched).items():
+            for reader in self._readers.values():
+                reader.recount(key, changed)
+        before, is_stale, self._is_stale = self._last, self._is_stale, False
+        states = self._module.states()
+        if before is not None and not is_stale and before.drained.isdisjoint(touched):
+            self._last = before if states == before.states else before._replace(states=states)
+            return
+        status = self._module.status()  # a job that ends leaves a target drained that was draining
+        resources = status["R"]
+        self._last = Look(
+            resources,
+            states,
+            frozenset(chain.from_iterable(status["drain"])),
+            drain_lines(status),
+            self._module.groups(),
+            self._service.made_up(resources),
+        )
+
+    def _take_touched(self) -> set[int]:
+        """The targets on which jobs began or ended: mostly one each."""
+        touched, self._touched = self._touched, []
+        found: set[int] = set()
+        for ranks in touched:
+            only = ranks.single()
+            if only is None:
+                found.update(ranks)
+            else:
+                found.add(only)
+        return found
+
+    def _count(self, kind: str) -> dict[int, int]:
+        return {rank: mask.bit_count() for rank, mask in self._holdings.busy(kind).items()}
+
+    def _recount(self, touched: set[int]) -> dict[str, frozenset[int]]:
+        """Count anew on these targets; those where it is another number now."""
+        found: dict[str, frozenset[int]] = {}
+        for key, kind in _KINDS.items():
+            busy, counts, changed = self._holdings.busy(kind), self._counts[key], list[int]()
+            if not busy and not counts:
+                continue
+            for rank in touched:
+                now = busy.get(rank, 0).bit_count()
+                if now != counts.get(rank, 0):
+                    changed.append(rank)
+                    if now:
+                        counts[rank] = now
+                    else:
+                        del counts[rank]
+            if changed:
+                found[key] = frozenset(changed)
+        return found
+
+    # -- telling ------------------------------------------------------------------------------------------------
+
+    def _tell(self) -> None:
+        now, self._behind = self._last, False
+        assert now is not None, "there was a look"
+        worded: dict[tuple[int, ...], msgspec.Raw | None] = {}
+        for request, reader in self._readers.items():
+            if self._slow.must_wait(request.peer):
+                self._behind = True
+                continue
+            known: tuple[int, ...] = ()
+            if reader.told is not None:
+                known = id(reader.told), *map(id, reader.recounted.values())
+            if known not in worded:
+                worded[known] = self._word(reader, now)
+            answer = worded[known]
+            if answer is not None:
+                request.respond(answer)
+            reader.told, reader.recounted = now, {}
+
+    def _word(self, reader: MachineReader, now: Look) -> msgspec.Raw | None:
+        """What is news to a reader; None if nothing is."""
+        told = reader.told
+        if told is None:
+            found = self._whole(now)
+        else:
+            found = {key: self._by_count(key, ranks) for key, ranks in reader.recounted.items()}
+            if told is not now:
+                found |= self._differences(told, now)
+        return msgspec.Raw(codec.pack(MachineChange(**found))) if found else None
+
+    def _whole(self, now: Look) -> dict[str, Any]:
+        return {
+            "R": self._service.printed(now.resources),
+            "states": {name: str(ranks) for name, ranks in now.states.items() if ranks},
+            **{key: self._by_count(key, counts) for key, counts in self._counts.items()},
+            "drains": now.drains,
+            "groups": [group_info(group) for group in now.groups],
+            "made_up": str(now.made_up),
+        }
+
+    def _differences(self, told: Look, now: Look) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        if told.states != now.states:
+            changed = [(name, ranks - told.states[name]) for name, ranks in now.states.items()]
+            if states := {name: str(ranks) for name, ranks in changed if ranks}:
+                found["states"] = states
+        if told.resources is not now.resources:
+            found["R"] = self._service.printed(now.resources)
+        if told.drains != now.drains:
+            found["drains"] = now.drains
+        if told.groups != now.groups:
+            found["groups"] = [group_info(group) for group in now.groups]
+        if told.made_up != now.made_up:
+            found["made_up"] = str(now.made_up)
+        return found
+
+    def _by_count(self, key: str, ranks: Iterable[int]) -> dict[str, str]:
+        """Targets by how many of their cores or GPUs are held.
+
+        Written out: sets of a large machine, of which each has targets here and there, take seven times as long.
+        """
+        counts, found = self._counts[key], dict[int, list[str]]()
+        first = last = held = -1
+        for rank in sorted(ranks):
+            count = counts.get(rank, 0)
+            if count != held or rank != last + 1:
+                if held >= 0:
+                    found.setdefault(held, []).append(_run(first, last))
+                first, held = rank, count
+            last = rank
+        if held >= 0:
+            found.setdefault(held, []).append(_run(first, last))
+        return {str(count): ",".join(runs) for count, runs in sorted(found.items())}
+
+
+def _run(first: int, last: int) -> str:
+    return f"{first}-{last}" if last > first else str(first)
+
+
+# ---- slow_readers
+
+SLOW_READER_RETRY_S = 0.02
+"""How long a stream whose peer has unsent bytes waits before it looks again; meanwhile its changes merge."""
+
+
+class SlowReaders:
+    """Asked by a service at the end of a turn, for each stream that has something to say."""
+
+    def __init__(self, router: Router, turns: Turns) -> None:
+        self._router = router
+        self._turns = turns
+        self._retry: Timer | None = None
+
+    def must_wait(self, peer: Peer) -> bool:
+        """Whether the peer is to get nothing now; if so, there will be another turn."""
+        if not self._router.unsent_bytes(peer):
+            return False
+        if self._retry is None or self._retry.call is None:
+            self._retry = self._turns.after(SLOW_READER_RETRY_S, self._turns.wake)
+        return True

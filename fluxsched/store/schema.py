@@ -1,0 +1,293 @@
+"""The tables of the store, and how a file comes to have them.
+
+Law: a file is either as it was or as this version has it, wherever a change of its form is interrupted; and one of a
+newer form is left as it is.
+
+migrations: How files of older forms come to have the next one. `schema.prepare` has a transaction around them.
+
+history: The tables of the history: samples, intervals of targets' states, and when instances ran.
+
+Law: what the history has of a time is in one row of `sample`: coarser rows take the place of finer ones.
+
+usage: The table of what jobs used: a row for an hour or a day and for each user, bank, queue, group and set of
+properties.
+
+Law: all columns but the key are sums, so rows are added to, and rows of some time together are one of a longer time.
+
+leases: Rows of leases: those that this instance has in clusters (`lease`), and the names of jobs that it runs for
+others (`leased`).
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from types import MappingProxyType
+from typing import Any, Final
+
+import msgspec
+
+from fluxsched import __version__
+from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.leases.leases import Lease, LeaseState
+from fluxsched.store.jobs import JobspecRow, Parts, compressed, pack_events
+from fluxsched.system.log import logger
+
+log = logger("store")
+
+SCHEMA_VERSION = 4
+
+SCHEMA = """
+CREATE TABLE saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+CREATE TABLE journal (seq INTEGER PRIMARY KEY, event BLOB);
+CREATE TABLE job_log (
+    seq INTEGER PRIMARY KEY, jobid INTEGER, ended INTEGER, events BLOB, jobspec BLOB, R BLOB,
+    environment INTEGER, files INTEGER);
+CREATE INDEX job_log_jobid ON job_log (jobid);
+CREATE INDEX job_log_ended ON job_log (ended, jobid) WHERE ended;
+CREATE INDEX job_log_environment ON job_log (environment) WHERE environment;
+CREATE INDEX job_log_files ON job_log (files) WHERE files;
+CREATE TABLE part (id INTEGER PRIMARY KEY, digest BLOB, value BLOB);
+CREATE TABLE process (jobid INTEGER PRIMARY KEY, value BLOB);
+"""
+"""`ended` is the time in seconds at which the job ended, in its last row. `environment` and `files` are ids of parts
+that the jobspec of the same row lacks (`parts.py`)."""
+
+WRITER = ("instance", "version")
+"""The row of `saved` that has the version of fluxsched that used the file last."""
+
+
+def prepare(connection: sqlite3.Connection, path: str) -> None:
+    """Bring a file to this version's form, a new one or one of an older form. Raises FluxschedError for a newer one."""
+    version = refuse_newer(connection, path)
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        if version == 0 and not connection.execute("SELECT 1 FROM sqlite_master").fetchone():
+            make_tables(connection, SCHEMA_VERSION)
+        else:
+            for older in range(max(version, 1), SCHEMA_VERSION):
+                log.warning("%s is changed from format %d to %d, which may take a while", path, older, older + 1)
+                MIGRATIONS[older](connection)
+        connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
+        connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?)", (*WRITER, msgspec.json.encode(__version__)))
+        connection.execute("COMMIT")
+    finally:
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
+
+
+def make_tables(connection: sqlite3.Connection, version: int) -> None:
+    """Give an empty database the tables that a file of this form has."""
+    if version >= SCHEMA_VERSION:
+        _execute(connection, SCHEMA)
+        for statement in (*TABLES, *LEASE_TABLES):
+            connection.execute(statement)
+    else:
+        _execute(connection, FIRST_FORM)
+        for older in range(1, version):
+            MIGRATIONS[older](connection)
+
+
+def tables_of_form(version: int) -> list[str]:
+    """Return the names of the tables that a file of this form has; none for a form that is not known here."""
+    if version > SCHEMA_VERSION:
+        return []
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        make_tables(connection, version)
+        return [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+
+
+def refuse_newer(connection: sqlite3.Connection, path: str) -> int:
+    """The number of a file's form. Raises FluxschedError if this version does not know it."""
+    version = int(connection.execute("PRAGMA user_version").fetchone()[0])
+    if version > SCHEMA_VERSION:
+        raise FluxschedError(
+            f"state in {path} has format {version}{_written_by(connection)}; fluxsched {__version__} reads formats up "
+            f"to {SCHEMA_VERSION}: start with the version that wrote it, or with another --statedir"
+        )
+    return version
+
+
+def _execute(connection: sqlite3.Connection, script: str) -> None:
+    """Like `executescript`, within the transaction that is open."""
+    for statement in script.split(";\n"):
+        connection.execute(statement)
+
+
+def _written_by(connection: sqlite3.Connection) -> str:
+    """Which version it was, if the file still says so in this way."""
+    try:
+        row = connection.execute("SELECT value FROM saved WHERE kind = ? AND key = ?", WRITER).fetchone()
+        return "" if row is None else f" of fluxsched {msgspec.json.decode(row[0], type=str)}"
+    except (sqlite3.Error, msgspec.MsgspecError):
+        return ""
+
+
+# ---- usage
+
+WAITS: Final = 54
+"""Ranges by which waits are counted: those of `histogram.WAITS_S`, and what is above."""
+KEY: Final = ("userid", "bank", "queue", "grp", "properties")
+"""Whose it is. `properties` are names in order, each in a line."""
+RESULT_COLUMNS: Final = ("completed", "failed", "canceled", "timeout")
+SUMS: Final = (
+    *RESULT_COLUMNS, "core_s", "gpu_s", "cpu_s", "cpu_core_s", "wait_s", *(f"w{at}" for at in range(WAITS)),
+)  # fmt: skip
+"""Jobs that ended by result; seconds of cores, of GPUs, of CPU time where it was measured, and of the cores for which
+it was; seconds that jobs waited, and how many waited how long."""
+
+_ADDED: Final = f" ON CONFLICT DO UPDATE SET {', '.join(f'{name} = {name} + excluded.{name}' for name in SUMS)}"
+HOUR: Final = 3600
+DAY: Final = 86_400
+"""Steps: hours, and days, which may have an hour more or less."""
+
+_COLUMNS: Final = ", ".join(("step", "t", *KEY, *SUMS))
+
+_TYPED: Final = ", ".join(name + (" REAL" if name.endswith("_s") else " INTEGER") for name in SUMS)
+USAGE_TABLE: Final = (
+    "CREATE TABLE usage (step INTEGER, t INTEGER, userid INTEGER, bank TEXT, queue TEXT, grp TEXT, properties TEXT, "
+    f"{_TYPED}, PRIMARY KEY (step, t, {', '.join(KEY)})) WITHOUT ROWID"
+)
+ADD_USAGE: Final = (
+    f"INSERT INTO usage ({_COLUMNS}) VALUES ",
+    f"({','.join('?' * (2 + len(KEY) + len(SUMS)))})",
+    _ADDED,
+)
+ADD_USAGE_UP: Final = (
+    f"INSERT INTO usage ({_COLUMNS}) SELECT {DAY}, ?1, {', '.join((*KEY, *SUMS))} "
+    f"FROM usage WHERE step = {HOUR} AND t = ?2{_ADDED}"
+)
+"""Adds an hour to a day."""
+
+COUNTED: Final = ("instance", "counted")
+"""The row of `saved` that has the last row of jobs that `usage` knows of."""
+ALL_IS_COUNTED: Final = (
+    "INSERT OR REPLACE INTO saved (kind, key, value) "
+    "SELECT 'instance', 'counted', CAST(coalesce(max(seq), 0) AS TEXT) FROM job_log"
+)
+"""Notes that `usage` has all jobs whose ends are on disk."""
+FEWER_ARE_COUNTED: Final = (
+    "UPDATE saved "
+    "SET value = CAST(min(CAST(value AS INTEGER), (SELECT coalesce(max(seq), 0) FROM job_log)) AS TEXT) "
+    "WHERE kind = 'instance' AND key = 'counted'"
+)
+"""Has the note be true after jobs were removed, whose numbers are given anew."""
+
+
+# ---- history
+
+TABLES: Final = (
+    "CREATE TABLE sample (step INTEGER, t INTEGER, observed REAL, allocated REAL, free REAL, drained REAL, down REAL, "
+    "excluded REAL, rest BLOB, PRIMARY KEY (step, t)) WITHOUT ROWID",
+    "CREATE TABLE run (began REAL PRIMARY KEY, seen REAL) WITHOUT ROWID",
+    "CREATE TABLE interval (id INTEGER PRIMARY KEY, targets TEXT, state TEXT, note TEXT, began REAL, ended REAL)",
+    "CREATE INDEX interval_ended ON interval (ended)",
+    USAGE_TABLE,
+)
+"""`sample` has core-seconds by state and the rest as `samples.Sample.row` packs it. `run` has from when until when (at
+least) instances ran. An interval that lasts has no `ended`."""
+
+
+# ---- leases
+
+LEASE_TABLES: Final = (
+    "CREATE TABLE lease "
+    "(jobid INTEGER PRIMARY KEY, attempt INTEGER, cluster TEXT, name TEXT, jobspec BLOB, state TEXT)",
+    "CREATE TABLE leased (name TEXT PRIMARY KEY, jobid INTEGER) WITHOUT ROWID",
+)
+
+LeaseQuery = Callable[[str, Sequence[Any]], Iterator[Any]]
+
+
+def read_leases(rows: LeaseQuery) -> Iterator[Lease]:
+    """All leases that are stored (`Lease.row`), in order of job id."""
+    for row in rows("SELECT * FROM lease ORDER BY jobid", ()):
+        yield decode_lease(row)
+
+
+def decode_lease(row: Sequence[Any]) -> Lease:
+    """Return the lease of a row. Raises InvalidValue naming its job if it has none."""
+    jobid, attempt, cluster, name, text, state = row
+    try:
+        fields = msgspec.convert((jobid, attempt, cluster, name), tuple[int, int, str, str])
+        return Lease(*fields, msgspec.json.decode(text, type=dict[str, Any]), LeaseState(state))
+    except (ValueError, TypeError) as fault:
+        raise InvalidValue(f"lease of job {jobid} cannot be read: {type(fault).__name__}: {fault}") from fault
+
+
+def read_leased(rows: LeaseQuery) -> Iterator[tuple[str, int]]:
+    """Names of jobs run for others, those of which nothing is known any more left out."""
+    yield from rows("SELECT name, jobid FROM leased WHERE jobid IN (SELECT jobid FROM job_log)", ())
+
+
+# ---- migrations
+
+FIRST_FORM: Final = """
+CREATE TABLE saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
+CREATE TABLE journal (seq INTEGER PRIMARY KEY, event BLOB);
+CREATE TABLE job_log (
+    seq INTEGER PRIMARY KEY, jobid INTEGER, ended INTEGER, events BLOB, jobspec BLOB, R BLOB);
+CREATE TABLE process (jobid INTEGER PRIMARY KEY, value BLOB);
+"""
+"""Tables of form 1."""
+CHUNK_ROWS: Final = 256
+"""Rows read at a time: a history does not fit into memory."""
+
+
+def _second(connection: sqlite3.Connection) -> None:
+    """From 1 (0.1.0) to 2: events are packed, equal parts of jobspecs are kept once, ends have their time."""
+    connection.execute(
+        "CREATE TABLE packed (seq INTEGER PRIMARY KEY, jobid INTEGER, ended INTEGER, events BLOB, jobspec BLOB, "
+        "R BLOB, environment INTEGER, files INTEGER)"
+    )
+    connection.execute("CREATE TABLE part (id INTEGER PRIMARY KEY, digest BLOB, value BLOB)")
+
+    def add(part: tuple[int, bytes, bytes]) -> None:
+        number, digest, text = part
+        connection.execute("INSERT INTO part VALUES (?, ?, ?)", (number, digest, compressed(text)))
+
+    parts = Parts(add)
+    for seq, jobid, ended, text, jobspec, resources in _rows(connection):
+        events = msgspec.json.decode(text)
+        row = JobspecRow(b"") if jobspec is None else parts.split(msgspec.json.decode(jobspec))
+        ended_s = max(1, int(events[-1]["timestamp"])) if ended else None
+        values = (seq, jobid, ended_s, pack_events(events), row.text, resources, row.environment, row.files)
+        connection.execute(
+            "INSERT INTO packed VALUES (?, ?, ?, ?, nullif(?, x''), ?, nullif(?, 0), nullif(?, 0))", values
+        )
+    for statement in (
+        "DROP TABLE job_log",
+        "ALTER TABLE packed RENAME TO job_log",
+        "CREATE INDEX job_log_jobid ON job_log (jobid)",
+        "CREATE INDEX job_log_ended ON job_log (ended, jobid) WHERE ended",
+        "CREATE INDEX job_log_environment ON job_log (environment) WHERE environment",
+        "CREATE INDEX job_log_files ON job_log (files) WHERE files",
+    ):
+        connection.execute(statement)
+
+
+def _rows(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
+    seq = -1
+    while rows := connection.execute(
+        "SELECT seq, jobid, ended, events, jobspec, R FROM job_log WHERE seq > ? ORDER BY seq LIMIT ?",
+        (seq, CHUNK_ROWS),
+    ).fetchall():
+        yield from rows
+        seq = rows[-1][0]
+
+
+def _third(connection: sqlite3.Connection) -> None:
+    """From 2 to 3 (0.2.0): there is a history. What earlier jobs used is counted by the instance, as after a kill."""
+    for statement in TABLES:
+        connection.execute(statement)
+
+
+def _fourth(connection: sqlite3.Connection) -> None:
+    """From 3 to 4 (0.2.0): there are leases."""
+    for statement in LEASE_TABLES:
+        connection.execute(statement)
+
+
+MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType({1: _second, 2: _third, 3: _fourth})
+"""What makes a file of each older form one of the next."""

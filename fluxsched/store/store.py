@@ -1,0 +1,614 @@
+"""The store: one SQLite file, one writer, group commit (law 3: answer after store).
+
+What a turn wants kept is appended with `add`; `after_commit` callbacks wait for the transaction that carries it and
+run in a later turn. While one transaction is being written, the next one gathers: an idle store commits at once, a
+busy one in large groups. What waited for a transaction is done before the next one begins, so a reader of the store
+sees no more than has been announced. All of this is on the loop; `database` does the writing, where `writer` runs it.
+
+A transaction that the disk does not take (full, read-only, gone, failing) is tried again until it does; what comes
+meanwhile gathers behind it, in order, and `fault` says why. What no retry can repair, such as a damaged file, calls
+`failed`.
+
+database: The store's file: its connections, and one transaction.
+
+checkpoints: Copies SQLite's log (WAL) into its file without delaying the writer.
+
+writer: Threads for calls that wait, so that no turn does: for the disk, such as the store's transactions, or the
+network.
+
+queries: Queries of the store that may take long: run in no turn, one after another, on connections of their own.
+
+Law: a query sees what one moment had on disk and holds up no request; the one who asked is called back in a turn, with
+the answer or with what went wrong. No more than `QUERIES_WAITING_MAX` wait.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import os
+import queue
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing
+from functools import cache
+from itertools import chain
+from logging import DEBUG
+from pathlib import Path
+from typing import Any, Protocol, TypeVar
+
+from fluxsched.errors import FluxschedError, LimitExceeded, Refused
+from fluxsched.protocol.messages.metrics import StoreMetrics
+from fluxsched.store.jobs import Query, compressed
+from fluxsched.store.repair import decode_text
+from fluxsched.store.schema import ADD_USAGE, ADD_USAGE_UP, ALL_IS_COUNTED, FEWER_ARE_COUNTED, prepare
+from fluxsched.store.wal import COMMIT, CommitRecord, stored_commit
+from fluxsched.system.files import private_file
+from fluxsched.system.log import Subject, logger
+from fluxsched.system.loop import SHORT_S, Histogram, Turns, Work
+
+log = logger("store")
+
+RETRY_S = 1.0
+"""How often a transaction that failed is tried again (seconds)."""
+UNSTORED_ROWS_MAX = 200_000
+"""Rows that may wait for the disk while it fails: the ends of 40,000 jobs, some 100 MB. With more the instance ends."""
+
+Done = Callable[[], None]
+
+
+class Transaction:
+    """What is written at once, and how that went. Only the writer touches it between `run` and its `done`."""
+
+    __slots__ = ("_database", "error", "groups", "works")
+
+    def __init__(self, database: Database, groups: list[RowGroup], works: list[Work]) -> None:
+        self._database = database
+        self.groups = groups
+        """Empty once they are on disk."""
+        self.works = works
+        self.error: sqlite3.Error | None = None
+
+    def run(self) -> None:
+        """Try to write it."""
+        self.error = self._database.write(self.groups)
+        if self.error is None:
+            self.groups = []
+
+
+class Store:
+    """Group commit over SQLite, in the file `path`; `writer` runs the transactions."""
+
+    def __init__(self, path: Path | str, turns: Turns, writer: Writer | None = None) -> None:
+        self._turns = turns
+        self._groups: list[RowGroup] = []
+        self._works: list[Work] = []
+        self._settled: list[tuple[Done, Callable[[Exception], None] | None]] = []
+        self._settling: list[tuple[Done, Callable[[Exception], None] | None]] = []
+        self._under_way: Transaction | None = None
+        self.fault: str | None = None
+        """Why nothing can be written at present, or None."""
+        self.is_full = False
+        """Whether that is for lack of room."""
+        self.commits = 0
+        self._commit_s = Histogram(SHORT_S)
+        self._begun_s = 0.0
+        self._debugs = log.isEnabledFor(DEBUG)
+        self.failed: Callable[[BaseException], None] | None = None
+        self._database = Database(path)
+        self._writer = ThreadedWriter(turns) if writer is None else writer
+
+    def add(self, table: str, values: Values) -> None:
+        """Have one row written with the next transaction."""
+        groups = self._groups
+        if groups and groups[-1][0] == table:
+            groups[-1][1].append(values)
+        else:
+            groups.append((table, [values]))
+
+    def remove(self, table: str, key: Values) -> None:
+        """Have the rows under `key` deleted with the next transaction, in order with what was added."""
+        self._groups.append((DELETES[table], [key]))
+
+    def change(self, statement: str, values: Values = ()) -> None:
+        """Have a statement of `database.STATEMENTS` executed with the next transaction, in the same order."""
+        self._groups.append((STATEMENTS[statement], [values]))
+
+    def after_commit(self, done: Done) -> None:
+        """Run `done` in a turn once everything added so far is on disk; at once if it already is."""
+        if not self._groups and self._under_way is None:
+            done()
+            return
+        self._works.append(self._call(done, self._turns.handling))
+
+    def then(self, work: Work) -> None:
+        """The same for long work, which is done in pieces."""
+        if not self._groups and self._under_way is None:
+            self._turns.spread(work)
+        else:
+            self._works.append(work)
+
+    def when_settled(self, done: Done, failed: Callable[[Exception], None] | None = None) -> None:
+        """Run `done` when exactly what is on disk has been announced: `read` and news then meet without gap or overlap.
+
+        While the disk fails that is so all the time. What `done` raises later is given to `failed`.
+        """
+        if self.fault is not None or not (self._groups or self._works or self._under_way):
+            done()
+        else:
+            self._settled.append((done, failed))
+
+    def flush(self) -> None:
+        """End-of-turn hook: hand what has gathered to the writer unless it is still busy."""
+        if self._under_way is not None or not (self._groups or self._works or self._settled):
+            return
+        self._under_way = Transaction(self._database, self._groups, self._works)
+        self._settling = self._settled
+        self._groups, self._works, self._settled = [], [], []
+        self._write(self._under_way)
+
+    def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """Rows of a point query; sees what has been committed. Raises Refused (EIO) if the file cannot be read."""
+        try:
+            return self._database.reader.execute(sql, parameters).fetchall()
+        except sqlite3.DatabaseError as exc:
+            raise Refused(
+                f"the state in {self._database.path} cannot be read: {exc}: a restart checks it, and continues with "
+                "what is sound",
+                errno.EIO,
+            ) from exc
+
+    def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
+        """The same, row by row, for what is too much to have at once."""
+        return self._database.reader.execute(sql, parameters)
+
+    def connect(self) -> sqlite3.Connection:
+        """A connection for reading in another thread. Raises sqlite3.Error."""
+        return self._database.connect()
+
+    def close(self) -> None:
+        """Write what is left, then close; callbacks of the last transaction are not run. What the disk does not take
+        now is lost, and logged.
+        """
+        self._writer.close()
+        under_way = self._under_way
+        left = self._groups if under_way is None else [*under_way.groups, *self._groups]
+        is_damaged = under_way is not None and under_way.error is not None and not passes(under_way.error)
+        if left and not is_damaged:
+            error = self._database.write(left)
+            if error is not None:
+                log.error("%s: the last %d rows are lost", self._text(error), count(left))
+        self._groups, self._under_way = [], None
+        self._database.close()
+
+    def metrics(self) -> StoreMetrics:
+        """Its figures for monitoring."""
+        waiting = count(self._groups) + (0 if self._under_way is None else count(self._under_way.groups))
+        return StoreMetrics(self._commit_s.value(), waiting, self.fault)
+
+    def _write(self, transaction: Transaction) -> None:
+        self._begun_s = self._turns.clock.monotonic_s()
+        self._writer.run(transaction.run, lambda: self._written(transaction))
+
+    def _written(self, transaction: Transaction) -> None:
+        """The writer has tried it."""
+        error = transaction.error
+        if error is None:
+            self._commit_s.observe(self._turns.clock.monotonic_s() - self._begun_s)
+            if self.fault is not None:
+                log.warning("the state in %s can be written again", self._database.path)
+                self.fault = None
+            self._turns.spread_first(self._committed(transaction.works))
+        elif passes(error):
+            self._failing(self._text(error), code(error) == sqlite3.SQLITE_FULL)
+            self._turns.after(RETRY_S, lambda: self._write(transaction))
+        else:
+            self._ends(FluxschedError(f"cannot write the state in {self._database.path}: {error}"))
+
+    def _committed(self, works: list[Work]) -> Work:
+        self.commits += 1
+        for work in works:
+            yield from self._turns.isolated_work(work)
+        self._settle()
+        self._under_way = None
+
+    def _settle(self) -> None:
+        settling, self._settling = self._settling, []
+        for done, failed in settling:
+            self._turns.run_isolated(done, "a read of what is settled", failed)
+
+    def _failing(self, text: str, is_full: bool) -> None:
+        if text != self.fault:
+            log.error("%s; running jobs continue, and nothing new is accepted until it can be", text)
+        self.fault, self.is_full = text, is_full
+        self._settling += self._settled
+        self._settled = []
+        self._settle()
+        unstored = count(self._groups)
+        if unstored > UNSTORED_ROWS_MAX:
+            self._ends(LimitExceeded(f"{text}, and {unstored} rows wait for it; the limit is {UNSTORED_ROWS_MAX}"))
+
+    def _call(self, done: Done, subject: Subject | None) -> Work:
+        """`done`, as a part of what was handled when it was asked for."""
+        self._turns.handling = subject
+        try:
+            if self._debugs:
+                log.debug("stored by transaction %d", self.commits)
+            done()
+        finally:
+            self._turns.handling = None
+        yield
+
+    def _ends(self, error: FluxschedError) -> None:
+        if self.failed is not None:
+            self.failed(error)
+
+    def _text(self, error: sqlite3.Error) -> str:
+        return f"the state in {self._database.path} cannot be written: {error}"
+
+
+# ---- database
+
+INSERT_SIZES = (256, 64)
+"""Rows in one INSERT, then one with the rest: few statements, for each asks for the interpreter's lock, and few
+different ones, so that SQLite's cache has them all."""
+
+PASSING = frozenset(
+    {
+        sqlite3.SQLITE_FULL, sqlite3.SQLITE_IOERR, sqlite3.SQLITE_READONLY, sqlite3.SQLITE_CANTOPEN,
+        sqlite3.SQLITE_BUSY, sqlite3.SQLITE_LOCKED, sqlite3.SQLITE_PERM, sqlite3.SQLITE_NOMEM,
+    }
+)  # fmt: skip
+"""SQLite's primary result codes of faults that pass once the surroundings of the file are repaired."""
+
+INSERTS: Mapping[str, tuple[str, ...]] = {
+    "saved": ("INSERT OR REPLACE INTO saved (kind, key, value) VALUES ", "(?,?,?)"),
+    "journal": ("INSERT INTO journal (event) VALUES ", "(?)"),
+    "job_log": (
+        "INSERT INTO job_log (jobid, ended, events, jobspec, environment, files, R) VALUES ",
+        "(?,nullif(?,0),?,nullif(?,''),nullif(?,0),nullif(?,0),nullif(?,''))",
+    ),
+    "part": ("INSERT INTO part (id, digest, value) VALUES ", "(?,?,?)"),
+    "process": ("INSERT OR REPLACE INTO process (jobid, value) VALUES ", "(?,?)"),
+    "sample": (
+        "INSERT OR REPLACE INTO sample (step, t, observed, allocated, free, drained, down, excluded, rest) VALUES ",
+        "(?,?,?,?,?,?,?,?,?)",
+    ),
+    "run": ("INSERT OR REPLACE INTO run (began, seen) VALUES ", "(?,?)"),
+    "interval": (
+        "INSERT OR REPLACE INTO interval (id, targets, state, note, began, ended) VALUES ", "(?,?,?,?,?,?)"
+    ),
+    "usage": ADD_USAGE,
+    "lease": ("INSERT OR REPLACE INTO lease (jobid, attempt, cluster, name, jobspec, state) VALUES ", "(?,?,?,?,?,?)"),
+    "leased": ("INSERT OR REPLACE INTO leased (name, jobid) VALUES ", "(?,?)"),
+}  # fmt: skip
+"""The statement for a table's rows, what stands in it for one of them, and what comes after them. The interpreter takes
+a microsecond to hand over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and bytearrays."""
+DELETES = {
+    "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",
+    "process": "DELETE FROM process WHERE jobid = ?",
+    "journal": "DELETE FROM journal WHERE seq <= (SELECT max(seq) FROM journal) - ?",
+    "job_log": "DELETE FROM job_log WHERE jobid = ?",
+    "part": "DELETE FROM part WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM job_log WHERE environment = ?1) "
+    "AND NOT EXISTS (SELECT 1 FROM job_log WHERE files = ?1)",
+    "sample": "DELETE FROM sample WHERE step = ? AND t >= ? AND t < ?",
+    "run": "DELETE FROM run WHERE seen < ?",
+    "interval": "DELETE FROM interval WHERE ended < ? OR (id <= ? AND ended NOTNULL)",
+    "usage": "DELETE FROM usage WHERE step = ? AND t >= ? AND t < ?",
+    "lease": "DELETE FROM lease WHERE jobid = ?",
+    "leased": "DELETE FROM leased WHERE name = ?",
+}
+STATEMENTS = {
+    "add usage up": ADD_USAGE_UP,
+    "all is counted": ALL_IS_COUNTED,
+    "fewer are counted": FEWER_ARE_COUNTED,
+    "lease is": "UPDATE lease SET state = ?2 WHERE jobid = ?1",
+}
+"""What changes rows by others."""
+
+Values = tuple[Any, ...]
+RowGroup = tuple[str, list[Values]]
+"""Rows of one table that come one after another; or a statement of DELETES or STATEMENTS with its values."""
+
+
+class Moved(sqlite3.Error):
+    """The file was removed or replaced under its name: what is written would be lost."""
+
+    sqlite_errorcode = sqlite3.SQLITE_CANTOPEN
+
+
+class Database:
+    """The file `path`. Raises FluxschedError if it cannot be opened."""
+
+    def __init__(self, path: Path | str) -> None:
+        self.path = str(path)
+        private_file(Path(path))  # SQLite gives its log and its index the same mode
+        self.reader = self._open()
+        self._commit = self._prepare()
+        self._inode = os.stat(self.path).st_ino
+        self._connection = self._open()
+        self._checkpoints = Checkpoints(self._open())
+        self._record = CommitRecord(Path(path))
+        self._record.write(self._commit)
+
+    def _prepare(self) -> int:
+        """Return the number of the last transaction of a file that has this version's form and all of its log now."""
+        try:
+            prepare(self.reader, self.path)
+            number = stored_commit(self.reader)
+        except (sqlite3.Error, ValueError, LookupError, TypeError) as exc:
+            raise FluxschedError(f"cannot open the state in {self.path}: {exc}") from exc
+        self._copying(lambda: self.reader.execute(COPY_ALL))
+        return number
+
+    def _open(self) -> sqlite3.Connection:
+        try:
+            connection = sqlite3.connect(self.path, check_same_thread=False, isolation_level=None)
+            connection.text_factory = decode_text
+            connection.execute("PRAGMA journal_mode = WAL")
+            connection.execute("PRAGMA synchronous = FULL")
+            connection.execute("PRAGMA wal_autocheckpoint = 0")  # see checkpoints.py
+        except sqlite3.Error as exc:
+            raise FluxschedError(f"cannot open the state in {self.path}: {exc}") from exc
+        return connection
+
+    def write(self, groups: list[RowGroup]) -> sqlite3.Error | None:
+        """One transaction; None, or why nothing of it was written."""
+        try:
+            if groups:
+                number = self._commit + 1
+                self._transact(self._connection, [*groups, ("saved", [(*COMMIT, b"%d" % number)])])
+                self._commit = number
+                self._record.write(number)
+                self._copying(lambda: self._checkpoints.written(self._connection, count(groups)))
+        except sqlite3.Error as exc:
+            return exc
+        return None
+
+    def connect(self) -> sqlite3.Connection:
+        """Another connection, which only reads. Raises sqlite3.Error."""
+        return sqlite3.connect(f"{Path(self.path).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
+
+    def close(self) -> None:
+        """Close all connections; SQLite copies its log into the file. Idempotent."""
+        self._checkpoints.close()
+        self._connection.close()
+        self.reader.close()
+        self._record.close()
+
+    def _transact(self, connection: sqlite3.Connection, groups: list[RowGroup]) -> None:
+        try:
+            found = os.stat(self.path).st_ino
+        except OSError as exc:
+            raise Moved(f"the file is gone ({exc.strerror}): put it back, or start anew") from exc
+        if found != self._inode:
+            raise Moved("another file has taken its place: put it back, or start anew")
+        try:
+            connection.execute("BEGIN IMMEDIATE")
+            for group in groups:
+                for sql, values in _statements(*group):
+                    connection.execute(sql, values)
+            connection.execute("COMMIT")
+        except sqlite3.Error:
+            if connection.in_transaction:
+                connection.execute("ROLLBACK")
+            raise
+
+    def _copying(self, copy: Callable[[], object]) -> None:
+        """Have the log copied into the file; where that fails for a while, it grows until it does not."""
+        try:
+            copy()
+        except sqlite3.Error as exc:
+            if not passes(exc):
+                raise
+            log.warning("the log of %s cannot be copied into it: %s", self.path, exc)
+
+
+def passes(exc: sqlite3.Error) -> bool:
+    """Whether it may succeed later, when the surroundings of the file are repaired."""
+    return code(exc) in PASSING
+
+
+def code(exc: sqlite3.Error) -> int:
+    """SQLite's primary result code; 0 if it is not from SQLite."""
+    return getattr(exc, "sqlite_errorcode", 0) & 0xFF
+
+
+def count(groups: Sequence[RowGroup]) -> int:
+    """Rows in all groups."""
+    return sum(len(rows) for _, rows in groups)
+
+
+def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
+    """Rows joined into multi-row INSERTs, parts compressed: this is not the loop's thread. Deletions as they come."""
+    if table not in INSERTS:
+        yield from ((table, key) for key in rows)
+        return
+    if table == "part":
+        rows = [(number, digest, compressed(text)) for number, digest, text in rows]
+    done, left = 0, len(rows)
+    while left:
+        size = next((size for size in INSERT_SIZES if size <= left), left)
+        yield _insert(table, size), tuple(chain.from_iterable(rows[done : done + size]))
+        done, left = done + size, left - size
+
+
+@cache
+def _insert(table: str, size: int) -> str:
+    sql, one, *after = INSERTS[table]
+    return sql + ",".join([one] * size) + "".join(after)
+
+
+# ---- checkpoints
+
+ROWS = 20_000
+"""Rows in the log from which on it is copied: some 5,000 jobs, 8 MiB."""
+ROWS_MAX = 200_000
+"""With so many the writer waits for the copy: a disk that cannot follow must not be filled."""
+COPY = "PRAGMA wal_checkpoint(PASSIVE)"
+COPY_ALL = "PRAGMA wal_checkpoint(TRUNCATE)"
+"""At a start: a log that no life copies would grow over every kill, and have all of the state."""
+
+
+class Checkpoints:
+    """`written` is called after each transaction, in the writer's thread, with the writer's own connection."""
+
+    def __init__(self, connection: sqlite3.Connection) -> None:
+        self._connection = connection
+        self._rows = 0
+        self._wanted = threading.Semaphore(0)
+        self._copied: threading.Event | None = None
+        self._closing = False
+        self._copier: threading.Thread | None = None
+
+    def written(self, connection: sqlite3.Connection, rows: int) -> None:
+        """So many rows were committed by `connection`. Raises sqlite3.Error if what is left cannot be copied."""
+        self._rows += rows
+        if self._copied is None:
+            if self._rows >= ROWS:
+                self._copied = threading.Event()
+                self._want()
+        elif self._copied.is_set() or self._rows >= ROWS_MAX:
+            self._copied.wait()
+            connection.execute(COPY)
+            self._copied, self._rows = None, 0
+
+    def close(self) -> None:
+        """End the thread; SQLite copies what is left when the last connection is closed."""
+        self._closing = True
+        if self._copier is not None:
+            self._wanted.release()
+            self._copier.join()
+        self._connection.close()
+
+    def _want(self) -> None:
+        """Have the thread copy; an instance that never writes so much needs none."""
+        if self._copier is None:
+            self._copier = threading.Thread(target=self._copy, name="fluxsched-checkpoints", daemon=True)
+            self._copier.start()
+        self._wanted.release()
+
+    def _copy(self) -> None:
+        while self._wanted.acquire() and not self._closing:
+            with contextlib.suppress(sqlite3.Error):  # the writer tries again, and reports what it meets
+                self._connection.execute(COPY)
+            copied = self._copied
+            if copied is not None:
+                copied.set()
+
+
+# ---- writer
+
+class Writer(Protocol):
+    """Runs calls that may wait for the disk, one after another, in order."""
+
+    def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
+        """Run `transaction` in no turn, then `done` in one."""
+
+    def close(self) -> None:
+        """Return when every transaction has been run; `done` is not called any more. Idempotent."""
+
+
+class ThreadedWriter:
+    """A `Writer` with a thread."""
+
+    def __init__(self, turns: Turns, name: str = "fluxsched-store") -> None:
+        self._turns = turns
+        self._queue: queue.SimpleQueue[tuple[Callable[[], None], Callable[[], None]] | None] = queue.SimpleQueue()
+        self._thread = threading.Thread(target=self._serve, name=name, daemon=True)
+        self._thread.start()
+
+    def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
+        """See `Writer.run`."""
+        self._queue.put((transaction, done))
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+        self._queue.put(None)
+        self._thread.join()
+
+    def _serve(self) -> None:
+        while (work := self._queue.get()) is not None:
+            transaction, done = work
+            transaction()
+            self._turns.post_threadsafe(done)
+
+
+class ThreadPerCallWriter:
+    """A `Writer` for calls that may wait seconds for the network: each has a thread of its own and delays no other one,
+    nor a close.
+    """
+
+    def __init__(self, turns: Turns, name: str) -> None:
+        self._turns = turns
+        self._name = name
+
+    def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
+        """See `Writer.run`."""
+
+        def serve() -> None:
+            transaction()
+            self._turns.post_threadsafe(done)
+
+        threading.Thread(target=serve, name=self._name, daemon=True).start()
+
+    def close(self) -> None:
+        """Does not wait for calls under way, unlike `Writer.close`."""
+
+
+class ImmediateWriter:
+    """A `Writer` that runs everything at once, in the caller's turn: where nothing waits for a disk."""
+
+    def run(self, transaction: Callable[[], None], done: Callable[[], None]) -> None:
+        """See `Writer.run`."""
+        transaction()
+        done()
+
+    def close(self) -> None:
+        """See `Writer.close`."""
+
+
+# ---- queries
+
+T = TypeVar("T")
+QUERIES_WAITING_MAX = 16
+"""Queries that wait for their turn, a second each at worst."""
+
+
+class Queries:
+    """Runs them where `background` runs its calls."""
+
+    def __init__(self, store: Store, background: Writer) -> None:
+        self._store = store
+        self._background = background
+        self.waiting = 0
+
+    def run(
+        self, query: Callable[[Query], T], done: Callable[[T], None], failed: Callable[[Exception], None]
+    ) -> None:
+        """Have `query` run, then `done` with what it returns, or `failed`. Raises LimitExceeded if too many wait."""
+        if self.waiting >= QUERIES_WAITING_MAX:
+            limit = f"the limit is {QUERIES_WAITING_MAX}"
+            raise LimitExceeded(f"{self.waiting} queries of the history wait, {limit}: ask again later")
+        self.waiting += 1
+        found: list[T] = []
+        faults: list[Exception] = []
+
+        def ask() -> None:
+            try:
+                with closing(self._store.connect()) as connection:
+                    found.append(query(lambda sql, values: connection.execute(sql, values).fetchall()))
+            except sqlite3.Error as fault:
+                faults.append(Refused(f"the history cannot be read: {fault}", errno.EIO))
+            except Exception as fault:  # whatever it is, it is reported in a turn
+                faults.append(fault)
+
+        def told() -> None:
+            self.waiting -= 1
+            if faults:
+                failed(faults[0])
+            else:
+                done(found[0])
+
+        self._background.run(ask, told)

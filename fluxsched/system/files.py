@@ -1,0 +1,273 @@
+"""Reading a whole file that a person named: bounded, UTF-8, and every way it can fail said in one kind of error.
+
+private_files: What an instance keeps is its owner's alone: directories 0700, files 0600, whatever the umask, whatever
+stood there.
+
+Law: what is ours and was open to others is closed, with a warning; what belongs to another user, or may be there for
+others to use, is refused and left as it is. Files of a job's own choice are none of this module's.
+
+paths: The directories, files and environment variables of an instance, by name.
+
+http_address: Where a page for people or monitoring is served: loopback only, unless told otherwise.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import getpass
+import ipaddress
+import os
+import pwd
+import stat
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.system.log import logger
+
+
+def read_text(path: Path, what: str, limit_bytes: int) -> str:
+    """The text of a file. Raises InvalidValue, with the errno of the system where it has one, or LimitExceeded."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(limit_bytes + 1)
+    except OSError as fault:
+        raise InvalidValue(f"{what} {path} cannot be read: {fault.strerror}", fault.errno) from fault
+    except ValueError as fault:  # not a possible path: it holds a NUL, or half a surrogate pair
+        raise InvalidValue(f"{what} {str(path)!r} cannot be read: {fault}") from None
+    if len(data) > limit_bytes:
+        raise LimitExceeded(f"{what} {path} is longer than the limit of {limit_bytes} bytes")
+    try:
+        return data.decode()
+    except UnicodeDecodeError as fault:
+        line = data.count(b"\n", 0, fault.start) + 1
+        raise InvalidValue(f"{path}:{line}: {what} is not UTF-8 text") from None
+
+
+# ---- paths
+
+URI_VARIABLE = "FLUXSCHED_URI"
+KEY_VARIABLE = "FLUXSCHED_KEY"
+"""Where a client's key file is: the path, never the key."""
+TEMPORARY_VARIABLE = "FLUXSCHED_TMPDIR"
+LEVEL_VARIABLE = "FLUXSCHED_LEVEL"
+"""How many instances of ours are around a process; not set outside of any."""
+SOCKET_NAME = "instance.sock"
+LOCAL_NAME = "local-0"
+"""The socket for Flux's own clients, named as Flux names it."""
+INFO_NAME = "instance.json"
+LOG_NAME = "log"
+PAGE_NAME = "web.address"
+"""The file with the address of the page that the instance serves, with its token."""
+OWNER_NAME = "owner"
+"""The file that says which process a run directory belongs to; see instance/run_directory.py."""
+DATABASE_NAME = "state.sqlite"
+"""The store's file, in the state directory or else in the run directory."""
+ADDRESS_NAME = "address"
+"""The file in a state directory that names the run directory of its instances."""
+PREFIX = "fluxsched-"
+_IPC = "ipc://"
+_LEVEL_DIGITS = 4
+
+
+def level_here() -> int:
+    """How many instances are around this process; 0 outside of any, and where the environment has nonsense."""
+    text = os.environ.get(LEVEL_VARIABLE, "")
+    return int(text) if text.isdecimal() and len(text) < _LEVEL_DIGITS else 0
+
+
+def temporary_directory() -> str:
+    """Where temporary files of instances are. A job's TMPDIR is removed with the job, so an instance inside it does not
+    use it.
+    """
+    return os.environ.get(TEMPORARY_VARIABLE) or tempfile.gettempdir()
+
+
+def base_directory() -> Path:
+    """The directory below which this user's run directories are made.
+
+    Inside an instance it is that instance's: a job may have a temporary directory of its own, which is removed with it.
+    """
+    enclosing = _beside(os.environ.get(URI_VARIABLE, "")) if level_here() else None
+    if enclosing is not None:
+        return enclosing
+    runtime = os.environ.get("XDG_RUNTIME_DIR")
+    if runtime and os.access(runtime, os.W_OK):
+        return Path(runtime)
+    return Path(temporary_directory())
+
+
+def _beside(uri: str) -> Path | None:
+    """Where the run directory of the instance at `uri` is, if that says so and we may write there."""
+    path = Path(uri.removeprefix(_IPC))
+    if not uri.startswith(_IPC) or path.name != SOCKET_NAME or not path.parent.name.startswith(PREFIX):
+        return None
+    base = path.parent.parent
+    return base if os.access(base, os.W_OK) else None
+
+
+# ---- private_files
+
+log = logger("instance")
+
+DIRECTORY_MODE, FILE_MODE = 0o700, 0o600
+OTHERS = 0o077
+"""Permissions of all users but the owner."""
+SPOOL_NAME = "jobs"
+COMMIT_SUFFIX = "-commit"
+"""Of the file with the number of the last transaction (`storage.commit_record`)."""
+STATE_NAMES = (
+    *(DATABASE_NAME + suffix for suffix in ("", "-wal", "-shm", COMMIT_SUFFIX)),
+    "lock", "logs", ADDRESS_NAME, PAGE_NAME, SPOOL_NAME,
+)  # fmt: skip
+"""What is ours in a state directory."""
+
+
+def private_directory(path: Path, what: str, is_ours: Callable[[Path], bool] = lambda path: True) -> None:
+    """Make a directory that is its owner's alone, or make the one that is there so.
+
+    Raises Refused (EPERM) for one of another user, or behind a link of another user, and for one that is open to others
+    unless it is empty or `is_ours` knows it; OSError as the system has it.
+    """
+    with contextlib.suppress(FileExistsError):
+        make_private(path.parent)
+        path.mkdir(mode=DIRECTORY_MODE)
+        path.chmod(DIRECTORY_MODE)
+        return
+    link = path.lstat()
+    if stat.S_ISLNK(link.st_mode) and link.st_uid not in (0, os.geteuid()):
+        whose = f"{what} {path} is a symbolic link of {user_name(link.st_uid)}"
+        raise Refused(f"{whose}: name the directory itself, or remove the link", errno.EPERM)
+    found = path.stat()
+    if not stat.S_ISDIR(found.st_mode):
+        raise Refused(f"{what} {path} is not a directory: name another one", errno.ENOTDIR)
+    if found.st_uid != os.geteuid():
+        whose = f"{what} {path} belongs to {user_name(found.st_uid)}, who could read and change what is kept there"
+        raise Refused(f"{whose}: name one of your own", errno.EPERM)
+    if found.st_mode & OTHERS:
+        mode = stat.S_IMODE(found.st_mode)
+        if not is_ours(path) and os.listdir(path):
+            raise Refused(
+                f"{what} {path} is open to others (mode {mode:04o}) and has other files in it: "
+                f"name a new one, or close this one with chmod {DIRECTORY_MODE:o}",
+                errno.EPERM,
+            )
+        path.chmod(DIRECTORY_MODE)
+        log.warning("%s %s was open to others (mode %04o), now it is yours alone (0700)", what, path, mode)
+
+
+def make_private(path: Path) -> None:
+    """Make a directory and those above it that are missing, each its owner's alone: who may write to one could rename
+    what is in it. One that is there is left as it is.
+    """
+    if not path.exists():
+        make_private(path.parent)
+        with contextlib.suppress(FileExistsError):
+            path.mkdir(mode=DIRECTORY_MODE)
+
+
+def private_state(state: Path) -> None:
+    """Make a state directory, or take over one that is there: it and all of ours in it is closed to others.
+
+    Raises Refused as `private_directory` does.
+    """
+    try:
+        private_directory(state, "state directory", lambda path: (path / DATABASE_NAME).exists())
+    except OSError as fault:
+        raise Refused(f"state directory {state} cannot be used: {fault.strerror}", fault.errno) from fault
+    for name in STATE_NAMES:
+        close_to_others(state / name)
+    private_directory(state / SPOOL_NAME, "spool directory")
+
+
+def close_to_others(path: Path) -> None:
+    """Remove all permissions but the owner's from a file or directory, if it exists; a link is left alone."""
+    with contextlib.suppress(FileNotFoundError):
+        mode = path.lstat().st_mode
+        if mode & OTHERS and not stat.S_ISLNK(mode):
+            path.chmod(DIRECTORY_MODE if stat.S_ISDIR(mode) else FILE_MODE)
+
+
+def private_file(path: Path) -> None:
+    """Make sure that a file exists and is its owner's alone, before code that follows the umask opens it."""
+    close_to_others(path)
+    with contextlib.suppress(FileExistsError):
+        _create(path)
+
+
+def new_private_file(path: Path) -> None:
+    """Make an empty file that is its owner's alone in place of what is at `path`, and never through a link there.
+
+    Raises OSError, also if another process makes one at that moment.
+    """
+    path.unlink(missing_ok=True)
+    _create(path)
+
+
+def _create(path: Path) -> None:
+    fd = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, FILE_MODE)
+    os.fchmod(fd, FILE_MODE)  # an umask may take permissions from the owner, too
+    os.close(fd)
+
+
+def replace_private_text(path: Path, text: str) -> None:
+    """Replace a file's text atomically; it is its owner's alone, whatever stood there. Raises OSError."""
+    draft = path.with_name(f".{path.name}")
+    new_private_file(draft)
+    draft.write_text(text, "utf-8")
+    draft.replace(path)
+
+
+def user_name(userid: int) -> str:
+    """A user's name for people to read; the number when the machine does not know it."""
+    try:
+        return pwd.getpwuid(userid).pw_name
+    except KeyError:
+        return getpass.getuser() if userid == os.getuid() else str(userid)
+
+
+# ---- http_address
+
+PORT_MAX = 65_535
+UNIX = "unix:"
+OPEN = "where all could read everything"
+UNENCRYPTED = (
+    "where what is shown, and the token of the address, pass unencrypted: reach it by `ssh -L`, "
+    "or through a proxy with TLS on this machine"
+)
+
+
+def parse_page_bind(text: str, *, public: bool) -> tuple[str, int] | Path:
+    """Where the page for people is: host and port, or the path of `unix:PATH`. Raises as `parse_bind` does."""
+    if not text.startswith(UNIX):
+        return parse_bind(text, public=public, risk=UNENCRYPTED)
+    path = text.removeprefix(UNIX)
+    if not path or "\0" in path:
+        raise InvalidValue(f"address {text!r} is not unix:PATH")
+    return Path(path).absolute()
+
+
+def parse_bind(text: str, *, public: bool, risk: str = OPEN) -> tuple[str, int]:
+    """Host and port of `127.0.0.1:9400` or `[::1]:9400`; port 0 is one that is free.
+
+    Raises InvalidValue, or Refused for an address that other hosts reach, unless it may be `public`.
+    """
+    host, colon, port = text.rpartition(":")
+    host = host.removeprefix("[").removesuffix("]")
+    if not (colon and host and port.isdecimal() and port.isascii() and int(port) <= PORT_MAX):
+        raise InvalidValue(f"address {text!r} is not HOST:PORT, such as 127.0.0.1:9400")
+    if host == "localhost":
+        host = "127.0.0.1"
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        raise InvalidValue(f"address {text!r}: {host!r} is neither an IP address nor localhost") from None
+    if not (address.is_loopback or public):
+        raise Refused(
+            f"address {text!r} can be reached from other hosts, {risk}: "
+            "bind 127.0.0.1, or allow it with --public (`public = true` in the configuration)",
+            errno.EPERM,
+        )
+    return host, int(port)

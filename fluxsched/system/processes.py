@@ -1,0 +1,321 @@
+"""Processes by identity: which they are beyond doubt, and whose they are.
+
+Law: a process id alone identifies nothing. A process is (boot id, process id, start time); it belongs to a job if it is
+in the process group that the job's first task leads, or if its environment at exec carries the job's path. The path is
+the ids of the enclosing jobs, outermost first, so that what a nested instance ran is found too.
+
+own_process: Settings of this process itself: its interpreter, and its death together with the process that started it.
+
+isolated_process: Foreign code in a process of its own: it may exit, crash or loop without affecting its caller.
+
+service_manager: Notifies a service manager (systemd) of the state of the instance: sd_notify(3), a datagram to the
+socket it names.
+
+Law: jobs must not find the socket in their environment, or any of them could report that the instance is ready.
+
+exit_reason: Why a scheduler process ended: the line in which it says so itself, and what the instance finds without
+one.
+
+Law: an ordinary line of the log is never mistaken for a reason. A process that ends without writing one (a policy that
+calls `os._exit`, a crash) is described by its exit status or its signal.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import os
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from math import inf
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.waitstatus import signal_name
+
+PATH_VARIABLE = "FLUXSCHED_JOB_PATH"
+"""`f58/f58/...`: the job a process belongs to, after all jobs that this one runs in."""
+_PROC = Path("/proc")
+_DEAD = b"ZX"
+
+
+class Stat(NamedTuple):
+    """What /proc/PID/stat says: state letter, parent, group, session and start time (clock ticks since boot)."""
+
+    state: bytes
+    ppid: int
+    pgid: int
+    sid: int
+    start_ticks: int
+
+    @property
+    def alive(self) -> bool:
+        """It still runs or could; a zombie does not."""
+        return self.state not in _DEAD
+
+
+def boot_id() -> str:
+    """What tells this boot of this machine from every other."""
+    return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
+
+
+def stat_of(pid: int | str) -> Stat | None:
+    """The state of a process, None if there is none."""
+    try:
+        with open(f"/proc/{pid}/stat", "rb") as file:
+            text = file.read()
+    except (FileNotFoundError, ProcessLookupError):
+        return None
+    fields = text[text.rindex(b")") + 2 :].split()
+    return Stat(fields[0], int(fields[1]), int(fields[2]), int(fields[3]), int(fields[19]))
+
+
+def children_of(pid: int) -> list[int]:
+    """The children of all threads of a process; none if it has ended, or the kernel does not list them."""
+    found: list[int] = []
+    with suppress(OSError):
+        for task in os.listdir(f"/proc/{pid}/task"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                found += map(int, Path(f"/proc/{pid}/task/{task}/children").read_bytes().split())
+    return found
+
+
+def living() -> Iterator[tuple[int, Stat]]:
+    """Every process that is alive."""
+    for name in os.listdir(_PROC):
+        if name.isdecimal():
+            stat = stat_of(name)
+            if stat is not None and stat.alive:
+                yield int(name), stat
+
+
+def group_living(pgid: int) -> list[int]:
+    """The living processes of a group; cheap when the group has no process, not even a zombie."""
+    try:
+        os.killpg(pgid, 0)
+    except ProcessLookupError:
+        return []
+    except PermissionError:
+        pass
+    return [pid for pid, stat in living() if stat.pgid == pgid]
+
+
+def job_path(jobid: int, enclosing: str = "") -> str:
+    """The path of a job inside the job of path `enclosing`."""
+    name = format_f58(jobid, ascii=True)
+    return f"{enclosing}/{name}" if enclosing else name
+
+
+def path_of(pid: int) -> str | None:
+    """The job path that a process was started with, None if it has none or we may not read it."""
+    try:
+        with open(f"/proc/{pid}/environ", "rb") as file:
+            variables = file.read().split(b"\0")
+    except OSError:
+        return None
+    mark = PATH_VARIABLE.encode() + b"="
+    return next((one[len(mark) :].decode(errors="replace") for one in variables if one.startswith(mark)), None)
+
+
+def is_within(path: str | None, outer: str) -> bool:
+    """Whether a process of this path belongs to the job of path `outer` or to a job inside it."""
+    return path is not None and (path == outer or path.startswith(f"{outer}/"))
+
+
+def identity(pid: int, boot: str, path: str) -> dict[str, Any] | None:
+    """The record of a job whose first task is `pid`, fit for JSON; None if that process is gone."""
+    stat = stat_of(pid)
+    if stat is None:
+        return None
+    return {"pid": pid, "start_ticks": stat.start_ticks, "sid": stat.sid, "boot_id": boot, "path": path}
+
+
+def signal_exactly(pid: int, start_ticks: int, *signums: int) -> None:
+    """Signal this very process: a pidfd pins it before its start time is looked at."""
+    try:
+        fd = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        stat = stat_of(pid)
+        if stat is not None and stat.start_ticks == start_ticks:
+            for signum in signums:
+                signal.pidfd_send_signal(fd, signum)
+    except (ProcessLookupError, PermissionError):
+        pass
+    finally:
+        os.close(fd)
+
+
+# ---- own_process
+
+GC_THRESHOLDS = (20_000, 1_000_000)
+"""New objects before a collection, and how many of these before the older ones are looked through, too. New ones take
+6 ms. What survives are jobs, perhaps millions, whose collection would take seconds; and our objects make no cycles."""
+SWITCH_S = 0.001
+"""How long the loop may keep the writer thread waiting for the interpreter (seconds): a transaction asks for it a dozen
+times, and every answer waits for a transaction. With Python's 5 ms they take several times as long under load."""
+PR_SET_PDEATHSIG = 1
+"""prctl(2)."""
+
+
+@contextmanager
+def uncollected() -> Iterator[None]:
+    """What is made meanwhile is kept and not searched for cycles, which for restored jobs takes as long as all else."""
+    gc.disable()
+    try:
+        yield
+    finally:
+        gc.freeze()
+        gc.enable()
+
+
+def settle() -> None:
+    """To be called once all that lasts as long as the process is made."""
+    gc.freeze()
+    gc.set_threshold(*GC_THRESHOLDS)
+    sys.setswitchinterval(SWITCH_S)
+
+
+def resident_bytes() -> int:
+    """Memory of this process that is in RAM."""
+    with open("/proc/self/statm") as file:
+        return int(file.read().split()[1]) * resource.getpagesize()
+
+
+def die_with(parent: int) -> None:
+    """Have the kernel kill this process when the thread of process `parent` that started it ends; at once if it has."""
+    ctypes.CDLL(None).prctl(PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
+    if os.getppid() != parent:  # it was gone before we asked
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+# ---- isolated_process
+
+LINE_BYTES_MAX = 1 << 20
+"""Expected lines have some hundred bytes; anything longer comes from foreign code."""
+
+LEAVING_S = 2.0
+"""How long a process may take to be gone once it has closed its end of the pipe (seconds)."""
+
+
+class IsolatedProcess:
+    """One such process: `python -m MODULE WORDS FD`, which writes its lines to descriptor FD."""
+
+    def __init__(self, module: str, words: Sequence[str], *, quiet: bool = False) -> None:
+        self._fd, theirs = os.pipe()
+        self._read = b""
+        out = subprocess.DEVNULL if quiet else 2
+        try:
+            self._process = subprocess.Popen(
+                [sys.executable, "-P", "-m", module, *words, str(theirs)], stdin=subprocess.DEVNULL, stdout=out,
+                stderr=out, pass_fds=(theirs,),
+            )  # fmt: skip
+        except OSError:
+            os.close(self._fd)
+            raise
+        finally:
+            os.close(theirs)
+
+    def line(self, limit_s: float) -> str | None:
+        """The next line; None when no more come, or none within `limit_s` seconds: `ending` says which."""
+        timeout_s = None if limit_s == inf else limit_s
+        while b"\n" not in self._read:
+            if len(self._read) > LINE_BYTES_MAX or not select.select([self._fd], [], [], timeout_s)[0]:
+                return None
+            data = os.read(self._fd, 1 << 16)
+            if not data:
+                return None
+            self._read += data
+        line, _, self._read = self._read.partition(b"\n")
+        return line.decode(errors="replace")
+
+    def ending(self, limit_s: float) -> str:
+        """`ended the process with status 3`, `died by SIGSEGV`, or `did not come back within 10 s`."""
+        if not select.select([self._fd], [], [], 0.0)[0] and self._process.poll() is None:
+            return f"did not come back within {limit_s:g} s"
+        try:
+            status = self._process.wait(LEAVING_S)
+        except subprocess.TimeoutExpired:
+            return "closed its connection to us"
+        return f"died by {signal_name(-status)}" if status < 0 else f"ended the process with status {status}"
+
+    def close(self) -> None:
+        """End it, if it is not over."""
+        self._process.kill()
+        self._process.wait()
+        os.close(self._fd)
+
+
+# ---- service_manager
+
+VARIABLE = "NOTIFY_SOCKET"
+
+
+class ServiceManager:
+    """The service manager that started this process, if there is one."""
+
+    def __init__(self, address: str | None) -> None:
+        self._address = address
+
+    @classmethod
+    def take(cls) -> ServiceManager:
+        """The one that the environment names; it is taken out of the environment."""
+        return cls(os.environ.pop(VARIABLE, None))
+
+    def give_back(self) -> None:
+        """Put it into the environment again, for a program that this process becomes."""
+        if self._address:
+            os.environ[VARIABLE] = self._address
+
+    def tell(self, *words: str) -> None:
+        """Send assignments such as READY=1. A manager that does not listen must not end an instance."""
+        if not self._address:
+            return
+        address = f"\0{self._address[1:]}" if self._address.startswith("@") else self._address
+        try:
+            with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM | socket.SOCK_CLOEXEC) as sending:
+                sending.connect(address)
+                sending.send("\n".join(words).encode())
+        except OSError:
+            return
+
+
+# ---- exit_reason
+
+REASON = "ended: "
+"""Prefix of the last line that a scheduler process writes if it can give a reason."""
+
+READ_BYTES = 4096
+"""How much of the end of its output is read."""
+
+
+def reason_line(reason: str) -> str:
+    """The line that `why_ended` finds."""
+    return f"{REASON}{' '.join(reason.split())}\n"
+
+
+def why_ended(status: int, log: Path, begin: int, when: str = "") -> str:
+    """The reason a process wrote to `log` after byte `begin`, else its signal, its traceback's last line or status.
+
+    `status` is negative for a signal, as in `subprocess`; `when` is appended to what the process did not say itself.
+    """
+    if status < 0:
+        return f"ended by signal {-status} ({signal.strsignal(-status)}){when}"
+    try:
+        text = log.read_bytes()[begin:][-READ_BYTES:]
+    except OSError:
+        text = b""
+    lines = text.decode(errors="replace").strip().splitlines()
+    if lines and lines[-1].startswith(REASON):
+        return lines[-1].removeprefix(REASON)
+    if status and any(line.startswith("Traceback ") for line in lines):
+        return lines[-1]
+    return f"exit status {status}{when}"
