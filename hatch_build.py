@@ -10,6 +10,7 @@ FLUXSCHED_COMPILE_OPT is gcc's optimisation level; what is built is kept in buil
 from __future__ import annotations
 
 import os
+import re
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import chdir
 from pathlib import Path
@@ -19,6 +20,9 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 ASKED = "FLUXSCHED_COMPILE"
 OPT_LEVEL = "FLUXSCHED_COMPILE_OPT"
+PLAIN = re.compile("^# Not compiled: ", re.MULTILINE)
+"""Begins the line by which a module that a pattern names is left as it is, with the reason."""
+
 NEEDED = ["mypy>=1.18", "setuptools>=77"]
 
 
@@ -35,7 +39,7 @@ class CompileHook(BuildHookInterface):  # type: ignore[type-arg]  # hatchling ha
         if version == "editable" or not _asked():
             return
         with chdir(self.root):
-            built = _compile(_chosen(self.config["compiled"], self.config["plain"]), Path("build"))
+            built = _compile(_chosen(self.config["compiled"]), Path("build"))
         build_data["force_include"].update({str(Path(self.root, file)): name for name, file in built.items()})
         build_data["pure_python"] = False
         build_data["infer_tag"] = True
@@ -45,13 +49,14 @@ def _asked() -> bool:
     return os.environ.get(ASKED, "0") not in ("", "0")
 
 
-def _chosen(compiled: list[str], plain: list[str]) -> list[str]:
-    """The modules to compile. Ends the build if there is no file any more that a pattern names."""
-    found = {pattern: {str(file) for file in Path().glob(pattern)} for pattern in [*compiled, *plain]}
+def _chosen(compiled: list[str]) -> list[str]:
+    """Return the modules to compile, none of which is marked as plain. Ends the build if a pattern names no file."""
+    found = {pattern: list(Path().glob(pattern)) for pattern in compiled}
     stale = [pattern for pattern, files in found.items() if not files]
     if stale:
         raise SystemExit(f"pyproject.toml: no file is named {', '.join(stale)} any more")
-    return sorted(set().union(*[found[each] for each in compiled]) - set().union(*[found[each] for each in plain]))
+    files = {file for pattern in compiled for file in found[pattern] if file.name != "__init__.py"}
+    return sorted(str(file) for file in files if not PLAIN.search(file.read_text()))
 
 
 def _compile(modules: list[str], build: Path) -> dict[str, Path]:

@@ -22,7 +22,7 @@ TREES = ("fluxsched", "tests", "examples", "benchmarks", "rfc")
 
 # Who may import whom inside fluxsched; every package may import itself. "" is fluxsched/__init__.py.
 MAY_IMPORT = {
-    "": {"core", "errors", "runtime"},
+    "": {"client", "core", "errors", "instance"},
     "__main__": {"cli"},
     "errors": set(),
     "core": {"errors"},
@@ -32,42 +32,52 @@ MAY_IMPORT = {
     "sched": {"core", "errors"},
     "leases": {"core", "errors"},
     "transport": {"errors"},
-    "runtime": {"core", "errors", "jobs", "leases", "protocol", "resource", "sched", "transport"},
+    "system": {"core", "errors", "protocol"},
+    "store": {"core", "errors", "jobs", "leases", "protocol", "resource", "system"},
+    "messaging": {"core", "errors", "protocol", "store", "system", "transport"},
+    "config": {"core", "errors", "jobs", "messaging", "resource", "sched", "system"},
+    "history": {"core", "errors", "jobs", "protocol", "store", "system"},
+    "client": {"core", "errors", "messaging", "protocol", "system", "transport"},
+    "executor": {"core", "errors", "jobs", "messaging", "protocol", "system", "transport"},
+    "scheduler": {"client", "config", "core", "errors", "messaging", "protocol", "sched", "system", "transport"},
+    "services": {
+        "client", "config", "core", "errors", "executor", "history", "jobs", "leases", "messaging", "protocol",
+        "resource", "sched", "store", "system",
+    },
+    "clusters": {
+        "client", "config", "core", "errors", "executor", "jobs", "leases", "messaging", "protocol", "services",
+        "store", "system", "transport",
+    },
+    "flux": {
+        "core", "errors", "executor", "jobs", "messaging", "protocol", "resource", "services", "store", "system",
+    },
+    "instance": {
+        "client", "clusters", "config", "core", "errors", "executor", "flux", "history", "jobs", "messaging",
+        "protocol", "resource", "services", "store", "system", "transport",
+    },
     "sim": {
-        "core", "errors", "jobs", "protocol", "resource", "sched", "runtime.system.clock.Chance",
-        "runtime.system.clock.seeded", "config.reader", "config.inventory", "system.files",
-        "config.policies", "config.inventory", "scheduler.session",
-        "scheduler.session",
+        "config", "core", "errors", "jobs", "protocol", "resource", "sched", "scheduler.session",
+        "system.clock.Chance", "system.clock.seeded", "system.files",
     },
-    "views": {"core", "errors", "protocol.messages", "runtime.client", "system.clock"},
-    "screen": {"core", "errors", "protocol.messages", "system.clock", "views"},
-    "web": {
-        "core", "errors", "protocol.roles", "system.clock", "system.files", "system.log",
-        "system.processes", "system.files", "views",
-    },
-    "doctor": {"core", "errors", "runtime", "sim", "adapters.flux.install"},
-    "adapters": {"core", "errors", "protocol", "runtime", "sched"},
+    "views": {"client", "core", "errors", "protocol", "system"},
+    "screen": {"core", "errors", "protocol", "system", "views"},
+    "web": {"core", "errors", "protocol", "system", "views"},
+    "doctor": {"adapters", "client", "config", "errors", "executor", "instance", "messaging", "sim", "store", "system"},
+    "adapters": {"config", "core", "errors", "messaging", "protocol", "sched", "scheduler", "system"},
     "cli": {
-        "core", "errors", "client.blocking", "system.clock", "system.processes",
-        "instance.backup", "instance.backup", "instance.launch", "config.policies",
-        "config.policies", "services.metrics_http", "system.log",
-        "instance.launch", "messaging.keys", "messaging.keys",
-        "adapters.flux.install", "adapters.si.config.report",
-        "adapters.si.service", "adapters.si.wire", "adapters.si.load", "adapters.si.rm", "doctor.doctor",
-        "sim.commands", "sim.package", "sim.plugin", "sim.policy", "views", "web.server", "web.standalone",
-        "screen.app",
+        "adapters", "client", "config", "core", "doctor", "errors", "instance", "messaging", "screen", "services",
+        "sim", "system", "views", "web",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "leases", "sched")
-_CONVERSATION = ("effects", "saving", "session", "states")
-PURE_FILES = tuple(f"fluxsched/runtime/scheduler_process/{name}.py" for name in _CONVERSATION)
+PURE_FILES = ("fluxsched/scheduler/session.py",)
 CLOCKS = {"random", "secrets", "time", "uuid"}
 IMPURE = CLOCKS | {"asyncio", "logging", "os", "socket", "sqlite3", "subprocess", "threading", "zmq"}
 ZMQ_HOME = ("fluxsched/transport/sockets.py", "fluxsched/transport/authentication.py")
 CLOCK_HOME = "fluxsched/system/clock.py"
 
 POLICY_SEES = (
-    "fluxsched.core.", "fluxsched.errors.", "fluxsched.sched.accounts.", "fluxsched.sched.policies.",
+    "fluxsched.core.", "fluxsched.errors.", "fluxsched.sched.fair.", "fluxsched.sched.policies.",
     "fluxsched.sched.policy.", "fluxsched.sched.quotas.",
 )  # fmt: skip
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp)
@@ -95,7 +105,7 @@ def layers(source: Source) -> Iterator[str]:
         if package != source.package and not any(f"{inner}.".startswith(f"{entry}.") for entry in allowed):
             yield source.at(
                 line, f"{source.package or 'the top'} imports {name}: it may import {', '.join(sorted(allowed))}"
-                " (pass the value in from runtime instead)"
+                " (pass the value in instead)"
             )  # fmt: skip
 
 
@@ -112,7 +122,7 @@ def policies(source: Source) -> Iterator[str]:
     if source.path.startswith("fluxsched/sched/policies/"):
         for line, name in imports(source):
             if name.startswith("fluxsched.") and not name.startswith(POLICY_SEES):
-                yield source.at(line, f"a policy imports {name}: it may import core, policy, accounts, quotas")
+                yield source.at(line, f"a policy imports {name}: it may import core, policy, fair, quotas")
 
 
 def one_zmq(source: Source) -> Iterator[str]:
@@ -285,11 +295,10 @@ BREAKS = [
     (layers, "fluxsched/jobs/a.py", "def f():\n    import fluxsched.resource.state.drain"),
     (layers, "fluxsched/core/a.py", "from fluxsched.protocol import codec"),
     (layers, "fluxsched/transport/a.py", "from fluxsched.core.idset import Idset"),
-    (layers, "fluxsched/runtime/a.py", "from fluxsched.cli.common.base import main"),
-    (layers, "fluxsched/cli/a.py", "from fluxsched.instance.instance import Instance"),
-    (layers, "fluxsched/cli/a.py", "from fluxsched.runtime import client"),
+    (layers, "fluxsched/instance/a.py", "from fluxsched.cli.common.base import main"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched.executor import local"),
     (layers, "fluxsched/cli/a.py", "from fluxsched import connect"),
-    (layers, "fluxsched/cli/a.py", "from fluxsched.runtime.launcher import x"),
+    (layers, "fluxsched/cli/a.py", "from fluxsched.store.store import Store"),
     (layers, "fluxsched/sim/a.py", "from fluxsched.system.clock import SystemClock"),
     (layers, "fluxsched/sim/a.py", "from fluxsched.transport.zeromq import Client"),
     (layers, "fluxsched/errors.py", "from fluxsched.core.idset import Idset"),
@@ -300,15 +309,15 @@ BREAKS = [
     (purity, "fluxsched/sched/a.py", "def f():\n    from time import monotonic"),
     (policies, "fluxsched/sched/policies/a.py", "from fluxsched.sched.ledger import Ledger"),
     (one_zmq, "fluxsched/transport/zeromq.py", "from zmq.backend import Socket"),
-    (one_zmq, "fluxsched/runtime/a.py", "import zmq"),
-    (one_clock, "fluxsched/runtime/a.py", "import time"),
+    (one_zmq, "fluxsched/instance/a.py", "import zmq"),
+    (one_clock, "fluxsched/instance/a.py", "import time"),
     (one_clock, "fluxsched/cli/a.py", "from random import random"),
     (one_clock, "fluxsched/cli/a.py", "from datetime import datetime\nprint(datetime.now())"),
     (opening, "examples/a.py", "# a comment\nx = 1"),
     (docstrings, "fluxsched/jobs/a.py", "def f(): ..."),
     (docstrings, "fluxsched/jobs/a.py", "class A:\n    x = 1"),
-    (no_print, "fluxsched/runtime/a.py", "print(1)"),
-    (broad_except, "fluxsched/runtime/a.py", "try:\n    f()\nexcept:\n    pass"),
+    (no_print, "fluxsched/instance/a.py", "print(1)"),
+    (broad_except, "fluxsched/instance/a.py", "try:\n    f()\nexcept:\n    pass"),
     (broad_except, "fluxsched/system/loop.py", "def other():\n try:\n  f()\n except Exception as exc:\n  g()"),
     (broad_except, "fluxsched/cli/a.py", "try:\n    f()\nexcept (OSError, BaseException):\n    pass"),
     (no_todo, "tests/a.py", "x = 1  # TO" "DO later"),
@@ -326,15 +335,15 @@ BREAKS = [
 
 KEEPS = [
     (layers, "fluxsched/cli/a.py", "from fluxsched import __version__\nimport fluxsched.instance.launch"),
-    (layers, "fluxsched/runtime/a.py", "from fluxsched import protocol, sched\nimport fluxsched.transport.base"),
+    (layers, "fluxsched/instance/a.py", "from fluxsched import protocol, store\nimport fluxsched.transport.base"),
     (layers, "examples/a.py", "import fluxsched.cli.main"),
-    (purity, "fluxsched/runtime/a.py", "import os"),
+    (purity, "fluxsched/instance/a.py", "import os"),
     (one_zmq, ZMQ_HOME[0], "import zmq"),
     (one_clock, CLOCK_HOME, "import time, random"),
     (one_clock, "fluxsched/cli/a.py", "from datetime import datetime\nprint(datetime.fromtimestamp(1.0))"),
     (docstrings, "fluxsched/jobs/a.py", "def _f(): ...\nclass A:\n    '''Said.'''\n    def f(self): ..."),
     (no_print, "fluxsched/cli/a.py", "print(1)"),
-    (broad_except, "fluxsched/runtime/a.py", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
+    (broad_except, "fluxsched/instance/a.py", "try:\n    f()\nexcept BaseException:\n    g()\n    raise"),
     (no_todo, "tests/a.py", "x = 'TO" "DO'"),
     (no_magic, "fluxsched/core/a.py", "def f(a=(), b=None): ..."),
     (captured_names, "tests/a.py", "def f(a):\n    b = [a for a in 'ab']\n    return b, (a for a in b), lambda a: a"),

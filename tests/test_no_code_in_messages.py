@@ -47,4 +47,4 @@ def test_no_source_unpickles_evaluates_or_uses_a_shell() -> None:
      "subprocess.run(x, shell=True)", "subprocess.Popen(x, shell=wanted)", "yaml.load(x)"],
 )  # fmt: skip
 def test_what_would_is_seen(text: str) -> None:
-    assert len(list(violations(Source("fluxsched/runtime/a.py", text)))) == 1
+    assert len(list(violations(Source("fluxsched/instance/a.py", text)))) == 1

@@ -1,1 +1,1 @@
-"""Clients of an instance, and how one is found."""
+"""Clients of an instance, blocking and asynchronous, and how an instance is found."""

@@ -1,1 +1,1 @@
-"""Jobs of this instance that run in other ones: a connection a cluster, and the executor whose way it is."""
+"""Jobs of this instance that run in other ones: links to clusters, and leases on both sides."""

@@ -261,24 +261,24 @@ class OwnLink:
     def cancel(self, name: str, jobid: int, note: str) -> None:
         """See `ClusterLink`. Where the id is not known yet it is withdrawn, and cancelled when it is."""
         if jobid:
-            self._connection.ask("job-manager.cancel", jobs.JobCancelRequest(jobid, note), _own_ignored)
+            self._connection.ask("job-manager.cancel", jobs.JobCancelRequest(jobid, note), _ignored)
         else:
             self.withdraw(name, jobid)
 
     def signal(self, jobid: int, signum: int) -> None:
         """See `ClusterLink`."""
-        self._connection.ask("job-manager.kill", jobs.KillRequest(jobid, signum), _own_ignored)
+        self._connection.ask("job-manager.kill", jobs.KillRequest(jobid, signum), _ignored)
 
     def limit(self, jobid: int, duration_s: float) -> None:
         """See `ClusterLink`."""
         updates: dict[str, Any] = {"attributes.system.duration": duration_s}
-        self._connection.ask("job-manager.update", jobs.UpdateRequest(jobid, updates), _own_ignored)
+        self._connection.ask("job-manager.update", jobs.UpdateRequest(jobid, updates), _ignored)
 
     def settle(self, names: Sequence[str]) -> None:
         """See `ClusterLink`."""
         for start in range(0, len(names), msg.LEASE_NAMES_MAX):
             some = list(names[start : start + msg.LEASE_NAMES_MAX])
-            self._connection.ask("lease.settle", msg.LeaseSettleRequest(some), _own_ignored)
+            self._connection.ask("lease.settle", msg.LeaseSettleRequest(some), _ignored)
 
     def output(self, jobid: int, take: TakeOutput, ended: Callable[[str | None], None]) -> None:
         """See `ClusterLink`."""
@@ -313,8 +313,6 @@ def _plain(usage: jobs.UsageInfo) -> dict[str, Any]:
     return {name: getattr(usage, name) for name in jobs.UsageInfo.__struct_fields__}
 
 
-def _own_ignored(payload: bytes | None, error: FluxschedError | None) -> None:
-    """What follows is seen by the watch."""
 
 
 # ---- flux
@@ -485,16 +483,16 @@ class FluxLink:
         """See `ClusterLink`."""
         if jobid:
             request = {"id": jobid, "type": "cancel", "severity": 0, "note": note}
-            self._connection.ask("job-manager.raise", request, _flux_ignored)
+            self._connection.ask("job-manager.raise", request, _ignored)
 
     def signal(self, jobid: int, signum: int) -> None:
         """See `ClusterLink`."""
-        self._connection.ask("job-manager.kill", {"id": jobid, "signum": signum}, _flux_ignored)
+        self._connection.ask("job-manager.kill", {"id": jobid, "signum": signum}, _ignored)
 
     def limit(self, jobid: int, duration_s: float) -> None:
         """See `ClusterLink`."""
         updates = {"attributes.system.duration": duration_s}
-        self._connection.ask("job-manager.update", {"id": jobid, "updates": updates}, _flux_ignored)
+        self._connection.ask("job-manager.update", {"id": jobid, "updates": updates}, _ignored)
 
     def settle(self, names: Sequence[str]) -> None:
         """See `ClusterLink`: job-list keeps them as long as all others."""
@@ -569,8 +567,8 @@ def _read(payload: bytes | None, kind: type[Any]) -> Any:
         raise RemoteProtocolError(f"an answer of Flux: {fault}") from None
 
 
-def _flux_ignored(payload: bytes | None, error: FluxschedError | None) -> None:
-    """What follows is seen at the next look."""
+def _ignored(payload: bytes | None, error: FluxschedError | None) -> None:
+    """Discard a response: the watch, or the next look, shows what follows."""
 
 
 # ---- connection

@@ -1,1 +1,1 @@
-"""The configuration: TOML into checked values, and what changes when it is read again."""
+"""The configuration file and the inventory: TOML into checked values, changes, policies, sources of R."""

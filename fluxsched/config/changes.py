@@ -18,8 +18,7 @@ from typing import Any, NamedTuple, TypeAlias
 
 from fluxsched.config.policies import IMPORT_S, POLICY, USED_PLUGIN, absent_files, fault_of
 from fluxsched.config.reader import Config, read_file
-from fluxsched.config.toml import Path as TomlLinesKeys
-from fluxsched.config.toml import TomlFault
+from fluxsched.config.toml import KeyPath, TomlFault
 from fluxsched.core.tomltext import path_text
 from fluxsched.sched.loading import PLUGIN_SIGN, split_plugins
 from fluxsched.sched.registry import has_plugin, split_queues
@@ -151,7 +150,7 @@ def import_faults(specs: str, import_s: float = IMPORT_S) -> Iterator[str]:
                 yield fault
 
 
-def _policies(config: Config) -> Iterator[tuple[TomlLinesKeys, str, str]]:
+def _policies(config: Config) -> Iterator[tuple[KeyPath, str, str]]:
     """Every text that names policies: where it stands, its title, and what it says."""
     for at, scheduler in enumerate(config.schedulers):
         if scheduler.policy:

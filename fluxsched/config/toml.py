@@ -24,7 +24,7 @@ from fluxsched.core.jsontext import check_shape, load_object, shown
 from fluxsched.core.tomltext import key_text, path_text
 from fluxsched.errors import InvalidValue, LimitExceeded
 
-Path: TypeAlias = tuple[str | int, ...]
+KeyPath: TypeAlias = tuple[str | int, ...]
 
 _BLANK = re.compile(r"(?:[ \t\r\n]+|#[^\n]*)*")
 _BARE_KEY = re.compile(r"[A-Za-z0-9_-]+")
@@ -39,9 +39,9 @@ class Lines:
 
     def __init__(self, text: str) -> None:
         self._text = text.replace("\r\n", "\n")
-        self._found: dict[Path, int] | None = None
+        self._found: dict[KeyPath, int] | None = None
 
-    def of(self, path: Path) -> int:
+    def of(self, path: KeyPath) -> int:
         """The line of a key, or of the innermost table around it that the text names; 1 if it names none."""
         if self._found is None:
             self._found = _Scan(self._text).lines()
@@ -58,11 +58,11 @@ class _Scan:
         self._at = 0
         self._line = 1
         self._counted_to = 0
-        self._found: dict[Path, int] = {}
-        self._lengths: dict[Path, int] = {}
+        self._found: dict[KeyPath, int] = {}
+        self._lengths: dict[KeyPath, int] = {}
 
-    def lines(self) -> dict[Path, int]:
-        table: Path = ()
+    def lines(self) -> dict[KeyPath, int]:
+        table: KeyPath = ()
         while self._peek():
             if self._text.startswith("[[", self._at):
                 table = self._array_header()
@@ -75,7 +75,7 @@ class _Scan:
                 self._pair(table)
         return self._found
 
-    def _array_header(self) -> Path:
+    def _array_header(self) -> KeyPath:
         self._at += 2
         *outer, last = self._key()
         array = (*self._resolved(tuple(outer)), last)
@@ -86,23 +86,23 @@ class _Scan:
         self._past("]")
         return (*array, index)
 
-    def _resolved(self, keys: Path) -> Path:
+    def _resolved(self, keys: KeyPath) -> KeyPath:
         """Where a header leads: through an array of tables into its latest one."""
-        path: Path = ()
+        path: KeyPath = ()
         for key in keys:
             path = (*path, key)
             if path in self._lengths:
                 path = (*path, self._lengths[path] - 1)
         return path
 
-    def _pair(self, table: Path) -> None:
+    def _pair(self, table: KeyPath) -> None:
         self._peek()
         path = table + self._key()
         self._note(path)
         self._past("=")
         self._value(path)
 
-    def _value(self, path: Path) -> None:
+    def _value(self, path: KeyPath) -> None:
         match self._peek():
             case "{":
                 self._at += 1
@@ -122,7 +122,7 @@ class _Scan:
             case _:
                 self._take(_STRING) or self._take(_SCALAR)
 
-    def _key(self) -> Path:
+    def _key(self) -> KeyPath:
         keys: list[str | int] = []
         while True:
             self._peek()
@@ -148,7 +148,7 @@ class _Scan:
         self._at = match.end()
         return match[0]
 
-    def _note(self, path: Path) -> None:
+    def _note(self, path: KeyPath) -> None:
         self._line += self._text.count("\n", self._counted_to, self._at)
         self._counted_to = self._at
         for length in range(1, len(path) + 1):
@@ -179,7 +179,7 @@ class TomlFault(NamedTuple):
 
     line: int
     text: str
-    path: Path = ()
+    path: KeyPath = ()
 
 
 def raise_faults(name: str, faults: Iterable[TomlFault]) -> None:
@@ -211,11 +211,11 @@ class Document:
         """The table that all others are in."""
         return TomlTable(self, (), self.raw)
 
-    def where(self, path: Path) -> str:
+    def where(self, path: KeyPath) -> str:
         """`file:line` of a key."""
         return f"{self.name}:{self.lines.of(path)}"
 
-    def fault(self, path: Path, text: str) -> None:
+    def fault(self, path: KeyPath, text: str) -> None:
         """Note what is wrong with a key or a table."""
         self.faults.append(TomlFault(self.lines.of(path), text, path))
 
@@ -223,7 +223,7 @@ class Document:
 class TomlTable:
     """One table being read; `done` reports keys that were not asked for."""
 
-    def __init__(self, document: Document, path: Path, obj: dict[str, Any]) -> None:
+    def __init__(self, document: Document, path: KeyPath, obj: dict[str, Any]) -> None:
         self.path = path
         self._document = document
         self._obj = obj
@@ -393,7 +393,7 @@ class TomlTable:
         return None
 
 
-def _title(path: Path) -> str:
+def _title(path: KeyPath) -> str:
     """The table as its header has it: `[resource.groups]`, `[[scheduler]]`, nothing for the root."""
     dotted = path_text([key for key in path if isinstance(key, str)])
     if not dotted:

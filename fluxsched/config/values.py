@@ -22,9 +22,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from fluxsched.config.toml import Lines, TomlFault, TomlTable
-from fluxsched.config.toml import Path as Keys
-from fluxsched.config.toml import Path as TomlLinesPath
+from fluxsched.config.toml import KeyPath, Lines, TomlFault, TomlTable
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet
@@ -204,9 +202,9 @@ class TopologySettings:
     """
 
     topology: Topology = EMPTY_TOPOLOGY
-    place_of: Mapping[str, tuple[Keys, str]] = field(default_factory=dict)
+    place_of: Mapping[str, tuple[KeyPath, str]] = field(default_factory=dict)
 
-    def host_faults(self, resources: ResourceSet, line_of: Callable[[Keys], int]) -> Iterator[TomlFault]:
+    def host_faults(self, resources: ResourceSet, line_of: Callable[[KeyPath], int]) -> Iterator[TomlFault]:
         """A fault for each leaf with hosts that no target is on; `line_of` knows the lines of the configuration."""
         if not self.topology:
             return
@@ -420,9 +418,9 @@ class Config:
 
     def line(self, table: str, key: str | int | None = None) -> int:
         """The line of a key in a table named by its dotted path, or of the innermost table around it; else 1."""
-        path: TomlLinesPath = tuple(table.split("."))
+        path: KeyPath = tuple(table.split("."))
         return self.line_of(path if key is None else (*path, key))
 
-    def line_of(self, path: TomlLinesPath) -> int:
+    def line_of(self, path: KeyPath) -> int:
         """The same of a path of keys."""
         return self.lines.of(path) if self.lines is not None else 1

@@ -1,1 +1,1 @@
-"""Executors: what makes a job's tasks happen once its resources are its own."""
+"""Executors on one host: the keeper, which outlives the instance, and the tasks that it starts."""

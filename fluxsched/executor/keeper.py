@@ -440,7 +440,6 @@ class KeptJob:
 
 # ---- process
 
-process_log = logs.logger("keeper")
 
 CLEAR_S = 5.0
 """How long killed processes of another keeper may take to be gone (seconds)."""
@@ -465,7 +464,7 @@ def serve(said: bytes, path: str, listener_fd: int, run_directory: str, grace_s:
     try:
         is_gone = asyncio.run(keeper.run(connected(first, said)))
     except Exception as exc:  # last resort of a process without a terminal: its log has the reason
-        process_log.critical("the keeper ends: %s", logs.exception_text(exc), exc_info=exc)
+        log.critical("the keeper ends: %s", logs.exception_text(exc), exc_info=exc)
     finally:
         if keeper.is_reachable:
             with contextlib.suppress(OSError):
@@ -554,7 +553,7 @@ class Keeper:
         """Where no instance could find it any more, its jobs end."""
         assert self._service is not None
         if not (self._service.has_instance or self.is_reachable):
-            process_log.warning("%s is gone, so no instance can find its jobs: they are ended", self._path)
+            log.warning("%s is gone, so no instance can find its jobs: they are ended", self._path)
             ended(True)
             return
         self._turns.after(LOOK_S, lambda: self._look(ended))

@@ -1,1 +1,1 @@
-"""Services as stock Flux clients know them, at the local socket."""
+"""Services in the form that stock Flux clients know, at the local socket."""

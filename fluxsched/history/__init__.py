@@ -1,1 +1,1 @@
-"""What an instance keeps of its past: samples, intervals of targets' states, and accounts of what jobs used."""
+"""What an instance keeps of its past: samples, intervals of target states, and what jobs used."""

@@ -1,1 +1,1 @@
-"""The services of an instance put together: from what surroundings, and how a configuration is read again."""
+"""An instance: put together, started, restarted, backed up, and what it leaves."""

@@ -515,7 +515,6 @@ class Settings:
 
 # ---- stored_state
 
-stored_state_log = logger("instance")
 
 INACTIVE_RESTORED_MAX = 10_000
 """Inactive jobs that a restart reads back for `jobs -a`, the last to end; others stay in the store for lookups."""
@@ -555,7 +554,7 @@ class StateNotice:
 
     def leave_out(self, fault: FluxschedError) -> None:
         """An ended job cannot be read: listings do not have it."""
-        stored_state_log.error("left out: %s", fault)
+        log.error("left out: %s", fault)
         self._left_out.append(str(fault))
 
     @property
@@ -766,7 +765,8 @@ class Reloading:
                 self._modules.reconfigure(config.queues),
             )
             for change in found:
-                config_log.info("%s changed%s", change.key, "" if change.is_live else ": it applies from the next start on")
+                note = "" if change.is_live else ": it applies from the next start on"
+                config_log.info("%s changed%s", change.key, note)
             return answer
 
         return sources, take_up
@@ -966,7 +966,7 @@ class EnclosedTargets:
                 idle.remove(same)
             mapping[outer] = same
         ours = replace(new.job_view().rerank_by(mapping), nslots=None)
-        stored_state_log.info("our job has grown: targets %s (%s) join", ours.ranks, ours.nodelist)
+        log.info("our job has grown: targets %s (%s) join", ours.ranks, ours.nodelist)
         self._own |= mapping
         self._left -= new.ranks
         self._resource.perform(module.join(ours, self._effects.now_s))
@@ -975,7 +975,7 @@ class EnclosedTargets:
     def _leave(self, gone: Idset, grace_s: float) -> None:
         leaving = {outer: self._own.pop(outer) for outer in gone}
         ranks = Idset.of(leaving.values())
-        stored_state_log.info("our job is to shrink: targets %s leave", ranks)
+        log.info("our job is to shrink: targets %s leave", ranks)
         self._going |= leaving
         self._agents.embedded -= ranks
         self._resource.perform(self._resource.module.set_lost(ranks, self._effects.now_s))
@@ -1002,7 +1002,7 @@ class EnclosedTargets:
 
 # ---- kept_changes
 
-kept_changes_log = logger("resource")
+resource_log = logger("resource")
 
 KIND: Final = "source"
 """Of the rows of `saved`, which are called `R` and `expiration`."""
@@ -1059,16 +1059,16 @@ class KeptChanges:
         for key, row in rows.items():
             why = why_dropped(row, source, now_s)
             if why is not None:
-                kept_changes_log.warning("%s is dropped: %s; what this start names is in force", request_of(row), why)
+                resource_log.warning("%s is dropped: %s; what this start names is in force", request_of(row), why)
                 self._drop(key)
             elif "R" in row:
-                kept_changes_log.warning(
+                resource_log.warning(
                     "R is that of %s, for what this start names is as it was then; `fluxsched resource reload` returns "
                     "to it",
                     request_of(row),
                 )
             else:
-                kept_changes_log.warning("R expires at %s, because of %s", local_moment(row["expiration"]), request_of(row))
+                resource_log.warning("R expires at %s, because of %s", local_moment(row["expiration"]), request_of(row))
 
     def keep_resources(self, resources: ResourceSet, path: str | None, now_s: float) -> None:
         """Store the R that a reload was given, in the ranks that its targets have here, and the path of its file."""

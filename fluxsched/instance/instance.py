@@ -454,7 +454,6 @@ async def end_modules(modules: ModuleService, turns: Turns) -> None:
 
 # ---- run_directory
 
-run_directory_log = logger("instance")
 
 OWNER_BYTES_MAX = 4096
 """What is read of an owner file; ours has some 150 bytes."""
@@ -498,7 +497,7 @@ def kept_run_directory(state: Path) -> tuple[Path, int]:
         draft.replace(state / ADDRESS_NAME)
     except OSError as fault:
         # a disk that takes no address takes no state either, which ends the start with its own error
-        run_directory_log.info("the next start will have another address: %s cannot be written: %s", draft, fault.strerror)
+        log.info("the next start will have another address: %s cannot be written: %s", draft, fault.strerror)
     return path, fd
 
 
@@ -525,15 +524,15 @@ def _made_again(path: Path) -> int | None:
         except FileExistsError:
             found = path.lstat()
             if not stat.S_ISDIR(found.st_mode) or found.st_uid != os.getuid():
-                run_directory_log.warning("%s belongs to another user: this instance has another address than the last one", path)
+                log.warning("%s belongs to another user: this instance has another address than the last one", path)
                 return None
             _remove_if_dead(path)
             if path.exists() and SystemClock.monotonic_s() > until_s:  # by now its next start would have removed it
-                run_directory_log.warning("%s is in use: this instance has another address than the last one", path)
+                log.warning("%s is in use: this instance has another address than the last one", path)
                 return None
             sleep(LOOK_S)
         except OSError as fault:
-            run_directory_log.warning("%s: %s: this instance has another address than the last one", path, fault.strerror)
+            log.warning("%s: %s: this instance has another address than the last one", path, fault.strerror)
             return None
 
 
@@ -605,8 +604,8 @@ def _remove_if_dead(path: Path) -> None:
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
         was_removed = os.fstat(fd).st_nlink == 0
         if not was_removed and _is_dead(os.read(fd, OWNER_BYTES_MAX)):
-            run_directory_log.info("%s is removed: its instance was killed", path)
-            clear(path, 0.0, run_directory_log)
+            log.info("%s is removed: its instance was killed", path)
+            clear(path, 0.0, log)
     except OSError:  # it is alive, or another process sweeps it
         return
     finally:

@@ -1,1 +1,1 @@
-"""Leases: jobs of this instance that run in another one (rfc/clusters.md). Pure state, no I/O."""
+"""Leases: jobs of this instance that run in another one; their states, jobspecs and mirrored targets."""

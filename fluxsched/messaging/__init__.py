@@ -1,1 +1,1 @@
-"""RFC 3 messages between peers and services."""
+"""RFC 3 messages between peers and services: router, peers and their limits, keys, listening."""

@@ -1,1 +1,1 @@
-"""A scheduler module as a process of its own."""
+"""A scheduler module: its session without I/O, and the process that hosts it."""

@@ -1,1 +1,1 @@
-"""The services about jobs: `job-manager.*`, their streams, and what the job manager decides done."""
+"""RPC services of an instance: each translates messages for one state machine and performs its effects."""

@@ -9,6 +9,8 @@ What comes before the job has started waits with its request, and is gone if its
 has not read when the job ends is dropped. Nothing of it is on disk.
 """
 
+# Not compiled: flux.endpoint_logs inherits from OutputFollower, and nothing plain can inherit from a compiled class
+
 from __future__ import annotations
 
 import errno

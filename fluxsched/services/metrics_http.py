@@ -17,6 +17,8 @@ Law: a client, whatever it sends or does not read, holds one of CONNECTIONS_MAX 
 text: Prometheus' text format, version 0.0.4: families of samples as lines.
 """
 
+# Not compiled: a process of its own, on no hot path
+
 from __future__ import annotations
 
 import asyncio

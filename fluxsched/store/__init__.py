@@ -1,1 +1,1 @@
-"""The loop of an instance: turns, the store that they wait for, and what happens when either fails."""
+"""The SQLite file of an instance: its tables and rows, the writer that commits them, damage and repair."""

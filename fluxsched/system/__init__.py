@@ -1,1 +1,1 @@
-"""The loop of an instance: turns, the store that they wait for, and what happens when either fails."""
+"""What is known of this machine, each in one place: clock, loop, files, logs and processes."""

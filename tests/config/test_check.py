@@ -309,7 +309,7 @@ def test_what_a_queue_says_in_short_is_told_in_full_since_flux_queue_list_looks_
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "rfc/config.md").read_text()
-SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/runtime/config").rglob("*.py"))
+SOURCE = "".join(path.read_text() for path in (ROOT / "fluxsched/config").rglob("*.py"))
 KINDS = "text|texts|choice|flag|integer|number|duration_s|table|tables|joined"
 READ = set(re.findall(rf"""\.(?:{KINDS})\("([\w-]+)\"""", SOURCE))
 SHARES = (ROOT / "rfc/fair.md").read_text()

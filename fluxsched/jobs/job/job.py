@@ -4,6 +4,8 @@ Law: whatever the eventlog must be able to reproduce is changed by `apply` alone
 replay cannot come out differently.
 """
 
+# Not compiled: msgspec makes the class, whose fields have a default_factory
+
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping

@@ -3,6 +3,8 @@
 Law: sums only, a few numbers a job, since a hundred thousand ended jobs are kept; rows of tasks stay in the eventlog.
 """
 
+# Not compiled: msgspec decodes into this class by annotations, of which mypyc keeps few
+
 from __future__ import annotations
 
 from collections.abc import Mapping

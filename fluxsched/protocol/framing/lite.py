@@ -4,6 +4,8 @@ Law: every part is typed, so nothing is walked again behind the decoder: a free 
 its whole R takes, and most messages to a scheduler are frees.
 """
 
+# Not compiled: msgspec decodes into these classes by annotations, of which mypyc keeps few
+
 from __future__ import annotations
 
 from typing import Final, NotRequired, TypedDict

@@ -1,1 +1,1 @@
-"""The scheduler itself: RFC 27 and RFC 28 events in, effects out, one scheduling pass after the other."""
+"""The scheduler: RFC 27 and RFC 28 events in, effects out, one scheduling pass after the other."""

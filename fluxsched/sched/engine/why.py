@@ -434,7 +434,9 @@ def _promised(queue: PolicyQueue) -> Iterator[PlannedStart]:
             )
 
 
-def _forecast_starts(forecast: Forecast, queue: PolicyQueue, jobs: Iterable[Waiting], last_s: float) -> Iterator[PlannedStart]:
+def _forecast_starts(
+    forecast: Forecast, queue: PolicyQueue, jobs: Iterable[Waiting], last_s: float
+) -> Iterator[PlannedStart]:
     for job in jobs:
         start_s, _ = forecast.of(queue, job)
         if start_s is not None:

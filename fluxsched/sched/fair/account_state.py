@@ -7,6 +7,8 @@ An account's numbers are its signal and the flow of its firm usage. Law: usage i
 what is used; and whatever is wrong with a text, restoring it changes nothing and says what it was.
 """
 
+# Not compiled: msgspec decodes into these classes by annotations, of which mypyc keeps few
+
 from __future__ import annotations
 
 from operator import itemgetter

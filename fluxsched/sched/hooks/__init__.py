@@ -1,1 +1,1 @@
-"""Plugins: small hooks in the one decision loop, under every policy."""
+"""Plugins: small hooks at twelve points of the one decision loop, under every policy."""

@@ -1,1 +1,1 @@
-"""The policies that come with fluxsched, one a file; others are found by file name or by entry point."""
+"""The policies that come with fluxsched; others are found by file name or by entry point."""

@@ -15,6 +15,8 @@ Law: only if that suffices; a job for which others are going gets no more until 
 until then, so that no other job starts in its place. Nothing is looked at where no running job has extras.
 """
 
+# Not compiled: sites' policies inherit from these classes, and nothing plain can inherit from a compiled class
+
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping

@@ -4,6 +4,8 @@ That policy sees the waiting jobs in fair order, without those that a limit hold
 here: what starts or gets a reservation counts in the usage of its account from there on.
 """
 
+# Not compiled: sites' policies inherit from these classes, and nothing plain can inherit from a compiled class
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping

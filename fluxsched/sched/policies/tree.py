@@ -5,6 +5,8 @@ after each allocation, since that changes whose turn it is; what fails once is n
 have. An ask that fits nowhere for RESERVE_AFTER_S has a node kept for it; one that needs a certain node, at once.
 """
 
+# Not compiled: sites' policies inherit from these classes, and nothing plain can inherit from a compiled class
+
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping

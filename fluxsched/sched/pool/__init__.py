@@ -1,1 +1,1 @@
-"""What is free in one group of targets, and where a request goes."""
+"""The free resources of one group of targets, and the search for places."""

@@ -15,7 +15,7 @@ _RESOURCE = "fluxsched.resource"
 
 LAWS = (
     Sabotage(
-        "the scheduler shall send a streaming acquire request at initialization", "fluxsched.scheduler.session:SchedulerSession.start",
+        "the scheduler shall send a streaming acquire request at initialization", f"{_SESSION}.start",
         "stream.request(), True, group", "stream.request(), False, group",
     ),
     Sabotage(
@@ -36,7 +36,7 @@ LAWS = (
         "self.pool.remove(targets)", "pass",
     ),
     Sabotage(
-        "the scheduler shall process frees of what was subtracted", "fluxsched.scheduler.session:SchedulerSession._free",
+        "the scheduler shall process frees of what was subtracted", f"{_SESSION}._free",
         "(parse_entries(job.R.execution.R_lite).entries)",
         "(parse_entries(job.R.execution.R_lite).entries).restrict(self._acquired())",
     ),

@@ -6,7 +6,6 @@ from tests.chaos.mutations.sabotage import Sabotage
 
 _RESOURCE = "fluxsched.resource"
 _JOBS = "fluxsched.jobs.lifecycle"
-_SERVICES = "fluxsched.runtime.services"
 _SCHED = "fluxsched.sched"
 
 RESOURCE = (

@@ -173,7 +173,7 @@ def test_ping(cli) -> None:
 
 @pytest.fixture
 def launched(monkeypatch: pytest.MonkeyPatch) -> list:
-    """What was asked of runtime.instance.launch."""
+    """What was asked of instance.launch."""
     asked: list = []
 
     def note(name: str, answer: object):

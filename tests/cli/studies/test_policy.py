@@ -51,7 +51,7 @@ def test_the_list_is_made_without_simulator_and_instance() -> None:
     program = (
         "import sys, contextlib\nfrom fluxsched.cli.main import main\n"
         "with contextlib.suppress(SystemExit): main(['policy', 'list'])\n"
-        "heavy = {'fluxsched.sim', 'fluxsched.runtime.instance', 'fluxsched.config.reader', 'asyncio', 'zmq'}\n"
+        "heavy = {'fluxsched.sim', 'fluxsched.instance', 'fluxsched.config.reader', 'asyncio', 'zmq'}\n"
         "sys.exit(', '.join(sorted(heavy & sys.modules.keys())) or 0)\n"
     )
     done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, check=False)
