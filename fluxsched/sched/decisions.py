@@ -288,13 +288,14 @@ class Release:
 class Raise:
     """Raise a fatal exception on a running job: `job-manager.raise`, severity 0.
 
-    Of type EXEC if it holds a part of shrunk targets, of type PREEMPT if its turn is over: `for_jobid` is to start.
+    Of type EXEC if it holds a part of shrunk `targets`, of type PREEMPT if its turn is over: `for_jobid` is to start.
     """
 
     jobid: int
     note: str
     type: str = EXEC
     for_jobid: int | None = None
+    targets: Idset | None = None
 
 
 @dataclass(frozen=True, slots=True)

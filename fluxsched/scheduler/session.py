@@ -531,7 +531,8 @@ def call_for(effect: sched.Grown | sched.Shrunk | sched.Raise) -> Call:
             return Call(GROW, GrowRequest(jobid, effect.R))
         case sched.Shrunk(jobid, ranks, note):
             return Call(SHRINK, ShrinkRequest(jobid, str(ranks), note))
-    return Call(RAISE, RaiseRequest(id=effect.jobid, type=effect.type, severity=0, note=effect.note))
+    left = None if effect.targets is None else str(effect.targets)
+    return Call(RAISE, RaiseRequest(id=effect.jobid, type=effect.type, severity=0, note=effect.note, ranks=left))
 
 
 def answered(scheduler: Scheduler, call: Call, error: RPCError | None, now_s: float) -> list[sched.Effect | Log]:

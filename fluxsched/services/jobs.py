@@ -139,7 +139,8 @@ class JobService:
         wanted = request.payload(msg.RaiseRequest)
         # others than users mean the very job: it may have been submitted again while their message was under way
         jobid = self._last(wanted.id) if wanted.type == CANCEL else wanted.id
-        self._raise_exception(request, jobid, wanted.type, wanted.severity, wanted.note)
+        ranks = None if wanted.ranks is None else Idset.parse(wanted.ranks)
+        self._raise_exception(request, jobid, wanted.type, wanted.severity, wanted.note, ranks)
         self.answer(request)
 
     def _cancel(self, request: RpcRequest) -> None:
@@ -148,10 +149,12 @@ class JobService:
         self._raise_exception(request, last, CANCEL, 0, wanted.note)
         self.answer(request, msg.JobCancelResponse(last) if last != wanted.id else None)
 
-    def _raise_exception(self, request: RpcRequest, jobid: int, kind: str, severity: int, note: str) -> None:
-        self._effects.perform(
-            self._manager.requests.raise_exception(jobid, kind, severity, note, request.userid, self._turns.wall_s)
-        )
+    def _raise_exception(
+        self, request: RpcRequest, jobid: int, kind: str, severity: int, note: str, ranks: Idset | None = None
+    ) -> None:
+        now_s, user = self._turns.wall_s, request.userid
+        effects = self._manager.requests.raise_exception(jobid, kind, severity, note, user, now_s, ranks=ranks)
+        self._effects.perform(effects)
 
     def _kill(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.KillRequest)

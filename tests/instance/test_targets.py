@@ -624,6 +624,21 @@ async def test_graceful_can_be_called_off_and_can_lose_patience(world, timed, ev
     assert (await user.ok("resource.status"))["drain"] == {}
 
 
+async def test_an_exception_for_targets_that_a_job_does_not_hold_is_none(world, timed, eventually):
+    """A scheduler sends it for targets of which the release is on its way."""
+    site = await world.bare()
+    scheduler, user = world.second(site), world.second(site)
+    await scheduler.schedule("default")
+    jobid = (await user.ok("job-manager.submit", {"jobspec": timed("60s").to_json()}))["id"]
+    await scheduler.grant("1", "fake1")
+    await eventually(lambda: site.effects.manager.jobs.get(jobid).started)
+    left = {"id": jobid, "type": "exec", "severity": 0, "note": "target 3 left the group"}
+    await scheduler.ok("job-manager.raise", left | {"ranks": "2-3"})
+    assert "exception" not in await events_of(user, jobid)
+    await scheduler.ok("job-manager.raise", left | {"ranks": "1-3"})
+    assert "exception" in await events_of(user, jobid)
+
+
 @pytest.mark.parametrize("again", [False, True])
 async def test_a_typed_scheduler_vanishes_during_a_shrink(world, timed, eventually, again):
     """Its jobs may still run: nothing is in B before they are gone, and the exception is raised once."""

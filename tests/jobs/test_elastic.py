@@ -88,6 +88,17 @@ def test_a_job_grows_and_shrinks_in_steps_that_are_stored(world):
     assert world.result().success
 
 
+def test_an_exception_for_targets_that_the_job_has_left_is_none(world):
+    """A shrink of the group crossed their release: the job was ended for what it no longer had."""
+    started(world)
+    shrink(world, "2-3")
+    released(world, "3")
+    world.do("raise_exception", 1, "exec", 0, "target 3 left the group", None, ranks=ids("3"))
+    assert (world.last, world.state()) == ([], State.RUN)
+    world.do("raise_exception", 1, "exec", 0, "target 2 left the group", None, ranks=ids("2-3"))
+    assert world.state() is State.CLEANUP
+
+
 def test_each_part_has_its_own_range(world):
     started(world, parts(), r_of("0-2", lead="0", workers="1-2"))
     with pytest.raises(Refused, match=r"cannot grow by ranks 3: it would have 2 nodes of part lead, which is not in 1"):

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from fluxsched.core.duration import format_duration
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import SECONDS_MAX, check_ours
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.template import check_outputs
@@ -94,8 +95,11 @@ class Requests:
         userid: int | None,
         now_s: float,
         wait_status: int | None = None,
+        ranks: Idset | None = None,
     ) -> list[Effect]:
-        """An exception (RFC 21): severity 0 ends the job, 1-7 are only logged. Raises Refused or InvalidValue."""
+        """An exception (RFC 21): severity 0 ends the job, 1-7 are only logged. Nothing happens to a job that holds none
+        of the `ranks`, if they are given. Raises Refused or InvalidValue.
+        """
         if not 0 <= severity <= 7:
             raise InvalidValue(f"exception severity {severity} is not within 0 (fatal) to 7 (RFC 21)")
         if not 0 < len(type) <= TYPE_CHARS_MAX or not type.isprintable() or " " in type:
@@ -104,6 +108,8 @@ class Requests:
         if len(note) > NOTE_CHARS_MAX:
             raise LimitExceeded(f"exception note has {len(note)} characters, limit {NOTE_CHARS_MAX}: shorten it")
         job = self._jobs.get_active(jobid)
+        if ranks is not None and ranks.isdisjoint(job.held):
+            return []
         if type == PREEMPT and severity == 0 and job.state is not RUN:
             where = f"{job.title} is in state {job.state.name}"
             raise Refused(f"{where}: only a running job can be preempted", errno.EINVAL)

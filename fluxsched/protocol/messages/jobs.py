@@ -84,12 +84,16 @@ class WaitAllRequest(Payload, frozen=True):
 
 
 class RaiseRequest(Payload, frozen=True):
-    """Raise an exception on a job (RFC 21, exception event); severity 0 is fatal."""
+    """Raise an exception on a job (RFC 21, exception event); severity 0 is fatal.
+
+    `ranks` (ours): only if the job still holds some of these; a release of them may be under way to the sender.
+    """
 
     id: JobNumber
     type: str
     severity: Annotated[int, Meta(ge=0, le=7)]
     note: str = ""
+    ranks: str | None = None
 
 
 class JobCancelRequest(Payload, frozen=True):

@@ -138,7 +138,7 @@ class HeldJobs:
         effects: list[Effect] = [effect for effect in spared.values() if effect is not None]
         for holding in self._ledger.end_on(targets, spared.keys()):
             mine = Idset.of([rank for rank in holding.parts if rank in targets])
-            effects.append(Raise(holding.jobid, left_group(mine)))
+            effects.append(Raise(holding.jobid, left_group(mine), targets=mine))
         return effects
 
     def starts(self, jobid: int, started_s: float, expiration_s: float) -> None:

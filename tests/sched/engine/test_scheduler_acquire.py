@@ -59,7 +59,7 @@ def test_typed_shrink_raises_releases_and_denies_if_told_so():
     bench.run()
     effects = bench.did(bench.scheduler.shrunk("default", ids("0,3"), True))
     assert effects == [
-        Raise(1, "target 0 left the group"),
+        Raise(1, "target 0 left the group", targets=ids("0")),
         Release("default", ids("3")),
         Denied(2, "needs 3 nodes of 1 slot of 1 core; the group has only 2 such nodes"),
     ]
@@ -73,8 +73,8 @@ def test_release_waits_for_the_last_job_and_may_carry_several(bench):
     bench.submit(2, nodes=2, cores=2)
     bench.run()
     assert bench.did(bench.scheduler.shrunk("default", ids("0-1"), True)) == [
-        Raise(1, "targets 0-1 left the group"),
-        Raise(2, "targets 0-1 left the group"),
+        Raise(1, "targets 0-1 left the group", targets=ids("0-1")),
+        Raise(2, "targets 0-1 left the group", targets=ids("0-1")),
     ]
     assert bench.free(1) == []
     assert bench.free(2, "1") == [Release("default", ids("1"))]
@@ -104,7 +104,8 @@ def test_a_grant_just_made_on_a_shrunk_rank_is_raised(bench):
     bench.submit(1, spec())
     (granted,) = bench.run()
     assert isinstance(granted, Granted)
-    assert bench.did(bench.scheduler.shrunk("default", ids("0"), True)) == [Raise(1, "target 0 left the group")]
+    raised = Raise(1, "target 0 left the group", targets=ids("0"))
+    assert bench.did(bench.scheduler.shrunk("default", ids("0"), True)) == [raised]
 
 
 def test_nothing_is_placed_on_what_leaves(bench):
@@ -197,7 +198,8 @@ def test_two_groups_keep_their_queues_apart():
     assert {jobid: str(held.ranks) for jobid, held in bench.granted.items()} == {1: "0-1", 3: "2-3"}
     with pytest.raises(RemoteProtocolError, match="'default' has"):
         bench.grow("1", group="debug")
-    assert bench.did(bench.scheduler.shrunk("debug", ids("2-3"), True)) == [Raise(3, "targets 2-3 left the group")]
+    raised = Raise(3, "targets 2-3 left the group", targets=ids("2-3"))
+    assert bench.did(bench.scheduler.shrunk("debug", ids("2-3"), True)) == [raised]
     with pytest.raises(RemoteProtocolError, match="'debug' has"):
         bench.grow("2")
     assert bench.free(3) == [Release("debug", ids("2-3"))]
