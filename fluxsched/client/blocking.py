@@ -107,7 +107,7 @@ class Handle(BlockingCalls):
             with contextlib.suppress(Disconnected):
                 self._exchange(BlockingClient(self.uri, keys=key_for(self.uri, self._key)))
                 return
-        raise Disconnected(f"{self.uri} is not back")
+        raise Disconnected(f"{self.uri} could not be reached again")
 
     def _exchange(self, client: BlockingClient) -> None:
         """Use another connection once the instance is ready there. Raises Disconnected if that is lost, too."""

@@ -89,7 +89,7 @@ def _file(path: object, obj: object) -> ArchivedFile:
     if type(path) is not str or len(path) > PATH_CHARS_MAX or "\0" in path:
         raise InvalidValue(f"{_WHERE}: path {shown(path)} is not a text of 1-{PATH_CHARS_MAX} characters without NUL")
     if not {".", "..", ""}.isdisjoint(path.split("/")):
-        raise InvalidValue(f"{_WHERE}: path {shown(path)} must lead downwards: without . and .., not from the root")
+        raise InvalidValue(f"{_WHERE}: path {shown(path)} must be relative, without . and ..")
     where = f"{_WHERE}.{path[:80]}"
     if not isinstance(obj, dict):
         raise InvalidValue(f"{where} must be an object (RFC 37), not {kind_of(obj)}")
@@ -126,4 +126,4 @@ def _text(data: object, where: str) -> bytes:
     try:
         return data.encode()
     except UnicodeEncodeError:
-        raise InvalidValue(f"{where}.data has a lone surrogate, which is no text: encode it as base64") from None
+        raise InvalidValue(f"{where}.data has a lone surrogate, which is not text: encode it as base64") from None

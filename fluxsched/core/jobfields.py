@@ -349,7 +349,7 @@ def layout(
         raise InvalidValue(f"number of tasks must be 1 or more, not {ntasks}")
     if nodes is None:
         if exclusive:
-            raise InvalidValue("exclusive asks for whole nodes: say how many")
+            raise InvalidValue("exclusive requests whole nodes: give their number")
         return [slot], {"per_slot": 1}
     count = Count.parse(dict(nodes) if isinstance(nodes, Mapping) else nodes)
     node: dict[str, Any] = {"type": "node", "count": count.to_json(), "with": [slot]}
@@ -373,7 +373,7 @@ def add_amounts(
     """Countable resources for each slot of a `layout`, for each of its nodes, and those that the job wants once."""
     top = resources[0]
     if per_node and top["type"] != "node":
-        raise InvalidValue(f"{', '.join(per_node)} for each node: say how many nodes")
+        raise InvalidValue(f"{', '.join(per_node)} for each node: give the number of nodes")
     slot = top if top["type"] == "slot" else top["with"][0]
     for place, amounts in ((slot["with"], per_slot), (top["with"], per_node), (resources, shared)):
         place += [{"type": kind, "count": parse_amount(amount)} for kind, amount in amounts.items()]

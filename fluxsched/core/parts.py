@@ -79,7 +79,7 @@ def parse_part(text: str) -> PartAsked:
     except InvalidValue as fault:
         raise named(f"part {shown(label)}", fault) from None
     except ValueError as fault:
-        raise InvalidValue(f"part {shown(label)}: {shown(command)} is no command of a shell: {fault}") from None
+        raise InvalidValue(f"part {shown(label)}: {shown(command)} is not a shell command: {fault}") from None
     if not words:
         raise InvalidValue(f"part {shown(label)} has no command: write LABEL:NODES=COMMAND")
     return PartAsked(label, nodes, words, own)
@@ -137,7 +137,7 @@ def parse_parts(obj: object) -> tuple[Request, str]:
 
 def _check_part(where: str, part: Request, label: str, others: Sequence[str]) -> None:
     if part.nodes is None:
-        raise InvalidValue(f"{where}.type: slot is no part: each of several parts has whole nodes, put it into a node")
+        raise InvalidValue(f"{where}.type: a slot cannot be one of several parts: put it into a node")
     if not part.exclusive:
         raise InvalidValue(f"{where}.exclusive: each of several parts has whole nodes: set it to true")
     if not part.slots.is_fixed:

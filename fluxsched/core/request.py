@@ -214,7 +214,7 @@ def _parted(
             found.append((where, vertex))
             continue
         if kind in amounts:
-            raise InvalidValue(f"{where}.type: {kind} stands here a second time: give one count")
+            raise InvalidValue(f"{where}.type: {kind} occurs twice here: give one count")
         amounts[kind] = _amount(vertex, where)
     if not found or len(found) > most:
         raise _not_a_list_of(obj, path, what)
@@ -227,9 +227,9 @@ def _leaves(below: list[tuple[str, Any]], path: str) -> tuple[int, int]:
     for where, vertex in below:
         kind = vertex["type"]
         if "with" in vertex:
-            raise InvalidValue(f"{where}.with: nothing can stand inside {kind}")
+            raise InvalidValue(f"{where}.with: {kind} cannot contain anything")
         if kind in found:
-            raise InvalidValue(f"{where}.type: {kind} stands here a second time: give one count")
+            raise InvalidValue(f"{where}.type: {kind} occurs twice here: give one count")
         count = _count(vertex, where)
         if not count.is_fixed:
             raise InvalidValue(f"{where}.count: {count} must be one number: only nodes and slots can be ranges")
@@ -266,7 +266,7 @@ def _type_of(vertex: Any, path: str, expected: tuple[str, ...]) -> str:
     kind = vertex.get("type")
     if kind not in expected:
         if kind in RESOURCE_TYPES:
-            raise InvalidValue(f"{path}.type: {kind} cannot stand here, only {' or '.join(expected)} (RFC 25)")
+            raise InvalidValue(f"{path}.type: {kind} cannot occur here, only {' or '.join(expected)} (RFC 25)")
         try:
             check_kind(kind)
         except InvalidValue as fault:

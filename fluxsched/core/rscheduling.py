@@ -48,7 +48,7 @@ def parts_of(scheduling: object, ranks: Idset) -> dict[str, Idset]:
         except InvalidValue as fault:
             raise named(path, fault) from None
         if twice := own & seen:
-            raise InvalidValue(f"{path}: ranks {twice} are of another part, too")
+            raise InvalidValue(f"{path}: ranks {twice} also belong to another part")
         seen |= own
         found[label] = own & ranks
     return found

@@ -176,7 +176,7 @@ class KeeperService:
         try:
             first, *rest = msg.from_instance(arrived[0])
             if not isinstance(first, msg.KeeperHello):
-                raise RemoteProtocolError("the first message of an instance is its hello")
+                raise RemoteProtocolError(f"expected KeeperHello as the first message, got {type(first).__name__}")
         except RemoteProtocolError as fault:
             log.error("%s", fault)
             client.close()
@@ -276,7 +276,7 @@ class KeeperService:
         settings = self._settings
         try:
             if settings is None:
-                raise RemoteProtocolError("no settings were sent before the first job")
+                raise RemoteProtocolError("expected KeeperSettings before the first StartJob")
             self._executor.start(
                 JobLaunch(
                     jobid=jobid,

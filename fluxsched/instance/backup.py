@@ -48,7 +48,7 @@ class Backup:
 def backup(uri: str | None, path: Path) -> Backup:
     """Write the state of the instance at `uri`, else of this user's only one, to a new file. Raises FluxschedError."""
     if not is_text(str(path)):
-        raise InvalidValue(f"backup {printable(str(path))} is not UTF-8 text, in which SQLite wants names")
+        raise InvalidValue(f"backup {printable(str(path))} is not UTF-8 text, as SQLite requires of names")
     _refuse_existing(path)
     where = find_uri(uri, only=True)
     if where.startswith("tcp:"):
@@ -125,7 +125,7 @@ def _disown_processes(draft: Path) -> None:
 def _checked(path: Path) -> Backup:
     """What a file has, which is a sound state of a form that is read here. Raises FluxschedError."""
     if not path.is_file():
-        raise Refused(f"backup {path} is not there", errno.ENOENT)
+        raise Refused(f"backup {path} does not exist", errno.ENOENT)
     fault = fault_of(path)
     if fault is not None:
         raise FluxschedError(f"backup {path} is damaged: {fault}: take an earlier one")
@@ -146,7 +146,7 @@ def _open_own(path: Path, ends: ExitStack) -> Iterator[tuple[str, int]]:
             fd = os.open(name, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)  # it may have become a FIFO
         except FileNotFoundError:
             if not suffix:
-                raise Refused(f"backup {path} is not there", errno.ENOENT) from None
+                raise Refused(f"backup {path} does not exist", errno.ENOENT) from None
         else:
             ends.callback(os.close, fd)
             _refuse_foreign(name, os.fstat(fd))

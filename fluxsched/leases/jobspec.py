@@ -90,7 +90,7 @@ def _constraint(constraint: Mapping[str, Any], cluster: str) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for operator, values in constraint.items():
         if operator == "ranks":
-            raise InvalidValue(f"the constraint names ranks, which are others in cluster {cluster}: name hosts")
+            raise InvalidValue(f"the constraint names ranks, which differ in cluster {cluster}: name hosts")
         if operator == "hostlist":
             found[operator] = [value.replace(f"{cluster}{HOST_SEPARATOR}", "") for value in values]
         elif operator == "properties":

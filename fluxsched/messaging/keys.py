@@ -135,17 +135,17 @@ def _table(path: Path, what: str, forbidden: int, remedy: str) -> dict[str, Any]
     finally:
         os.close(fd)
     if len(data) > KEY_FILE_BYTES_MAX:
-        raise LimitExceeded(f"{what} {path} is longer than {KEY_FILE_BYTES_MAX} bytes: it is no key of ours")
+        raise LimitExceeded(f"{what} {path} is longer than {KEY_FILE_BYTES_MAX} bytes: it is not a key file")
     try:
         return tomllib.loads(data.decode())
     except ValueError:  # its text could repeat the secret
-        raise InvalidValue(f"{path} is no {what}: `fluxsched keygen` makes them") from None
+        raise InvalidValue(f"{path} is not a {what}: create one with `fluxsched keygen`") from None
 
 
 def _key(path: Path, table: dict[str, Any], name: str) -> bytes:
     value = table.pop(name, None)
     if not isinstance(value, str):
-        raise InvalidValue(f"{path} has no {name}: it is no key; `fluxsched keygen` makes them")
+        raise InvalidValue(f"{path} has no {name}: it is not a key file; create one with `fluxsched keygen`")
     try:
         return parse_key(value)
     except InvalidValue as fault:

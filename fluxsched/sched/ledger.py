@@ -195,7 +195,7 @@ class Ledger:
         Raises RemoteProtocolError if the job holds something already.
         """
         if jobid in self.holdings:
-            raise RemoteProtocolError(f"allocation {jobid} is here already")
+            raise RemoteProtocolError(f"allocation {jobid} exists already")
         for pool in self._pools:
             pool.claim(blocks)
         holding = Holding(jobid, blocks, 0.0, started_s, None, 0.0)
@@ -237,7 +237,7 @@ class Ledger:
         if holding is None:
             if not blocks:
                 return []  # the last mark of a job whose parts were all freed before
-            raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
+            raise RemoteProtocolError(f"free of job {jobid}: it holds no resources here, or was freed before")
         if blocks == holding.blocks:
             return self._end(holding, blocks, (), now_s)
         shared = instance_block(instance_amounts(holding.blocks))
@@ -256,7 +256,7 @@ class Ledger:
         """Takes back all that a job holds; like a final `release` of that. Raises RemoteProtocolError if it is none."""
         holding = self.holdings.get(jobid)
         if holding is None:
-            raise RemoteProtocolError(f"free of job {jobid}: it holds nothing here, or was freed before")
+            raise RemoteProtocolError(f"free of job {jobid}: it holds no resources here, or was freed before")
         return self._end(holding, holding.blocks, (), now_s)
 
     def count_in(self, ranks: Idset) -> None:

@@ -144,7 +144,7 @@ def _find(app: ScreenParts, *, go_on: bool) -> None:
         resources = app.machine.machine.resources
         app.machine.seek(parse_targets(app.searched, resources))
     elif not pane.find(app.searched, go_on=go_on):  # type: ignore[attr-defined]
-        raise InvalidValue(f"{printable(app.searched)} is nowhere in {app.pane}")
+        raise InvalidValue(f"{printable(app.searched)} was not found in {app.pane}")
 
 
 def _filter(app: ScreenParts) -> None:

@@ -131,7 +131,7 @@ class SchedulingService:
     def _sched_ready(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.ReadyRequest)
         if request.peer not in self._groups:
-            raise RemoteProtocolError("job-manager.sched-ready: say job-manager.sched-hello first")
+            raise RemoteProtocolError("job-manager.sched-ready: send job-manager.sched-hello first")
         if wanted.mode not in ("limited", "unlimited"):
             raise RemoteProtocolError(f"job-manager.sched-ready: mode {wanted.mode!r} is not limited or unlimited")
         if wanted.mode == "limited" and (wanted.limit is None or not 1 <= wanted.limit <= 0x7FFFFFFF):
@@ -147,7 +147,7 @@ class SchedulingService:
     def _save(self, request: RpcRequest) -> None:
         wanted, groups = request.payload(msg.SaveRequest), self._keeps.get(request.peer)
         if groups is None:
-            raise RemoteProtocolError("job-manager.sched-save: say job-manager.sched-hello first")
+            raise RemoteProtocolError("job-manager.sched-save: send job-manager.sched-hello first")
         for group in groups:
             if self.scheduler_of(group) not in (None, request.peer):
                 raise Refused(f"another scheduler serves group {group!r} by now, and its state is kept", errno.EBUSY)
@@ -182,9 +182,9 @@ class SchedulingService:
 
     def _check_ready(self, request: RpcRequest, jobid: int) -> None:
         if self._suspended:
-            raise Refused("the instance is about to end: nothing changes any more", errno.ESHUTDOWN)
+            raise Refused("the instance is about to end, and accepts no more changes", errno.ESHUTDOWN)
         if request.peer not in self._ready:
-            raise RemoteProtocolError(f"{request.topic}: say job-manager.sched-hello and sched-ready first")
+            raise RemoteProtocolError(f"{request.topic}: send job-manager.sched-hello and sched-ready first")
         if self._effects.is_leased(jobid):
             raise size_is_settled(jobid)
 
@@ -203,9 +203,9 @@ class SchedulingService:
             return
         if message.errnum:
             text = (message.payload or b"").decode(errors="replace")
-            raise FluxschedError(f"error answer {message.errnum}: {text}", message.errnum)
+            raise FluxschedError(f"error response {message.errnum}: {text}", message.errnum)
         if peer not in self._groups:
-            raise RemoteProtocolError("an answer of a peer that has not said hello")
+            raise RemoteProtocolError("a response of a peer that has not sent hello")
         answer = ANSWER.read(message.payload)
         manager, now_s = self._effects.manager, self._effects.now_s
         annotations = self.annotations.read(answer.annotations) if answer.annotations is not None else None

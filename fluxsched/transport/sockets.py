@@ -123,7 +123,7 @@ def dealer(endpoint: str, context: Context | None, keys: KeyPair | None, lost_af
         options |= {zmq.HEARTBEAT_IVL: max(1, lost_after_ms // 3), zmq.HEARTBEAT_TIMEOUT: lost_after_ms}
     if address is not None and address.server_key is not None:
         if keys is None:
-            raise InvalidValue(f"{endpoint} lets in only those who have a key, and none was given")
+            raise InvalidValue(f"{endpoint} requires a key, and none was given")
         options |= client_options(keys, address.server_key)
     pump = Pump(zmq.DEALER, DISCONNECTED | CONNECT_FAILED, context)
     pump.configure(options)

@@ -118,7 +118,7 @@ class JobRow(NamedTuple):
     def _place(self) -> str:
         lease = self._lease()
         if lease and not lease.get("nodelist") and self.info["state"] == "RUN":
-            return f"waits to be begun in cluster {lease['cluster']}"
+            return f"waits to start in cluster {lease['cluster']}"
         return self.nodelist()
 
     def nodelist(self) -> str:

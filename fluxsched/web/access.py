@@ -210,10 +210,10 @@ def _remove_left(path: Path) -> None:
     except FileNotFoundError:
         return
     if not stat.S_ISSOCK(mode):
-        raise Refused(f"{path} is there already, and no socket: name another path", errno.EEXIST)
+        raise Refused(f"{path} exists and is not a socket: name another path", errno.EEXIST)
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
         if probe.connect_ex(str(path)) == 0:
-            raise Refused(f"a page is served at {path} already: name another path", errno.EADDRINUSE)
+            raise Refused(f"a page is already served at {path}: name another path", errno.EADDRINUSE)
     path.unlink(missing_ok=True)
 
 

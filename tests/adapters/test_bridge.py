@@ -196,7 +196,7 @@ def test_a_second_alloc_of_a_job_that_runs_is_not_counted_as_waiting(hand):
     hand.turn()
     hand.commits[0][1](BrokerReply())
     hand.alloc(1)
-    assert "waits or runs already" in hand.take("log")[-1][1]
+    assert "is already waiting or running" in hand.take("log")[-1][1]
     assert bridge.waiting == {}
 
 

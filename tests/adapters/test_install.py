@@ -76,7 +76,7 @@ def test_module_path_says_what_stands_in_the_way(flux):
     flux(brokermod=False)
     words, told = module_words()
     assert words == [str(module_path())]
-    assert told.startswith("fluxsched: flux module-path: Flux's Python cannot import us")
+    assert told.startswith("fluxsched: flux module-path: Flux's Python cannot import fluxsched")
 
 
 def test_install_writes_through_no_link(flux, tmp_path):
@@ -109,8 +109,8 @@ def test_install_writes_a_table_that_wins(flux):
     ("given", "words", "error", "why"),
     [
         ({"version": "0.87.0"}, [], Refused, "0.87: the module needs 0.88"),
-        ({"version": "what"}, [], Refused, "does not tell the version"),
-        ({"brokermod": False}, [], Refused, "cannot import us .*No module named 'flux.brokermod'.* flux python -m pip"),
+        ({"version": "what"}, [], Refused, "does not report the version"),
+        ({"brokermod": False}, [], Refused, "import fluxsched .*No module named 'flux.brokermod'.* flux python -m pip"),
         ({"python": "/bin/false"}, [], Refused, "exit status 1"),
         ({}, ["policy=nope"], InvalidValue, "no policy 'nope'"),
     ],
@@ -158,7 +158,7 @@ def test_what_is_not_ours_stays(flux, tmp_path):
         uninstall(tmp_path)
     other.write_text("[[modules]]\n")
     for act in (lambda: install([], tmp_path), lambda: uninstall(tmp_path)):
-        with pytest.raises(Refused, match="not ours"):
+        with pytest.raises(Refused, match="not written by fluxsched"):
             act()
     other.write_text(f"{MARK}\n")
     result = CliRunner().invoke(main, ["flux", "uninstall", "--dir", str(tmp_path)])

@@ -245,9 +245,9 @@ async def test_what_one_cluster_does_not_begin_runs_elsewhere_and_waits_for_it_m
     await pair.granted(jobid)
     await pair.near.ok("resource.undrain", {"targets": "0-1"})
     why = await pair.near.ok("job-manager.why", {"id": jobid})
-    assert (why["state"], why["reason"]) == ("RUN", "it was given targets of cluster east and waits to be begun there")
+    assert (why["state"], why["reason"]) == ("RUN", "it was given targets of cluster east and waits to start there")
     assert "submitted again here, at no cost of attempts" in why["rule"]
-    assert JobRow(await pair.info(jobid), 0.0).contextual_info() == "waits to be begun in cluster east"
+    assert JobRow(await pair.info(jobid), 0.0).contextual_info() == "waits to start in cluster east"
     pair.make_late()
     following = await returned(pair, jobid)
     assert (await pair.wait(jobid))["success"]

@@ -101,7 +101,7 @@ def test_each_part_has_its_own_count_and_hosts_as_they_are_called_there():
 
 
 def test_a_part_that_names_ranks_is_refused():
-    with pytest.raises(InvalidValue, match="the constraint names ranks, which are others in cluster east"):
+    with pytest.raises(InvalidValue, match="the constraint names ranks, which differ in cluster east"):
         sent(part("lead", 1, {"ranks": ["2"]}), part("work", "1-4"), parts={"lead": "2", "work": "3-6"})
 
 

@@ -198,7 +198,7 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (RESOURCE + "exclude = true", "site.toml:2: [resource] exclude: must be a string, not a boolean"),
         (RESOURCE + "heartbeat = true", "heartbeat: must be a string or a number, not a boolean"),
         (RESOURCE + "heartbeat = 1979-05-27", "not a date or time"),
-        ('[access]\nauthorized-keys = ""', "site.toml:2: [access] authorized-keys: a path is not empty"),
+        ('[access]\nauthorized-keys = ""', "site.toml:2: [access] authorized-keys: a path must not be empty"),
         (RESOURCE + "heartbeat = inf", "heartbeat: inf is not a duration: write 'infinity'"),
         (RESOURCE + 'heartbeat = "infinity"', "heartbeat: inf s is not between 0.02 s"),
         (RESOURCE + 'heartbeat = "2 weeks"', "site.toml:2: [resource] heartbeat: duration '2 weeks' is not"),
@@ -558,7 +558,7 @@ def test_a_cluster_is_read_and_is_a_group():
     [
         ('[[cluster]]\nuri = "ipc:///x"\n', 't:1: [[cluster]] has no name, such as name = "east"'),
         ('[[cluster]]\nname = "a"\n', "has no uri, such as uri ="),
-        ('[[cluster]]\nname = "a"\nuri = "http://x"\n', "t:3: [[cluster]] uri: 'http://x' is no address"),
+        ('[[cluster]]\nname = "a"\nuri = "http://x"\n', "t:3: [[cluster]] uri: 'http://x' is not the address"),
         ('[[cluster]]\nname = "default"\nuri = "ipc:///x"\n', "there is a group 'default' already"),
         (f"{ONE.format('a', 'a')}{ONE.format('a', 'b')}", "t:5: [[cluster]] name: there is a group 'a' already"),
         ('[resource.groups]\na = "0"\n' + ONE.format("a", "a"), "t:4: [[cluster]] name: there is a group 'a' already"),

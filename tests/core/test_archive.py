@@ -37,9 +37,9 @@ def test_a_script_comes_back_as_it_went() -> None:
     ("obj", "error"),
     [
         ("x", "must be an object or a list"),
-        ({"/etc/passwd": {"mode": 33204}}, "'/etc/passwd' must lead downwards"),
-        ({"a/../b": {"mode": 33204}}, "'a/../b' must lead downwards"),
-        ({"": {"mode": 33204}}, "'' must lead downwards"),
+        ({"/etc/passwd": {"mode": 33204}}, "'/etc/passwd' must be relative"),
+        ({"a/../b": {"mode": 33204}}, "'a/../b' must be relative"),
+        ({"": {"mode": 33204}}, "'' must be relative"),
         ([{"mode": 33204}], "path null is not a text"),
         ({"x": 1}, "files.x must be an object"),
         ({"a": {"mode": 0o120777, "data": "/etc"}, "a/b/c": {"mode": 33204}}, "a/b/c is below 'a', which is"),
@@ -77,5 +77,5 @@ def test_files_are_checked_at_submit_and_are_nothing_to_a_scheduler() -> None:
     jobspec = Jobspec.parse(with_path(plain, "attributes.system.files", {"a": script_file("x")}))
     assert jobspec.files
     assert "files" not in jobspec.bare["attributes"]["system"]
-    with pytest.raises(InvalidValue, match="must lead downwards"):
+    with pytest.raises(InvalidValue, match="must be relative"):
         Jobspec.parse(with_path(plain, "attributes.system.files", {"..": script_file("x")}))

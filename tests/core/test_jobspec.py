@@ -162,7 +162,7 @@ def test_countable_resources_per_slot_node_and_job() -> None:
         ({"type": "memory", "count": 1 << 20, "unit": "PiB"}, "above the limit"),
         ({"type": "memory", "count": 1, "with": []}, r"with: memory is counted, it has no with"),
         ({"type": "memory", "count": 1, "label": "x"}, r"label: memory is counted, it has no label"),
-        ({"type": "node", "count": 1}, "type: node cannot stand here"),
+        ({"type": "node", "count": 1}, "type: node cannot occur here"),
     ],
 )
 def test_wrong_countables_are_refused_by_path(vertex: dict[str, Any], text: str) -> None:
@@ -173,7 +173,7 @@ def test_wrong_countables_are_refused_by_path(vertex: dict[str, Any], text: str)
 
 
 def test_a_kind_asked_for_twice_or_without_end_is_refused() -> None:
-    with pytest.raises(InvalidValue, match=r"resources\[2\]\.type: x stands here a second time"):
+    with pytest.raises(InvalidValue, match=r"resources\[2\]\.type: x occurs twice here"):
         Jobspec.parse(counted([], [], [{"type": "x", "count": 1}] * 2))
     with pytest.raises(InvalidValue, match="resources must be a list of one vertex"):
         Jobspec.parse(counted([], [], [{"type": f"x{n}", "count": 1} for n in range(17)]))
@@ -204,7 +204,7 @@ BAD = [
     (f"{NODE}/type", "switch", r"resources\[0\]\.with: switch is counted, it has no with"),
     (f"{NODE}/type", {"x": 1}, r"resources\[0\]\.type: an object is not the name of a countable resource"),
     (f"{NODE}/type", "-x", r"resources\[0\]\.type: '-x' is not the name .* nor a type of RFC 25: node, slot"),
-    (f"{NODE}/type", "core", r"resources\[0\]\.type: core cannot stand here, only node or slot"),
+    (f"{NODE}/type", "core", r"resources\[0\]\.type: core cannot occur here, only node or slot"),
     (f"{NODE}/count", ..., r"resources\[0\] has no count"),
     (f"{NODE}/count", 0, r"resources\[0\]\.count: count must be 1 or more, not 0"),
     (f"{NODE}/count", "2-", r"resources\[0\]\.count: "),
@@ -213,16 +213,16 @@ BAD = [
     (f"{NODE}/id", "3", r"resources\[0\]: unknown id"),
     (f"{NODE}/with", ..., r"resources\[0\]\.with must be a list of one slot .* not null"),
     (f"{NODE}/with", [], r"resources\[0\]\.with must be a list of one slot .* not a list of 0"),
-    (f"{SLOT}/type", "node", r"resources\[0\]\.with\[0\]\.type: node cannot stand here, only slot"),
+    (f"{SLOT}/type", "node", r"resources\[0\]\.with\[0\]\.type: node cannot occur here, only slot"),
     (f"{SLOT}/label", ..., r"resources\[0\]\.with\[0\]\.label: a slot needs a label"),
     (f"{SLOT}/count", True, r"resources\[0\]\.with\[0\]\.count: count must be an integer"),
     (f"{CORE}/type", "memory", r"resources\[0\]\.with\[0\]\.with: a slot needs core"),
     (f"{GPU}/type", "memory2!", r"with\[0\]\.with\[1\]\.type: 'memory2!' is not the name of a countable resource"),
-    (f"{CORE}/type", "slot", r"with\[0\]\.with\[0\]\.type: slot cannot stand here, only core or gpu"),
-    (f"{CORE}/with", [], r"with\[0\]\.with\[0\]\.with: nothing can stand inside core"),
+    (f"{CORE}/type", "slot", r"with\[0\]\.with\[0\]\.type: slot cannot occur here, only core or gpu"),
+    (f"{CORE}/with", [], r"with\[0\]\.with\[0\]\.with: core cannot contain anything"),
     (f"{GPU}/count", -1, r"resources\[0\]\.with\[0\]\.with\[1\]\.count: count must be 1 or more, not -1"),
     (f"{GPU}/count", "1-2", r"with\[1\]\.count: 1-2 must be one number"),
-    (f"{GPU}/type", "core", r"with\[1\]\.type: core stands here a second time"),
+    (f"{GPU}/type", "core", r"with\[1\]\.type: core occurs twice here"),
     (f"{SLOT}/with", [{"type": "gpu", "count": 1}], r"resources\[0\]\.with\[0\]\.with: a slot needs core"),
     ("tasks", [], "tasks must be a list of one object"),
     ("tasks/0/slot", "other", r"tasks\[0\]\.slot: 'other' is not the label of the slot, 'task'"),
@@ -345,7 +345,7 @@ def test_layouts(options: Any, request_text: str, tasks: Any) -> None:
     [
         ({"ntasks": 0}, "number of tasks must be 1 or more, not 0"),
         ({"nodes": 4, "ntasks": 3}, "3 tasks cannot be spread over 4 nodes"),
-        ({"exclusive": True}, "exclusive asks for whole nodes"),
+        ({"exclusive": True}, "exclusive requests whole nodes"),
         ({"cores_per_task": 0}, r"with\[0\]\.count: count must be 1 or more"),
         ({"duration_s": -1}, "duration must be"),
         ({"constraint": {"x": []}}, "constraints"),

@@ -126,7 +126,7 @@ A_AND_B = [node("a", 1), node("b", 1)]
         ),
         (
             jobspec([node("a", 1), SLOT], [task("a"), task("b")]),
-            r"resources\[1\]\.type: slot is no part: .* put it into a node",
+            r"resources\[1\]\.type: a slot cannot be one of several parts: put it into a node",
         ),
         (
             jobspec([node("a", 1), node("b", 1, **{"with": [{**SLOT, "count": "1-2"}]})], [task("a"), task("b")]),

@@ -60,7 +60,7 @@ def test_what_an_r_gets_in_addition_is_joined() -> None:
     [
         ([], "scheduling.parts must be an object of label: idset, not an array"),
         ({"lead": 3}, r"scheduling\.parts\['lead'\]: "),
-        ({"lead": "0-1", "work": "1-2"}, r"scheduling\.parts\['work'\]: ranks 1 are of another part, too"),
+        ({"lead": "0-1", "work": "1-2"}, r"scheduling\.parts\['work'\]: ranks 1 also belong to another part"),
     ],
 )
 def test_what_cannot_be_read_is_refused_by_who_reads_it(parts: object, error: str) -> None:

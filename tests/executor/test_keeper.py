@@ -601,7 +601,7 @@ async def test_an_instance_in_a_job_says_itself_what_it_has_left_or_ends(bench, 
     bench.executor.give_back(1, Idset.parse("2,7"))
     bench.executor.give_back(1, Idset.parse("2"))
     assert bench.reported("released") == [(1, "2")]
-    with pytest.raises(Refused, match="no elastic instance"):
+    with pytest.raises(Refused, match="not an elastic instance"):
         bench.executor.give_back(2, Idset.parse("9"))
     bench.executor.shrink(1, Idset.parse("1"), 0.0)
     await bench.until(lambda: bench.reported("raised"))

@@ -840,7 +840,7 @@ async def test_it_grows_with_its_job_and_leaves_what_the_job_gives_back(world):
         found = (await inner.rpc("job-manager.list", {}))["jobs"]
         assert [job["id"] for job in found if job["state"] == "RUN"] == [jobs[2], jobs[0]]
     errnum, said = await user.refused("job-manager.released", {"id": jobid + 1, "ranks": "0"})
-    assert (errnum, "no elastic instance" in said) == (errno.EINVAL, True)
+    assert (errnum, "not an elastic instance" in said) == (errno.EINVAL, True)
 
 
 async def test_a_target_that_returns_is_its_old_self_and_one_that_was_left_is_told_again(world):

@@ -38,7 +38,7 @@ def test_one_scheduler_a_group(new_world):
         world.manager.allocation.hello("two", ("b", "c"))
     assert caught.value.errnum == 16
     world.manager.allocation.hello("two", ("c",))
-    with pytest.raises(RemoteProtocolError, match="came twice on one connection"):
+    with pytest.raises(RemoteProtocolError, match="was sent twice on one connection"):
         world.manager.allocation.hello("two", ("d",))
     with pytest.raises(RemoteProtocolError, match="names no group"):
         world.manager.allocation.hello("three", ())

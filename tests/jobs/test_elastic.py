@@ -108,7 +108,7 @@ def test_each_part_has_its_own_range(world):
     assert world.listing()[0]["parts"] == {"lead": "0", "workers": "1-4"}
     with pytest.raises(Refused, match="cannot shrink by ranks 0: it would have 0 nodes of part lead, and needs 1"):
         shrink(world, "0")
-    with pytest.raises(RemoteProtocolError, match="is to grow by ranks 5 of no part: it has lead, workers"):
+    with pytest.raises(RemoteProtocolError, match="cannot grow by ranks 5 without a part: lead, workers"):
         grow(world, r_of("5"))
     with pytest.raises(RemoteProtocolError, match="ranks 6 of no part"):
         grow(world, r_of("5-6", workers="5", others="6"))
@@ -120,7 +120,7 @@ def test_each_part_has_its_own_range(world):
 
 
 WRONG_GROWS = [
-    (r_of("3-4"), RemoteProtocolError, "is to grow by ranks 3, which it holds"),
+    (r_of("3-4"), RemoteProtocolError, "cannot grow by ranks 3, which it already holds"),
     (r_of("4-6"), Refused, "cannot grow by ranks 4-6: it would have 7 nodes, which is not in 2-6"),
     (r_of("8"), RemoteProtocolError, "job 1 was granted rank8/core0-1 held by job 2"),
     (r_of("9"), RemoteProtocolError, "is to grow by targets 9, which are not its scheduler's"),
@@ -132,7 +132,7 @@ WRONG_GROWS = [
     ),
     (
         {"version": 1, "execution": {"R_lite": [{"rank": "4", "children": {"core": "0"}}]}},
-        RemoteProtocolError, "does not fit to what it has: union: one of the two has no nodelist",
+        RemoteProtocolError, "does not fit its present resources: union: one of the two has no nodelist",
     ),
 ]  # fmt: skip
 
@@ -150,9 +150,9 @@ def test_a_wrong_grow_changes_nothing(world, R, error, match):
 
 
 WRONG_SHRINKS = [
-    ("", RemoteProtocolError, "is to shrink by no ranks"),
-    ("5", RemoteProtocolError, "is to shrink by ranks 5, which it does not hold: 0-3"),
-    ("8", RemoteProtocolError, "is to shrink by ranks 8, which it does not hold"),
+    ("", RemoteProtocolError, "cannot shrink by no ranks"),
+    ("5", RemoteProtocolError, "cannot shrink by ranks 5, which it does not hold: 0-3"),
+    ("8", RemoteProtocolError, "cannot shrink by ranks 8, which it does not hold"),
     ("1-3", Refused, "cannot shrink by ranks 1-3: it would have 1 nodes, and needs 2"),
 ]
 
@@ -181,11 +181,11 @@ def test_sizes_are_values_of_the_range(world):
 def test_a_target_is_left_once(world):
     started(world)
     shrink(world, "3")
-    with pytest.raises(RemoteProtocolError, match="is to shrink by ranks 3, which it is leaving already"):
+    with pytest.raises(RemoteProtocolError, match="cannot shrink by ranks 3, by which it is shrinking already"):
         shrink(world, "2-3")
     with pytest.raises(Refused, match="cannot shrink by ranks 1-2: it would have 1 nodes, and needs 2"):
         shrink(world, "1-2")
-    with pytest.raises(RemoteProtocolError, match="is to grow by ranks 3, which it holds"):
+    with pytest.raises(RemoteProtocolError, match="cannot grow by ranks 3, which it already holds"):
         grow(world, r_of("3"))
     released(world, "3")
     with pytest.raises(RemoteProtocolError, match="does not hold"):
@@ -209,7 +209,7 @@ def test_only_a_running_elastic_job_of_ones_own_changes_its_size(world):
         grow(world, r_of("7"), 99)
     assert unknown.value.errnum == 2
     world.run(2, r_of("0-3"))
-    with pytest.raises(Refused, match="is not elastic: it keeps what it started with"):
+    with pytest.raises(Refused, match="is not elastic: its size cannot change"):
         grow(world, r_of("7"), 2)
     with pytest.raises(RemoteProtocolError, match="hello first"):
         world.do("grow", "stranger", 2, r_of("7"))
@@ -221,7 +221,7 @@ def test_only_a_running_elastic_job_of_ones_own_changes_its_size(world):
 def test_a_job_that_ends_before_its_grow_is_answered_is_freed_without_it(world):
     started(world)
     grow(world, r_of("7"), answered=False)
-    with pytest.raises(RemoteProtocolError, match="is to shrink by ranks 7, which it does not hold"):
+    with pytest.raises(RemoteProtocolError, match="cannot shrink by ranks 7, which it does not hold"):
         shrink(world, "7")
     world.end()
     (free,) = world.freed()

@@ -270,7 +270,7 @@ def test_amounts_come_with_targets_that_a_job_grows_by_and_go_with_them(world):
     assert ResourceSet.parse(world.job().R).shared == (("matlab", 1),)
     with pytest.raises(RemoteProtocolError, match="was granted 17 GiB memory where 16 GiB memory is free of rank 2"):
         grow(world, r_with_amounts("2", "0-7", 17 * GIB))
-    with pytest.raises(RemoteProtocolError, match="is to grow by matlab of the instance, which it has once"):
+    with pytest.raises(RemoteProtocolError, match="cannot grow by shared resources \\(matlab\\)"):
         grow(world, r_with_amounts("2", "0-7", GIB, 1))
     shrink(world, "0")
     released(world, "0")

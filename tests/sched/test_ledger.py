@@ -124,7 +124,7 @@ BAD_FREES = [
     (1, [Part(0, 1, 0)], False, "ranks 0"),  # not the whole of it
     (1, [Part(0, 7, 0)], False, "ranks 0"),  # more than it holds
     (1, [Part(0, 3, 0)], True, "ranks 1 would stay"),  # final, and something left
-    (7, [Part(0, 3, 0)], True, "job 7: it holds nothing"),  # an unknown job
+    (7, [Part(0, 3, 0)], True, "job 7: it holds no resources"),  # an unknown job
 ]
 
 

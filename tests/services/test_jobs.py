@@ -114,7 +114,7 @@ async def test_what_is_refused_says_why_and_the_scheduler_goes_on(world):
     sched, user, jobid = await started(world, site)
     for topic, payload, errnum, text in (
         ("sched-grow", {"id": jobid, "R": r_of("3")}, errno.EPROTO, "targets 3, which are not its scheduler's"),
-        ("sched-grow", {"id": jobid, "R": r_of("1-2")}, errno.EPROTO, "ranks 1, which it holds"),
+        ("sched-grow", {"id": jobid, "R": r_of("1-2")}, errno.EPROTO, "ranks 1, which it already holds"),
         ("sched-grow", {"id": jobid + 1, "R": r_of("2")}, errno.ENOENT, "is not known"),
         ("sched-shrink", {"id": jobid, "ranks": "0-1", "note": ""}, errno.EINVAL, "would have 0 nodes, and needs 1"),
         ("sched-shrink", {"id": jobid, "ranks": "x", "note": ""}, errno.EINVAL, "x"),
@@ -122,7 +122,7 @@ async def test_what_is_refused_says_why_and_the_scheduler_goes_on(world):
         found, said = await sched.refused(f"job-manager.{topic}", payload)
         assert (found, text in said) == (errnum, True), said
     found, said = await user.refused("job-manager.sched-grow", {"id": jobid, "R": r_of("2")})
-    assert (found, "say job-manager.sched-hello" in said) == (errno.EPROTO, True)
+    assert (found, "send job-manager.sched-hello" in said) == (errno.EPROTO, True)
     assert await sched.ok("job-manager.sched-grow", {"id": jobid, "R": r_of("2")}) is None
     site.scheduling.suspend()
     found, _ = await sched.refused("job-manager.sched-shrink", {"id": jobid, "ranks": "0", "note": ""})

@@ -56,7 +56,7 @@ def test_amounts_are_shared_waited_for_and_given_back(here: Any, until: Any) -> 
         (["--request", "memory=4G"], 2, "unit 'G' is not known: give B, kB"),
         (["--request", "core=4"], 2, "'core' is not the name of a countable resource"),
         (["--request", "memory=1/socket"], 2, "'memory=1/socket' is not KIND=AMOUNT, KIND=AMOUNT/node or"),
-        (["--request", "memory=1/node"], 1, "memory for each node: say how many nodes"),
+        (["--request", "memory=1/node"], 1, "memory for each node: give the number of nodes"),
         (["--request", "memory=1", "--request", "memory=2"], 1, "memory for each task is given twice"),
         (["--mem", "1G", "--request", "memory=1/node"], 1, "memory for each node is given twice"),
         (["-n2", "--mem", "17G"], 1, "needs 1 node of 17 GiB memory and 2 slots of 1 core"),

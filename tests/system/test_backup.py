@@ -69,7 +69,7 @@ def test_a_backup_is_made_on_the_machine_of_the_instance(user: Any) -> None:
         (b"no database" * 99, "backup bad is damaged: file is not a database"),
         ("CREATE TABLE t (i)", "bad is no backup of an instance"),
         (f"CREATE TABLE t (i); PRAGMA user_version = {NEWER}", f"has format {NEWER}; fluxsched "),
-        (None, "backup bad is not there"),
+        (None, "backup bad does not exist"),
     ],
 )
 def test_what_is_no_backup_is_not_restored(user: Any, contents: Any, said: str) -> None:

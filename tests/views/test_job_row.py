@@ -17,7 +17,7 @@ def test_it_is_shown_where_it_ran_and_not_where_it_was_granted() -> None:
     lease = {"cluster": "east", "id": 7}
     assert row(annotations={"lease": lease}).reason() == "east:fake0"
     assert row(annotations={"lease": {**lease, "nodelist": "fake[2-3]"}}).reason() == "east:fake[2-3]"
-    assert row(state="RUN", annotations={"lease": lease}).contextual_info() == "waits to be begun in cluster east"
+    assert row(state="RUN", annotations={"lease": lease}).contextual_info() == "waits to start in cluster east"
 
 
 def test_the_column_of_hosts_has_those_that_a_lease_had() -> None:

@@ -144,7 +144,7 @@ async def test_a_unix_socket_is_its_owners_alone(make_page: Any, tmp_path: Path)
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
     assert (await page.ask("GET /machine")).status == 200
-    with pytest.raises(Refused, match=r"is served at .* already"):
+    with pytest.raises(Refused, match=r"is already served at"):
         bound(path, None, TOKEN)
 
 

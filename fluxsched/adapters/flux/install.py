@@ -91,7 +91,7 @@ def install(options: Sequence[str] = (), directory: Path | None = None) -> Insta
     python_path = _python_path(flux)
     target = _drop_in(flux, directory)
     if target.exists() and not _ours(target):
-        raise Refused(f"{target} is there and is not ours: move it away first")
+        raise Refused(f"{target} exists and was not written by fluxsched: move it away first")
     extra = [f"python-path={':'.join(python_path)}"] if python_path else []
     target.parent.mkdir(parents=True, exist_ok=True)
     fresh = target.with_name(f".{target.name}.new")
@@ -124,9 +124,9 @@ def uninstall(directory: Path | None = None) -> Path:
     """Remove the drop-in. Raises Refused if it does not exist or is not ours."""
     target = _drop_in(None if directory else _flux(), directory)
     if not target.exists():
-        raise Refused(f"{target} is not there: nothing to remove")
+        raise Refused(f"{target} does not exist: nothing to remove")
     if not _ours(target):
-        raise Refused(f"{target} is not ours: remove it by hand if you mean it")
+        raise Refused(f"{target} was not written by fluxsched: remove it by hand if it is not needed")
     target.unlink()
     return target
 
@@ -175,7 +175,7 @@ def _check_version(flux: str) -> str:
     said = _run(flux, "version")
     found = re.search(r"libflux-core:\s*(\d+)\.(\d+)", said)
     if found is None:
-        raise Refused(f"{flux} version does not tell the version of libflux-core: {said!r:.80}")
+        raise Refused(f"{flux} version does not report the version of libflux-core: {said!r:.80}")
     version = int(found[1]), int(found[2])
     if version < FLUX_MIN:
         least = ".".join(map(str, FLUX_MIN))
@@ -203,7 +203,7 @@ def _python_path(flux: str) -> tuple[str, ...]:
     mine = ".".join(map(str, sys.version_info[:2]))
     reason = f"it is Python {theirs}, ours is {mine}; " if theirs != mine else ""
     raise Refused(
-        f"Flux's Python cannot import us ({faults[-1]}): {reason}install fluxsched for it, as with "
+        f"Flux's Python cannot import fluxsched ({faults[-1]}): {reason}install fluxsched for it, as with "
         f"`flux python -m pip install fluxsched` or in a virtual environment of Python {theirs}, and run install there"
     )
 

@@ -67,7 +67,7 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
     spec = given.pop("policy", POLICY_OF_NAME.get(module_name, DEFAULT_POLICY))
     depth, mode = given.pop("queue-depth", None), given.pop("mode", None)
     if depth is not None and mode is not None:
-        raise InvalidValue(f"queue-depth={depth} and mode={mode} say the same thing: give one of them")
+        raise InvalidValue(f"queue-depth={depth} and mode={mode} are the same setting: give one of them")
     level, trace = given.pop("log-level", "info").lower(), given.pop("trace", None)
     if level not in LEVELS:
         raise InvalidValue(f"log-level={level!r} is not one of {', '.join(LEVELS)}")

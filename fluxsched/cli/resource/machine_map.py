@@ -84,7 +84,7 @@ def _first(handle: InstanceHandle) -> Mapping[str, Any]:
     """The whole, with which the stream begins."""
     for answer in handle.stream("resource.watch"):
         return answer
-    raise RPCError("resource.watch: the instance ended it at once")
+    raise RPCError("resource.watch: the instance ended the stream at once")
 
 
 def _summary(machine: LiveMachine, drawing: MapDrawing) -> str:

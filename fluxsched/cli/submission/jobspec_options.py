@@ -174,7 +174,7 @@ def parse_preemptible_after(text: str) -> float:
     """Seconds; never is said by leaving the option out."""
     seconds = parse_duration(text)
     if seconds == inf:
-        raise InvalidValue(f"{text!r} is never: leave the option out, and the job is never preempted")
+        raise InvalidValue(f"{text!r} means never: leave the option out, then the job is not preempted")
     return seconds
 
 

@@ -50,7 +50,7 @@ class Allocation:
         """
         wanted = checked_groups(groups)
         if self._lifecycle.links.known(scheduler):
-            raise RemoteProtocolError("sched-hello came twice on one connection: connect again (RFC 27)")
+            raise RemoteProtocolError("sched-hello was sent twice on one connection: connect again (RFC 27)")
         self._lifecycle.links.add(Link(scheduler, wanted, self._lifecycle.queues.served_by(wanted)))
         return [
             _hello_item(job, partial_ok) for job in self._jobs.active.values() if job.held and job.queue.group in wanted
@@ -62,7 +62,7 @@ class Allocation:
         if limit is not None and not 1 <= limit <= LIMIT_MAX:
             raise RemoteProtocolError(f"sched-ready limit {limit} is not within 1-{LIMIT_MAX} (RFC 27)")
         if link.ready:
-            raise RemoteProtocolError("sched-ready came twice: say hello again to change the mode")
+            raise RemoteProtocolError("sched-ready was sent twice: send sched-hello again to change the mode")
         depth = sum(len(queue.waiting) for queue in link.queues)
         self._lifecycle.begin(now_s)
         link.ready, link.limit = True, limit

@@ -160,7 +160,7 @@ class Links:
         """Raises Refused (EBUSY) naming the groups that another scheduler serves."""
         taken = [group for group in link.groups if group in self._by_group]
         if taken:
-            raise Refused(f"another scheduler serves group {', '.join(taken)}: remove that one first", errno.EBUSY)
+            raise Refused(f"another scheduler serves group {', '.join(taken)}: remove it first", errno.EBUSY)
         self._by_scheduler[link.scheduler] = link
         self._by_group.update(dict.fromkeys(link.groups, link))
 
@@ -175,7 +175,7 @@ class Links:
         """The scheduler's link. Raises RemoteProtocolError if it has not said hello."""
         link = self._by_scheduler.get(scheduler)
         if link is None:
-            raise RemoteProtocolError("no scheduler of that connection: send job-manager.sched-hello first (RFC 27)")
+            raise RemoteProtocolError("this connection has no scheduler: send job-manager.sched-hello first (RFC 27)")
         return link
 
     def find(self, scheduler: Hashable) -> Link | None:

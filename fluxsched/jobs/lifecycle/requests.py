@@ -114,7 +114,8 @@ class Requests:
             where = f"{job.title} is in state {job.state.name}"
             raise Refused(f"{where}: only a running job can be preempted", errno.EINVAL)
         if type == RETURN and severity == 0:
-            raise Refused(f"exceptions of type {RETURN!r} are the instance's own: cancel the job instead", errno.EINVAL)
+            what = f"exceptions of type {RETURN!r} are reserved for the instance"
+            raise Refused(f"{what}: cancel the job instead", errno.EINVAL)
         if len(job.exceptions or ()) >= EXCEPTIONS_MAX and (severity > 0 or job.state is CLEANUP):
             raise LimitExceeded(f"{job.title} has {EXCEPTIONS_MAX} exceptions already: no more are logged")
         self._lifecycle.begin(now_s)
@@ -130,7 +131,7 @@ class Requests:
         if not 1 <= signum <= 64:
             raise InvalidValue(f"signal {signum} is not within 1-64")
         if not job.executing:
-            raise Refused(f"{job.title} is in state {job.state.name}: nothing runs to be signalled", errno.EINVAL)
+            raise Refused(f"{job.title} is in state {job.state.name}: it has no running tasks to signal", errno.EINVAL)
         return [Kill(jobid, signum, "asked by a user")]
 
     def set_urgency(self, jobid: int, urgency: int, userid: int, now_s: float) -> list[Effect]:

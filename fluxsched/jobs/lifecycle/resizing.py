@@ -25,17 +25,17 @@ def check_grow(job: Job, added: ResourceSet) -> None:
     """Raises Refused (EINVAL) where the job cannot have these targets too, RemoteProtocolError where it never could."""
     _check_elastic(job)
     if twice := added.ranks & job.held:
-        raise RemoteProtocolError(f"{job.title} is to grow by ranks {twice}, which it holds")
+        raise RemoteProtocolError(f"{job.title} cannot grow by ranks {twice}, which it already holds")
     if added.shared:
         names = ", ".join([kind for kind, _ in added.shared])
-        raise RemoteProtocolError(f"{job.title} is to grow by {names} of the instance, which it has once")
+        raise RemoteProtocolError(f"{job.title} cannot grow by shared resources ({names}), which it gets at its start")
     if len(job.sizes or ()) >= SIZE_CHANGES_MAX:
-        raise Refused(f"{job.title} has changed its size {SIZE_CHANGES_MAX} times, the limit: it grows no more")
+        raise Refused(f"{job.title} has changed its size {SIZE_CHANGES_MAX} times, the limit: it can no longer grow")
     try:
         known = grown(job.parsed(), added).parts
         before, more = _staying(job), _by_part(job, added, known)
     except InvalidValue as error:
-        raise RemoteProtocolError(f"R for job {job.id} does not fit to what it has: {error}") from error
+        raise RemoteProtocolError(f"R for job {job.id} does not fit its present resources: {error}") from error
     _check_sizes(job, {label: ranks | more.get(label, EMPTY) for label, ranks in before.items()}, "grow", added.ranks)
 
 
@@ -45,11 +45,11 @@ def check_shrink(job: Job, ranks: Idset, unanswered: Idset) -> None:
     """
     _check_elastic(job)
     if not ranks:
-        raise RemoteProtocolError(f"{job.title} is to shrink by no ranks")
+        raise RemoteProtocolError(f"{job.title} cannot shrink by no ranks")
     if others := ranks - (job.held - unanswered):
-        raise RemoteProtocolError(f"{job.title} is to shrink by ranks {others}, which it does not hold: {job.held}")
+        raise RemoteProtocolError(f"{job.title} cannot shrink by ranks {others}, which it does not hold: {job.held}")
     if twice := ranks & job.going:
-        raise RemoteProtocolError(f"{job.title} is to shrink by ranks {twice}, which it is leaving already")
+        raise RemoteProtocolError(f"{job.title} cannot shrink by ranks {twice}, by which it is shrinking already")
     try:
         after = {label: own - ranks for label, own in _staying(job).items()}
     except InvalidValue as error:
@@ -62,7 +62,7 @@ def _check_elastic(job: Job) -> None:
         raise Refused(f"{job.title} is in state {job.state.name}: only a running job changes its size", errno.EINVAL)
     assert job.jobspec is not None, "a running job has its jobspec"
     if not job.jobspec.request.elastic:
-        raise Refused(f"{job.title} is not elastic: it keeps what it started with", errno.EINVAL)
+        raise Refused(f"{job.title} is not elastic: its size cannot change", errno.EINVAL)
 
 
 def _staying(job: Job) -> _Parts:
@@ -84,7 +84,7 @@ def _by_part(job: Job, added: ResourceSet, known: _Parts) -> _Parts:
     for ranks in found.values():
         of_none -= ranks
     if of_none:
-        raise RemoteProtocolError(f"{job.title} is to grow by ranks {of_none} of no part: it has {', '.join(labels)}")
+        raise RemoteProtocolError(f"{job.title} cannot grow by ranks {of_none} without a part: {', '.join(labels)}")
     return found
 
 

@@ -127,7 +127,7 @@ def _message(
     outer: Message, type_: int, topic: str, flags: int, aux1: int, matchtag: int, raw: msgspec.Raw
 ) -> Message:
     if topic == BUNDLE_TOPIC or "\0" in topic:
-        raise RemoteProtocolError(f"bundle: topic {topic!r}: a bundle holds no bundle, and topics have no NUL")
+        raise RemoteProtocolError(f"bundle: topic {topic!r}: a bundle cannot contain a bundle, nor a topic a NUL")
     flags = flags & _INTENT | outer.flags & ROUTE | TOPIC
     payload: bytes | None = bytes(raw)
     if payload == _NIL:

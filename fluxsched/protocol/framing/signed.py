@@ -36,7 +36,7 @@ def unwrap(text: str) -> Unwrapped:
     header = _header(_decoded("header", parts[0]))
     mechanism = _text(header, "mechanism")
     if mechanism != MECHANISM or parts[2] != MECHANISM:
-        raise InvalidValue(f"J is signed by mechanism {mechanism!r}, which is not checked here: {_REMEDY}")
+        raise InvalidValue(f"J is signed by mechanism {mechanism!r}, which is not supported here: {_REMEDY}")
     if _number(header, "version") != VERSION:
         raise InvalidValue(f"J has version {_number(header, 'version')}, known is {VERSION}: {_REMEDY}")
     return Unwrapped(_decoded("payload", parts[1]).rstrip(b"\0"), _number(header, "userid"))

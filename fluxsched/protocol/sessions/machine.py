@@ -21,7 +21,7 @@ def step(table: Mapping[S, Mapping[str, S]], state: S, event: str) -> S:
         return table[state][event]
     except KeyError:
         allowed = ", ".join(sorted(table[state])) or "nothing"
-        raise InvalidTransition(f"{event} in state {state.name}: {allowed} can come here") from None
+        raise InvalidTransition(f"{event} is not allowed in state {state.name}, only {allowed}") from None
 
 
 def diagram(table: Mapping[S, Mapping[str, S]], start: S) -> str:

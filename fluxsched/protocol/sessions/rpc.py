@@ -86,7 +86,7 @@ class Calls:
         call = self._calls.get(message.matchtag)
         if message.type != RESPONSE or call is None or call.topic != message.topic:
             raise RemoteProtocolError(
-                f"message type {message.type}, topic {message.topic}, matchtag {message.matchtag}: no call waits for it"
+                f"message type {message.type}, topic {message.topic}, matchtag {message.matchtag}: it matches no call"
             )
         errnum = message.aux1
         # peers differ in the flag of a stream's last response: only an error ends a stream (RFC 6)

@@ -200,7 +200,7 @@ class Passes:
             raise LocalProtocolError(
                 f"policy {queue.policy.name!r}: over {REFUSALS_MAX} decisions refused in one pass; it should not start "
                 "or deny jobs that left the queue, nor use a fit for another request or of an earlier state, nor "
-                f"preempt jobs that are going or have not allowed it yet{last}"
+                f"preempt jobs that are being preempted or may not be preempted yet{last}"
             )
         if not why or why == self._last_refusal or refused > REFUSALS_LOGGED_MAX:
             return ()

@@ -290,7 +290,7 @@ class Scheduler:
     ) -> list[Effect]:  # fmt: skip
         """A job asks for resources; a new one is denied at once if it can never have them (see `set_aside`)."""
         if jobid in self._ledger.holdings or self._waits(jobid):
-            raise RemoteProtocolError(f"alloc of job {jobid}: it waits or runs already")
+            raise RemoteProtocolError(f"alloc of job {jobid}: it is already waiting or running")
         try:
             parsed = jobspec if isinstance(jobspec, Jobspec) else Jobspec.parse(jobspec)
             name, sharing, groups = parsed.queue, parsed.sharing, self._groups_of(parsed.queue)
@@ -325,7 +325,7 @@ class Scheduler:
     ) -> list[Effect]:  # fmt: skip
         """An application asks for amounts on one node, since `t_s` (wall time, seconds). It is never denied."""
         if jobid in self._ledger.holdings or self._waits(jobid):
-            raise RemoteProtocolError(f"ask {jobid}: it waits or runs already")
+            raise RemoteProtocolError(f"ask {jobid}: it is already waiting or running")
         shape = self._plugins.shape_of_ask(self._shapes, request, now_s)
         values = jobid, priority, 0, t_s, shape, 0.0, None, 0.0, application, options, (), "", ""
         job = _waiting(Waiting, values)

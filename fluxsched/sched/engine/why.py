@@ -213,7 +213,7 @@ def why_of(
             return explain(group, queue, job, _lazy_forecast(group, ledger, now_s, forecasts), now_s)
     if jobid in ledger:
         return Why("holds resources")
-    raise Refused(f"job {jobid} neither waits nor holds anything here", errno.ENOENT)
+    raise Refused(f"job {jobid} is unknown to this scheduler", errno.ENOENT)
 
 
 def _explain_joint(

@@ -194,7 +194,7 @@ class PoolPlan(Planner):
             what_if.prefer(layout.blocks(given & ~free))
             fit = what_if.find(job.shape, BEST_FIT, prefer_given=True)
         if fit is None:
-            raise LocalProtocolError(f"job {job.jobid} was foreseen to fit at {start_s}, and has no place then")
+            raise LocalProtocolError(f"job {job.jobid} was planned to start at {start_s}, but does not fit then")
         return Reservation(job.jobid, start_s, start_s + limit, asked, fit)
 
     def _again(self, job: Waiting, start_s: float, fit: Fits) -> Reservation:

@@ -53,7 +53,7 @@ class PreemptionJudge:
         if jobid not in self._running:
             raise RuleBroken(ALLOWED, f"job {name} is preempted, although it does not run")
         if jobid in self._going:
-            raise RuleBroken(ALLOWED, f"job {name} is preempted again, although it is going")
+            raise RuleBroken(ALLOWED, f"job {name} is preempted again, although it is being preempted already")
         allows = self._running[jobid]
         if allows is None:
             raise RuleBroken(ALLOWED, f"job {name} is preempted, although it may never be")

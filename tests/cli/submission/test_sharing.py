@@ -43,7 +43,7 @@ def test_a_job_that_says_nothing_has_the_usual_terms(cli: Any) -> None:
         ("--preemptible-after", "soon", "duration 'soon' is not a number >= 0 with a unit of ms, s, m, h, d or none"),
         ("--preemptible-after", "-1", "duration '-1' is not a number >= 0"),
         ("--preemptible-after", "nan", "duration 'nan' is not a number >= 0"),
-        ("--preemptible-after", "inf", "'inf' is never: leave the option out, and the job is never preempted"),
+        ("--preemptible-after", "inf", "'inf' means never: leave the option out, then the job is not preempted"),
         ("--preemptible-after", "1e30", "1e+30; 0 means at once"),
         ("--requeue", "-1", "-1 is not in the range 0<=x<=100"),
         ("--requeue", str(REQUEUE_MAX + 1), "101 is not in the range 0<=x<=100"),

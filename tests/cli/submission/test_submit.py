@@ -203,7 +203,7 @@ def test_an_infinite_time_limit_is_none(made) -> None:
         ("--part a:1=", "part 'a' has no command: write LABEL:NODES=COMMAND"),
         ("--part a:4-=ls", "part 'a': '4-' is neither a number of nodes, 1 or more, nor a range such as 4-10"),
         ("--part a:1:(=ls", "part 'a': "),
-        ("--part a:1=' -x", "part 'a': \"'\" is no command of a shell"),
+        ("--part a:1=' -x", "part 'a': \"'\" is not a shell command"),
         ("--part a:1=ls true", "give COMMAND or --part: each part has its own"),
         ("-N2 -n2 --part a:1=ls", "give --nodes and --ntasks or --part: each part has its own"),
         ("--urgency 99 true", "urgency '99' is not 0..31, hold, default, expedite"),

@@ -92,7 +92,7 @@ def _walk(group, state, event, after):
     else:
         act, wrong = (lambda: client.receive(codec.pack(RESPONSES[event]))), RemoteProtocolError
     if after is None:
-        with pytest.raises(wrong, match="can come here"):
+        with pytest.raises(wrong, match="is not allowed in state"):
             act()
         assert client.state is state
     else:

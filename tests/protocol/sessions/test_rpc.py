@@ -73,7 +73,7 @@ def test_strays_are_the_peers_fault(calls):
         make_request("attr.get", matchtag=request.matchtag),
     ]
     for stray in strays:
-        with pytest.raises(RemoteProtocolError, match="no call waits"):
+        with pytest.raises(RemoteProtocolError, match="it matches no call"):
             calls.receive(stray)
     assert len(calls) == 1
 

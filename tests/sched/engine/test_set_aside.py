@@ -122,7 +122,7 @@ def test_cancel_priority_and_numbers_of_who_is_set_aside():
     shrink(bench, "3")
     stats = bench.scheduler.stats()["groups"]["default"]
     assert (stats["waiting"], stats["unsatisfiable"]) == (3, 3)
-    with pytest.raises(RemoteProtocolError, match="waits or runs already"):
+    with pytest.raises(RemoteProtocolError, match="is already waiting or running"):
         bench.submit(1, spec())
     assert bench.did(bench.scheduler.cancel(1)) == [Canceled(1)]
     assert bench.did(bench.scheduler.cancel(1)) == []

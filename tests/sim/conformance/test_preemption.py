@@ -44,7 +44,7 @@ def test_a_job_that_does_not_allow_it(judge, jobid, why):
 
 def test_a_job_is_preempted_once(judge):
     preempt(judge, 1)
-    with pytest.raises(RuleBroken, match="job ƒ2 is preempted again, although it is going"):
+    with pytest.raises(RuleBroken, match="job ƒ2 is preempted again, although it is being preempted already"):
         preempt(judge, 1)
 
 

@@ -127,7 +127,7 @@ def make_queue(tree: QueueTree, placed: Placed) -> Queue:
         tree.create(path, settings)
     queue = tree.queue(placed.path)
     if queue is None:
-        raise InvalidValue(f"queue {shown(placed.path)} has gone since the application was placed")
+        raise InvalidValue(f"queue {shown(placed.path)} was removed after the application was placed")
     return queue
 
 
@@ -158,7 +158,7 @@ def _path_of(rule: PlacementRule, tree: QueueTree, submission: Submission) -> st
             parent = above
         path = f"{parent}.{name if rule.name == FIXED else name.replace('.', '_dot_')}"
     if path == RECOVERY_QUEUE:
-        raise Refused(f"queue {path} is for applications of which something runs already", errno.EPERM)
+        raise Refused(f"queue {path} is reserved for recovered applications", errno.EPERM)
     if not rule.is_creating and tree.queue(path) is None:
         raise Refused(f"there is no queue {shown(path)}, and the rule creates none", errno.ENOENT)
     return path

@@ -49,9 +49,9 @@ def check_pattern(text: str) -> re.Pattern[str]:
     before = ""
     for part in _PATTERN_PARTS.findall(text):
         if part == "(?" or (part[0] == "\\" and part[1:].isdigit()):
-            raise InvalidValue(f"{shown(text)} looks around or back, which patterns of this kind cannot")
+            raise InvalidValue(f"{shown(text)} uses lookaround or a back-reference, which are not supported")
         if part[0] == "[" and _SET_IN_SET.search(part[1:]):
-            raise InvalidValue(f"{shown(text)} has a set within a set, such as [[:alpha:]]: write [A-Za-z]")
+            raise InvalidValue(f"{shown(text)} has a nested set, such as [[:alpha:]]: write [A-Za-z]")
         if part in ("*", "+", "?", "{"):
             if before == ")":
                 raise InvalidValue(f"{shown(text)} repeats a group, which may take for ever: repeat single characters")

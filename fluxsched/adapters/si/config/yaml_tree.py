@@ -41,7 +41,7 @@ def load_yaml(text: str) -> YamlValue:
     except yaml.YAMLError as fault:
         raise InvalidValue(f"not YAML: {_fault_text(fault)}") from None
     except UnicodeEncodeError as fault:
-        raise InvalidValue(f"not YAML: character {fault.start} is half a pair, which is no text") from None
+        raise InvalidValue(f"not YAML: character {fault.start} is a lone surrogate, which is not text") from None
     return builder.document
 
 
@@ -89,7 +89,7 @@ class _Builder:
 
     def on_AliasEvent(self, event: Any) -> None:  # noqa: N802
         if event.anchor not in self._anchors:
-            raise InvalidValue(f"{_line(event)}: nothing complete is called {shown(event.anchor)} for an alias")
+            raise InvalidValue(f"{_line(event)}: there is no complete anchor {shown(event.anchor)} for an alias")
         value, size = self._anchors[event.anchor]
         self._put(value, event, size)
 
@@ -136,7 +136,7 @@ class _Builder:
         elif not isinstance(value, str):
             raise InvalidValue(f"{_line(event)}: a key must be a text")
         elif value in into.value:
-            raise InvalidValue(f"{_line(event)}: the key {shown(value)} is there twice")
+            raise InvalidValue(f"{_line(event)}: the key {shown(value)} is given twice")
         else:
             into.key = value
 
@@ -147,7 +147,7 @@ class _Builder:
 
 def _check_tag(event: Any) -> None:
     if event.tag not in (None, "!"):
-        raise InvalidValue(f"{_line(event)}: remove the tag {shown(event.tag)}: what a value is follows from its key")
+        raise InvalidValue(f"{_line(event)}: remove the tag {shown(event.tag)}: a value's type follows from its key")
 
 
 def _line(event: Any) -> str:

@@ -211,7 +211,7 @@ class SIMachine:
         """
         rm = self._rm(rm_id)
         if kind not in KINDS:
-            raise InvalidValue(f"{kind!r} is no kind of stream: there are {', '.join(KINDS)}")
+            raise InvalidValue(f"{kind!r} is not a kind of stream: the kinds are {', '.join(KINDS)}")
         self._streams += 1
         rm.streams.opened(kind, self._streams)
         if rm.state is RMState.PAUSED:

@@ -57,7 +57,7 @@ class Service:
             else:
                 port = server.add_secure_port(str(address), certificates.credentials())
         except RuntimeError:
-            raise Refused(f"cannot listen at {address}: it is in use, or not of this machine") from None
+            raise Refused(f"cannot listen at {address}: it is in use, or not an address of this machine") from None
         await server.start()
         self._server = server
         return address if address.path is not None else address._replace(port=port)

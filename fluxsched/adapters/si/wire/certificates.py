@@ -43,7 +43,7 @@ def certificates_of(
     if len(given) < len(ServerCertificates._fields):
         raise InvalidValue(
             f"{address} needs --cert, --key and --client-ca"
-            + (", or --insecure to let every process of this machine in" if address.is_loopback else "")
+            + (", or --insecure to admit every process of this machine" if address.is_loopback else "")
         )
     _check(*given)
     return ServerCertificates(*(path.read_bytes() for path in given))
@@ -56,7 +56,7 @@ def _check(cert: Path, key: Path, ca: Path) -> None:
         context.load_cert_chain(cert, key)
     except ssl.SSLError as fault:
         why = fault.reason or fault
-        raise InvalidValue(f"{cert} and {key} are no certificate (PEM) with its key: {why}") from None
+        raise InvalidValue(f"{cert} and {key} are not a certificate (PEM) and its key: {why}") from None
     try:
         context.load_verify_locations(ca)
     except ssl.SSLError as fault:

@@ -352,4 +352,4 @@ def _check_empty(there: TriedSite) -> None:
     for law, jobs in ((RESERVED, judge.reserved.keys()), (LEAKS, judge.bound)):
         left = sorted(jobs - site.running.keys() - site.waiting)
         if left and not judge.failing:
-            raise RuleBroken(law, f"job {format_f58(left[0])} is gone, and the plugin was not told")
+            raise RuleBroken(law, f"job {format_f58(left[0])} has ended, and the plugin was not notified")

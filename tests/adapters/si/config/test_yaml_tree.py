@@ -32,9 +32,9 @@ def test_aliases_that_multiply_reach_the_limit() -> None:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("a: &x [*x]", "line 1: nothing complete is called 'x'"),
+        ("a: &x [*x]", "line 1: there is no complete anchor 'x'"),
         ("a: *y", "line 1|undefined alias"),
-        ("a: 1\na: 2", "line 2: the key 'a' is there twice"),
+        ("a: 1\na: 2", "line 2: the key 'a' is given twice"),
         ("? [a]\n: b", "line 1: a key must be a text"),
         ("a: !!python/object:os.system x", "line 1: remove the tag"),
         ("a: [", "^not YAML: line 2, column 1: while parsing a flow node, did not find expected node content$"),

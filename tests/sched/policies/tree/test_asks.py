@@ -107,7 +107,7 @@ def test_what_a_resource_manager_has_is_a_fact(site):
     assert site.run() == []
     site.free(102)
     assert site.run() == [small]
-    with pytest.raises(RemoteProtocolError, match="is here already"):
+    with pytest.raises(RemoteProtocolError, match="exists already"):
         site.scheduler.adopt(small, rank, amounts(vcore=8), one, 0.0)
 
 
