@@ -52,7 +52,7 @@ def test_ready_has_rules(alone, limit):
     with pytest.raises(RemoteProtocolError, match=f"limit {limit} is not within"):
         alone.manager.allocation.ready("sched", limit, 1.0)
     alone.manager.allocation.ready("sched", None, 1.0)
-    with pytest.raises(RemoteProtocolError, match="ready came twice"):
+    with pytest.raises(RemoteProtocolError, match="ready was sent twice"):
         alone.manager.allocation.ready("sched", None, 1.0)
 
 

@@ -110,7 +110,7 @@ def test_each_part_has_its_own_range(world):
         shrink(world, "0")
     with pytest.raises(RemoteProtocolError, match="cannot grow by ranks 5 without a part: lead, workers"):
         grow(world, r_of("5"))
-    with pytest.raises(RemoteProtocolError, match="ranks 6 of no part"):
+    with pytest.raises(RemoteProtocolError, match="ranks 6 without a part"):
         grow(world, r_of("5-6", workers="5", others="6"))
     shrink(world, "1,4")
     released(world, "1,4")
@@ -123,7 +123,7 @@ WRONG_GROWS = [
     (r_of("3-4"), RemoteProtocolError, "cannot grow by ranks 3, which it already holds"),
     (r_of("4-6"), Refused, "cannot grow by ranks 4-6: it would have 7 nodes, which is not in 2-6"),
     (r_of("8"), RemoteProtocolError, "job 1 was granted rank8/core0-1 held by job 2"),
-    (r_of("9"), RemoteProtocolError, "is to grow by targets 9, which are not its scheduler's"),
+    (r_of("9"), RemoteProtocolError, "cannot grow by targets 9, which are not its scheduler's"),
     ({"version": 1}, RemoteProtocolError, "R for job 1 is not an RFC 20 R"),
     ({"version": 1, "execution": {"R_lite": []}}, RemoteProtocolError, "R for job 1 has no ranks"),
     (

@@ -282,7 +282,7 @@ def test_a_denied_request_ends_the_job(world):
 
 def test_kill_signals_without_an_exception(world):
     world.submit()
-    with pytest.raises(Refused, match="nothing runs"):
+    with pytest.raises(Refused, match="no running tasks"):
         world.do("kill", 1, 10)
     world.grant()
     assert world.do("kill", 1, 10) == [Kill(1, 10, "asked by a user")]

@@ -158,7 +158,7 @@ def test_a_unix_socket_of_a_page_that_is_gone_is_replaced(tmp_path: Path) -> Non
         assert f"ssh -N -L 9480:{path}" in address.said
     assert not path.exists()
     path.write_text("mine")
-    with pytest.raises(Refused, match="no socket"):
+    with pytest.raises(Refused, match="not a socket"):
         bound(path, None, TOKEN)
 
 

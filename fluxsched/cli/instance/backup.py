@@ -21,7 +21,7 @@ _FILE = click.Path(dir_okay=False, path_type=Path)
 def backup(file: Path, uri: str | None, as_json: bool) -> None:
     """Write the state of a running instance to a new FILE.
 
-    It has jobs, drains, groups, queues and the history of accounts at one moment, but not what jobs have printed. The
+    It has jobs, drains, groups, queues and the history of accounts at one moment, but not the output of jobs. The
     instance continues meanwhile.
     """
     from fluxsched.instance.backup import backup
@@ -31,13 +31,13 @@ def backup(file: Path, uri: str | None, as_json: bool) -> None:
 
 @click.command("restore", cls=Command)
 @click.argument("file", metavar="FILE", type=_FILE)
-@click.option("--statedir", metavar="D", type=STATE_DIRECTORY, required=True, help="A directory that has no state yet.")
+@click.option("--statedir", metavar="D", type=STATE_DIRECTORY, required=True, help="A directory without a state.")
 @json_option
 def restore(file: Path, statedir: Path, as_json: bool) -> None:
     """Make a backup FILE the state of a new directory, for `fluxsched start --statedir`.
 
     It is checked first, and nothing is overwritten. Jobs that waited or ran when the backup was made wait again or
-    count as failed, whatever became of them since.
+    count as failed, whatever happened to them since.
     """
     from fluxsched.instance.backup import restore
 

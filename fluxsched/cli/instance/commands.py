@@ -38,13 +38,13 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
 @click.option("--test-size", metavar="N", type=Whole(min=1), help="N targets, each of which is this machine.")
 @click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete.policies,
-              help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' has another for queue debug. May be "
+              help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' sets another for queue debug. May be "
                    "repeated. [default: config or fifo]")  # fmt: skip
 @click.option("--plugin", "plugins", metavar="SPEC", multiple=True,
               help="A plugin under these policies: NAME:key=value,... or a file; may be repeated.")  # fmt: skip
 @click.option("--statedir", metavar="D", type=STATE_DIRECTORY,
               help="Directory for the state. [default: a temporary directory, removed at exit]")  # fmt: skip
-@click.option("--salvage", is_flag=True, help="Start on what can be read of a damaged state, though some is lost.")
+@click.option("--salvage", is_flag=True, help="Start with the readable part of a damaged state.")
 @click.option("--bind", metavar="URI", multiple=True,
               help="Additional endpoint (ipc:///PATH, local:///PATH, tcp://HOST:PORT).")  # fmt: skip
 @click.option("--insecure-tcp", is_flag=True,
@@ -54,12 +54,12 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 )
 @click.option("-v", "--verbose", count=True, help="Be more verbose on stderr.")
 @click.option("--log-format", type=click.Choice(("text", "json")),
-              help="Write the log as text, or as a JSON object a line. [default: config or text]")  # fmt: skip
+              help="Write the log as text, or as one JSON object per line. [default: config or text]")  # fmt: skip
 @click.option("--trace", metavar="[TOPICS]", is_flag=False, flag_value="",
               help="Show messages on stderr: all of them, or those whose topic has one of these prefixes.")  # fmt: skip
 @click.option("--web", is_flag=True, help="Serve a page for browsers, too, and print its address (see fluxsched web).")
 @click.option("--nested", is_flag=True, hidden=True, help="This is a job of batch or alloc.")
-@click.option("--stays", is_flag=True, help="Neither command nor shell: run until stopped (for systemd).")
+@click.option("--stays", is_flag=True, help="Run until stopped, without command or shell (for systemd).")
 @click.argument("command", metavar="[-- COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def start(
     schedulers: tuple[str, ...], plugins: tuple[str, ...], daemon: bool, command: tuple[str, ...], **options: Any
@@ -107,7 +107,7 @@ def _located(uri: str | None) -> str:
 
 
 @click.command("stop", cls=Command)
-@click.option("--timeout", type=FSD, metavar="FSD", default=STOP_TIMEOUT_S, help="Give up after this. [default: 30s]")
+@click.option("--timeout", type=FSD, metavar="FSD", default=STOP_TIMEOUT_S, help="Give up after it. [default: 30s]")
 @yes_option
 @uri_option
 def stop(uri: str | None, timeout: float, yes: bool) -> None:
@@ -135,10 +135,10 @@ def _running(uri: str | None, timeout_s: float) -> tuple[str | None, int]:
 
 
 @click.command("restart", cls=Command)
-@click.option("--timeout", type=FSD, metavar="FSD", default=STOP_TIMEOUT_S, help="Give up after this. [default: 30s]")
+@click.option("--timeout", type=FSD, metavar="FSD", default=STOP_TIMEOUT_S, help="Give up after it. [default: 30s]")
 @uri_option
 def restart(uri: str | None, timeout: float) -> None:
-    """Restart an instance in place, as after an upgrade of fluxsched: its jobs go on, and address and process id stay.
+    """Restart an instance in place, as after an upgrade of fluxsched: its jobs continue, address and process id stay.
 
     It runs with the same arguments. With several instances and no FLUXSCHED_URI, one must be named.
     """
@@ -228,7 +228,7 @@ def ping(handle: InstanceHandle, service: str, count: int | None, interval: floa
 @click.option("--heartbeat", "heartbeat_s", type=FSD, metavar="FSD", help="Interval between heartbeats.")
 @uri_option
 def agent(uri: str | None, **options: Any) -> int:
-    """Report targets online while this runs; without heartbeats they become torpid. A lost instance is looked for.
+    """Report targets online while this runs; without heartbeats they become torpid. It reconnects.
 
     An instance runs all tasks on its own machine. With another --host the targets are made up, to try out how
     many nodes behave. To run on many machines, use Flux (rfc/flux.md).

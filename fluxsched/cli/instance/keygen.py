@@ -14,11 +14,11 @@ _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
 
 @click.command("keygen", cls=Command)
-@click.option("--server", is_flag=True, help="Make the key of an instance's tcp ports, instead of a client's.")
-@click.option("--role", type=click.Choice(ROLE_NAMES), help="What the holder may do. [default: guest]")  # fmt: skip
+@click.option("--server", is_flag=True, help="Make the key of an instance's tcp ports instead of a client's.")
+@click.option("--role", type=click.Choice(ROLE_NAMES), help="The role of the holder. [default: guest]")  # fmt: skip
 @click.option("--user", metavar="USER", help="The account whose jobs are the holder's own.")
 @click.option("-d", "--directory", metavar="D", type=_DIRECTORY,
-              help="Where to write. [default: here; for --server ~/.config/fluxsched]")  # fmt: skip
+              help="Directory for the files. [default: this one; for --server ~/.config/fluxsched]")  # fmt: skip
 @click.argument("name", metavar="[NAME]", required=False)
 def keygen(server: bool, role: str | None, user: str | None, directory: Path | None, name: str | None) -> None:
     """Make the key of a client called NAME, or of an instance's tcp ports, and print the file with the secret.

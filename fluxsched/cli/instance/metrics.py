@@ -12,13 +12,13 @@ BIND = "127.0.0.1:9400"
 
 
 @click.command("metrics", cls=Command)
-@click.option("--bind", metavar="HOST:PORT", default=BIND, show_default=True, help="Serve there.")
+@click.option("--bind", metavar="HOST:PORT", default=BIND, show_default=True, help="Address to serve at.")
 @click.option("--public", is_flag=True, help="Allow an address that other hosts can reach: anyone there can read.")
 @click.option("--once", is_flag=True, help="Print the figures and exit (for node_exporter's text files).")
 @click.option("--instance", metavar="PID", type=int, hidden=True, help="End with this process.")
 @uri_option
 def metrics(uri: str | None, bind: str, public: bool, once: bool, instance: int | None) -> None:
-    """Serve the figures of an instance to Prometheus, until this is ended.
+    """Serve the metrics of an instance to Prometheus, until interrupted.
 
     The instance is asked at most once a second. While it is down, `fluxsched_up` is 0; without --uri and
     FLUXSCHED_URI your newest instance is looked for anew.

@@ -75,7 +75,7 @@ def _specification(spec: str, options: tuple[str, ...], plugins: tuple[str, ...]
 @click.option("--fallback", metavar="POLICY", shell_complete=complete.policies,
               help="Policy to load after the last restart. [default: none]")  # fmt: skip
 @click.option("--hung-after", "hung_after_s", metavar="FSD", type=FSD,
-              help="Kill it when it has been silent this long. [default: 30s]")  # fmt: skip
+              help="Kill it when it is silent for this long. [default: 30s]")  # fmt: skip
 @click.option("--plugin", "plugins", metavar="SPEC", multiple=True,
               help="A plugin under the policy: NAME:key=value,... or a file; may be repeated.")  # fmt: skip
 @click.argument("spec", shell_complete=complete.policies)

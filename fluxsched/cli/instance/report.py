@@ -84,8 +84,8 @@ REPORT = TableSpec(
 
 
 @click.command("report", cls=Command)
-@click.option("--by", type=click.Choice(BY), default="user", show_default=True, help="What the rows are.")
-@click.option("--since", metavar="WHEN", type=WHEN, help="From -FSD or a date and time on.  [default: -30d]")
+@click.option("--by", type=click.Choice(BY), default="user", show_default=True, help="The rows of the table.")
+@click.option("--since", metavar="WHEN", type=WHEN, help="Start: -FSD, or a date and time.  [default: -30d]")
 @click.option("--until", metavar="WHEN", type=WHEN, help="Until -FSD or a date and time.  [default: now]")
 @click.option("-c", "--count", metavar="N", type=Whole(1, ROWS_MAX), default=1000, show_default=True,
               help="Maximum number of rows, those with most core-hours.")  # fmt: skip

@@ -60,8 +60,8 @@ def parse_filter(text: str) -> dict[str, Any]:
 def top(uri: str | None, words: tuple[str, ...]) -> None:
     """Show the machine, jobs, queues and groups live; cancel, hold and drain from there.
 
-    FILTER are options of `fluxsched jobs` that say which jobs are shown, such as -u kim -q batch. F1 shows the keys.
-    Without colour (NO_COLOR, TERM=vt100) signs say what colours say.
+    FILTER are options of `fluxsched jobs` that select jobs, such as -u kim -q batch. F1 shows the keys.
+    Without colour (NO_COLOR, TERM=vt100) signs replace colours.
     """
     if find_spec("textual") is None:
         raise Refused("needs Textual: pip install 'fluxsched[tui]'")

@@ -18,22 +18,22 @@ MODULES = ("jinja2", "starlette", "uvicorn")
 
 @click.command("web", cls=Command)
 @click.option("--bind", metavar="HOST:PORT|unix:PATH", default=BIND, show_default=True,
-              help="Serve there; port 0 is any free one.")  # fmt: skip
+              help="Address to serve at; port 0 is any free one.")  # fmt: skip
 @click.option("--public", is_flag=True, help="Allow an address that other hosts can reach: nothing is encrypted.")
 @click.option("--name", "names", metavar="HOST", multiple=True,
               help="A name that browsers may use for this host, as behind a proxy; may be repeated.")  # fmt: skip
 @click.option("--address", is_flag=True, help="Print the address of the page that `start --web` serves, and exit.")
 @click.option("--instance", metavar="PID", type=int, hidden=True, help="End with this process.")
 @click.option("--address-file", metavar="FILE", type=click.Path(path_type=Path), hidden=True,
-              help="Write the address there; be found again at the one that is there.")  # fmt: skip
+              help="File for the address; an address in it is used again.")  # fmt: skip
 @uri_option
 def web(
     uri: str | None, bind: str, public: bool, names: tuple[str, ...], address: bool, instance: int | None,
     address_file: Path | None,
 ) -> None:  # fmt: skip
-    """Serve an instance as a page for browsers, until this is ended: machine, jobs, timeline, groups, shares, history.
+    """Serve an instance as a page for browsers, until interrupted: machine, jobs, timeline, groups, shares, history.
 
-    The printed address has a token: it lets in whom you give it to, as you. From elsewhere use `ssh -L`.
+    The printed address has a token: whoever has it acts as you. From other hosts use `ssh -L`.
     """
     if address:
         click.echo(_served(uri))

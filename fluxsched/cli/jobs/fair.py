@@ -93,7 +93,7 @@ FAIR = TableSpec(
 @click.option("--bank", "banks", metavar="NAME", multiple=True, shell_complete=complete.banks,
               help="Only this bank and all below it; may be repeated.")  # fmt: skip
 @click.option("--group", metavar="NAME", default="default", shell_complete=complete.groups,
-              help="The accounts of the scheduler of this group.")  # fmt: skip
+              help="Accounts of the scheduler of this group.")  # fmt: skip
 @table_options(FAIR)
 @viewing
 def fair(handle: InstanceHandle, banks: tuple[str, ...], group: str, output: Output) -> None:

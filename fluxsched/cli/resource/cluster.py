@@ -52,11 +52,11 @@ def cluster() -> None:
 @table_options(LIST)
 @viewing
 def list_clusters(handle: InstanceHandle, output: Output) -> None:
-    """Show the clusters and how many of our jobs they have.
+    """Show the clusters, and the numbers of jobs that they run.
 
     \b
-    WANTED   jobs that were not sent yet
-    SENT     jobs that were sent and have not begun there
+    WANTED   jobs that have not been sent yet
+    SENT     jobs that were sent and have not started there
     RUNNING  jobs that run there
     """
     answer: dict[str, Any] = handle.rpc("cluster.list")
@@ -73,7 +73,7 @@ def forget(handle: InstanceHandle, name: str, as_json: bool) -> None:
     """Give up the leases of a cluster that is gone for good.
 
     A cluster that does not answer keeps its jobs, since they may still run. With this command you vouch that
-    nothing of them does: jobs that had not begun there are submitted again, the others end with an exception.
+    none of them does: jobs that had not started there are submitted again, the others end with an exception.
     """
     answer = handle.rpc("cluster.forget", {"name": name})
     if as_json:

@@ -40,7 +40,7 @@ _USUAL = "\x1b[0m"
 
 @click.command("map", cls=Command)
 @click.option(
-    "--by", type=click.Choice(ARRANGEMENTS), default="group", show_default=True, help="What targets are arranged by."
+    "--by", type=click.Choice(ARRANGEMENTS), default="group", show_default=True, help="Arrangement of the targets."
 )
 @click.option(
     "--color",
@@ -49,7 +49,7 @@ _USUAL = "\x1b[0m"
     type=click.Choice(("auto", "always", "never")),
     default="auto",
     show_default=True,
-    help="Half blocks in colour, or a sign a target.",
+    help="Half blocks in colour, or one sign per target.",
 )
 @include_option
 @json_option
@@ -57,7 +57,7 @@ _USUAL = "\x1b[0m"
 def machine_map(handle: InstanceHandle, by: str, colour: str, include: str | None, as_json: bool) -> None:
     """Print a map of the machine: a cell for each target, by its state and by how many of its cores are in use.
 
-    Of a large machine a cell is several targets: it shows the gravest state that an eighth of them has. The first
+    On a large machine a cell is several targets: it shows the gravest state that an eighth of them has. The first
     line says how many.
     """  # fmt: skip
     machine = LiveMachine()

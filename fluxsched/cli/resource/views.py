@@ -108,7 +108,7 @@ def _only(rows: list[ResourceRow], wanted: Idset | None) -> list[ResourceRow]:
 @_states(LIST_STATES, "free,allocated,down")
 @include_option
 @_QUEUE
-@click.option("--topology", is_flag=True, help="The switches of the network, and what is free under each.")
+@click.option("--topology", is_flag=True, help="The switches of the network, with the free nodes under each.")
 @table_options(LIST)
 @viewing
 def list_resources(

@@ -18,7 +18,7 @@ from fluxsched.cli.si.options import need_packages
 def check(file: Path, as_json: bool) -> int:
     """Report all faults of a configuration FILE (YuniKorn's YAML) with their paths; exit status 1 if there are any.
 
-    Without faults print its partitions, placement rules and queues, with what each is guaranteed and may have.
+    Without faults print its partitions, placement rules and queues, with their guarantees and maxima.
     """
     need_packages()
     from fluxsched.adapters.si.config.report import check_config_file

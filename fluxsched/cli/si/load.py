@@ -16,13 +16,13 @@ from fluxsched.cli.si.options import address_argument, need_packages
 @click.option("--nodes", metavar="N", type=int, default=500, show_default=True, help="Nodes to register.")
 @click.option("--asks", metavar="M", type=int, default=10_000, show_default=True, help="Asks of one allocation each.")
 @click.option("--shapes", metavar="K", type=int, default=8, show_default=True, help="Sizes of asks.")
-@click.option("--each-different", is_flag=True, help="Every ask of another size, instead of --shapes.")
+@click.option("--each-different", is_flag=True, help="Give every ask a size of its own, instead of --shapes.")
 @click.option("--queues", metavar="Q", type=int, default=1, show_default=True, help="Leaves, one application each.")
 @click.option("--rate", metavar="R", type=float, default=0.0, help="Asks a second. [default: all at once]")
 @click.option("--node-batch", metavar="N", type=int, default=0, help="Nodes in a message. [default: all]")
 @click.option("--ask-batch", metavar="N", type=int, default=1000, show_default=True, help="Asks in a message.")
-@click.option("--rm", "rm_id", metavar="ID", default="load", show_default=True, help="Our name as a resource manager.")
-@click.option("--timeout", "limit_s", metavar="S", type=float, default=60.0, show_default=True, help="Then give up.")
+@click.option("--rm", "rm_id", metavar="ID", default="load", show_default=True, help="Name of this resource manager.")
+@click.option("--timeout", "limit_s", metavar="S", type=float, default=60.0, show_default=True, help="Give up after S.")
 @click.option("--json", is_flag=True, help="As JSON.")
 @address_argument
 def load(

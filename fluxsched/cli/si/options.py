@@ -42,7 +42,7 @@ def address_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     for decorate in (
         click.option("--ca", metavar="FILE", type=FILE, help="Certificates (PEM) that vouch for the service."),
         click.option("--key", metavar="FILE", type=FILE, help="The key (PEM) of --cert."),
-        click.option("--cert", metavar="FILE", type=FILE, help="Our certificate (PEM), for a service on TCP."),
+        click.option("--cert", metavar="FILE", type=FILE, help="The client's certificate (PEM), for a service on TCP."),
         click.argument("address", metavar="[ADDRESS]", required=False),
     ):  # fmt: skip
         command = decorate(command)

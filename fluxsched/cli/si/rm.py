@@ -15,14 +15,14 @@ from fluxsched.errors import Refused
 
 @click.command("rm", cls=Command)
 @click.option("--group", metavar="GROUP", default="default", show_default=True, shell_complete=complete.groups,
-              help="The group whose jobs the service is to schedule.")  # fmt: skip
+              help="The group whose jobs the service schedules.")  # fmt: skip
 @click.option("--queue", metavar="QUEUE", default="root.default", show_default=True,
-              help="The service's queue for our jobs.")  # fmt: skip
-@click.option("--rm", "rm_id", metavar="ID", default="", help="Our name there. [default: of instance and group]")
+              help="The service's queue for these jobs.")  # fmt: skip
+@click.option("--rm", "rm_id", metavar="ID", default="", help="Its name there. [default: from instance and group]")
 @click.option("--policy-group", metavar="NAME", default="default", show_default=True,
-              help="Which of the service's configurations is ours.")  # fmt: skip
+              help="Policy group at the service, which has its configuration.")  # fmt: skip
 @click.option("--config", metavar="FILE", type=click.Path(exists=True, dir_okay=False, path_type=Path),
-              help="A configuration of our own (YAML).")  # fmt: skip
+              help="Configuration (YAML), instead of the group's.")  # fmt: skip
 @address_argument
 @connected
 def rm(

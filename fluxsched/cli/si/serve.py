@@ -17,7 +17,7 @@ from fluxsched.cli.si.options import FILE, need_packages
 @click.option("--plugin", "plugins", metavar="SPEC", multiple=True,
               help="A plugin for all partitions: NAME:key=value,... or a file; may be repeated.")  # fmt: skip
 @click.option("--insecure", is_flag=True, help="Serve TCP on loopback without certificates.")
-@click.option("--cert", metavar="FILE", type=FILE, help="Our certificate (PEM), for TCP.")
+@click.option("--cert", metavar="FILE", type=FILE, help="The server's certificate (PEM), for TCP.")
 @click.option("--key", metavar="FILE", type=FILE, help="The key (PEM) of --cert.")
 @click.option("--client-ca", metavar="FILE", type=FILE, help="Certificates (PEM) that vouch for clients.")
 @click.option("-v", "--verbose", count=True, help="Log more on stderr; may be repeated.")
@@ -28,7 +28,7 @@ def serve(
     """Schedule for resource managers (YuniKorn's scheduler interface 1.2 to 1.8, rfc/si.proto) until SIGTERM.
 
     The first line of output is the address. [default: unix:fluxsched_si_UID/socket in $XDG_RUNTIME_DIR, else $TMPDIR]
-    Nothing is stored: after a restart resource managers send all again.
+    Nothing is stored: after a restart resource managers send their state again.
     """
     need_packages()
     import asyncio

@@ -49,7 +49,7 @@ def new(name: str, directory: Path | None) -> None:
 
 
 @plugin.command("check")
-@click.option("--policy", metavar="P", default="easy", show_default=True, help="The policy under which it is tried.")
+@click.option("--policy", metavar="P", default="easy", show_default=True, help="The policy under which it is checked.")
 @click.option("--seed", metavar="S", type=Whole(min=0), default=0, show_default=True,
               help="Seed of the first case; a failing case is reported with its own.")  # fmt: skip
 @click.argument("spec", metavar="NAME")

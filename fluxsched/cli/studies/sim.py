@@ -63,7 +63,7 @@ def sim() -> None:
                    "M leaves a switch.")  # fmt: skip
 @click.option("--site", metavar="F", type=_IN, help="Drains, outages, moves and maintenance, at given times.")
 @click.option("--bank", type=click.Choice(["user", "group", "queue"]),
-              help="Which field stands for the bank if the trace names none. [default: one bank for all]")  # fmt: skip
+              help="Field used as the bank if the trace names none. [default: one bank for all]")  # fmt: skip
 @click.option("--preempt-grace", "preempt_grace_s", metavar="T", type=FSD,
               help="Time that a preempted job takes to end (FSD), at most preempt-timeout. [default: 0s]")  # fmt: skip
 @click.option("--until", "until_s", metavar="T", type=FSD, help="Stop after this virtual time (FSD: 90d).")
@@ -77,7 +77,7 @@ def sim() -> None:
     "--feedback", is_flag=True, help="Submit a job when its preceding job has ended and its think time has passed."
 )
 @click.option("--own-time", is_flag=True,
-              help="Virtual time passes while the scheduler works; shows how soon jobs are considered.")  # fmt: skip
+              help="Let virtual time pass while the scheduler works; shows how soon jobs are considered.")  # fmt: skip
 @click.option("--check", is_flag=True, help="Assert all invariants at each instant; slow.")
 @click.option("--speed", metavar="X", type=float, help="Replay against a running instance instead, X times as fast.")
 @uri_option
@@ -125,11 +125,11 @@ def run(speed: float | None, uri: str | None, as_json: bool, **wanted: Any) -> N
 )
 @click.option("--load", metavar="L", type=float, help="Demand as a fraction of the machine: 0.8. [default: any]")
 @click.option("--users", metavar="N", type=_COUNT, default=50, show_default=True, help="Number of users.")
-@click.option("--banks", metavar="N", type=_COUNT, help="Deal the users out to N banks. [default: none]")
+@click.option("--banks", metavar="N", type=_COUNT, help="Distribute the users over N banks. [default: none]")
 @click.option("--elastic", metavar="P", type=float, default=0.0, help="Fraction of elastic jobs: 0.3. [default: none]")
 @click.option("--parts", metavar="P", type=float, default=0.0,
               help="Fraction of elastic jobs of two parts. [default: none]")  # fmt: skip
-@click.option("--max-hops", metavar="H", type=_COUNT, help="The most hops within elastic jobs: 2, 4. [default: any]")
+@click.option("--max-hops", metavar="H", type=_COUNT, help="Maximum of hops within elastic jobs: 2, 4. [default: any]")
 @click.option(
     "--swf", is_flag=True, help="Print SWF; with -o the name determines the format (.swf, .swf.gz, else JSON lines)."
 )

@@ -133,7 +133,7 @@ def _templates(
 @click.option("--shuffle", is_flag=True, help="Submit the jobs in random order.")
 @click.option("--sep", metavar="TEXT", default="\n", help="Separator of inputs in files; none: any blanks. "
               "[default: a newline]")  # fmt: skip
-@click.option("-v", "--verbose", is_flag=True, help="Show on stderr what is submitted.")
+@click.option("-v", "--verbose", is_flag=True, help="Show each job on stderr.")
 @click.option("--dry-run", is_flag=True, help="Show what would be submitted, and submit nothing.")
 @after_options
 @uri_option

@@ -213,7 +213,7 @@ _JOB_OPTIONS = (
                  help="Countable resources: memory=4GiB for each task, scratch=1TB/node, matlab=1/job."),
     click.option("--mem", type=Converted("mem", parse_memory), metavar="SIZE",
                  help="Memory on each node, such as 2G or 512MiB; the job is limited to it. Without -N: on one node."),
-    click.option("--elastic", is_flag=True, help="Let the job grow and shrink in its range of nodes while it runs."),
+    click.option("--elastic", is_flag=True, help="Let the job grow and shrink within its range of nodes."),
     click.option("--max-hops", type=Whole(min=2), metavar="N",
                  help="At most N hops between two nodes: 2 is under one switch, 4 under the next level."),
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),
@@ -222,7 +222,7 @@ _JOB_OPTIONS = (
     click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),
     click.option("--bank", metavar="NAME", shell_complete=complete.banks, help="The bank to charge the job to."),
     click.option("--preemptible-after", type=Converted("preemptible-after", parse_preemptible_after), metavar="FSD",
-                 help="Let the job be preempted once it has run for so long; 0s: at any time. [default: never]"),
+                 help="Let the job be preempted once it has run for this long; 0s: at any time. [default: never]"),
     click.option("--requeue", type=Whole(min=0, max=REQUEUE_MAX), metavar="N", default=0,
                  help="Submit the job again if it is preempted, at most N times."),
     click.option("--set", "job_set", metavar="NAME", help="The set that the job is part of."),
@@ -242,7 +242,7 @@ _JOB_OPTIONS = (
     click.option("--error", metavar="FILE", help="Write stderr of the tasks to FILE, which may have tags as well."),
     click.option("--cwd", metavar="DIR", help="Working directory of the tasks. [default: this one]"),
     click.option("--env", "env_rules", multiple=True, metavar="RULE", callback=all_rules,
-                 help="Edit the environment, in order: NAME=VALUE sets, -PATTERN removes, PATTERN brings back, ^FILE "
+                 help="Edit the environment, in order: NAME=VALUE sets, -PATTERN removes, PATTERN restores, ^FILE "
                       "holds more rules."),
     click.option("--env-remove", multiple=True, metavar="PATTERN", expose_value=False,
                  help="Remove variables that match: a glob, or /REGEX/."),

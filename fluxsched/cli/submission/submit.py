@@ -61,7 +61,7 @@ def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, d
 
 @click.command("run", cls=Command, context_settings=COMMAND_LAST)
 @click.option("-l", "--label-io", is_flag=True, help="Prefix each line with the task rank.")
-@click.option("--pty", is_flag=True, help="Give the only task a terminal, which is this one if there is one.")
+@click.option("--pty", is_flag=True, help="Give the only task a terminal: this one, if there is one.")
 @uri_option
 @job_options
 def run(label_io: bool, pty: bool, uri: str | None, dry_run: bool, **options: Any) -> int:

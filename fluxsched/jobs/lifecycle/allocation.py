@@ -134,7 +134,7 @@ class Allocation:
         link, job = self._running(scheduler, jobid)
         grant = parse_grant(jobid, R)
         if foreign is not None:
-            _check_group(job, link, "is to grow by", grant.ranks, foreign)
+            _check_group(job, link, "cannot grow by", grant.ranks, foreign)
         check_grow(job, _parsed(jobid, R))
         self._lifecycle.holdings.extend(jobid, grant)
         link.growing[jobid] = link.growing.get(jobid, EMPTY) | grant.ranks
