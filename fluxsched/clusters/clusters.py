@@ -334,7 +334,7 @@ def lease_status(loop: ClusterLoop, lease: Lease) -> Why | None:
         what = "runs in" if has_begun else "was sent to" if lease.state is LeaseState.SENT else "is to run in"
         kept = f"its jobs are kept until it answers; if nothing of it is left: fluxsched cluster forget {loop.name}"
         return Why(f"it {what} cluster {loop.name}, which is silent{_since(loop)}: {loop.note}", kept)
-    reason = f"it was given targets of cluster {loop.name} and waits to be begun there"
+    reason = f"it was given targets of cluster {loop.name} and waits to start there"
     if lease.wish is Wish.RETURN:
         return Why(f"{reason}; it is being taken back, since that took too long")
     late_s = lease.since_s + loop.table.return_after_s
@@ -397,7 +397,7 @@ class LeaseExecutor:
         """Raises Refused: input is not passed on."""
         loop = self._loop_of(jobid)
         if loop is not None:
-            raise Refused(f"the job runs in cluster {loop.name}: its tasks are sent no input from here")
+            raise Refused(f"the job runs in cluster {loop.name}: its tasks cannot be sent input from here")
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
         """A terminating signal ends the job there, with the grace time that holds there."""

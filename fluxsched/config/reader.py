@@ -434,13 +434,13 @@ def _user(text: str) -> int:
     if text.isdecimal() and len(text) <= 10:
         return user_id(int(text))
     if not text:
-        raise InvalidValue("a user's name is not empty")
+        raise InvalidValue("the name of a user must not be empty")
     return user_id(text)
 
 
 def _not_empty(path: str) -> None:
     if not path:
-        raise InvalidValue("a path is not empty")
+        raise InvalidValue("a path must not be empty")
 
 
 def _path(text: str | None, directory: Path) -> Path | None:

@@ -190,7 +190,7 @@ def check_cluster_name(name: str) -> None:
 def check_cluster_uri(uri: str) -> None:
     """Raises InvalidValue for what is no address of an instance."""
     if not uri.startswith(SCHEMES) or uri in SCHEMES:
-        raise InvalidValue(f"{uri[:80]!r} is no address of an instance: it begins with {', '.join(SCHEMES)}")
+        raise InvalidValue(f"{uri[:80]!r} is not the address of an instance, which begins with {', '.join(SCHEMES)}")
 
 
 # ---- topology

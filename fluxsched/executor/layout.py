@@ -277,7 +277,7 @@ def blocks(jobspec: Jobspec, resources: ResourceSet) -> list[TaskBlock]:
     if ntasks > TASKS_JOB_MAX:
         raise LimitExceeded(f"the job has {ntasks} tasks: one machine runs at most {TASKS_JOB_MAX} a job")
     if ntasks < 1:
-        raise InvalidValue(f"the job's {nslots} slots come to no task at all: check tasks[0].count of the jobspec")
+        raise InvalidValue(f"the job's {nslots} slots result in no task: check tasks[0].count of the jobspec")
     return found
 
 

@@ -223,7 +223,7 @@ class KeeperExecutor:
     def _give(self, run: GivenJob) -> None:
         run.tries += 1
         if run.tries > TRIES_MAX:
-            raise Refused(f"{TRIES_MAX} keepers ended while they were to start it: see the log")
+            raise Refused(f"{TRIES_MAX} keepers ended before they could start it: see the log")
         link = run.link = self._current()
         link.start(run.launch, self._kill_timeout_s, outlives=self._outlives)
         run.given(link)

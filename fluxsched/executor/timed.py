@@ -202,7 +202,7 @@ class NestedJobs:
     def give_back(self, jobid: int, ranks: Idset) -> None:
         """It says that nothing of it is left there; again if it does not know that this was heard. Raises Refused."""
         if jobid not in self._going:
-            raise Refused(f"job {format_f58(jobid)} is no elastic instance: its targets are released as tasks end")
+            raise Refused(f"job {format_f58(jobid)} is not an elastic instance: its targets are released as tasks end")
         given = ranks & self._going[jobid]
         self._going[jobid] -= given
         if given:

@@ -185,7 +185,7 @@ class RpcRequest:
     def open_stream(self, on_end: Callable[[], None]) -> None:
         """Keep the request open; `on_end` runs once when the peer cancels it or is lost."""
         if not self.streaming or not self.is_open:
-            raise RemoteProtocolError(f"{self.topic}: the request needs the streaming flag, and must want responses")
+            raise RemoteProtocolError(f"{self.topic}: the request needs the streaming flag, without noresponse")
         if self.message.matchtag in self.peer.streams:
             raise RemoteProtocolError(f"{self.topic}: matchtag {self.message.matchtag} is in use by another stream")
         check_streams(len(self.peer.streams))

@@ -224,7 +224,7 @@ class AgentService:
         request.payload(AgentHeartbeat)
         agents = self._agents.get(request.peer)
         if agents is None:
-            raise Refused("agent.heartbeat: say agent.hello first", errno.EPROTO)
+            raise Refused("agent.heartbeat: send agent.hello first", errno.EPROTO)
         request.respond()
         now_s = self._turns.wall_s
         for agent in agents.values():

@@ -157,7 +157,7 @@ class HeldJobs:
         """A running job is to end at another time. Raises Refused if it cannot."""
         holding = self._ledger.get(jobid)
         if holding is None:
-            raise Refused(f"expiration of job {jobid}: it holds nothing here", errno.ENOENT)
+            raise Refused(f"expiration of job {jobid}: it holds no resources in this scheduler", errno.ENOENT)
         for group in self._groups.values():
             end_s = group.expiration_s
             if end_s and expiration_s > end_s and any(rank in group.pool for rank in holding.parts):
