@@ -77,9 +77,12 @@ async def test_jobs_wait_until_a_cluster_has_answered_once(silent):
 async def test_its_targets_are_known_from_the_store_when_this_instance_starts_again(silent):
     await silent.begin_east()
     await silent.begin_here()
-    ran = [await silent.submit(wide(2, "both")) for _ in range(3)]
-    assert all([(await silent.wait(jobid))["success"] for jobid in ran])
+    busy = await silent.submit(job("sleep", "60", nodes=2, exclusive=True, queue="both"))
+    ran = await silent.submit(wide(2, "both"))
+    assert (await silent.wait(ran))["success"]
     assert {one["nodelist"].partition(":")[0] for one in await silent.jobs(silent.near)} >= {"east"}
+    await silent.near.ok("job-manager.cancel", {"id": busy})
+    await silent.wait(busy)
     await silent.world.stop(silent.there)
 
     async def is_silent():
