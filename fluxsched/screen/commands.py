@@ -16,7 +16,7 @@ from collections.abc import Awaitable, Callable, Coroutine, Mapping, Sequence
 from typing import Any, Protocol
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.targets import parse_targets
+from fluxsched.core.targets import GROUP, QUEUE, parse_targets, split_targets
 from fluxsched.core.text import printable, printable_lines
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
@@ -121,11 +121,13 @@ def _help(app: ScreenParts) -> None:
 def _search(app: ScreenParts) -> None:
     async def perform(text: str) -> str:
         app.searched = text
-        if text:
+        if text and app.pane == "machine":
+            await _seek(app)
+        elif text:
             _find(app, go_on=False)
         return ""
 
-    label = "Hosts or ranks" if app.pane == "machine" else "Text"
+    label = "Targets" if app.pane == "machine" else "Text"
     app.ask(Question(f"Search in {app.pane}", perform, field=label, initial=app.searched))
 
 
@@ -139,12 +141,27 @@ def _search_next(app: ScreenParts) -> None:
 def _find(app: ScreenParts, *, go_on: bool) -> None:
     pane = app.panes[app.pane]
     if pane is app.machine:
-        if go_on and app.machine.next_found():
-            return
-        resources = app.machine.machine.resources
-        app.machine.seek(parse_targets(app.searched, resources))
+        if not app.machine.next_found():
+            app.perform(_seek_again(app))
     elif not pane.find(app.searched, go_on=go_on):  # type: ignore[attr-defined]
         raise InvalidValue(f"{printable(app.searched)} was not found in {app.pane}")
+
+
+async def _seek(app: ScreenParts) -> None:
+    """Find the targets that the text names; the instance is asked about sets that it alone knows."""
+    text = app.searched
+    if any(each.kind in (GROUP, QUEUE) for each in split_targets(text).sets):
+        answer = await app.follower.ask("resource.targets", {"targets": text})
+        app.machine.seek(Idset.parse(answer["targets"]))
+    else:
+        app.machine.seek(parse_targets(text, app.machine.machine.resources))
+
+
+async def _seek_again(app: ScreenParts) -> None:
+    try:
+        await _seek(app)
+    except FluxschedError as error:
+        app.say_fault(str(error))
 
 
 def _filter(app: ScreenParts) -> None:

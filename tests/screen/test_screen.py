@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any
@@ -167,6 +168,18 @@ async def test_the_cursor_of_the_machine_finds_targets_and_says_what_they_are() 
         await press(pilot, "escape", "1")
         assert "nosuch" in await press(pilot, "slash", "ctrl+u", *"nosuch", "enter")
         assert "by property" in await press(pilot, "escape", "f5")
+
+
+async def test_the_search_takes_the_sets_that_commands_take() -> None:
+    """Groups and queues were unknown to it."""
+    sets = {"group:lab": {"targets": "30"}, "queue:x": RPCError("queue 'x' does not exist", errno.ENOENT)}
+    async with screen(**{"resource.targets": lambda payload: sets[payload["targets"]]}) as (pilot, follower):
+        assert "node30" in await press(pilot, "1", "slash", *"group:lab", "enter")
+        await press(pilot, "escape", "escape")
+        assert "node30" in await press(pilot, "n"), "it is asked again"
+        asked = [payload for topic, payload in follower.asked if topic == "resource.targets"]
+        assert asked == [{"targets": "group:lab"}] * 2
+        assert "queue 'x' does not exist" in await press(pilot, "slash", "ctrl+u", *"queue:x", "enter")
 
 
 async def test_enter_shows_details_of_what_is_under_the_cursor() -> None:
