@@ -191,12 +191,15 @@ class World:
         self.instances: list[Instance] = []
 
     async def instance(self, *, unsent_limit_bytes: int | None = None, **options: Any) -> Instance:
-        """An instance that is ready; options are those of StartOptions, `config` may be the text itself."""
+        """An instance that is ready; options are those of StartOptions, `config` may be the text itself, and what
+        else is set of `Settings`.
+        """
+        own = {name: options.pop(name) for name in ("cluster_pace",) if name in options}
         if isinstance(options.get("config"), str):
             options["config"] = self.write("site.toml", options["config"])
         if not {"fake", "config", "test_size", "r_path"} & options.keys():
             options["fake"] = "4x4"
-        settings = settings_of(StartOptions(**options))
+        settings = replace(settings_of(StartOptions(**options)), **own)
         if unsent_limit_bytes is not None:
             server = ZmqServer(f"ipc://{self.directory}/s", unsent_limit_bytes=unsent_limit_bytes)
             settings = replace(settings, servers=(server,))

@@ -19,7 +19,7 @@ from typing import Any
 
 import msgspec
 
-from fluxsched.clusters.links import ClusterConnection, ClusterLink, FluxLink, OwnLink
+from fluxsched.clusters.links import ClusterConnection, ClusterLink, ClusterPace, FluxLink, OwnLink
 from fluxsched.clusters.loop import STORED_KIND, ClusterLoop, OfferedTargets, OpenClient, OutputCopy
 from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY, Idset
@@ -87,8 +87,10 @@ class Clusters:
         router: Router,
         store: Store,
         spool: Path,
+        pace: ClusterPace,
     ) -> None:
         self._stored = stored
+        self._pace = pace
         self._connect = connect
         self._connecting = connecting
         self._effects = effects
@@ -157,11 +159,11 @@ class Clusters:
         is_group = settings is not None
         has_parts = settings is None or not settings.is_flux
         offered = OfferedTargets(
-            name, self._resource, store, turns, self._grown, is_group=is_group, has_parts=has_parts
+            name, self._resource, store, turns, self._grown, is_group=is_group, has_parts=has_parts, pace=self._pace
         )  # fmt: skip
         loop = ClusterLoop(
             name, settings, self._connect, self._link, offered, OutputCopy(self._spool, self._is_spooled),
-            reports, self._returned, store, turns, self._connecting,
+            reports, self._returned, store, turns, self._connecting, self._pace,
         )  # fmt: skip
         loop.on_answer, loop.note_place, loop.on_over = self.on_change, self._note_place, self._over
         return loop
@@ -172,7 +174,7 @@ class Clusters:
             return FluxLink(connection, loop, self._holder, loop.table.leases.keys, loop.settings.queue)
         self._sessions += 1
         session = (self._start << SESSION_BITS) + self._sessions
-        return OwnLink(connection, loop, self._holder, session, loop.settings.queue)
+        return OwnLink(connection, loop, self._holder, session, loop.settings.queue, self._pace)
 
     def open(self) -> None:
         """Connect, once the number of this start is on disk; leases whose jobs have ended are given up."""

@@ -20,7 +20,7 @@ import errno
 import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import msgspec
 
@@ -140,10 +140,10 @@ def why_closed(
 
 # ---- own
 
-QUEUE_S = 2.0
-"""How often it is looked whether the queue there takes and starts jobs (seconds)."""
 CLOSED_S = 0.2
-"""The same while it does not, as while the other instance starts: jobs wait for it (seconds)."""
+"""How often it is looked at a queue that does not start jobs, as while the other instance starts: jobs wait for it
+(seconds).
+"""
 
 PASSING = frozenset((errno.EAGAIN, errno.ESHUTDOWN, errno.ENOSPC, errno.EIO, errno.EBUSY, errno.ETIMEDOUT))
 """Errors of a submit that pass: it is tried again."""
@@ -161,8 +161,15 @@ class OwnLink:
     """A `ClusterLink` to an instance of ours."""
 
     def __init__(
-        self, connection: ClusterConnection, events: LinkEvents, holder: str, session: int, queue: str | None
+        self,
+        connection: ClusterConnection,
+        events: LinkEvents,
+        holder: str,
+        session: int,
+        queue: str | None,
+        pace: ClusterPace,
     ) -> None:
+        self._pace = pace
         self._connection = connection
         self._events = events
         self._holder = holder
@@ -198,7 +205,7 @@ class OwnLink:
     def _look_at(self, status: queues.QueueStatus | None) -> None:
         why = "" if status is None else _why_closed(status)
         self._events.closed(why)
-        self._connection.later(CLOSED_S if why else QUEUE_S, self._look)
+        self._connection.later(CLOSED_S if why else self._pace.queue_s, self._look)
 
     def _machine(self, payload: bytes | None, error: RPCError | None) -> None:
         if error is not None:
@@ -578,6 +585,22 @@ RECEIVE_MAX = 256
 
 TakeAnswer = Callable[[bytes | None, RPCError | None], None]
 """Takes the payload of an answer, or its error."""
+
+
+class ClusterPace(NamedTuple):
+    """How often other instances are looked for and asked (seconds); tests are quicker."""
+
+    reconnect_s: float = 1.0
+    """How long after a loss the other instance is looked for again."""
+    resubmit_s: float = 1.0
+    """How long after a refusal that passes a lease is submitted again."""
+    listen_s: float = 5.0
+    """How often it is checked that anything has come from the other instance, which is asked something every two
+    seconds. A network that is gone is noticed sooner; this is for an instance that is stopped or hangs."""
+    queue_s: float = 2.0
+    """How often it is looked whether the queue there takes and starts jobs."""
+    occupied_s: float = 1.0
+    """How long targets have to be in use by others until they are offline here."""
 
 
 class ClusterConnection(InstanceCalls):

@@ -6,7 +6,7 @@ other instance is silent nothing is concluded from that.
 offered: The targets of a cluster in the resource module: its group, and which of it are online.
 
 Law: the group follows what the other instance says, and nothing else changes it. A target that jobs of others use is
-offline here; a use that is over within `OCCUPIED_S` is not noticed, since the end of a job of ours looks like one.
+offline here; a use that is over within `occupied_s` is not noticed, since the end of a job of ours looks like one.
 Where a job was not begun in time, jobs that want as many targets are not offered any for as long again: else the job
 that is returned, the first in line, would come to the same place.
 One that has no targets for jobs of ours any more keeps, offline, those that it had: it may have them again, and what
@@ -30,7 +30,7 @@ from typing import Any, NamedTuple
 
 import msgspec
 
-from fluxsched.clusters.links import ClusterConnection, ClusterLink
+from fluxsched.clusters.links import ClusterConnection, ClusterLink, ClusterPace
 from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
@@ -49,15 +49,8 @@ from fluxsched.transport.base import Client
 
 log = logger("clusters")
 
-RECONNECT_S = 1.0
-"""How long after a loss the other instance is looked for again (seconds)."""
-RESUBMIT_S = 1.0
-"""How long after a refusal that passes a lease is submitted again (seconds)."""
 FIRST_ANSWER_S = 5.0
 """For how long this instance is not ready for want of a first answer (seconds)."""
-LISTEN_S = 5.0
-"""How often it is checked that anything has come from the other instance, which is asked something every two seconds
-(seconds). A network that is gone is noticed sooner; this is for an instance that is stopped or hangs."""
 
 DISPLACED = "another instance with a copy of this state has its leases there: stop one, and restart the other"
 """What a cluster is silent for that another instance uses under the same name of holder."""
@@ -83,8 +76,10 @@ class ClusterLoop:
         store: Store,
         turns: Turns,
         connecting: Writer,
+        pace: ClusterPace,
     ) -> None:
         self.name = name
+        self._pace = pace
         self.settings = settings
         self.offered = offered
         self.table = LeaseTable(name, settings.return_after_s if settings is not None else 0.0)
@@ -142,12 +137,12 @@ class ClusterLoop:
             return
         if isinstance(found, FluxschedError):
             self._silent(str(found))
-            self._turns.after(RECONNECT_S, self.open)
+            self._turns.after(self._pace.reconnect_s, self.open)
             return
         self._connection = connection = ClusterConnection(found, self._turns, self._lost, json=self.settings.is_flux)
         self._link = self._make_link(connection, self)
         self._link.begin()
-        self._turns.after(LISTEN_S, partial(self._listen, connection, connection.received))
+        self._turns.after(self._pace.listen_s, partial(self._listen, connection, connection.received))
 
     def _take(self, until_s: float) -> bool:
         return self._connection is not None and self._connection.take()
@@ -156,16 +151,16 @@ class ClusterLoop:
         if connection is not self._connection:
             return
         if connection.received == received:
-            connection.lose(f"it has not answered within {LISTEN_S:g} s")
+            connection.lose(f"it has not answered within {self._pace.listen_s:g} s")
             return
-        self._turns.after(LISTEN_S, partial(self._listen, connection, connection.received))
+        self._turns.after(self._pace.listen_s, partial(self._listen, connection, connection.received))
 
     def _lost(self, reason: str) -> None:
         self._connection = self._link = None
         self.table.lost()
         self._output.lost(self.name)
         self._silent(reason)
-        self._turns.after(RECONNECT_S, self.open)
+        self._turns.after(self._pace.reconnect_s, self.open)
 
     def _silent(self, reason: str) -> None:
         if self.note != reason:
@@ -266,7 +261,9 @@ class ClusterLoop:
         if passes:
             connection = self._connection
             log.info("cluster %s does not take %s at present: %s", self.name, name, note)
-            self._turns.after(RESUBMIT_S, lambda: self.absent(name) if connection is self._connection else None)
+            self._turns.after(
+                self._pace.resubmit_s, lambda: self.absent(name) if connection is self._connection else None
+            )
         else:
             self.perform(self.table.refused(name, note))
 
@@ -381,8 +378,6 @@ class ClusterLoop:
 
 # ---- offered
 
-OCCUPIED_S = 1.0
-"""How long targets have to be in use by others until they are offline here (seconds)."""
 STORED_KIND = "cluster"
 """Of the rows of `saved` that have a cluster's targets as they are here, for the ranks of jobs after a restart."""
 
@@ -408,7 +403,9 @@ class OfferedTargets:
         *,
         is_group: bool,
         has_parts: bool,
+        pace: ClusterPace,
     ) -> None:
+        self._pace = pace
         self.mirror = Mirror(name, has_parts=has_parts)
         self.is_known = False
         self._name = name
@@ -537,7 +534,7 @@ class OfferedTargets:
     def _look_later(self) -> None:
         if not self._is_waiting:
             self._is_waiting = True
-            self._turns.after(OCCUPIED_S, self._look)
+            self._turns.after(self._pace.occupied_s, self._look)
 
     def _look(self) -> None:
         self._is_waiting = False

@@ -59,7 +59,7 @@ from fluxsched import __version__
 from fluxsched.client.blocking import Handle
 from fluxsched.client.find import find_uri
 from fluxsched.clusters.clusters import Clusters, StoredClusters
-from fluxsched.clusters.links import connect_peer
+from fluxsched.clusters.links import ClusterPace, connect_peer
 from fluxsched.clusters.loop import OpenClient
 from fluxsched.clusters.offers import LeaseService
 from fluxsched.config.changes import KeyChange, changes, in_force
@@ -228,6 +228,7 @@ class Assembly:
             self.router,
             self.store,
             outside.spool,
+            self.settings.cluster_pace,
         )
         self.clusters.on_change, self.jobs.extend_listed = self._check_ready, self.clusters.extend_listed
 
@@ -507,6 +508,7 @@ class Settings:
     """What this instance has handed over to itself, if it restarts."""
     check_start: Callable[[], object] = lambda: None
     """Reads all again that a start reads. Raises FluxschedError if it would fail."""
+    cluster_pace: ClusterPace = field(default_factory=ClusterPace)
     ready_within_s: float | None = READY_S
     """How long it may take to be ready once it is entered; None: no limit."""
     servers: tuple[Server, ...] = ()

@@ -8,6 +8,7 @@ from math import inf
 
 import pytest
 
+from fluxsched.clusters.links import ClusterPace
 from fluxsched.core.jobspec import Jobspec
 from tests.site import children_are_forked, eventually, timed, world
 
@@ -44,6 +45,7 @@ class Pair:
 
     def __init__(self, world):
         self.world = world
+        self.pace = ClusterPace()
 
     async def begin(self, fake="4x4", more="", **options):
         self.there = await self.world.instance(fake=fake, schedulers=("easy",))
@@ -53,7 +55,7 @@ class Pair:
 
     async def open(self, uri, more="", **options):
         config = CONFIG.format(uri=uri, more=more)
-        self.here = await self.world.instance(fake="2x4", config=config, **options)
+        self.here = await self.world.instance(fake="2x4", config=config, cluster_pace=self.pace, **options)
         self.near = self.world.second(self.here)
 
     async def submit(self, jobspec, urgency=16):

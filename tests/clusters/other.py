@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from types import SimpleNamespace
 
-from fluxsched.clusters.links import OwnLink
+from fluxsched.clusters.links import ClusterPace, OwnLink
 from fluxsched.clusters.loop import ClusterLoop, OutputCopy
 from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY
@@ -88,7 +88,7 @@ class Other:
 class Bench:
     """A loop with one lease, and what it reports; `others` are the connections it will get, one after the other."""
 
-    def __init__(self, tmp_path, loop, *others, state=LeaseState.WANTED):
+    def __init__(self, tmp_path, loop, *others, state=LeaseState.WANTED, **pace):
         self.others = deque(others)
         self.reported: list = []
         self.rows: list = []
@@ -109,12 +109,13 @@ class Bench:
         store = SimpleNamespace(
             change=lambda *row: self.rows.append(row), remove=lambda *row: self.rows.append(row), add=lambda *_: None
         )
+        quick = ClusterPace(**{"reconnect_s": 0.005, "resubmit_s": 0.005} | pace)
         self.loop = ClusterLoop(
             "east", ClusterSettings("east", "ipc:///x"), self.connect,
-            lambda connection, events: OwnLink(connection, events, "me", 1, None), offered,
+            lambda connection, events: OwnLink(connection, events, "me", 1, None, quick), offered,
             OutputCopy(tmp_path, lambda jobid: False), reports,
             lambda jobid, note: self.reported.append(("returned", jobid)), store, self.turns,
-            ImmediateWriter(),
+            ImmediateWriter(), quick,
         )  # fmt: skip
         self.turns.post(lambda: self.loop.want(Lease(1, 0, "east", "me/1", {}, state, since_s=SystemClock.wall_s())))
         self.turns.post(self.loop.open)

@@ -11,10 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.clusters import links as own
-from fluxsched.clusters import loop
 from fluxsched.clusters import loop as cluster_loop
-from fluxsched.clusters import loop as offered
+from fluxsched.clusters.links import ClusterPace
 from fluxsched.core.parts import PartAsked
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.role import Role
@@ -73,8 +71,8 @@ async def settled(pair):
     return pair.there.store.read("SELECT * FROM leased") == []
 
 
-async def test_the_group_follows_the_targets_of_the_other_instance(pair, monkeypatch):
-    monkeypatch.setattr(offered, "OCCUPIED_S", 0.02)
+async def test_the_group_follows_the_targets_of_the_other_instance(pair):
+    pair.pace = ClusterPace(occupied_s=0.02)
     await pair.begin()
     status = await pair.near.ok("resource.status")
     assert status["R"]["execution"]["nodelist"] == ["fake[0-1],east:fake[0-3]"]
@@ -203,10 +201,9 @@ async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):
 
 
 @pytest.fixture
-def blind(monkeypatch):
+def blind(pair):
     """What becomes of the queue there is not noticed."""
-    monkeypatch.setattr(own, "QUEUE_S", 3600.0)
-    monkeypatch.setattr(loop, "LISTEN_S", 3600.0)
+    pair.pace = ClusterPace(queue_s=3600.0, listen_s=3600.0)
 
 
 async def returned(pair, jobid):
@@ -276,8 +273,8 @@ async def test_for_a_while_no_job_is_sent_that_wants_as_many_targets_as_one_that
     assert (await pair.wait(wide))["success"]
 
 
-async def test_nothing_is_sent_to_a_queue_that_is_stopped_and_its_reason_is_told(pair, monkeypatch):
-    monkeypatch.setattr(own, "QUEUE_S", 0.02)
+async def test_nothing_is_sent_to_a_queue_that_is_stopped_and_its_reason_is_told(pair):
+    pair.pace = ClusterPace(queue_s=0.02)
     await pair.begin(more=BOTH)
     await stop(pair)
 
@@ -315,10 +312,8 @@ ENDED = {"state": "ended", "began": True, "status": 0}
 
 
 @pytest.fixture
-def bench(tmp_path, monkeypatch):
+def bench(tmp_path):
     """bench(others..., state=...): a loop whose pauses are short."""
-    monkeypatch.setattr(cluster_loop, "RECONNECT_S", 0.005)
-    monkeypatch.setattr(cluster_loop, "RESUBMIT_S", 0.005)
     made = []
 
     def make(*others, **options):
@@ -344,10 +339,9 @@ async def test_one_that_answers_nonsense_is_given_up_and_keeps_its_leases(bench,
     assert len(good.said("lease.submit")) == 1
 
 
-async def test_one_that_answers_nothing_is_given_up_and_keeps_its_leases(bench, eventually, monkeypatch):
-    monkeypatch.setattr(cluster_loop, "LISTEN_S", 0.01)
+async def test_one_that_answers_nothing_is_given_up_and_keeps_its_leases(bench, eventually):
     silent, good = Other(is_silent=True), Other()
-    made = bench(silent, good)
+    made = bench(silent, good, listen_s=0.2)
     await eventually(lambda: bool(good.said("lease.submit")))
     assert silent.lost == "closed"
     assert not silent.said("lease.submit")

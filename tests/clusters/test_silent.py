@@ -7,7 +7,7 @@ import errno
 
 import pytest
 
-from fluxsched.clusters import loop as cluster_loop
+from fluxsched.clusters.links import ClusterPace
 from fluxsched.instance import instance as shutdown
 from tests.clusters.conftest import BOTH, job
 
@@ -24,9 +24,9 @@ def wide(nodes, queue="far"):
 
 
 @pytest.fixture
-async def silent(pair, monkeypatch, tmp_path):
+async def silent(pair, tmp_path):
     """silent(): an instance whose cluster can begin to listen with `begin_east`, on the same state each time."""
-    monkeypatch.setattr(cluster_loop, "RECONNECT_S", 0.01)
+    pair.pace = ClusterPace(reconnect_s=0.01)
     address = f"ipc://{pair.world.directory}/east"
 
     async def begin_east(fake="4x4"):

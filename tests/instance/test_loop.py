@@ -6,7 +6,6 @@ import asyncio
 import json
 import logging
 from datetime import datetime
-from typing import Any
 
 import pytest
 
@@ -152,9 +151,6 @@ async def test_long_answers_give_way_to_short_ones():
 
 
 # The instance's log: a flood of one kind of line is cut, counted, and costs the others nothing.
-
-
-World = Any
 
 
 @pytest.fixture

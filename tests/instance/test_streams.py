@@ -15,9 +15,6 @@ from fluxsched.services.jobs import NAMED_MAX
 # The journal, live properties, the expiration and reloads over real sockets (RFC 44, RFC 20).
 
 
-STREAMING = 0x40
-
-
 def r_text(hosts, cores="0-1", ranks=None, **execution):
     count = ranks or "0-3"
     rlite = [{"rank": count, "children": {"core": cores}}]
@@ -71,24 +68,6 @@ async def test_a_reader_in_the_turn_of_an_event_gets_it_once(world):
         while "undrain" not in seen:
             seen += [event["name"] for event in (await anext(reader))["events"]]
         assert seen.count("drain") == seen.count("undrain") == 1
-
-
-async def test_events_are_in_order_of_time_and_of_what_happened(world):
-    peer = world.second(await world.bare())
-    await peer.ok("resource.drain", {"targets": "0", "reason": "a"})
-    await peer.ok("resource.drain", {"targets": "0", "reason": "b", "mode": "overwrite"})
-    await peer.ok("resource.drain", {"targets": "0", "reason": "c", "mode": "force-overwrite"})
-    await peer.ok("resource.assign", {"targets": "0-1", "group": "exclude"})
-    await peer.ok("resource.property-add", {"properties": {"ssd": "2"}})
-    await peer.ok("resource.expiration-update", {"expiration": 4e9})
-    found = await history(peer, peer.open("resource.journal"))
-    events = [event for payload in found for event in payload["events"]]
-    assert names(found)[3:] == [
-        *["drain"] * 3, "assign", "release", "undrain", "property-add", "resource-update"
-    ]  # fmt: skip
-    assert [event["context"]["overwrite"] for event in events if event["name"] == "drain"] == [0, 1, 2]
-    times = [event["timestamp"] for event in events]
-    assert times == sorted(times)
 
 
 async def test_the_history_is_bounded_and_says_so(world):
@@ -172,29 +151,6 @@ async def reloaded(world):
     path = world.write("R.json", r_text("host[0-3]"))
     site = await world.bare(r_path=path)
     return path, site, world.second(site)
-
-
-async def test_reload_of_the_file_shrinks_and_grows(reloaded):
-    path, site, peer = reloaded
-    stream = peer.open("resource.acquire", {"group": "default"})
-    await peer.next(stream)
-    await peer.ok("resource.drain", {"targets": "host2", "reason": "stays"})
-    path.write_text(r_text("host[1-2,4-5]"))
-    await peer.ok("resource.reload")
-    changes = [(await peer.next(stream)).payload for _ in range(2)]
-    assert {change["type"]: change.get("targets", change.get("offline")) for change in changes} == {
-        "shrink": "0,3",
-        "grow": "4-5",
-    }
-    await peer.ok("resource.release", {"group": "default", "targets": "0,3"})
-    status = await peer.ok("resource.status")
-    assert (status["lost"], list(status["drain"])) == ("0,3", ["2"])
-    path.write_text(r_text("host[0-3]"))
-    await peer.ok("resource.reload", {})
-    changes = [(await peer.next(stream)).payload for _ in range(2)]
-    assert [change["type"] for change in changes] == ["grow", "shrink"]
-    assert changes[0]["resources"]["execution"]["nodelist"] == ["host[0,3]"]
-    site.check()
 
 
 async def test_reload_from_another_file_or_from_an_object(world, reloaded):

@@ -161,75 +161,6 @@ async def test_refusals(peer, payload, flags, errnum, word):
     assert (await peer.next(peer.open("resource.acquire", {"group": "default"}))).errnum == 0
 
 
-async def test_one_acquirer(world, site, peer):
-    """A group has one, an instance as many as it has groups."""
-    other = world.second(site)
-    grown = (await peer.next(peer.open("resource.acquire", {"group": "default"}))).payload
-    assert (grown["online"], grown["offline"]) == ("", "0-3,6")
-    for group in ("debug", "empty"):
-        stream = other.open("resource.acquire", {"group": group})
-        first = (await other.next(stream)).payload
-        assert first["type"] == "grow"
-        assert first["offline"] == {"debug": "4-5", "empty": ""}[group]
-    for taker in (peer, other):
-        for payload in ({"group": "default"}, {"group": "debug"}, None):
-            found, text = await taker.refused("resource.acquire", payload, flags=STREAMING)
-            assert found == errno.EBUSY
-            assert "acquired already" in text
-    groups = {group["name"]: group for group in (await peer.ok("resource.groups"))["groups"]}
-    assert [name for name, group in groups.items() if group["acquired"]] == ["default", "debug", "empty"]
-    assert groups["default"]["acquirer"] != groups["debug"]["acquirer"] == groups["empty"]["acquirer"]
-    assert groups["debug"]["dialect"] == "typed"
-
-
-async def test_the_empty_grow_is_an_empty_r(peer):
-    first = (await peer.next(peer.open("resource.acquire", {"group": "empty"}))).payload
-    execution = {"R_lite": [], "starttime": 0.0, "expiration": 0.0, "nodelist": [""]}
-    assert first["resources"] == {"version": 1, "execution": execution}
-    assert (first["online"], first["offline"]) == ("", "")
-
-
-async def test_silent_yes(world, site, peer):
-    """Nothing is released but what is to be released: the error names the targets, and no targets are no targets."""
-    other = world.second(site)
-    stream = peer.open("resource.acquire", {"group": "default"})
-    await peer.next(stream)
-    beside = other.open("resource.acquire", {"group": "debug"})
-    await other.next(beside)
-    await peer.ok("resource.assign", {"targets": "0-1", "group": "debug"})
-    for who, payload, words in (
-        (peer, {"group": "default", "targets": "0-2"}, ("2", "not leaving")),  # one that is not leaving spoils all
-        (peer, {"group": "debug", "targets": "0"}, ("not acquired", "debug", "0")),
-        (peer, {"group": "nope", "targets": "0"}, ("not acquired", "nope")),
-        (other, {"group": "default", "targets": "0-1"}, ("not acquired", "0-1")),
-        (other, {"group": "debug", "targets": "0"}, ("not leaving",)),
-        (peer, {"group": "default", "targets": "99"}, ("99",)),
-        (peer, {"group": "default"}, ("targets",)),
-    ):
-        found, text = await who.refused("resource.release", payload)
-        assert found == errno.EPROTO, text
-        assert all(word in text for word in words), text
-        site.check()
-    assert peer.waiting(stream) == [{"type": "shrink", "targets": "0-1"}]
-    assert await peer.ok("resource.release", {"group": "default", "targets": ""}) is None
-    assert other.waiting(beside) == []
-    assert await peer.ok("resource.release", {"group": "default", "targets": "0"}) is None
-    grown = (await other.next(beside)).payload
-    assert (grown["type"], grown["offline"]) == ("grow", "0")
-    found, text = await peer.refused("resource.release", {"group": "default", "targets": "0-1"})  # 0: not a second time
-    assert (found, "0" in text) == (errno.EPROTO, True)
-    await peer.ok("resource.release", {"group": "default", "targets": "1"})
-    assert (await other.next(beside)).payload["offline"] == "1"
-
-
-async def test_a_plain_acquirer_has_no_release(world):
-    peer = world.second(await world.bare())
-    await peer.next(peer.open("resource.acquire"))
-    await peer.ok("resource.assign", {"targets": "0", "group": "b"})
-    found, _ = await peer.refused("resource.release", {"group": "default", "targets": "0"})
-    assert found == errno.EPROTO
-
-
 async def test_cancel_and_loss_free_the_group(world, site, peer, eventually):
     stream = peer.open("resource.acquire", {"group": "default"})
     await peer.next(stream)
@@ -283,11 +214,6 @@ async def lines(admin):
     return {targets: line["reason"] for targets, line in drain.items()}
 
 
-async def times(admin):
-    drain = (await admin.ok("resource.status"))["drain"]
-    return {targets: line["timestamp"] for targets, line in drain.items()}
-
-
 async def test_who_when_and_why(admin, two_hosts):
     before_s = two_hosts.settings.clock.wall_s()
     await admin.ok("resource.drain", {"targets": "host[0,2]", "reason": "bad DIMM"})
@@ -302,24 +228,6 @@ async def test_no_reason_is_an_empty_text(admin):
     """Stock clients insist on a string."""
     await admin.ok("resource.drain", {"targets": "0"})
     assert await lines(admin) == {"0": ""}
-
-
-async def test_modes(admin):
-    await admin.ok("resource.drain", {"targets": "0", "reason": "one"})
-    first = (await times(admin))["0"]
-    found, text = await admin.refused("resource.drain", {"targets": "0-1", "reason": "two"})
-    assert (found, "0" in text, "host0" in text, "already drained" in text) == (errno.EEXIST, True, True, True)
-    assert await lines(admin) == {"0": "one"}
-    await admin.ok("resource.drain", {"targets": "0-1", "reason": "two", "mode": "update"})
-    assert await lines(admin) == {"0": "one", "1": "two"}
-    await admin.ok("resource.drain", {"targets": "0", "reason": "three", "mode": "overwrite"})
-    assert await lines(admin) == {"0": "three", "1": "two"}
-    assert (await times(admin))["0"] == first
-    await admin.ok("resource.drain", {"targets": "0", "reason": "four", "mode": "force-overwrite"})
-    assert await lines(admin) == {"0": "four", "1": "two"}
-    assert (await times(admin))["0"] > first
-    found, text = await admin.refused("resource.drain", {"targets": "2", "mode": "maybe"})
-    assert (found, "update, overwrite, force-overwrite" in text) == (errno.EINVAL, True)
 
 
 @pytest.mark.parametrize(
@@ -346,19 +254,6 @@ async def test_all_offenders_are_named_and_nothing_is_done_by_halves(admin, targ
     assert all(any(one in text for one in word.split("|")) for word in words), text
     assert len(text) < 600
     assert await lines(admin) == {"0-1": "first"}
-
-
-async def test_undrain_names_all_that_are_not_drained(admin):
-    await admin.ok("resource.drain", {"targets": "0,2"})
-    found, text = await admin.refused("resource.undrain", {"targets": "0-3"})
-    assert (found, "1,3" in text, "host[1,3]" in text) == (errno.EEXIST, True, True)
-    assert await lines(admin) == {"0,2": ""}
-    await admin.ok("resource.undrain", {"targets": "0-1", "mode": "update"})
-    assert await lines(admin) == {"2": ""}
-    found, text = await admin.refused("resource.undrain", {"targets": "2,9"})
-    assert (found, "9" in text) == (errno.EINVAL, True)
-    await admin.ok("resource.undrain", {"targets": "host2", "reason": "mended"})
-    assert await lines(admin) == {}
 
 
 async def test_draining_until_no_job_holds_it(world, timed, eventually):
@@ -406,27 +301,6 @@ async def test_status_of_everything_at_once(world, admin, two_hosts):
     ranks = {name: [r["rank"] for r in share["execution"]["R_lite"]] for name, share in shares.items()}
     assert ranks == {"all": ["0-6"], "down": ["0,2-6"], "allocated": []}
     assert shares["allocated"]["execution"]["nodelist"] == [""]
-
-
-async def test_drain_of_what_is_offline_says_nothing_to_an_acquirer(world, admin, two_hosts):
-    stream = admin.open("resource.acquire", {"group": "default"})
-    assert (await admin.next(stream)).payload["offline"] == "0-6"
-    await admin.ok("resource.drain", {"targets": "1"})
-    agent = world.second(two_hosts)
-    await agent.ok("agent.hello", {"host": "host1", "heartbeat_s": 1.0})
-    await admin.settle()
-    assert admin.waiting(stream) == []
-    await admin.ok("resource.undrain", {"targets": "1"})
-    assert (await admin.next(stream)).payload == {"type": "online", "targets": "1"}
-
-
-async def test_the_answer_comes_after_the_store(admin, two_hosts):
-    """Whoever reads the disk at the moment of the answer finds the drain (law 3)."""
-    await admin.ok("resource.drain", {"targets": "host3", "reason": "durable"})
-    rows = two_hosts.store.read("SELECT key, value FROM saved WHERE kind = 'drain'")
-    assert [(key, b"durable" in value) for key, value in rows] == [("host3", True)]
-    await admin.ok("resource.undrain", {"targets": "3"})
-    assert two_hosts.store.read("SELECT key FROM saved WHERE kind = 'drain'") == []
 
 
 # Targets go from group to group over real sockets, with jobs on them and schedulers that vanish (design, Groups).
@@ -483,78 +357,6 @@ async def test_shrink_release_grow(world):
     assert groups_of(await admin.ok("resource.groups"))["b"] == ("2-3", "", "")
 
 
-async def test_a_second_assign_changes_the_destination_and_home_is_a_grow(world):
-    site = await world.bare()
-    a, c = world.second(site), world.second(site)
-    stream = a.open("resource.acquire", {"group": "default"})
-    await a.next(stream)
-    await c.ok("resource.assign", {"targets": "0-2", "group": "b"})
-    await c.ok("resource.assign", {"targets": "1", "group": "c"})
-    await c.ok("resource.assign", {"targets": "2", "group": "default"})
-    assert groups_of(await c.ok("resource.groups")) == {
-        "default": ("3", "0-2", "2"),
-        "exclude": ("", "", ""),
-        "b": ("", "", "0"),
-        "c": ("", "", "1"),
-    }
-    assert (await a.next(stream)).payload == {"type": "shrink", "targets": "0-2"}
-    await a.ok("resource.release", {"group": "default", "targets": "0-2"})
-    grown = (await a.next(stream)).payload
-    assert (grown["type"], grown["online"]) == ("grow", "2")
-    site.check()
-
-
-async def test_exclude_undrains_and_include_brings_home(world):
-    config = "[resource]\nexclude='host3'\n[[resource.config]]\nhosts='host[0-3]'\ncores='0'"
-    site = await world.bare(config=config)
-    admin = world.second(site)
-    stream = admin.open("resource.acquire", {"group": "default"})
-    await admin.next(stream)
-    await admin.ok("resource.drain", {"targets": "0"})
-    await admin.ok("resource.assign", {"targets": "0", "group": "exclude"})
-    await admin.ok("resource.release", {"group": "default", "targets": "0"})
-    status = await admin.ok("resource.status")
-    assert (status["exclude"], status["drain"]) == ("0,3", {})
-    found, text = await admin.refused("resource.drain", {"targets": "0,3"})
-    assert (found, "0,3" in text, "excluded" in text) == (errno.EINVAL, True, True)
-    await admin.ok("resource.include", {"targets": "host[0,3]"})
-    assert (await admin.ok("resource.status"))["exclude"] == ""
-    await admin.settle()
-    changes = [(change["type"], change.get("targets", change.get("offline"))) for change in admin.waiting(stream)]
-    assert changes == [("shrink", "0"), ("grow", "0,3")]
-
-
-async def test_a_plain_acquirer_is_left_when_no_job_holds(world, timed):
-    """The plain dialect knows no release and no grow: what joins belongs to the group and to no acquirer."""
-    site = await world.bare()
-    plain, user, b = (world.second(site) for _ in range(3))
-    stream = plain.open("resource.acquire")
-    await plain.next(stream)
-    hello = plain.open("job-manager.sched-hello", {"partial-ok": False})
-    assert (await plain.next(hello)).errnum == errno.ENODATA
-    await plain.ok("job-manager.sched-ready", {"mode": "limited", "limit": 1})
-    await user.ok("resource.assign", {"targets": "", "group": "b"})
-    beside = b.open("resource.acquire", {"group": "b"})
-    await b.next(beside)
-    jobid = (await user.ok("job-manager.submit", {"jobspec": timed("60s").to_json()}))["id"]
-    assert await plain.grant("0", "fake0") == jobid
-    await plain.settle()
-    assert (await user.ok("resource.assign", {"targets": "0-1", "group": "b"}))["leaving"] == "0"
-    assert (await b.next(beside)).payload["online"] == "1"
-    assert (await plain.next(stream)).payload == {"shrink": "0-1", "down": "0-1"}
-    assert "exception" not in await events_of(user, jobid)  # today's RFC forbids it
-    await user.ok("job-manager.cancel", {"id": jobid})
-    assert (await b.next(beside)).payload["online"] == "0"
-    await user.ok("resource.assign", {"targets": "0", "group": "default"})
-    await b.ok("resource.release", {"group": "b", "targets": "0"})
-    assert groups_of(await user.ok("resource.groups"))["default"] == ("0,2-3", "", "")
-    await user.settle()
-    await user.ok("resource.assign", {"targets": "0", "group": "b"})  # it moves on unmentioned
-    assert (await b.next(beside)).payload == {"type": "shrink", "targets": "0"}
-    assert (await b.next(beside)).payload["online"] == "0"
-    assert plain.waiting(stream) == []
-
-
 async def test_a_scheduler_ends_jobs_on_a_move_and_judges_again(world, timed, eventually):
     """The real module: shrink, exception, free, release; the grow of the other group starts what waits there."""
     site = await world.instance(
@@ -604,23 +406,6 @@ async def test_graceful_drains_now_and_moves_when_the_job_is_done(world, timed, 
     await eventually(lambda: len(site.resource.module.targets_of_group("b")) == 2)
     await user.ok("job-manager.cancel", {"id": jobid})
     await eventually(lambda: len(site.resource.module.targets_of_group("b")) == 4)
-    assert (await user.ok("resource.status"))["drain"] == {}
-
-
-async def test_graceful_can_be_called_off_and_can_lose_patience(world, timed, eventually):
-    site = await world.instance()
-    user = world.second(site)
-    job = {"jobspec": timed("60s", nodes=4).to_json()}
-    jobid = (await user.ok("job-manager.submit", job))["id"]
-    await eventually(lambda: len(site.resource.module.held) == 4)
-    await user.ok("resource.assign", {"targets": "0-1", "group": "b", "graceful": True})
-    await user.ok("resource.include", {"targets": "1"})
-    status = await user.ok("resource.status")
-    assert list(status["drain"]) == ["0"]
-    assert (await events_of(user, jobid)).count("exception") == 0
-    await user.ok("resource.assign", {"targets": "0", "group": "b"})
-    assert (await user.ok("job-manager.wait", {"id": jobid}))["exception_type"] == "exec"
-    await eventually(lambda: str(site.resource.module.targets_of_group("b")) == "0")
     assert (await user.ok("resource.status"))["drain"] == {}
 
 
@@ -704,20 +489,6 @@ async def test_reload_kills(world, timed, eventually):
     await eventually(lambda: str(site.resource.module.targets_of_group("b")) == held)
 
 
-async def test_a_standalone_acquirer_is_believed_only_by_release_or_loss(world, eventually):
-    """No job manager knows what it does with its targets."""
-    site = await world.bare()
-    alone, admin = world.second(site), world.second(site)
-    stream = alone.open("resource.acquire", {"group": "default"})
-    await alone.next(stream)
-    await admin.ok("resource.assign", {"targets": "0-1", "group": "b"})
-    await alone.ok("resource.release", {"group": "default", "targets": "0"})
-    await admin.settle()
-    assert str(site.resource.module.targets_of_group("b")) == "0"
-    alone.close()
-    await eventually(lambda: str(site.resource.module.targets_of_group("b")) == "0-1")
-
-
 async def test_assigns_are_refused_whole(world):
     site = await world.bare()
     admin = world.second(site)
@@ -734,56 +505,6 @@ async def test_assigns_are_refused_whole(world):
         _, text = await admin.refused("resource.assign", payload)
         assert all(word in text or word.replace("fake", "") in text for word in words), text
     assert list(groups_of(await admin.ok("resource.groups"))) == ["default", "exclude"]
-
-
-async def test_moves_back_and_forth_never_hold_twice(world):
-    """Forty moves at random-looking times between three groups while two clients acquire, release and vanish."""
-    site = await world.bare(fake="16x1")
-    admin = world.second(site)
-    names = ("default", "b", "c")
-    for name in names[1:]:
-        await admin.ok("resource.assign", {"targets": "", "group": name})
-    holders = {name: world.second(site) for name in names}
-    streams = {name: holder.open("resource.acquire", {"group": name}) for name, holder in holders.items()}
-    held = {name: set() for name in names}
-
-    async def listen():
-        for name, holder in holders.items():
-            for change in holder.waiting(streams[name]):
-                if change["type"] == "grow":
-                    held[name] |= {rank for part in ("online", "offline") for rank in ranks(change[part])}
-                elif change["type"] == "shrink":
-                    await holder.ok("resource.release", {"group": name, "targets": change["targets"]})
-                    held[name] -= set(ranks(change["targets"]))
-            others = [rank for group in held.values() for rank in group]
-            assert len(others) == len(set(others))
-        site.check()
-
-    for step in range(40):
-        first = step * 7 % 15
-        await admin.ok("resource.assign", {"targets": f"{first}-{min(15, first + 4)}", "group": names[step * 5 % 3]})
-        if step % 3 == 0:
-            await listen()
-        if step % 10 == 9:
-            name = names[step // 10 % 3]
-            holders[name].close()
-            held[name] = set()
-            holders[name] = world.second(site)
-            while (answer := await holders[name].call("resource.acquire", {"group": name}, flags=STREAMING)).errnum:
-                assert answer.errnum == errno.EBUSY
-                await asyncio.sleep(0.005)
-            streams[name] = answer.tag
-            held[name] = {rank for part in ("online", "offline") for rank in ranks(answer.payload[part])}
-    for _ in range(4):
-        await admin.settle()
-        await listen()
-    assert sum(map(len, held.values())) == 16
-
-
-def ranks(text):
-    for part in text.split(",") if text else ():
-        first, _, last = part.partition("-")
-        yield from range(int(first), int(last or first) + 1)
 
 
 # An instance inside an elastic job: its targets come and go with what the job has.

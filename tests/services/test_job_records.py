@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
 from math import inf
 from types import SimpleNamespace
 from typing import Any
@@ -166,10 +165,6 @@ async def test_targets_are_given_back_before_the_end_of_their_job_is_announced(w
 
 
 # Reading what tasks write: whose it is, at whose turn, how much at a time, and that nothing is lost or said twice.
-
-
-Said = list[tuple[int | None, str, bytes]]
-Write = Callable[[str, bytes], None]
 
 
 @pytest.fixture

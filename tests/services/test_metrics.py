@@ -5,10 +5,8 @@ from __future__ import annotations
 import asyncio
 import json
 import re
-from collections.abc import Awaitable, Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
 
 import pytest
 
@@ -131,7 +129,6 @@ def test_the_page_is_told_all_that_the_configuration_says(tmp_path):
 # The instance is asked once however many ask, and its absence is a figure.
 
 
-World = Any
 ASKED = 1_000
 
 
@@ -225,7 +222,6 @@ async def test_an_instance_that_does_not_answer_is_down(world):
 
 
 PAGE = "fluxsched_up 1\n"
-Eventually = Callable[[Callable[[], bool]], Awaitable[None]]
 
 
 async def page():
