@@ -1,11 +1,9 @@
-"""When to look again for an instance that was lost, and for how long: one rule for both clients and all helpers.
+"""Instances of this user: the running ones, the one that a client connects to, and the search for one that was lost.
 
-Law: an instance with a state directory has one address (`instance.instance`), so it is looked for there.
-One that ended in good order, or leaves no state, does not come back; others are looked for within a limit.
-
-live_instances: The running instances of this user, and the one that a client connects to.
-
-own_key: A client's own key: which file it is in. Only its path is ever an option or a variable, never the key.
+An instance describes itself in `instance.json` of its run directory. One rule for both clients and all helpers: an
+instance with a state directory has one address and is looked for there; one that ended in good order, or leaves no
+state, does not come back; others are looked for within a limit. A client's own key is a file: only its path is ever an
+option or a variable, never the key.
 """
 
 from __future__ import annotations

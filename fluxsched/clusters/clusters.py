@@ -1,12 +1,7 @@
-"""All clusters of an instance: which jobs run in which, their leases in the store, `cluster.list` and `cluster.forget`.
+"""All clusters of an instance: which jobs run in which, their leases in the store, the `lease` executor, `job why`.
 
-Law: a job's lease is stored in the transaction of its `alloc` event, and removed in that of its end.
-
-why: What a cluster contributes to `job why`: why nothing begins there, and the state of a lease.
-
-Law: of a silent cluster it says so, since when, and what can be done about it, not that its targets are down.
-
-executor: The `lease` executor: the jobs of clusters run in other instances.
+Law: a job's lease is stored in the transaction of its `alloc` event, and removed in that of its end. Of a silent
+cluster `job why` says so, since when, and what can be done about it, not that its targets are down.
 """
 
 from __future__ import annotations

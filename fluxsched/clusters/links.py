@@ -1,16 +1,8 @@
-"""What a link to another instance does, whichever it is, and what it tells.
+"""Links to other instances: one of ours by `lease.*` and `resource.watch`, or a real Flux by what its broker serves.
 
-own: The link to an instance of ours: `lease.*`, its targets by `resource.watch`.
-
-flux: The link to a real Flux, over its local socket: jobs by name with job-list, targets by resource.sched-status,
-those of the queue by what config.get says that it requires.
-
-connection: One connection to another instance, driven by our turns.
-
-Law: a callback is called once for each answer that comes, and for none after `close`; the opener of the connection
-learns once that it is lost, whatever the other side sends or does not.
-
-peer: Connections to other instances in the real world.
+Flux has no submit that is done once by name: what there is is listed before anything is sent. Law: a callback is called
+once for each answer that comes, and for none after `close`; the opener of the connection learns once that it is lost,
+whatever the other side sends or does not.
 """
 
 from __future__ import annotations

@@ -1,21 +1,12 @@
-"""One cluster: its leases, its targets as they are offered here, and the connection, which is made again and again.
+"""One cluster: its leases, its targets as they are offered here, the output of its jobs, and the connection to it.
 
 Law: what is on disk here decides. A lease is in the store before it is sent, and until the end of its job is; where the
-other instance is silent nothing is concluded from that.
-
-offered: The targets of a cluster in the resource module: its group, and which of it are online.
-
-Law: the group follows what the other instance says, and nothing else changes it. A target that jobs of others use is
-offline here; a use that is over within `occupied_s` is not noticed, since the end of a job of ours looks like one.
-Where a job was not begun in time, jobs that want as many targets are not offered any for as long again: else the job
-that is returned, the first in line, would come to the same place.
-One that has no targets for jobs of ours any more keeps, offline, those that it had: it may have them again, and what
-could never run there is known only where there are some.
-
-output: What the tasks of leased jobs print, copied into the spool directory here, so that everything that shows output
-does.
-
-Law: a copy begins with the first byte whenever it begins, since what was copied before a loss is not known exactly.
+other instance is silent nothing is concluded from that. The group follows what the other instance says: a target that
+jobs of others use is offline here, though a use that is over within `OCCUPIED_S` is not noticed, since the end of a job
+of ours looks like one. Where a job was not begun in time, jobs that want as many targets are not offered any for as
+long again: else the job that is returned, the first in line, would come to the same place. One that has no targets for
+jobs of ours any more keeps, offline, those that it had. Output is copied into the spool directory here, from the first
+byte whenever a copy begins, since what was copied before a loss is not known exactly.
 """
 
 from __future__ import annotations

@@ -1,13 +1,8 @@
-"""The differences between two configurations, and which of them apply without a restart.
+"""Differences between two configurations, which of them apply without a restart, and the check of a whole file.
 
 Law: a key that is not named here as live needs a restart, and the answer says so; no change is applied, or left out,
-silently.
-
-check: A configuration file as an instance takes it up: all its faults in one go, also those that only the machine
-shows.
-
-Law: the text, the policies' files and the targets are looked at in this order, and nothing is said before all three
-were; only a missing file or one that is not TOML is reported alone.
+silently. A check looks at the text, the policies' files and the targets in this order, and reports the faults of all
+three in one go; only a missing file or one that is not TOML is reported alone.
 """
 
 from __future__ import annotations

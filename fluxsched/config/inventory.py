@@ -1,25 +1,11 @@
-"""The resources of the machine that we run on: host name, cores that we may use, GPUs, memory.
-
-Law: discovery never fails and never claims more than the affinity mask and the control groups allow. hwloc is asked
-first, then `/sys`, and at the very least each processing unit that we may use counts as a core.
-
-expiry: An R whose time is over (RFC 20, `expiration`) is refused before anything starts or is replaced.
-
-Law: nothing is ever scheduled on expired resources, so an instance that accepted them would look healthy and run no
-job.
-
-hwloc: What hwloc knows of this machine: `lstopo` run as a program, its XML read; no binding to the library is needed.
-
-Law: a core is what hwloc calls Core, in hwloc's order (near ones are neighbours), with those of its processing units
-that we may use. A GPU is a PCI device that a compute runtime (CUDA, NVML, ROCm, Level Zero, OpenCL) speaks for: a mere
-display adapter is not.
-
-sources: Where the resources of an instance come from: a file, the configuration, an enclosing job, this machine, or
-nowhere.
+"""Sources of an instance's R: a file, the configuration, an enclosing job, this machine, or nowhere.
 
 Law: what the command line names replaces what the configuration names; groups, exclude and the members of queues are
-then looked up among the targets that there are, and everything that does not fit is named at once, with its line. What
-the configuration says of hosts beyond their cores and GPUs is kept where the new targets have these hosts' names.
+then looked up among the targets that there are, and everything that does not fit is named at once, with its line.
+Discovery of this machine never fails and never claims more than the affinity mask and the control groups allow: hwloc
+is asked first (`lstopo` as a program), then `/sys`, and at the very least each processing unit that we may use counts
+as a core. A GPU is a PCI device that a compute runtime speaks for: a mere display adapter is not. An R whose time is
+over (RFC 20, `expiration`) is refused before anything starts or is replaced.
 """
 
 from __future__ import annotations

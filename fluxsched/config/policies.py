@@ -1,13 +1,9 @@
-"""Which policy orders which queue, as texts, before any scheduler starts.
+"""Policies and plugins before any scheduler starts: which one orders which queue, and which are available.
 
-Law: only the specification itself is checked, and no code of a plugin is run: its own process does that. A queue
-has the policy that its scheduler's own words give it, else that of its configuration, else its scheduler's.
-
-policy_list: The available policies and plugins, for `fluxsched policy list` and `plugin list`, and for completion in a
-shell.
-
-Law: it answers at once, so it imports neither the simulator nor an instance; and whatever an installed package does
-when it is imported, the list is made. So those that are not ours are looked at in processes of their own:
+Law: only the specification itself is checked, and no code of a plugin is run: its own process does that. A queue has
+the policy that its scheduler's own words give it, else that of its configuration, else its scheduler's. The list
+(`fluxsched policy list`, `plugin list`, completion in a shell) is made at once, without simulator or instance, and
+whatever an installed package does when it is imported: those that are not ours are looked at in processes of their own,
 `python -m fluxsched.config.policies policy|plugin|used-plugin NAME FD`.
 """
 

@@ -2,20 +2,10 @@
 
 The tables: `[resource]` (with `[[resource.config]]` and `[resource.groups]`), `[topology]`, `[queues.NAME]` and
 `[policy]` in the form of RFC 33 with our `group` and `groups`, `[[scheduler]]`, `[[cluster]]`, `[fair]`, `[exec]`,
-`[access]`, `[log]`, `[metrics]`, `[web]`, `[job-manager]`.
-Law: a key that we do not act upon is refused, since a limit or an access rule that is silently ignored is worse than
-none.
-
-access: Reads `[access]`: who may connect besides the owner, and where keys are.
-
-schedulers: `[[scheduler]]` of a configuration: which scheduler modules an instance starts, and what they serve.
-
-Law: only the specification itself is checked here, down to the options of built-in policies; no plugin code is run.
-
-fair: `[fair]` of a configuration: how the accounts of a site share its machine.
-
-Law: this is the one reader, for the file of an instance and for the object that `config.get` gives to a scheduler, ours
-or Flux's; what values are right is decided by `FairSettings`, and each fault is noted at its own key.
+`[access]`, `[log]`, `[metrics]`, `[web]`, `[job-manager]`. `[fair]` is also read from the object that `config.get`
+gives to a scheduler, ours or Flux's. Law: a key that we do not act upon is refused, since a limit or an access rule
+that is silently ignored is worse than none. No code of a plugin is run: only its specification is checked, down to the
+options of built-in policies.
 """
 
 from __future__ import annotations

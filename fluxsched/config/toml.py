@@ -1,12 +1,9 @@
-"""Reads a TOML document so that all its faults are found in one pass, each with its line.
+"""Reader of TOML documents that finds all faults in one pass, each with its line.
 
 Law: the keys that a reader asks for are the known ones; all others are unknown keys. A fault is recorded and the reader
-continues with a default, as a compiler does; `raise_faults` raises them all at the end.
-
-toml_lines: On which line of a TOML text each key stands, which `tomllib` does not tell.
-
-Law: the text has been accepted by `tomllib` before; so this only finds its way through valid TOML and judges nothing.
-A path is the keys from the top, with the index of what is inside an array: `("resource", "config", 0, "hosts")`.
+continues with a default, as a compiler does; `raise_faults` raises them all at the end. `tomllib` does not tell lines,
+so they are found in the text, which it has accepted before: valid TOML only, and nothing is judged. A `KeyPath` is the
+keys from the top, with the index of what is inside an array: `("resource", "config", 0, "hosts")`.
 """
 
 from __future__ import annotations

@@ -1,17 +1,9 @@
-"""What a configuration says, as frozen values; `config.reader` reads them from TOML.
+"""Values of a configuration, frozen, and the readers of `[[cluster]]`, `[topology]` and the tables of operation.
 
 Law: every value here has been checked as far as the text alone allows. What needs the targets (do the hosts exist, do
-groups overlap) is checked by `config.inventory`, which asks `Config.where` for the line.
-
-operations: The tables `[log]`, `[metrics]`, `[web]` and `[job-manager]`: how an instance tells what it does, where its
-figures and its page are served, and how long it remembers jobs.
-
-clusters: `[[cluster]]` of a configuration: other instances that run jobs of this one.
-
-topology: `[topology]` of a configuration: the network's switches, in tables of ours or in Slurm's topology.conf.
-
-Law: what a set of switches may be is decided by `core.topology`; here each fault gets its place, a key of the
-configuration or a line of the other file. Whether the hosts exist is seen once the targets are known (`host_faults`).
+groups overlap) is checked by `config.inventory`, which asks `Config.where` for the line. What a set of switches may be
+is decided by `core.topology`; here each fault gets its place, a key of the configuration or a line of Slurm's
+topology.conf.
 """
 
 from __future__ import annotations

@@ -1,13 +1,9 @@
-"""What every executor is given and what it reports.
+"""The interface of executors, and process groups, by which tasks are signaled together.
 
-An executor never touches job state: it starts, signals and reports. It reports `finished` only when no process of the
-job is left, because the resources count as free from then on.
-
-process_group: A process group: the tasks of a job that are signaled together.
-
-Law: the tasks are reaped once, the first one last, since its process id is the number of their group until then. A job
-has one group; an elastic job has one for each target, since what a target's tasks leave behind must end with them when
-it is given back.
+Law: an executor never touches job state: it starts, signals and reports. It reports `finished` only when no process of
+the job is left, because the resources count as free from then on. The tasks of a group are reaped once, the first one
+last, since its process id is the number of their group until then. A job has one group; an elastic job has one for each
+target, since what a target's tasks leave behind must end with them when it is given back.
 """
 
 from __future__ import annotations

@@ -1,27 +1,15 @@
-"""What a killed instance left in its run directory: its processes are ended, then the directory goes.
+"""Processes and directories that outlive their job or their instance: found beyond doubt, ended, removed.
 
-Both the instance's keeper and the next instance that starts (`instance.run_directory`) do this: a keeper may have been
-killed, too.
+Law: no other process is touched. A process belongs to a job by the rules of `system.processes`, or because it descends
+from one that does; once found it stays the job's, even when its parents end before it. Both the instance's keeper and
+the next instance that starts look for what a killed instance has left: a keeper may have been killed, too. A directory
+of ours has a file `owner`, which says whose it is, and that process holds a lock on it until it ends; the file appears
+in one step, written and locked, so a directory whose owner can be locked by another process has outlived its own.
 
-orphans: What a killed instance left running: found beyond doubt, asked to end, and killed.
-
-Law: no other process is touched. A process belongs to a job by the rules of `system/processes.py`, or because it
-descends from one that does; once found it stays the job's, even when its parents end before it.
-
-owned_directory: Directories of ours that go when their process is gone: a file in each says whose it is.
-
-Law: the file `owner` says which process a directory belongs to, and that process holds a lock on it until it ends,
-whatever ends it. The file appears in one step, written and locked: so a directory without it is one that is being made,
-and one whose owner can be locked by another process has outlived its own.
-
-strays: Processes that left their job's process group (setsid, daemons, what a nested instance ran): found and killed
-too.
-
-Law: this process is the reaper of its orphaned descendants, so that whatever outlives its parents becomes a child of
-ours; the job path in its environment says which job it belongs to. One that has cleared its environment belongs to one
-of the jobs that ran when it started: to the one into whose output it writes, else, where that is none, to the last of
-them that ends. (Only in a keeper, whose children are all of jobs.) So with several jobs at once such a process may
-outlive its own, but never all of them. Children that other parts of this process wait for are left to them.
+Strays have left their job's process group (setsid, daemons). This process is the reaper of its orphaned descendants, so
+they become children of ours; the job path in their environment says which job they belong to. One that has cleared its
+environment belongs to the job into whose output it writes, else to the last to end of the jobs that ran when it
+started. (Only in a keeper, whose children are all of jobs.)
 """
 
 from __future__ import annotations

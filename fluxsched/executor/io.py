@@ -1,21 +1,11 @@
-"""The pseudo-terminal that the only task of a job has as its input, output and controlling terminal.
-
-Law: the task's end stays open here as long as the job runs, so that what was written last can still be read when all
-processes have ended. Output goes to the job's own file like that of other jobs; what that does not take is lost.
-
-input: What the tasks of a job read: a file named by the user, or what is sent to the job while it runs.
-
-Law: a task that does not read blocks only its senders. What is sent waits in memory, up to HELD_BYTES_MAX for each job,
-and is written to a task's pipe when that has room; a sender is answered once little is waiting. Input for a task that
-has closed its stdin, or ended, is dropped without an error.
-
-output: Where the tasks of a job print: files of the user's choice, or the job's own in the spool directory.
+"""Input and output of tasks: files of the user's choice, what is sent while the job runs, the spool, the terminal.
 
 Law: a file is opened by us, before any task runs, so that one that cannot be opened fails the job with a reason; it is
-opened for appending, so that tasks that share it do not overwrite each other; and opening never blocks. All tasks share
-a file of the user's choice, unless its name has tags of a task or a node (`core.template`). In the spool each has files
-of its own, so that its lines can be distinguished from the others'. Files of a task are open only while it is spawned,
-so that a job of many tasks costs no more descriptors than one.
+opened for appending, so that tasks that share it do not overwrite each other; and opening never blocks. Files of a task
+are open only while it is spawned, so a job of many tasks costs no more descriptors than one. A task that does not read
+blocks only its senders: what is sent waits in memory, up to HELD_BYTES_MAX for each job, and a sender is answered once
+little is waiting. The task's end of a pseudo-terminal stays open here as long as the job runs, so that what was written
+last can still be read when all processes have ended.
 """
 
 from __future__ import annotations

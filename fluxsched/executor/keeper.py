@@ -1,11 +1,7 @@
-"""The keeper's side of the conversation: jobs are started, watched and reported, with or without an instance.
+"""The keeper: its process, and its side of the conversation; jobs are started, watched and reported, instance or not.
 
 Law: a report is kept until an instance says that it is stored. While there is no instance time limits are the keeper's
 affair; jobs that do not outlive their instance end with it.
-
-kept_job: A job as its keeper knows it, beside its processes.
-
-process: A keeper's process, once its instance has said something: its loop, its socket, and what goes with it.
 """
 
 from __future__ import annotations

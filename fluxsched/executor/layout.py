@@ -1,28 +1,12 @@
-"""What a task finds in its environment, in the bytes that the kernel takes.
+"""The surroundings of a task: its target and number, environment, program, temporary directory, values of tags.
 
-Law: first the variables of the jobspec, then what the instance adds, then what makes a task know itself (FLUX_...); the
-later wins, so that no jobspec can impersonate another job. Nothing of the instance's own environment gets in: a
-variable that the submitter removed stays removed, and a jobspec without an environment has none, as in Flux.
-
-tags: The values of a template's tags (`core.template`) for one job, for a node of it, or for a task.
-
-temporary_directory: A temporary directory a job: there before its tasks, theirs alone, and gone with them.
-
-Law: what is removed is what was made here, by name below one directory of ours; no symbolic link is followed, and a
-large tree does not block the keeper: rm(1) removes it in the background. What a killed keeper has left is removed by
-the next start of an instance (`instance.run_directory`). TMPDIR is the job's own unless the job says otherwise: a
-TMPDIR that is neither the instance's nor that of the job which submitted it.
-
-layout: Which task runs on which execution target, and with what: the arithmetic between an R and its processes.
-
-Law: tasks are numbered in blocks along the ranks of R, part by part, each rank getting what its slots are worth. The
-tasks of targets that a job gets while it runs follow, and no number is used twice. Nothing here touches the machine.
-
-program: What the tasks of a job run, and the files that its jobspec brings along.
-
-Law: a job's own files are written to its temporary directory (`tmpdir`) before any task is spawned, and are removed
-with it. A nested instance (`core.nested`) is one task with all resources of R, whatever number of slots was requested:
-this program in the place of the `flux broker` that its command names.
+Law: tasks are numbered in blocks along the ranks of R, part by part; tasks of targets that a job gets while it runs
+follow, and no number is used twice. The environment has first the variables of the jobspec, then what the instance
+adds, then what makes a task know itself (FLUX_...); the later wins, so that no jobspec can impersonate another job, and
+nothing of the instance's own environment gets in. Each job has a temporary directory: there before its tasks, theirs
+alone, and gone with them; what is removed is what was made here, by name below one directory of ours, no symbolic link
+is followed, and rm(1) removes large trees in the background. A job's own files are written there before any task is
+spawned. A nested instance (`core.nested`) is one task with all resources of R.
 """
 
 from __future__ import annotations

@@ -5,11 +5,6 @@ the job is left. The order that makes both true: spawn behind a gate, record, op
 the other, and when all have ended, kill the rest of their process groups while the first task of each, unreaped, still
 keeps the group's number from being reused; then the strays that left the groups. What ends with a target that a job
 gives back ends in the same order, target by target.
-
-job_processes: One job's processes, from the first one until the last is dead: what the executor keeps of a job.
-
-Law: the job is over when all tasks have ended, and none waits to run. Until then the first task of each process group
-is not reaped, but where its target is given back.
 """
 
 from __future__ import annotations

@@ -1,26 +1,15 @@
 """The `local` executor as the instance has it: tasks are children of a keeper, a process that outlives the instance.
 
 Law: a job is started at one keeper, once. Whether it may have run is known from the store: what identifies its
-processes is there before any of them runs. So a job that no keeper knows is started if nothing of it is on record;
-else what may be left of it is ended beyond doubt, and it has failed. A keeper whose connection ends is dead, or is
-killed. What a keeper reports is said to be stored once it is, and what it repeats of jobs that have ended is passed
-over. The first keeper is started with the first job.
+processes is there before any of them runs. So a job that no keeper knows is started if nothing of it is on record; else
+what may be left of it is ended beyond doubt, and it has failed. A keeper whose connection ends is dead, or is killed.
+What a keeper reports is said to be stored once it is, and what it repeats of jobs that have ended is passed over. The
+first keeper is started with the first job.
 
-given_job: A job as the instance knows it that is given to a keeper, what it is told, and where its tasks are sent their
-input.
-
-Law: as long as no processes of a job are on record another keeper may have to start it, so what its keeper was told is
-kept until then. What a keeper has said of a job's size before it met this instance may be out of date: a target that
-it has released may have been given to the job again.
-
-host: How an instance comes to its keepers: those that are there, and a new one.
-
-link: An instance's connection to one keeper: what is said is gathered for a turn, and begins with the hello.
-
-local_host: The keepers of an instance on this machine: processes, found by their sockets in its state or run directory.
-
-Law: a process that a connection leads to is no other one, whatever its number: it is held by a pidfd as long as the
-connection lives. Only keepers of the same user are talked to. A socket is removed only if none of them is behind it.
+As long as no processes of a job are on record another keeper may have to start it, so what its keeper was told is kept
+until then. Keepers are found by their sockets in the state or run directory; a process that a connection leads to is
+held by a pidfd as long as the connection lives, only keepers of the same user are talked to, and a socket is removed
+only if none of them is behind it.
 """
 
 from __future__ import annotations

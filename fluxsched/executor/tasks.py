@@ -1,15 +1,12 @@
-"""Tasks that are started together: those of a job that begins, or of the targets that it gets while it runs.
+"""Tasks that are started together, those of a job that begins or of targets that it gets, and the gate before them.
 
-Law: they are spawned behind one gate, a few in a turn, and run when what identifies all processes of the job is stored.
-Files of the user's choice that have been written to by tasks before are not emptied again.
-
-gate: Tasks that exist but do not run yet: a small shell each, waiting at a pipe until the gate opens.
-
-Law: no code of the user runs before `open`. The keeper holds the only writing end, so that its death, by whatever
-means, is end-of-file for the waiting shells, and they exit without running anything. Tasks that read a file wait at one
-pipe together; else each waits at its own, which is its standard input from then on: a shell's `read` takes the line
-that opens the gate and no byte more. What the shell cannot pass on, variables whose names are no shell names, is handed
-over by env(1).
+Law: tasks are spawned behind one gate, a few in a turn, and run when what identifies all processes of the job is
+stored; no code of the user runs before `open`. Files of the user's choice that have been written to by tasks before are
+not emptied again. At the gate each task is a small shell that waits at a pipe. The keeper holds the only writing end,
+so that its death, by whatever means, is end-of-file for the waiting shells, and they exit without running anything.
+Tasks that read a file wait at one pipe together; else each waits at its own, which is its standard input from then on:
+a shell's `read` takes the line that opens the gate and no byte more. What the shell cannot pass on, variables whose
+names are no shell names, is handed over by env(1).
 """
 
 from __future__ import annotations

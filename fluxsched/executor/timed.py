@@ -1,15 +1,9 @@
-"""What an executor is given of a job that the job manager has.
+"""Jobs by their time: what an executor is given of a job, time limits, the `test` executor, and nested instances.
 
-time_limits: When the time of running jobs is up.
-
-Law: a job has one timer at most; 0 is no limit.
-
-timed: The `test` executor: nothing runs, only time passes (jobspec `attributes.system.exec.test.run_duration`).
-
-nested: Jobs that are instances, and give targets back: only they know what of them runs there.
-
-Law: a target that such a job is to give back is released when the instance in it says so. It has the grace time, and
-some more, to end what it runs there; one that is not done then is ended as a whole, since its targets are promised.
+Law: a job has one timer at most; 0 is no limit. Time also passes while there is no instance. Under the `test` executor
+nothing runs, only time passes (jobspec `attributes.system.exec.test.run_duration`). A target that a nested instance is
+to give back is released when that instance says so: it has the grace time, and some more, to end what it runs there;
+one that is not done then is ended as a whole, since its targets are promised.
 """
 
 from __future__ import annotations

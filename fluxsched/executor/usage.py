@@ -1,22 +1,12 @@
-"""Memory limits by the kernel: a control group (v2) for each job that asked for memory, where one was delegated to us.
+"""Usage of a job's tasks as the kernel accounts for it, and the memory limits of jobs that asked for memory.
 
-Law: only below a group that systemd has delegated (`Delegate=yes`) anything is made or moved; groups of others are
-never touched. The kernel lets a group with groups below it have no processes of its own, so what is in it, instance and
-keeper, is moved into one of them first. Whatever goes wrong here is an OSError, and the job is watched instead.
-
-memory: Memory that jobs have asked for is memory that they may use, and no more (`--request memory=4GiB`).
-
-Law: a job that never asked for memory is never looked at, and while none that did runs nothing is done at all. One that
-uses more than it was given is ended, at once, by a fatal exception of type `memory` that says how much it used. Where
-the kernel does not do it (`cgroups`), the job's processes are looked at every SAMPLE_S: all descendants of its tasks,
-and those that have left them. Their resident sets are added up; only if that is too much, shared pages are shared out.
-
-meter: What the tasks of one job used: wall time, CPU time and peak memory, as the kernel accounts for them.
-
-Law: the figures are those of wait4(2): of a task and of all descendants that their own parents waited for. Processes
-reaped by others (daemons, what is left of a task and killed with its group) are not included. A process starts
-with the peak of the one that spawned it, which is this one: a peak that is not above ours is only known to be no
-more than that, and says so.
+Law: figures are those of wait4(2): of a task and of all descendants that their own parents waited for. A process starts
+with the peak of the one that spawned it, which is this one: a peak that is not above ours is only known to be no more
+than that, and says so. Memory that a job has asked for is memory that it may use, and no more: one that uses more is
+ended, at once, by a fatal exception of type `memory`; a job that never asked is never looked at. Where systemd has
+delegated a control group (v2) to us, the kernel does it, and only below that group anything is made or moved; else the
+processes of such jobs are looked at every SAMPLE_S, and shared pages are shared out only where the sum of resident sets
+is too much.
 """
 
 from __future__ import annotations

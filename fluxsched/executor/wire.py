@@ -1,18 +1,14 @@
-"""What an instance and its keeper say to each other (rfc/keeper.md).
+"""Messages between an instance and its keeper, and their connection (rfc/keeper.md).
 
 Law: a part of a transport message is one of ours; those of a turn travel together. Every report of the keeper has a
 serial number, and is kept and repeated on each new connection until the instance says that it is stored. So an instance
 that was killed misses nothing, and what it hears again it recognises by the job. The gate of a job opens when its
-`JobSpawned` is stored. A start is idempotent by job id.
+`JobSpawned` is stored. A start is idempotent by job id. Neither side is cut off for being slow or for a large message:
+both are ours, and jobs would end with the connection.
 
 A keeper serves the version that it was started with until its last job has ended. Keys that a reader does not know are
 ignored, and new keys have defaults; a change that is more than that is a new VERSION, and the reader of the old one
 stays here as long as jobs of it may run.
-
-connection: The connection of an instance and a keeper, as both of them have it.
-
-Law: neither is cut off for being slow or for a large message: both are ours, and jobs would end with the connection.
-What waits to be sent is bounded by what is said: the start of each job that has its resources, and its reports.
 """
 
 from __future__ import annotations

@@ -1,11 +1,7 @@
-"""Opens the instance to stock Flux clients: which services they meet. What each user may ask is in `protocol.roles`.
+"""The instance as stock Flux clients meet it: which services there are, and those of Flux's broker and `resource`.
 
-instance: What Flux's broker answers, for `flux uptime`, `flux lsattr`, `flux ping 0` and `flux module load`.
-
-Law: nothing is made up. Targets appear as brokers; every state that an instance of ours can be asked in
-is `run`.
-
-resource: `resource` of the endpoint for Flux clients, where Flux's commands ask what our own clients do not.
+Law: nothing is made up. Targets appear as brokers; every state that an instance of ours can be asked in is `run`. What
+each user may ask is in `protocol.roles`.
 """
 
 from __future__ import annotations

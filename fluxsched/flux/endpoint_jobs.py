@@ -1,22 +1,11 @@
-"""`job-manager` of the endpoint for Flux clients, where Flux asks or answers otherwise than our own clients.
+"""Jobs for stock Flux clients: `job-manager`, `job-ingest`, waits, and the services that Flux's shell would offer.
 
 What is the same in both dialects (raise, kill, update, queue-list, queue-enable, queue-start) is not here. Law: nothing
-is decided here; what is asked for is put to the job manager in its own words.
-
-job_ingest: `job-ingest` of the endpoint for Flux clients: a stock `flux submit` hands in its signed jobspec (RFC 15).
-
-Law: the submitting user is the one that the socket reports; a J that names another is refused, and so is a job for
-which Flux's shell would do something that is not done here.
-
-waits: `job-manager.wait` as Flux means it: jobs submitted as waitable are waited for once, each by one, like processes.
-
-Law: only jobs that came through this endpoint with the flag can be waited for without an id; after a restart of the
-instance they are ordinary jobs, which can be waited for by id.
-
-shell: What Flux's shell serves for its job: input for the tasks, in the words of RFC 24.
-
-Law: each job has a service of its own, named in its `shell.init` event; it is there as long as the job's tasks are sent
-input, and ENOSYS else, which stock clients take for "no input is wanted".
+is decided here; what is asked for is put to the job manager in its own words. The submitting user is the one that the
+socket reports: a signed jobspec (RFC 15) that names another is refused, and so is a job for which Flux's shell would do
+something that is not done here. Jobs submitted as waitable are waited for once, each by one, like processes; after a
+restart they are ordinary jobs. Each job has a service of its own, named in its `shell.init` event, as long as its tasks
+are sent input.
 """
 
 from __future__ import annotations

@@ -1,16 +1,8 @@
-"""`job-info` of the endpoint for Flux clients: a job's logs event by event, and parts of its record.
+"""Logs and lists of jobs for stock Flux clients: `job-info` and `job-list` (RFC 18, RFC 24, RFC 43).
 
-Law: an event is one line of text (RFC 18), in a log of the job itself or in one of `synthesized_logs.py`.
-
-synthesized_logs: What Flux keeps beside a job's own log: how it was executed, and what its tasks printed (RFC 24).
-
-Law: nothing is kept twice. Both are made from what an instance of ours has, the job's log and its spool files, when
-a client asks. Spool files have no times: a piece of output has the time at which it was read, at the latest that of
-the job's end.
-
-job_list: `job-list` of the endpoint for Flux clients: stock `flux jobs` and its like (RFC 43).
-
-Law: an answer is made slice by slice, a turn each: however long a list is, others need not wait for it.
+Law: nothing is kept twice. The logs that Flux keeps beside a job's own, how it was executed and what its tasks printed,
+are made from the job's log and its spool files when a client asks. Spool files have no times: a piece of output has the
+time at which it was read, at the latest that of the job's end. A list is made slice by slice, a turn each.
 """
 
 from __future__ import annotations

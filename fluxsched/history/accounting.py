@@ -1,12 +1,8 @@
-"""What jobs used, by hour, user, bank, queue, group and properties: sums in memory, which are added to the store.
+"""Accounts of what jobs used, by hour, user, bank, queue, group and properties: sums that are added to the store.
 
 Law: a job is counted once. The sums in the store have the jobs whose ends are in rows up to a number that is written
 with them; after a kill the others are counted again from their records. A job counts with its wait and result in the
 hour in which it ended, and its use in the hours in which it was. An end costs a few additions here.
-
-recount: Ended jobs from their records, for those who count them again.
-
-job_group: The group in which a job runs or ran, where its queue has several.
 """
 
 from __future__ import annotations

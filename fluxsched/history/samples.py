@@ -1,21 +1,10 @@
-"""Samples of the machine and its queues: sums over the seconds that were observed, which can be added.
+"""Samples of the machine and its queues, and intervals in which targets could not be used.
 
-Law: two samples together are a sample of the longer time, whatever their order, so what is kept is made coarser by
-addition and the means stay right. A time that was not observed has no sample: a gap is not zero.
-
-sampling: Takes a sample each minute, and makes samples coarser with age.
-
-Law: a look at the instance costs what its targets and queues cost, whatever its jobs do; between looks nothing is done.
-What is written is a row a minute. If the clock is set, samples have the time that it shows afterwards, and one that
-comes to a minute that has one already is added to it.
-
-intervals: From when until when targets could not be used, in rows of targets that changed together.
-
-Law: each target that is in such a state is in one open row, which has its state and note; rows change only when states
-do. What a kill leaves open is continued if it is still so, else it ended when the instance was seen last: while none
-runs no state is observed.
-
-stored: What is read of the history in the store, as rows.
+Law: samples are sums over the seconds that were observed: two together are a sample of the longer time, whatever their
+order, so what is kept is made coarser by addition and the means stay right. A time that was not observed has no sample:
+a gap is not zero. A look each minute costs what targets and queues cost, whatever jobs do. Each target that cannot be
+used is in one open row of targets that changed together; what a kill leaves open is continued if it is still so, else
+it ended when the instance was seen last.
 """
 
 from __future__ import annotations

@@ -1,41 +1,15 @@
 """The services of an instance, put together in the order in which they depend on each other.
 
-Everything from the outside world comes in `Surroundings`, so a simulation composes the same services. Each part's own
-file says what it does. The order of the end-of-turn hooks is the order of the data: publish, store, flush.
+Everything from the outside world comes in `Surroundings`, so a simulation composes the same services. The order of the
+end-of-turn hooks is the order of the data: publish, store, flush. What a restart finds in the store is restored here:
+resource state, journal, jobs with their logs, processes left behind, and changes of R, which hold until the source of R
+gives another one than it gave when they were made.
 
-surroundings: All that the services of an instance get from the outside world: a value, so that a simulation can make
-another.
-
-settings: What an instance is made of: all that its starter has decided.
-
-stored_state: What a restart finds in the store: resource state, journal, jobs with their logs, and processes left
-behind.
-
-reloading: A configuration read again while the instance runs: `config.reload`, and with it whatever `resource.reload`
-does.
-
-Law: all or nothing. Everything is read and judged first: the file with its targets; then what jobs, modules and held
-targets have against it, and policies that queues did not have before, which are imported in a process of their own.
-If anything is wrong, all of that is answered and nothing has changed. Jobs that were accepted stay accepted.
-
-restarting: An instance that restarts in place: the same process executes itself anew, and its jobs and program go on.
-
-Law: what the next one needs and cannot find is handed over in one variable of the environment, which it removes at
-once, so that no job sees it: the run directory, so that its address stays, the locks on it and on the state, and the
-initial program. All else is in the state, and with the keepers.
-
-enclosed_targets: The targets of an instance inside an elastic job: they come and go with what the job has.
-
-Law: a target that the job is to give back leaves its group like any other that is lost, so the jobs on it end, or give
-up what they have beyond their minima. Only when no job of ours holds it the instance around us is told that we have
-left it; and told again whenever it may not know. Jobs that take longer to end than it waits are killed.
-
-kept_changes: R and its expiration as requests have changed them: kept over restarts until the source of R gives another
-one.
-
-Law: what `resource.reload` was given, and an expiration that was set, are stored before they are answered, with a
-digest of the R that its source (options, configuration, enclosing job, machine) gave then. A start whose source gives
-the same R takes them up again; one whose source gives another R drops them. The log says which of the two it is.
+Law: a configuration is read again all or nothing. The file with its targets is judged first, then what jobs, modules
+and held targets have against it; if anything is wrong, all of that is answered and nothing has changed. A restart in
+place hands over what the next process cannot find in one variable of the environment, which that removes at once, so
+that no job sees it. Inside an elastic job, a target that this is to give back leaves its group like any other that is
+lost, and the instance around us is told that we have left it only when no job of ours holds it.
 """
 
 from __future__ import annotations

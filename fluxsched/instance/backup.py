@@ -1,12 +1,9 @@
-"""Backups of an instance's state: made while it runs, and made the state of a new directory.
+"""Backups of an instance's state, made while it runs, and the survey of all instances of this user on this machine.
 
 Law: a backup is what one moment had on disk, and it was checked before it has its name; nothing that exists is
 overwritten. It has jobs, drains, groups, queues and the history of accounts, but not what jobs have printed. The
-instance takes no part in it: another process reads its file, as SQLite allows, so it answers as fast as before.
-
-survey: All instances of this user on this machine, and whether they answer.
-
-Law: asking never waits long for one that hangs, and one that ends meanwhile is left away.
+instance takes no part in it: another process reads its file, as SQLite allows, so it answers as fast as before. A
+survey never waits long for an instance that hangs.
 """
 
 from __future__ import annotations

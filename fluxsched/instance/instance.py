@@ -3,21 +3,11 @@
     async with Instance(settings) as instance:      # running; instance.uri is where clients connect
         ...
 
-This file takes what the real world gives (directories, sockets, processes) and gives it back; `parts.assembly` puts the
-services together from it.
-
-shutdown: Waiting for a condition of the instance, checked once a turn; for start and shutdown only.
-
-run_directory: The run directory of an instance, from its making to its sweeping.
-
-Law: only what certainly has no owner (`owned_directory.py`) is removed, and a start never fails or waits long for it.
-The sweeper holds the owner's lock: of several starts, one removes a directory. The keeper of an instance without a
-state directory inherits the lock, and clears the directory itself.
-
-companion: A process that serves an instance's figures, or its page: started along, and again when it ends.
-
-Law: neither is part of the instance's work: one that cannot be started, or ends, is logged and tried again, and ends
-nothing else.
+This file takes what the real world gives (directories, sockets, processes) and gives it back; `assembly` puts the
+services together from it. Law: of run directories only what certainly has no owner is removed, and a start never fails
+or waits long for it; the sweeper holds the owner's lock, so of several starts one removes a directory. The processes
+that serve the instance's figures and its page are no part of its work: one that cannot be started, or ends, is logged
+and tried again, and ends nothing else.
 """
 
 from __future__ import annotations

@@ -1,19 +1,11 @@
-"""Start and stop an instance, and run an agent: what `fluxsched start`, `stop` and `agent` call.
+"""Start and stop of an instance, its initial program, agents, and commands inside another instance.
 
-start_arguments: Checks the arguments of `fluxsched start` before anything starts.
-
-initial_program: The initial program: the command or shell that `fluxsched start` runs inside an instance, and its end.
-
-Law: when the instance is stopped first, the program's whole session ends with it: the program, what descends from
-it, and what it orphaned, which became ours (exec/strays.py). What started a session of its own (`setsid`, a daemon)
-is left alone. The program remains in our process group, so that a terminal's signals and job control reach it.
-
-proxy: A command that is outside of an instance and talks to it as if it were inside: `alloc` and `proxy`.
-
-Law: the command is this process's child, at this terminal, bound to the processors of the instance. It ends with the
-instance: it is asked to, and killed if it does not.
-
-agent: An agent: stands for the targets of hosts, as `fluxsched agent`.
+These are what `fluxsched start`, `stop`, `agent`, `alloc` and `proxy` call; arguments are checked before anything
+starts. Law: when the instance is stopped first, the initial program's whole session ends with it: the program, what
+descends from it, and what it orphaned, which became ours. What started a session of its own (`setsid`, a daemon) is
+left alone. The program remains in our process group, so that a terminal's signals and job control reach it. A command
+of `alloc` or `proxy` is this process's child, at this terminal, bound to the processors of the instance, and ends with
+that: it is asked to, and killed if it does not.
 """
 
 from __future__ import annotations

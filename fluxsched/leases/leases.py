@@ -1,20 +1,12 @@
-"""How a lease stands, and the table that says what each event means to it.
+"""Leases of one cluster, compared with what the other instance says of them, and what each event means to one.
 
-Law: the table is the only place that decides whether something is sent to the other instance, and whether the job here
-ends, continues or is returned; a test walks it over all states, wishes and events.
-
-The law behind it: a lease is given up only where it is certain that nothing of it runs or will run in the other
-instance: it was never sent, the other instance says so, or an operator vouches for it (`FORGOTTEN`).
-
-lease: One lease, and a job of the other instance as it was seen.
-
-effects: What is to be done about leases: plain values that the shell performs in the order of the list.
-
-table: The leases of one cluster, compared with what the other instance says of them.
-
-Law: nothing is decided about a lease before the other instance has said on this connection which jobs of ours it has
-(`listed`), but what `states.STEPS` allows while it is silent. A name has one job there: a second one, and one whose
-lease is not here, is cancelled.
+Law: the table `STEPS` is the only place that decides whether something is sent to the other instance, and whether the
+job here ends, continues or is returned; a test walks it over all states, wishes and events. A lease is given up only
+where it is certain that nothing of it runs or will run in the other instance: it was never sent, the other instance
+says so, or an operator vouches for it (`FORGOTTEN`). Nothing is decided about a lease before the other instance has
+said on this connection which jobs of ours it has (`listed`), but what `STEPS` allows while it is silent. A name has one
+job there: a second one, and one whose lease is not here, is cancelled. Every method returns effects, plain values that
+the shell performs in the order of the list.
 """
 
 from __future__ import annotations

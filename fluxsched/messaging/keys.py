@@ -1,14 +1,9 @@
-"""Files with one key each, in TOML: a secret one that its owner alone may read, or a public one with a role.
+"""Keys of servers and clients as files of TOML, one key each, a server's keyring, and the rules of `[access]`.
 
 Law: no error, log or listing repeats what a secret file holds; a secret file that others may read, and a public one
 that others may change, is refused by name. A file is checked and read through one descriptor, so it cannot be exchanged
-in between.
-
-keyring: The keys of a server: its own, and those that may connect, read as a whole from a directory.
-
-Law: one wrong file is an error with its name, and nothing of the directory is taken: who may connect is never a guess.
-
-rules: What `[access]` of a configuration says.
+in between. A keyring is read as a whole from a directory: one wrong file is an error with its name, and nothing of the
+directory is taken, since who may connect is never a guess.
 """
 
 from __future__ import annotations

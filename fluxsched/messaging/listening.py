@@ -1,16 +1,11 @@
-"""Where an instance listens: ZeroMQ for its own clients, a local socket for Flux's, and what `--bind` adds.
+"""Sockets of an instance (ZeroMQ, the local one for Flux's clients, those of `--bind`), and the room left on its disk.
 
 Law: other users come in only where the configuration says so, and only at a socket that was bound for them. The run
 directory is its owner's alone (mode 0700), and so are the sockets in it. A tcp port is for holders of authorized keys;
-one without keys is open to every account of the machine, which it takes for the owner: it is bound only on request,
-on loopback, with a warning.
-
-disk_guard: Where the state is kept: whether there is room for it, which faults pass, and what is refused until they
-have.
-
-Law: a full disk ends nothing that runs. Requests that need storage are refused while little space is left, so that the
-rest is enough for the ends of running jobs; what is in progress when a write fails waits in memory, in order, until it
-can be written. Nothing is answered before.
+one without keys is open to every account of the machine, which it takes for the owner: it is bound only on request, on
+loopback, with a warning. A full disk ends nothing that runs: requests that need storage are refused while little space
+is left, so that the rest is enough for the ends of running jobs, and what is in progress when a write fails waits in
+memory, in order, until it can be written. Nothing is answered before.
 """
 
 from __future__ import annotations

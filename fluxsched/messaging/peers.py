@@ -1,21 +1,13 @@
-"""A peer of the instance, and a request of it that is answered exactly once.
+"""Peers and their requests: who each is, what it may do, and how much it may have open.
 
-Law: what a peer has in flight is counted, and a response to a peer that is gone is dropped; it never reaches another
-peer that has taken over its identity.
-
-limits: What one peer may have open and ask for, so that none takes what the others need.
-
-Law: reaching a limit is answered with the value, the limit and what to do, and hurts no other peer. What is no message
-at all is answered a few times, and then ends the connection. The owner's requests have no rate: a client that submits
-20,000 jobs in a second and a half is what an instance is for, peers are handled by turns, and what is not handled yet
-waits in the sender's own queue. Bytes are limited by the transports (`MESSAGE_BYTES_MAX` and their like).
-
-permissions: Whether a request is allowed: the table `protocol.roles` applied to who sent it. The only place where that
-is asked.
-
-Law: a guest learns nothing of what it may not see: a job of another user and one that does not exist answer alike.
-
-access: Who a peer is, and what it may do: decided from what its transport has verified, never from what a message says.
+Law: who a peer is was verified by its transport, and is never taken from what a message says. A request is answered
+exactly once; a response to a peer that is gone is dropped and never reaches another one that has taken over its
+identity. Permission is asked here alone, by the table `protocol.roles`: a guest learns nothing of what it may not see,
+so a job of another user and one that does not exist answer alike. Reaching a limit is answered with the value, the
+limit and what to do, and hurts no other peer; what is no message at all is answered a few times, and then ends the
+connection. The owner's requests have no rate: a client that submits 20,000 jobs in a second and a half is what an
+instance is for, and peers are handled by turns. Bytes are limited by the transports (`MESSAGE_BYTES_MAX` and their
+like).
 """
 
 from __future__ import annotations

@@ -1,28 +1,14 @@
-"""Routes RFC 3 messages between peers and services, one outbox a peer, flushed once a turn.
+"""Router of RFC 3 messages between peers and services: one outbox a peer, flushed once a turn.
 
 A peer that has sent a bundle gets bundles; to all others messages go one by one (wire.md, Bundles). Payloads are
 msgpack in here: the JSON of a local peer is turned right before it is handled, and back right before it is sent. Such a
 peer meets the handlers of `serve_local` first, which answer as Flux does. Handlers never wait: they answer at once,
-later (`RpcRequest.respond` after a commit), or not at all. A handler's `FluxschedError` is the sender's error response;
-an unexpected exception ends that call, too (see `faults`).
+later (`RpcRequest.respond` after a commit), step by step in later turns (`incremental`), or not at all. A handler's
+`FluxschedError` is the sender's error response; an unexpected exception ends that call, too.
 
-services: Which handler answers a topic: those of the instance, those for local peers only, and peers that serve a
-service.
-
-outgoing_calls: The instance's own requests to peers; the callback of each runs exactly once.
-
-Law: a question asked on behalf of another peer may be given up while its peer lives: the requester gets an error, and
-a late answer is dropped. A call that changes our own state is never given up.
-
-payload_conversion: Converts requests of other dialects and other users to the router's own form: credentials, and JSON
-in and out.
-
-Law: inside, payloads are msgpack, and userid and rolemask of a request are what the transport verified, not what the
-message claims.
-
-incremental: Answers that take long to find: a step a turn, between which others are served.
-
-Law: the search continues only while its request is open, and what one step finds is sent at once.
+Law: userid and rolemask of a request are what the transport verified, not what the message claims. The callback of a
+request of ours runs exactly once; one that was asked on behalf of another peer may be given up, and a call that changes
+our own state never is.
 """
 
 from __future__ import annotations

@@ -1,6 +1,4 @@
-"""Waiting asks of one application for the same, as one line; and what is known to fit nowhere.
-
-asks: Waiting asks by application: equal ones in a line, lines in the order of their first, some of them to a chunk.
+"""Waiting asks by application: equal ones in a line, lines in the order of their first, some of them to a chunk.
 
 Law: what failed once in a generation of the tree's order is not tried again in it, nor what asks for no less: a
 generation ends when something is freed, added or allowed, so until then there is only less to have.

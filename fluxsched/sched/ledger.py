@@ -1,27 +1,14 @@
-"""What each job holds: the only writer of holdings (law 2), which also ensures that nothing is held twice (law 5).
+"""The ledger: the only writer of what jobs hold (law 2), which also ensures that nothing is held twice (law 5).
 
 Law: `commit` takes a job off its queue and marks its blocks in one step, or refuses and changes nothing; `release` and
 `adopt` check everything before they change anything. A holding may be outside what the pools count, because a target
 was shrunk or never acquired (foreign): its free is accepted, and no pool changes. Costs follow a job's blocks; the
 holders of a target are found by its word.
 
-holding: What one job holds, and what can be said of blocks that are held.
-
-check: What must hold of a ledger at any time (law 5): asserted in tests and the simulator, refused where a peer says
-else.
-
-Law: free and held are all there is, and nothing is both or held twice.
-
-elastic: What an elastic job that runs may have more or fewer of: its parts, their targets, and how many these may be.
-
-Law: nothing is held here: the ledger changes holdings, and has this follow in the same step. A target that the job is
-to leave counts no more, though the job holds it until it is freed (law 5). The target of its first task is no extra:
-without that the job would go on without what leads it.
-
-resizing: What becomes of an elastic job's holding and its account as it gets targets, is to leave some, and frees them.
-
-Law: called by the ledger alone, in the step in which it changes what is free. What a job has beyond its minima counts
-in its account like all else, but never as that of a job that may not be preempted: it may always go.
+The sizes of an elastic job follow in the step in which its holding changes. A target that the job is to leave counts no
+more, though the job holds it until it is freed; the target of its first task is no extra, since without it the job
+would go on without what leads it. What a job has beyond its minima counts in its account like all else, but never as
+that of a job that may not be preempted.
 """
 
 from __future__ import annotations

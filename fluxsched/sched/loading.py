@@ -1,11 +1,7 @@
-"""Foreign classes by the text that a user wrote: what a policy and a plugin have in common.
+"""Foreign classes by the text that a user wrote, their options, and the lines in which their code fails.
 
-Law: what is wrong is said before anything is decided, by name: what there is and what there should be. `noun` is the
-word for it in errors, such as policy.
-
-fault_lines: Where a fault of foreign code lies, a policy's or a plugin's: its file and line, as its author needs them.
-
-option: One option of a policy or a plugin, as users write it.
+Law: what is wrong with a policy or a plugin is said before anything is decided, by name: what there is and what there
+should be. `noun` is the word for it in errors, such as policy.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""What a policy is: a small class that looks at a view of one group and yields decisions, and nothing else.
+"""The interface of policies: a small class that looks at a view of one group and yields decisions, and nothing else.
 
 Law: a policy is a pure function of its view and a time (same view, same time, same decisions). It cannot change
 anything: it yields, and the engine makes each decision real before the next one is asked for, so `view.place` always
-answers on what is left. It never sees the ledger.
+answers on what is left. It never sees the ledger. Where more than the policy decides in a pass, one stage follows the
+other, and what the engine says of a decision goes to the stage that made it.
 
     class Smallest:
         name = "smallest"
@@ -13,11 +14,6 @@ answers on what is left. It never sees the ledger.
                 outcome = view.place(job)
                 if isinstance(outcome, Fits):
                     yield Start(job.jobid, outcome)
-
-stages: The decisions of a pass where more than the policy decides.
-
-Law: one stage after the other, each begun when the one before has decided all; what the engine says of a decision goes
-to the stage that made it.
 """
 
 from __future__ import annotations

@@ -1,23 +1,11 @@
-"""Preemption in one scheduler: which jobs are going, for which other job, and how many more may be preempted.
+"""Preemption in one scheduler: which running jobs may go, which are going and for whom, and what fits without them.
 
-Law: a job is preempted at most once, and in any `window_s` at most `rate` of them are. What is going holds what it
-has until that is freed (law 5).
-
-running: Running jobs that allow preemption, by account and by target, as a search for victims needs them.
-
-Law: one entry in a dict is all that a start or an end costs. What is on which target is caught up with when it is asked
-for, in time linear in what began and ended since, and in slices.
-
-if_gone: What would fit if all that are going were gone, and some more jobs with them.
-
-Law: leaving the block undoes everything (`what_if`), so nothing may be yielded inside.
-
-lacking_parts: Which targets a job of several parts still lacks: part by part, that which fewest targets could ever suit
-first.
-
-Law: a target helps if it suits any of the parts that lack most together, of several such sets the smallest: then all
-the parts so far lack one less, and else they lack as many as before (Hall). So nothing goes that suits none that lacks,
-and what suits few parts does not stay because others went before for parts that are easily had.
+Law: a job is preempted at most once, and in any `window_s` at most `rate` of them are. What is going holds what it has
+until that is freed (law 5). Running jobs are indexed by account and by target; one entry in a dict is all that a start
+or an end costs, and the rest is caught up with when it is asked for. Leaving the block of a what-if undoes everything,
+so nothing may be yielded inside. For a job of several parts a target helps if it suits any of the parts that lack most
+together, of several such sets the smallest: then all the parts so far lack one less, and else they lack as many as
+before (Hall). So nothing goes that suits none that lacks.
 """
 
 from __future__ import annotations

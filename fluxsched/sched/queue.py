@@ -1,14 +1,9 @@
-"""Pending jobs in order: higher priority first, then earlier submission, then the lower job id (RFC 27).
+"""Pending jobs in order: higher priority, earlier submission, the lower job id (RFC 27), and by account.
 
 Law: adding, removing and re-prioritising cost O(log n) in each order that is kept. Jobs of priority 0 are held (RFC
-21): they are in the queue but are not offered.
-
-account_lines: The waiting jobs of a queue by account: in each its own order, and how many there are of each shape and
-limit.
-
-Law: what is here are the jobs that the queue offers, no more. Jobs of the highest urgency come before all accounts, so
-they are in one line of their own. A line costs what is asked of it: orders other than the queue's are sorted on first
-use, and then kept.
+21): they are in the queue but are not offered. By account, each line has the jobs that the queue offers, no more; jobs
+of the highest urgency come before all accounts, in a line of their own. A line costs what is asked of it: orders other
+than the queue's are sorted on first use, and then kept.
 """
 
 from __future__ import annotations

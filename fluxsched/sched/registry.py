@@ -1,12 +1,11 @@
-"""Finding a policy by the text that a user wrote, and checking it before it is used.
+"""Policies and plugins by the text that a user wrote, found and checked before they are used.
 
-Law: what is wrong with a plugin is said before it decides anything, by name: what it has and what it should have.
-A policy is named by one of ours, by an entry point of group `fluxsched.policies`, or by the file that holds it.
+Law: what is wrong with one is said before it decides anything, by name: what it has and what it should have. Each is
+named by one of ours, by an entry point of group `fluxsched.policies` or `fluxsched.plugins`, or by the file that holds
+it.
 
     >>> make(*parse_spec("fifo:placement=best-fit")).name
     'fifo'
-
-plugin_registry: Finding a plugin by the text that a user wrote, and checking it before it is used.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
-"""Waiting jobs in one order, as sorted chunks: a queue keeps its own order, and each other one that is asked for.
+"""Waiting jobs in one order, as sorted chunks, and the orders in which a policy may try them (option `order`).
 
 Law: adding and removing cost O(log n) and move at most one chunk; a walk stays valid while jobs come and go. Each chunk
 counts its shapes, so a walk skips a chunk in which every shape has failed already: at a million jobs of a few shapes a
-pass goes over the chunks, not over the jobs.
-
-orders: Orders in which a policy may try the waiting jobs, by name: option `order`.
-
-Law: every order is total and stable, with ties in the order of the queue; a job without a limit counts as endless. All
-but one are fixed for a job, so the queue keeps them like its own; `lxf` changes with time and is sorted each time.
+pass goes over the chunks, not over the jobs. Every order is total and stable, with ties in the order of the queue; a
+job without a limit counts as endless. All but one are fixed for a job, so the queue keeps them like its own; `lxf`
+changes with time and is sorted each time.
 """
 
 from __future__ import annotations

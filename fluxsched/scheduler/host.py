@@ -2,12 +2,9 @@
 
 Law: an error answer to acquire, release, hello or ready is logged and ends the module; so does an exception of the
 policy. The instance reports it, and a new module continues from hello. The host knows bytes, messages and turns; what
-is said when is the session's business, and what is scheduled where is that of the `sched` package.
-
-messages: The messages of a scheduler's conversation by topic, for adapters that decode them.
-
-Law: what is expensive to read is left as it came: a jobspec as its bytes, which are looked up among those read before,
-and of the R in a free only what names resources.
+is said when is the session's business, and what is scheduled where is that of the `sched` package. What is expensive to
+read is left as it came: a jobspec as its bytes, which are looked up among those read before, and of the R in a free
+only what names resources.
 """
 
 from __future__ import annotations

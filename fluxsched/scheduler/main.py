@@ -2,7 +2,7 @@
 
     python -m fluxsched.scheduler.main --uri URI --name N --group G SPECS
 
-The last line on stderr is why it ended (`exit_reason`); the instance shows it.
+The last line on stderr is why it ended (`reason_line`); the instance shows it.
 """
 
 from __future__ import annotations

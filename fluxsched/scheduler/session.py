@@ -3,31 +3,12 @@
     start -> acquire each group -> first grow of each -> hello, running jobs -> ready -> requests, and passes between
     -> leave -> the history of accounts is saved
 
-Law: the state table says what may happen when. A request that it does not list for the state is kept, in order, and so
-is a change of resources while a pass is under way; a question overtakes what is kept. Nothing here knows bytes, JSON, a
-KVS, a socket or a clock: the scheduler process, the Flux module and the simulator each perform these effects their way.
-
-effects: What a scheduler's session asks its adapter to do, besides the effects of the scheduler itself.
-
-Law: values only, of the protocol and not of a transport: how they are performed is the adapter's business.
-
-states: What may happen when in a scheduler's conversation: the table of its session.
-
-Law: a test walks every state with every event; the diagram in `rfc/allocation.md` is generated from the same table.
-
-running: What a scheduler asks the job manager to do with running jobs, and what becomes of the answers.
-
-Law: an error undoes here what was asked, and is logged; nothing else follows from it.
-
-saving: When the history of accounts is saved: every SAVE_EVERY_S while something is held or has changed, and at the
-end.
-
-Law: it is saved again only once the last time was answered, so that a slow disk gathers nothing; and what cannot be
-restored or saved is said once, and ends nothing.
-
-accounts: `sched.accounts`: the accounts of a scheduler as messages.
-
-plan: `sched.plan` and `sched.reasons`: when and where jobs will start, and why they wait, as messages.
+Law: the state table says what may happen when; a test walks every state with every event, and the diagram in
+`rfc/allocation.md` is generated from it. A request that it does not list for the state is kept, in order, and so is a
+change of resources while a pass is under way; a question overtakes what is kept. Nothing here knows bytes, JSON, a KVS,
+a socket or a clock: the scheduler process, the Flux module and the simulator each perform the effects their way. An
+error answer undoes what was asked of running jobs. Accounts are saved again only once the last time was answered, so
+that a slow disk gathers nothing.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
-"""The answer of `history.samples`: samples of all lengths put into steps of one, as columns.
-
-cores: How many cores are in which state, by the states of their targets.
-
-report: Reports: the accounts of some time, put together by user, bank, queue, group or property, with what runs still.
-
-Law: times are answered for as whole hours, of long ago as whole days, so nothing is estimated but quantiles of waits. A
-job counts for each property that some of its targets have, so rows by property may be more than all.
-
-history: The `history` service: samples, intervals and reports (rfc/history.md).
+"""The `history` service: samples, intervals and reports (rfc/history.md).
 
 Law: what is asked for is read from the store in no turn and put together in pieces, so no other request waits for it.
+Samples of all lengths are put into steps of one, as columns. Reports are the accounts of some time by user, bank,
+queue, group or property, with what still runs: for whole hours, of long ago for whole days, so nothing is estimated but
+quantiles of waits. A job counts for each property that some of its targets have, so rows by property may be more than
+all.
 """
 
 from __future__ import annotations

@@ -1,16 +1,9 @@
-"""The instance itself as a service: info, ready, stop, attributes, and `ping`/`stats-get` of each service.
+"""The instance itself as a service: info, ready, stop, attributes, pings, agents, figures for monitoring, the trace.
 
-agents: The `agent` service: target agents report that their targets are alive.
-
-metrics: `instance.metrics`: what an instance tells monitoring (rfc/operations.md).
-
-Law: nothing here is done for each job or target on the way of a job; what is summed up is summed up when it is asked
-for, in time linear in classes of targets, groups, queues, peers and targets in use, not in jobs.
-
-trace: `instance.trace`: messages as they pass, for the owner to look at (rfc/live.md).
-
-Law: without a reader no message is looked at. With one, at most TRACE_MESSAGES_MAX are made into text in TRACE_EVERY_S,
-and the others counted; so are those that a slow reader has no room for. The messages of these streams are left out.
+Law: a heartbeat in time keeps a target of an agent online; silence makes it torpid, then offline. Nothing is done for
+figures on the way of a job: what is summed up is summed up when it is asked for, in time linear in classes of targets,
+groups, queues, peers and targets in use, not in jobs. Without a reader of the trace no message is looked at; with one,
+at most TRACE_MESSAGES_MAX are made into text in TRACE_EVERY_S, and the others counted (rfc/live.md).
 """
 
 from __future__ import annotations

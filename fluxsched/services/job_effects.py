@@ -1,17 +1,12 @@
-"""Performs what the job manager decides: rows to the store, messages to schedulers, processes to executors.
+"""Performer of what the job manager decides: rows to the store, messages to schedulers, processes to executors.
 
 A turn's effects that must wait for the disk (starts, answers, news for watchers) are gathered and registered as one
-after-commit callback at the end of the turn. Messages to schedulers go out at once: the log is in order, so a
-crash forgets the later before the earlier.
+after-commit callback at the end of the turn. Messages to schedulers go out at once: the log is in order, so a crash
+forgets the later before the earlier. Jobs are counted for monitoring, a few additions a job.
 
-counts: What is counted of jobs for monitoring, from the start of the instance on: a few additions a job.
-
-history: How long ended jobs are remembered: the oldest go, with their logs, what they printed, and parts that no job
-shares.
-
-Law: what is removed was on disk and announced, and is removed in small pieces with pauses between them, so that no
-request waits for it: first what a job printed (in no turn), then its rows. So a crash leaves a record without output at
-worst, which goes with the next round. The job with the highest id stays: no id is given twice.
+Law: the oldest ended jobs are removed with their logs, what they printed, and parts that no job shares, in small pieces
+with pauses between them: first what a job printed (in no turn), then its rows. So a crash leaves a record without
+output at worst, which goes with the next round. The job with the highest id stays: no id is given twice.
 """
 
 from __future__ import annotations

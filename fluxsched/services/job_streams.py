@@ -1,11 +1,8 @@
-"""Streams about jobs: `watch` (all events), `eventlog` (one job), `output` (its stdout and stderr) and `wait`.
+"""Streams about jobs: `watch` (all events), `eventlog` (one job), `output` (stdout and stderr), and input for tasks.
 
-Events are published once they are on disk; a watcher never sees what a crash could undo.
-
-input: `job-manager.input`: what clients send to the tasks of a job.
-
-Law: a request is answered when there is room for more, so the slowest task holds back a client that waits for answers.
-What comes before the job has started waits with its request, and is gone if its sender goes away; what a task
+Law: events are published once they are on disk, so a watcher never sees what a crash could undo. A request of
+`job-manager.input` is answered when there is room for more, so the slowest task holds back a client that waits for
+answers. What comes before the job has started waits with its request, and is gone if its sender goes away; what a task
 has not read when the job ends is dropped. Nothing of it is on disk.
 """
 

@@ -1,14 +1,8 @@
-"""The `job-manager` service as users see it: submit, raise, urgency, update, list, lookup, why, queues.
+"""The `job-manager` service as users see it: submit, raise, urgency, update, list, lookup, why, queues, running, wait.
 
-records: Job records as messages: filters for listings, wait answers, and what the store knows of a job.
-
-running: `job-manager.running`: the jobs that hold resources, the largest first (rfc/live.md).
-
-waits: Waiting for many jobs with one stream: `job-manager.wait-all`.
-
-Law: each job is reported once, after its end is on disk, and the stream ends with the last; of a job that is submitted
-again after it was preempted the end of its last attempt counts. A stream waits for a table of ids, so that a hundred
-thousand are dropped at once with their peer.
+Law: of `job-manager.wait-all` each job is reported once, after its end is on disk, and the stream ends with the last;
+of a job that is submitted again after it was preempted the end of its last attempt counts. A stream waits for a table
+of ids, so that a hundred thousand are dropped at once with their peer.
 """
 
 from __future__ import annotations

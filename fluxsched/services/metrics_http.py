@@ -1,20 +1,10 @@
-"""`fluxsched metrics`: serves an instance's figures until it is ended.
+"""`fluxsched metrics`: a process of its own, an ordinary client, that serves an instance's figures at `GET /metrics`.
 
-families: What is exported, by name, and how it is read from an instance's answers (rfc/operations.md lists the same).
-
-Law: a name, once released, keeps its meaning. Labels come from the configuration (groups, queues, modules) or are
-states and results, so their number is bounded.
-
-sampler: Asks an instance for its figures, at most once in SAMPLE_S however often it is asked itself.
-
-Law: an instance that is gone, hangs or is restarted is a figure (`fluxsched_up 0`), not an error; it is looked for anew
-at the next question.
-
-server: HTTP for one page: `GET /metrics`.
-
-Law: a client, whatever it sends or does not read, holds one of CONNECTIONS_MAX places for REQUEST_S at most.
-
-text: Prometheus' text format, version 0.0.4: families of samples as lines.
+Law: a name, once released, keeps its meaning (rfc/operations.md lists them). Labels come from the configuration or are
+states and results, so their number is bounded. An instance is asked once in SAMPLE_S at most; one that is gone, hangs
+or is restarted is a figure (`fluxsched_up 0`), not an error, and is looked for anew at the next question. A client,
+whatever it sends or does not read, holds one of CONNECTIONS_MAX places for REQUEST_S at most. The text is Prometheus'
+format 0.0.4, written here and not by prometheus_client, since nothing is counted in this process.
 """
 
 # Not compiled: a process of its own, on no hot path

@@ -1,12 +1,11 @@
-"""A scheduler module: its process, what is known of it, and why it ended.
+"""Processes of scheduler modules: how one is started, what is known of it, and what follows when it fails.
 
-starter: How the process of a scheduler module is started; the instance knows it as a `ModuleProcess` only.
-
-supervision: What becomes of a scheduler module that fails: one that ends is started again, one that hangs is ended.
+    served its groups, then ended -> started again, `restart` times within RESTARTS_WITHIN_S
 
 Law: only what has served its groups before is started again; one that never came up is its loader's to know. Jobs are
-never touched: running jobs continue, and the next scheduler of the group learns of them by hello. A group waits for a
-policy that hangs once, `hung-after` in all: one that hung would hang again, each time for as long.
+never touched: running jobs continue, and the next scheduler of the group learns of them by hello. Every LOOK_S each
+module is asked whether it is there (`NAME.ping`). A group waits for a policy that hangs once, `hung-after` in all: one
+that hung would hang again, each time for as long.
 """
 
 from __future__ import annotations

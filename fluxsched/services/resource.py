@@ -1,25 +1,12 @@
-"""The `resource` service: RFC 28 in both dialects, drain, groups, properties, status and the RFC 44 journal.
+"""The `resource` service: RFC 28 in both dialects, drain, groups, properties, status, watch and the RFC 44 journal.
 
-Translates requests into calls of `resource.ResourceModule` and performs its effects: streams through one
+Requests become calls of `resource.ResourceModule`, whose effects are performed here: streams through one
 `AcquireServer` session an acquirer, rows through the store, and every answer after the store (law 3).
 
-resource_journal: `resource.journal` (RFC 44): each event goes to the store and to the readers, after the history.
-
-Law: a reader gets every event once, in order: what was sent as history is not sent again as news. None is sent before
-it is on disk, so what a reader was told stays true whatever happens. A `resource-define` event travels alone, with R
-beside it. The store keeps what the history keeps, and one more, which shows a restart that something was cut off.
-
-resource_watch: `resource.watch`: the state of every target and how many of its cores and GPUs are held, whole, then
-what is new.
-
-Law: without a stream nothing is gathered. With streams, all that jobs change within WATCH_EVERY_S is one look at the
-targets that changed, however many jobs changed them; what it found is worded once for all readers who know the same.
-What is done to targets themselves is shown sooner, as long as looks take little of the time. A slow reader's changes
-merge, so what is kept for one is bounded by the machine.
-
-slow_readers: Streams that merge hold back what is new while their peer has not taken what was sent before.
-
-Law: one timer for all: a turn that finds a slow reader must not make another one.
+Law: a reader of the journal gets every event once, in order: what was sent as history is not sent again as news, and
+none is sent before it is on disk. A watcher gets the state of all targets, then what has changed: all that jobs change
+within WATCH_EVERY_S is one look at the targets that changed, worded once for all readers who know the same; a slow
+reader's changes merge, so what is kept for one is bounded by the machine. Without a stream nothing is gathered.
 """
 
 from __future__ import annotations

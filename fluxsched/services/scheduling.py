@@ -1,13 +1,9 @@
-"""The job manager's side of RFC 27: hello, ready, and what a scheduler answers to `sched.alloc`.
+"""The job manager's side of RFC 27: hello, ready, answers to `sched.alloc`, and what schedulers have it keep.
 
-`sched.*` goes to the connection that said hello for the group. An error response to alloc or free, a grant that
-breaks law 5, or the peer's loss suspends scheduling for its groups until a scheduler says hello again.
-
-scheduler_states: What schedulers have the job manager keep between two of them: one value a set of groups, which only
-they read.
-
-Law: what is kept is returned as it came, and a value that became unreadable on disk is the next scheduler's to judge:
-nothing here fails for it.
+`sched.*` goes to the connection that said hello for the group. Law: an error response to alloc or free, a grant that
+breaks law 5, or the peer's loss suspends scheduling for its groups until a scheduler says hello again. What is kept
+between two schedulers is one value a set of groups: it is returned as it came, and a value that became unreadable on
+disk is the next scheduler's to judge.
 """
 
 from __future__ import annotations

@@ -1,23 +1,12 @@
-"""Jobs in the store: rows of `job_log` with the parts that they refer to.
+"""Rows of `job_log`, the parts of jobspecs that they refer to, and the bytes of events in them.
 
-Removal of old jobs, reports, salvage and migrations have statements of their own.
-
-parts: Large parts of jobspecs, which many jobs have in common, are kept once, by content.
-
-Law: a jobspec is read as it was written. It is kept as JSON in which a mark stands for each such part; JSON never has
-the bytes of marks. A part is stored before the first row that refers to it, and is found again by content until it is
-forgotten, which precedes its removal.
-
-events: Stretches of jobs' logs as bytes: small, and cheap to make.
-
-Law: what is read is equal to what was written. Events are one flat list of msgpack, three values an event: its time
-(nil: that of the event before it), its name as a number and its context. An event that is unlike those of RFC 21 stands
-there as a whole, in place of its name.
-
-compression: Parts of jobspecs as they are kept: compressed if that makes them smaller.
-
-Law: what is read is what was written, by this version or an earlier one, which compressed none. A part is JSON, and no
-JSON begins with the first byte of zlib's format: what does is compressed.
+Law: what is read is equal to what was written, by this version or an earlier one. A jobspec is kept as JSON in which a
+mark stands for each large part, which many jobs have in common and which is kept once, by content; JSON never has the
+bytes of marks. A part is stored before the first row that refers to it, and is found again by content until it is
+forgotten, which precedes its removal; it is compressed if that makes it smaller, and no JSON begins with the first byte
+of zlib's format. Events are one flat list of msgpack, three values an event: its time (nil: that of the event before
+it), its name as a number and its context; an event that is unlike those of RFC 21 stands there as a whole, in place of
+its name.
 """
 
 from __future__ import annotations

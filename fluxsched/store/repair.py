@@ -1,22 +1,14 @@
-"""Whether the store's file is sound when an instance starts, and what is done if it is not.
+"""Checks of the store's file when an instance starts, and what is done if it is damaged.
 
-Sound: SQLite finds nothing wrong with it, it has all tables, no transaction of its log (WAL) is hidden behind damage,
-and it has the last transaction that is on record.
+A file is sound if SQLite finds nothing wrong with it, it has all tables, no transaction of its log (WAL) is hidden
+behind damage, and it has the last transaction that is on record.
 
-Law: a damaged file is never written to, removed or silently emptied. What it has is read into a new one; if nothing is
-known to be lost, that takes its place, else only if the user has said so (`start --salvage`), and until then nothing is
-changed. A file that shall take the place of another is complete on disk under the name `.next` before the damaged one
-is renamed, so that an interrupted change is completed by the next start.
-
-salvage: Reads what can be read of a damaged file into a new one.
-
-Law: the damaged file is only read. Each table is read from its beginning and from its end up to where that fails; a job
-of which rows are missing is left out, since its log would be a false one. What is known to be lost is named.
-
-saved: Values of settings, of the journal and of processes as rows have them: read, and checked for what their kind
-needs.
-
-Law: a value that is returned can be restored; one that cannot be is named. A kind that is not known here is only JSON.
+Law: a damaged file is only read: never written to, removed or silently emptied. What it has is read into a new one,
+each table from its beginning and from its end up to where that fails; a job of which rows are missing is left out,
+since its log would be a false one, and what is known to be lost is named. If nothing is, the new file takes the place
+of the damaged one, else only if the user has said so (`start --salvage`). A file that shall take the place of another
+is complete on disk under the name `.next` before the damaged one is renamed, so that an interrupted change is completed
+by the next start. A value that is returned can be restored; a kind that is not known here is only JSON.
 """
 
 from __future__ import annotations

@@ -1,21 +1,9 @@
-"""The tables of the store, and how a file comes to have them.
+"""The tables of the store, their older forms and the migrations between them, and statements for history and leases.
 
-Law: a file is either as it was or as this version has it, wherever a change of its form is interrupted; and one of a
-newer form is left as it is.
-
-migrations: How files of older forms come to have the next one. `schema.prepare` has a transaction around them.
-
-history: The tables of the history: samples, intervals of targets' states, and when instances ran.
-
-Law: what the history has of a time is in one row of `sample`: coarser rows take the place of finer ones.
-
-usage: The table of what jobs used: a row for an hour or a day and for each user, bank, queue, group and set of
-properties.
-
-Law: all columns but the key are sums, so rows are added to, and rows of some time together are one of a longer time.
-
-leases: Rows of leases: those that this instance has in clusters (`lease`), and the names of jobs that it runs for
-others (`leased`).
+Law: a file is either as it was or as this version has it, wherever a change of its form is interrupted, since `prepare`
+has one transaction around all migrations; a file of a newer form is left as it is. What the history has of a time is in
+one row of `sample`: coarser rows take the place of finer ones. All columns of the table of usage but the key are sums,
+so rows are added to, and rows of some time together are one of a longer time.
 """
 
 from __future__ import annotations

@@ -1,25 +1,16 @@
 """The store: one SQLite file, one writer, group commit (law 3: answer after store).
 
-What a turn wants kept is appended with `add`; `after_commit` callbacks wait for the transaction that carries it and
-run in a later turn. While one transaction is being written, the next one gathers: an idle store commits at once, a
-busy one in large groups. What waited for a transaction is done before the next one begins, so a reader of the store
-sees no more than has been announced. All of this is on the loop; `database` does the writing, where `writer` runs it.
+What a turn wants kept is appended with `add`; `after_commit` callbacks wait for the transaction that carries it and run
+in a later turn. While one transaction is being written, the next one gathers: an idle store commits at once, a busy one
+in large groups. What waited for a transaction is done before the next one begins, so a reader of the store sees no more
+than has been announced. `Store` is on the loop; `Database` does the writing, in whatever thread the writer uses, and
+`Checkpoints` copies SQLite's log (WAL) into the file in a thread of its own, since a copy costs two syncs that a commit
+would have to wait for. Long queries run in no turn, one after another, on connections of their own, and see what one
+moment had on disk.
 
 A transaction that the disk does not take (full, read-only, gone, failing) is tried again until it does; what comes
 meanwhile gathers behind it, in order, and `fault` says why. What no retry can repair, such as a damaged file, calls
 `failed`.
-
-database: The store's file: its connections, and one transaction.
-
-checkpoints: Copies SQLite's log (WAL) into its file without delaying the writer.
-
-writer: Threads for calls that wait, so that no turn does: for the disk, such as the store's transactions, or the
-network.
-
-queries: Queries of the store that may take long: run in no turn, one after another, on connections of their own.
-
-Law: a query sees what one moment had on disk and holds up no request; the one who asked is called back in a turn, with
-the answer or with what went wrong. No more than `QUERIES_WAITING_MAX` wait.
 """
 
 from __future__ import annotations

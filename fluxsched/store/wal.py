@@ -1,20 +1,17 @@
-"""SQLite's log (WAL) as bytes: which transactions of it a recovery finds, and whether damage hides others.
+"""SQLite's log (WAL) as bytes, and the number of the last transaction, kept outside of the database.
 
 Law: a crash is no damage. SQLite ends a recovery at the first frame whose checksum is wrong, whether that was being
 written when the system crashed, or was complete and has changed since. The two differ in what follows: a transaction is
 begun only after the one before it was synced, so a frame that continues the checksums of a commit frame shows that this
 commit was on disk. What a recovery leaves out must not have one. The last transaction of a log has nothing behind it:
-whether it was complete is known by its number (`commit_record`).
+whether it was complete is known by its number.
 
-Format: https://www.sqlite.org/walformat.html. All functions are pure.
-
-commit_record: The number of the last transaction, kept outside of the database, so that a log (WAL) that is lost or cut
-is noticed.
-
-Law: the number is never ahead of what is on disk. Each transaction has its number in the database itself; when it is on
+The number is never ahead of what is on disk. Each transaction has its number in the database itself; when it is on
 disk, the number is written to a file of its own, without a sync. Whatever kills the instance leaves that file as it was
 written, and a crash of the system leaves this number or an earlier one. So a database whose number is lower than the
 file's has lost transactions, and one whose number is equal or higher has lost none that the file knows of.
+
+Format: https://www.sqlite.org/walformat.html.
 """
 
 from __future__ import annotations

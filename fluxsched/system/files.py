@@ -1,14 +1,9 @@
-"""Reading a whole file that a person named: bounded, UTF-8, and every way it can fail said in one kind of error.
+"""Files and directories of an instance: their names, their owner, and how they are read.
 
-private_files: What an instance keeps is its owner's alone: directories 0700, files 0600, whatever the umask, whatever
-stood there.
-
-Law: what is ours and was open to others is closed, with a warning; what belongs to another user, or may be there for
-others to use, is refused and left as it is. Files of a job's own choice are none of this module's.
-
-paths: The directories, files and environment variables of an instance, by name.
-
-http_address: Where a page for people or monitoring is served: loopback only, unless told otherwise.
+Law: what an instance keeps is its owner's alone: directories 0700, files 0600, whatever the umask. What is ours and was
+open to others is closed, with a warning; what belongs to another user, or may be there for others to use, is refused
+and left as it is. A whole file that a person named is read within a bound, as UTF-8, and every way in which that can
+fail is one kind of error. A page for people or monitoring is served at loopback only, unless told otherwise.
 """
 
 from __future__ import annotations

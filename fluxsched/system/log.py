@@ -1,9 +1,7 @@
-"""The instance's log: one line an event, to a file in the run directory and, when asked, to stderr.
+"""The instance's log: one line an event, to a file in the run directory and, when asked, to stderr; as text or JSON.
 
-format: How lines of the log are written: as text, or as one JSON object each; and what they say of the request at hand.
-
-Law: a line says for which request it was written where that is known: its id is the matchtag that the client chose
-(RFC 6), so both sides know it and no message gets longer.
+Law: a line says for which request it was written where that is known: its id is the matchtag that the client chose (RFC
+6), so both sides know it and no message gets longer.
 """
 
 from __future__ import annotations

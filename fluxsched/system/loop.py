@@ -1,19 +1,13 @@
-"""The shell's event loop: everything that happens, happens in a turn.
+"""The event loop: everything that happens, happens in a turn.
 
 A turn handles what has arrived, fires the timers that are due and continues long work, for `SHARE_S` seconds each at
 most; then it runs the end-of-turn hooks once, in order: publish, store, flush. So no turn takes 20 ms, however much
-there is to do. Other sources of events (a socket, a child process, the writer thread) only call `post` or `wake`;
-nothing is handled in the middle of something else.
-
-faults: Unexpected exceptions: how the requester is answered, and what is logged.
+there is to do. Other sources of events (a socket, a child process that ends, the writer thread) only call `post` or
+`wake`; nothing is handled in the middle of something else.
 
 Law: a fault ends the call in which it occurred and no other; it is logged with its traceback and counted. A handler
 decides before it changes anything, so that its state is consistent afterwards. Only where later calls depend on what
 was not done (the hooks at the end of a turn) does a fault still end the instance.
-
-histogram: How often a value was in which range: what monitoring makes quantiles of. Counting one takes 0.2 us.
-
-exit_watch: Child processes of an instance or a keeper: their end arrives as an event, through a pidfd on the loop.
 """
 
 from __future__ import annotations

@@ -1,23 +1,12 @@
-"""Processes by identity: which they are beyond doubt, and whose they are.
+"""Processes by identity, this process's own settings, foreign code in a process of its own, the service manager.
 
 Law: a process id alone identifies nothing. A process is (boot id, process id, start time); it belongs to a job if it is
-in the process group that the job's first task leads, or if its environment at exec carries the job's path. The path is
-the ids of the enclosing jobs, outermost first, so that what a nested instance ran is found too.
-
-own_process: Settings of this process itself: its interpreter, and its death together with the process that started it.
-
-isolated_process: Foreign code in a process of its own: it may exit, crash or loop without affecting its caller.
-
-service_manager: Notifies a service manager (systemd) of the state of the instance: sd_notify(3), a datagram to the
-socket it names.
-
-Law: jobs must not find the socket in their environment, or any of them could report that the instance is ready.
-
-exit_reason: Why a scheduler process ended: the line in which it says so itself, and what the instance finds without
-one.
-
-Law: an ordinary line of the log is never mistaken for a reason. A process that ends without writing one (a policy that
-calls `os._exit`, a crash) is described by its exit status or its signal.
+in the process group that the job's first task leads, or if its environment at exec carries the job's path: the ids of
+the enclosing jobs, outermost first, so that what a nested instance ran is found too. Foreign code may exit, crash or
+loop without affecting its caller: the wait for each of its lines is bounded. A scheduler process that ends writes why
+in a line that no ordinary line of a log is mistaken for; without one it is described by its exit status or its signal.
+Jobs must not find the socket of the service manager in their environment, or any of them could report that the instance
+is ready (sd_notify(3)).
 """
 
 from __future__ import annotations

@@ -1,26 +1,15 @@
 """One acquired group as the scheduler sees it: its pool, its queues of waiting jobs, and verdicts on their requests.
 
 Law: nothing is judged before the first grow (RFC 28 draft); from then on every job of a queue is feasible, and the
-others are set aside or have been denied. A verdict is worked out once a shape and generation, since it does not
-depend on what is up or busy (law 10).
+others are set aside or have been denied. A verdict is worked out once a shape and generation, since it does not depend
+on what is up or busy (law 10). A job of queues that several groups serve waits in each group that could ever hold it,
+everywhere at the place that its key gives it; it has a reservation in at most one of them, where it starts first, and
+when it starts in one it has left all others in that step. It is set aside in each that cannot hold it, and denied only
+once none can.
 
-verdict: Whether a shape can ever fit, as of a generation of the pool.
-
-judging: What becomes of waiting jobs when their group cannot hold them any more, or can again: set aside, denied, back.
-
-Law: the words are those of `shortage`. A job of several groups is set aside in each that cannot hold it; its owner is
-told once none can, and it is denied only then.
-
-notices: Notices to the owners of waiting jobs: reasons and estimates, at a bounded rate.
-
-Law: an owner is notified of a changed reason or estimate every NOTICE_EVERY_S at most; what is held back is sent when
-it is due, as it is by then. Only an estimate that no longer holds is withdrawn at once. Where reservations move between
+An owner is notified of a changed reason or estimate every NOTICE_EVERY_S at most; what is held back is sent when it is
+due, as it is by then. Only an estimate that no longer holds is withdrawn at once. Where reservations move between
 accounts or groups, a new estimate is first held back for SETTLE_S: most are over by then.
-
-joint: Jobs of queues that several groups serve: one line of waiting jobs, over which each group passes in turn.
-
-Law: such a job waits in each group that could ever hold it, everywhere at the place that its key gives it. It has a
-reservation in at most one of them, where it starts first; when it starts in one it has left all others in that step.
 """
 
 from __future__ import annotations

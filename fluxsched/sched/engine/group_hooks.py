@@ -1,19 +1,10 @@
-"""Jobs that a plugin does not let into the queue yet: they wait, and no policy sees them.
+"""Plugins and one group: verdicts on shapes, jobs at gates, jobs held back in a pass, jobs that wait for a permit.
 
-Law: a job is asked about on entry, at the time that its Gate names, and after the events that it names; nothing else.
-
-permits: Jobs that hold their resources and wait until plugins permit them to start.
-
-Law: nothing is said to the job manager of such a job but its reason; it holds what the ledger says, and gives it back
-whole: when it is refused, when its time is over, when it is canceled, and when a target of it goes.
-
-held_back: Jobs that plugins hold back in a pass: they find no place in it any more.
-
-Law: it ends with the pass, and nothing is decided here.
-
-group_hooks: What plugins have to do with one group: verdicts on shapes, jobs at gates, jobs that wait for a permit.
-
-Law: this knows no policy and no pass; `Plugins` and `HookedPass` do what is to be done.
+Law: this knows no policy and no pass; `Plugins` and `HookedPass` do what is to be done. A job at a gate is in no queue
+yet, and is asked about on entry, at the time that its Gate names, and after the events that it names. A job that waits
+for a permit holds what the ledger says, and gives it back whole: when it is refused, when its time is over, when it is
+canceled, and when a target of it goes; nothing but its reason is said to the job manager. What is held back in a pass
+is so until the pass ends.
 """
 
 from __future__ import annotations

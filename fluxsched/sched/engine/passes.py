@@ -1,18 +1,10 @@
-"""When passes run: over the groups where something changed, one queue after the other; then the notices that are due.
+"""When passes run: over the groups where something changed, one queue after the other; then elastic jobs grow.
 
-Law: a policy is asked for one decision at a time, and each is made real, or refused, before the next (law 2), so a pass
-may be dropped between any two: what is left is decided next time.
-
-growing: The last step of a pass: elastic jobs get what is left, in the way of no waiting job.
-
-Law: a job grows as backfill, by a step of the range of a part at a time: by what no reservation needs before the job
-ends. The next is always the job whose account has the least key, where accounts are kept, else the one that began
-first. Without a job that could grow nothing is done, and a step that finds no place is tried once a pass. Where a
-policy of the group decides how jobs grow (`Policy`, `GROWS`), nothing is done either.
-
-refused: Why a decision to change the size of a running job was refused: for the author of the policy.
-
-Law: this only explains, on the state in which the decision was refused; nothing is changed.
+Law: a policy is asked for one decision at a time, and each is made real, or refused with the reason, before the next
+(law 2), so a pass may be dropped between any two: what is left is decided next time. As the last step elastic jobs get
+what is left, in the way of no waiting job: one step of the range of a part at a time, by what no reservation needs
+before the job ends. The next is always the job whose account has the least key, where accounts are kept, else the one
+that began first. Where a policy of the group decides how jobs grow (`Policy`, `GROWS`), nothing is done.
 """
 
 from __future__ import annotations

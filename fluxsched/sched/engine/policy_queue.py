@@ -1,11 +1,9 @@
-"""A queue with the policy that orders it, over the targets of a group that it may share with others.
+"""A queue with the policy that orders it, over the targets of a group, and the jobs of it that are set aside.
 
-Law: the policy queues of one group see the same pool and respect each other's reservations.
-
-set_aside: Jobs that were accepted and that their group cannot hold any more: they wait, set aside, until it can.
-
-Law: no policy sees them, so that no job waits behind one that cannot start; a job that is back has the place that its
-priority and its time of submission give it. Owners learn what is missing and since when, in the words of `shortage`.
+Law: the policy queues of one group see the same pool and respect each other's reservations. Jobs that were accepted and
+that their group cannot hold any more wait, set aside, until it can. No policy sees them, so that no job waits behind
+one that cannot start; a job that is back has the place that its priority and its time of submission give it. Owners
+learn what is missing and since when.
 """
 
 from __future__ import annotations

@@ -1,15 +1,8 @@
-"""What happens to jobs that hold something: those that are found running, their ends, what they free.
+"""Events of jobs that hold something: those that are found running, sizes that change, ends, and the accounts of all.
 
-Law: the ledger checks before anything changes; then all that follows it, the groups and the preemptions, is told.
-
-events: What happens to elastic jobs that run: what the job manager answers, targets that leave their group, hello.
-
-Law: the ledger checks before anything changes; then the groups and the preemptions are told.
-
-accounting: The accounts of a scheduler: kept once one of its policies asks for them, over all its groups and queues.
-
-Law: there is one tree, so policies that want it settled differently are refused; what there is, is counted anew
-whenever targets come, go, or go up or down.
+Law: the ledger checks before anything changes; then all that follows it, the groups and the preemptions, is changed.
+There is one tree of accounts over all groups and queues, kept once a policy asks for it, so policies that want it
+settled differently are refused; what there is, is counted anew whenever targets come, go, or go up or down.
 """
 
 from __future__ import annotations

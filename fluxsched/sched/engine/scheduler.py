@@ -1,17 +1,8 @@
 """The scheduler: events of the resource module and the job manager in, effects out (RFC 27, RFC 28 draft).
 
-Law: every event is applied whole or refused before anything changes. No clock, no I/O.
-What a peer got wrong raises RemoteProtocolError and changes nothing; a bad jobspec is denied with its reason. What a
-policy raises goes up as it is: everything committed so far stands, and was handed out as effects.
-
-assembly: The groups of a scheduler, put together with what they share: the ledger and the preemptions; what may join
-them.
-
-status: What a scheduler says of itself to people: numbers, and what is counted, down and allocated.
-
-Law: nothing is changed here; linear in the groups and their targets.
-
-group_changes: What a scheduler does about a change of a group that it has acquired (RFC 28).
+Law: every event is applied whole or refused before anything changes. No clock, no I/O. What a peer got wrong raises
+RemoteProtocolError and changes nothing; a bad jobspec is denied with its reason. What a policy raises goes up as it is:
+everything committed so far stands, and was handed out as effects. Groups share the ledger and the preemptions.
 """
 
 from __future__ import annotations

@@ -1,22 +1,9 @@
 """The passes of one queue: what its policy sees, and how each decision is made real before the next is asked for.
 
-Law: nothing is done that the ledger refuses.
-
-growing_step: Finds where a running elastic job can have more: the next step of its range, for a plan that is to be
-kept.
-
-Law: nothing is changed. A step is within the range and the hops of a part, near to what the part has, placed as the job
-was at its start, free now, and for as long as the job may run still nothing that the plan needs.
-
-decided: What becomes of decisions about running jobs, to preempt, shrink or grow one: they are made real, or refused.
-Jobs to which that may happen are noted when they begin.
-
-Law: nothing is done that the ledger refuses; what it accepts reaches the plans and the preemptions.
-
-planned: Reservations of the last pass: kept in a new plan, and named as what a job that fits waits for; and what an
-elastic job gets beyond its minima at its start.
-
-Law: nothing is changed here but the plan.
+Law: nothing is done that the ledger refuses; what it accepts reaches the plans and the preemptions. Reservations of the
+last pass are kept in a new plan. A step by which a running elastic job grows is within the range and the hops of a
+part, near to what the part has, placed as the job was at its start, free now, and for as long as the job may run still
+nothing that the plan needs.
 """
 
 from __future__ import annotations

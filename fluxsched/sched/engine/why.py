@@ -1,22 +1,9 @@
-"""What a waiting ask lacks, as one of a closed set and in words.
+"""Why jobs wait, and when and where they may start: by what policies have decided, by quotas, or by a forecast.
 
-Law: quotas come first, since without them no node is looked for, but for what there is in all; nothing is changed.
-
-why: Why a job waits, from what its policy has decided: the reason, the rule, and when it may start at the earliest.
-
-Law: nothing is promised that is not kept. A reservation is a promise; else the earliest time is a bound, by how long
-running jobs may still run at most, and where one of them has no limit there is none.
-
-forecast: When jobs may start at the earliest, where their policy has not planned them: by what running jobs leave.
-
-Law: a bound, not a promise. It rests on how long running jobs may still run at most, and where one of them has no limit
-there is none.
-
-planned_starts: When and where jobs will start that wait: what policies have promised, else a forecast for those first
-in line.
-
-Law: reads only, also within a pass: what it has not come to yet stands as it was planned before. In KEPT_S one answer
-is made, however often it is asked for.
+Law: reads only, also within a pass: what it has not come to yet stands as it was planned before. A reservation is a
+promise; else the earliest time is a bound, by how long running jobs may still run at most, and where one of them has no
+limit there is none. Quotas come first, since without them no node is looked for, but for what there is in all. In
+KEPT_S one answer about all planned starts is made, however often it is asked for.
 """
 
 from __future__ import annotations

@@ -1,15 +1,13 @@
 """Progressive filling: the next job is always the first of the account with the least key.
 
-Down the tree, level by level, each inner account stands for the job that it would offer. Keys of an account of weight
-w that uses U, whose next job would add u:
+Down the tree, level by level, each inner account stands for the job that it would offer. Keys of an account of weight w
+that uses U, whose next job would add u:
 
 - flow F: `max(U + u, F) / w`, then `F / w`
 - decayed usage D: `(U + D) / w`, then `U / w`
 
-What a pass only plans (reservations) counts in U until `forget_plans`.
-
-tournament: A kinetic tournament: the least of many keys that change over time, found again without looking at all of
-them.
+What a pass only plans (reservations) counts in U until `forget_plans`. A key is a pair of straight lines in a scale
+that falls as time passes, so the least of many is found by a kinetic tournament, without looking at all of them.
 """
 
 from __future__ import annotations

@@ -1,19 +1,16 @@
-"""The tree of accounts: usage booked from a leaf to the root, shares given from the root to the leaves.
+"""The tree of accounts: settings of a site, usage from a leaf to the root, shares from the root to the leaves, limits.
 
 Law: the usage of an account is that of all below it; it is active while a job below it waits or holds something; and
-its share is a part of its parent's, by weight among its active siblings (or among all configured ones).
+its share is a part of its parent's, by weight among its active siblings (or among all configured ones). Amounts are
+whole numbers in a fixed order of resources, so that what is added can be taken away without a rest. Usage is remembered
+by two signals that fall by half in each half-life h:
 
-signal: Usage remembered: two signals that fall by half in each half-life, as sums of a constant and a falling part.
+    flow(t) = U + max(F - U, 0) * 0.5 ** (dt / h)
+    decayed usage(t) = U + (D - U) * 0.5 ** (dt / h)
 
-measure: Amounts of resources as one number, in units of weight.
-
-Law: amounts are whole numbers in a fixed order of resources, so that what is added can be taken away without a rest.
-
-settings: What a site settles about fair shares: the values of a `[fair]` table, independent of where they are read.
-
-Law: a value of these classes is complete and checked, so that a scheduler that has one cannot fail for it later.
-
-limits: What an account may have at once: a cap on firm usage, a budget for what preemptible jobs take beyond the share.
+Between two changes of the usage U, either is `U + excess * scale(t)` with one scale for all accounts. An account may
+have a cap on firm usage, of jobs that can never be preempted, and a budget for what preemptible jobs take beyond the
+share. A value of the settings is complete and checked, so that a scheduler that has one cannot fail for it later.
 """
 
 from __future__ import annotations

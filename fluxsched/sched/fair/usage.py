@@ -1,17 +1,9 @@
-"""Accounts as values for people and programs: what each uses, what its share is, and what it may still have.
-
-Law: reads only, in the order in which accounts were made, so that a report in parts leaves none out.
-
-amounts: How much there is of each resource that weighs: in what jobs hold, in what they ask for, and in targets.
-
-Law: amounts are whole numbers in the smallest unit of their kind, in the order of the resources that have weights, so
-what is added can be taken away without a rest.
-
-book: The accounts of one scheduler, over all its groups and queues: what jobs hold, what they are charged, what there
-is.
+"""Usage of the accounts of one scheduler, over all its groups and queues, and reports of it.
 
 Law: usage is booked in the step that grants, adopts or frees, so a tree of accounts says at any time what the ledger
-says; and what is charged to a budget comes back when the job holds nothing any more.
+says; and what is charged to a budget comes back when the job holds nothing any more. Amounts are whole numbers in the
+smallest unit of their kind, in the order of the resources that have weights. A report lists accounts in the order in
+which they were made, so that one in parts leaves none out.
 """
 
 from __future__ import annotations

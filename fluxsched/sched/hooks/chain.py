@@ -1,19 +1,10 @@
-"""The plugins of one queue in their order: which have which point, and how each is asked.
+"""The plugins of one queue in their order: which have which point, how each is asked, and what they read of jobs.
 
 Law: whatever a plugin raises, and an answer that its point does not have, becomes a `PluginFault`, which names plugin
-and line; nothing else of the pass notices.
-
-calls: A job's way through the points from reserve on: what each plugin answers, and what is taken back.
-
-Law: what was reserved is unreserved in the reverse order, all of it, whatever a plugin raises meanwhile.
-
-labels: What plugins read of a job (`READS`), as labels of its shape.
-
-Law: labels are hashable, and jobs with equal labels and requests are of one shape. What a job lacks is no label.
-
-sorts: The order that a plugin gives to the jobs of a queue (`queue_sort`), in place of priority and time of submission.
-
-Law: tuples of one queue always compare: those of its first job settle how many items there are, and of which kinds.
+and line; nothing else of the pass notices. What was reserved is unreserved in the reverse order, all of it, whatever a
+plugin raises meanwhile. What plugins read of a job (`READS`) are labels of its shape, so jobs with equal labels and
+requests are of one shape. Tuples of one queue's `queue_sort` always compare: those of its first job settle how many
+items there are, and of which kinds.
 """
 
 from __future__ import annotations

@@ -1,25 +1,16 @@
-"""Reservations of one pass: which job is to start when, and what may start now without delaying them.
+"""Reservations of one pass, which job is to start when, and their form where any free cores are as good as any others.
 
 Law: a reservation is kept by what is placed: a job placed now touches nothing that another job is to get before its
 limit ends. There are two ways to know that, which with one reservation give the same answers:
 
-- by counting (`counted.py`), where any free cores are as good as any others: targets are equal, every request and
-  every running job takes them whole, or there is one target (`RunningJobs.need`). Costs O(log n) a question.
-- on the real pool (`placed.py`), with constraints, GPUs and partly used targets: what-if changes. There each
+- by counting (here), where targets are equal, every request and every running job takes them whole, or there is one
+  target (`RunningJobs.need`): a job that is to start finds free units, whichever they are. Costs O(log n) a question. A
+  single reservation is asked of the index of running jobs; more of them make a profile, whose steps are kept in chunks
+  with their extremes.
+- on the real pool (`plan.placed`), with constraints, GPUs and partly used targets: what-if changes. There each
   reservation has its place, so that several of them may leave less room than their numbers would.
 
 Time is seconds of wall time; a job that runs past its end is taken to end at any time from now on.
-
-counted: Plans by counting cores, where any free ones are as good as any others.
-
-Law: exact. Jobs on equal units need only be counted: a job that is to start finds free units, whichever they are, since
-the units that are free at its start stay free for it until those that are planned behind it begin, and these choose
-their units then. A single reservation is asked of the index of running jobs itself; more of them make a profile.
-
-profile: How many cores are free from when to when, if running jobs end by their limits and reservations are kept.
-
-Law: only counts, so it is exact where any free cores are as good as any others (`base.py`). Steps are kept in chunks
-with their extremes, so that a search compares two numbers for a whole chunk. The time of the pass is the first instant.
 """
 
 from __future__ import annotations

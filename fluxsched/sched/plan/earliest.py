@@ -1,21 +1,11 @@
-"""When a request fits, if running jobs end by their limits and reservations are kept: target by target, without trying.
+"""The earliest start of a request, if running jobs end by their limits and reservations are kept: without trying.
 
 Law: exact where nothing but cores and GPUs is asked for. Which job holds what of a target until when is collected once
 and then kept up job by job. Without reservations, targets only become of more use: for each request the instants at
 which they do are kept in order, and only those of targets where something has changed are worked out again. Those with
-reservations are looked at together, step by step (`timeline`). The pool is not changed.
-
-within: When a request with a bound on hops fits: not how many targets are free counts, but how many under one switch.
-
-Law: as exact as the search without a bound, which it takes the place of. Under each switch what becomes free is added
-up, gain by gain, until one has room; what is reserved is counted anew where it has changed. The pool is not changed.
-
-timeline: What will be free on the reserved targets, step by step from now on: all their ids as one number.
-
-Law: in that number each target has a field of bits, its cores below its GPUs, so what is asked of a step of time costs
-one operation for all targets at once. A step lasts until the next one begins; what is free for some time is what jobs
-have given by its begin, less what is reserved at some time of it. No number is kept for each step, since one of 131,072
-targets takes a MiB. Jobs end by their limits, and nothing is taken twice: the pool is not changed.
+reservations are looked at together, step by step, as one number in which each target has a field of bits, so what is
+asked of a step costs one operation for all targets at once. With a bound on hops, what becomes free is added up under
+each switch until one has room. The pool is not changed.
 """
 
 from __future__ import annotations

@@ -1,15 +1,10 @@
 """Plans on the real pool: constraints, GPUs, countables and partly used targets are what they are.
 
-Law: a reservation has its place, and nothing else is placed there at that time. Time is gone through by giving back,
-in a what-if, what ends on the way; the earliest instant at which the job finds a place that no other job is to have
-meanwhile is its start. Reservations prefer what is busy now, so that what is free now stays of use to others.
-
-parts_start: The first instant at which all parts of a request could fit, if jobs end by their limits and nothing is
-reserved.
-
-Law: exact without reservations, and with them no later than the truth, so a plan that has some tries from there on.
-Targets that are whole only become more as jobs end, so the instant is found by halving, with Hall's theorem at each
-step.
+Law: a reservation has its place, and nothing else is placed there at that time. Time is gone through by giving back, in
+a what-if, what ends on the way; the earliest instant at which the job finds a place that no other job is to have
+meanwhile is its start. Reservations prefer what is busy now, so that what is free now stays of use to others. For
+several parts the search begins at the first instant at which all could fit with nothing reserved, found by halving,
+with Hall's theorem at each step.
 """
 
 from __future__ import annotations

@@ -1,13 +1,10 @@
 """Running jobs of one group as a plan needs them: when each is to end, and how many usable cores it frees then.
 
-Law: the index follows the ledger, job by job, from the first question on; policies that do not plan pay nothing.
-Cores on targets that are down, shrunk or foreign do not come back, so they do not count; when targets change, only
-the jobs on them are weighed again. `free` is what is usable and not held, exactly.
-
-releases: Running jobs by the time at which they are to end, with running sums of what each will free.
-
-Law: adding and removing cost O(log n) and move at most one chunk; the question "from when on will so much have been
-freed" skips whole chunks by their sums. Jobs without an end (`math.inf`) come last and are never waited for.
+Law: the index follows the ledger, job by job, from the first question on; policies that do not plan pay nothing. Cores
+on targets that are down, shrunk or foreign do not come back, so they do not count; when targets change, only the jobs
+on them are weighed again. `free` is what is usable and not held, exactly. Adding and removing cost O(log n) and move at
+most one chunk; the question "from when on will so much have been freed" skips whole chunks by their sums. Jobs without
+an end (`math.inf`) come last.
 """
 
 from __future__ import annotations

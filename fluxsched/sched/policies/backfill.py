@@ -1,18 +1,17 @@
-"""Strict order: the first job that cannot start holds back all others, so none is ever overtaken.
+"""Policies that go by the order of the queue, and differ in which jobs may start before the first that cannot.
 
-firstfit: Every job that fits starts: jobs that cannot start now are skipped, and big jobs may be overtaken for ever.
+- `fifo`: none; the first job that cannot start holds back all others.
+- `firstfit`: every job that fits; big jobs may be overtaken for ever. Within a pass things only become less free, so a
+  request that failed once fails for every equal job.
+- `easy`: EASY backfill: the first job that cannot start gets a reservation, at the earliest time at which running jobs,
+  if they use up their limits, leave it room; jobs that do not delay it may overtake. Where jobs of several queues wait,
+  each queue has such a head.
+- `hybrid`: the first `depth` jobs that cannot start get reservations: 0 is firstfit, 1 is easy, all is conservative.
+- `conservative`: every waiting job has a reservation, and a job overtakes only if it delays no other.
 
-easy: EASY backfill: the first job that cannot start gets a reservation, and jobs that do not delay it may overtake.
-
-hybrid: Between first fit and conservative backfill: the first `depth` jobs that cannot start get reservations.
-
-conservative: Conservative backfill: every waiting job has a reservation, and a job overtakes only if it delays no
-other.
-
-giving_way: How running jobs give way to waiting ones where no accounts are kept: extras go for the first who waits.
-
-Law: only if that suffices; a job for which others are going gets no more until these are gone, and has a reservation
-until then, so that no other job starts in its place. Nothing is looked at where no running job has extras.
+Law: where no accounts are kept, extras of running jobs go for the first who waits, only if that suffices. A job for
+which others are going gets no more until these are gone, and has a reservation until then, so that no other job starts
+in its place.
 """
 
 # Not compiled: sites' policies inherit from these classes, and nothing plain can inherit from a compiled class

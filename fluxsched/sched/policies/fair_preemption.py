@@ -1,22 +1,15 @@
-"""For which waiting jobs others are preempted, and how the places that come free are kept for them.
+"""Preemption under `fair`: for which waiting jobs running ones go, which of them, and where.
 
 Law: in fair order from the first job that could not start, while its account stays within its share with it, running
 jobs are found that go for it, and the rate lasts. A job for which others are going gets no more until these are gone,
-and has a reservation until then. No job is preempted for one of its own account.
+and has a reservation until then. No job is preempted for one of its own account. U is what is held, less what is going,
+plus what those ask for who preempt; accounts are compared on every level below the bank that they share.
 
-victims: Which running jobs go so that a waiting one can start, and where.
-
-Law: on each target that could hold a node (or one more slot) of the job, those go that must until it fits there: each
-time of the account that is furthest over its share, and over it on every level below the bank that it shares with the
-job's account, the job that began last. Targets are taken in the order of the work that each loses if it is the first,
-the lower rank at a tie, until the job fits; each then loses what must go by then. Several parts of the job are looked
-at one after the other (`lacking_parts`). What is not needed is spared, the first chosen first. If they do not suffice,
-none goes.
-
-levels: What accounts use and what is their share, as a pass sees it that preempts: U and S in the formulas.
-
-Law: U is what is held, less what is going, plus what those ask for who preempt. Levels are those below the bank that
-two accounts share: each is compared with its own share there.
+On each target that could hold a node (or one more slot) of the job, those go that must until it fits there: each time
+of the account that is furthest over its share, and over it on every such level, the job that began last. Targets are
+taken in the order of the work that each loses if it is the first, the lower rank at a tie, until the job fits; each
+then loses what must go by then. What is not needed is spared, the first chosen first. If they do not suffice, none
+goes.
 """
 
 from __future__ import annotations

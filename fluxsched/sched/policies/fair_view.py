@@ -1,21 +1,11 @@
-"""What another policy sees under `fair`: the waiting jobs in fair order, without those that limits hold back.
+"""The waiting jobs under `fair` as another policy sees them: in fair order, without those that limits hold back.
 
-Law: nothing else is changed, so a policy decides here as it does alone.
-
-walk: Waiting jobs in fair order: again and again the first job of the account with the least key (progressive filling).
-
-Law: a job that starts or gets a reservation counts in the usage of its account from there on; one that is passed over
-does not, and its account offers its next. A walk costs what it looks at: it ends at once when no job is left that could
-start, and looks only at accounts that have such jobs where these are few.
-
-limits: What limits hold back in one pass: who is over a cap or a budget, why, and when time alone lifts it.
-
-Law: a job that is held back holds back those behind it in its account that draw on the same limit, and no others. Less
-and less is left within a pass, so what is held back once is so for the rest of it.
-
-why: Why a job waits under `fair`: which limit holds it back with which number, and which account comes before its own.
-
-Law: nothing is changed, so it can be asked at any time; linear in the accounts that have jobs waiting.
+Law: nothing else is changed, so that policy decides here as it does alone. The walk takes again and again the first job
+of the account with the least key (progressive filling): a job that starts or gets a reservation counts in the usage of
+its account from there on; one that is passed over does not, and its account offers its next. A job that a cap or a
+budget holds back holds back those behind it in its account that draw on the same limit, and no others; less and less is
+left within a pass, so what is held back once is so for the rest of it. `explain` says which limit holds a job back, or
+which account comes before its own; it changes nothing.
 """
 
 from __future__ import annotations

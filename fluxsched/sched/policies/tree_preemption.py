@@ -1,21 +1,12 @@
-"""What would go for one ask, node by node.
+"""Reservations and preemption for asks that cannot start: which ask gets which node, and which running jobs go for it.
 
-Law: a node is looked at if it may be used and could hold the ask, and others are not going there for another ask; what
-is just reserved is taken over. Candidates are running jobs of queues that may lose them, not of the ask's application,
-and not going already. What a node lacks has to come free there; what is over a maximum, anywhere below it.
-
-preemption: Which running jobs go for an ask that cannot start: a node is reserved for it until they are gone.
-
-Law: the ask allows it, has waited for the delay of its leaf, and may take back for one of its queues what is lacking
-(`guarantees`): on a node, or under a maximum. If a node has room, that one is taken; else the one where those go that
-come first by kind, then the fewest, then the first in the order of victims, then the lowest rank (`victims`). No more
-go at a time than the rate allows, and while some are going for an ask no others go for it. Where it can start once all
-that are going are gone, none goes.
-
-reservations: Nodes for asks that fit nowhere: which ask gets which, and when to look again.
-
-Law: only what has failed in this generation for lack of a node is looked at, in the order in which it failed, so that
-those whose turn is sooner reserve first.
+Law: only what has failed in this generation for lack of a node is looked at, in the order in which it failed. Jobs go
+for an ask that allows it, has waited for the delay of its leaf, and may take back for one of its queues what is
+lacking, on a node or under a maximum; a node is reserved for it until they are gone. If a node has room, that one is
+taken; else the one where those go that come first by kind, then the fewest, then the first in the order of victims,
+then the lowest rank. No more go at a time than the rate allows, and while some are going for an ask no others go for
+it. Candidates are running jobs of queues that may lose them, not of the ask's application, and not going already. What
+a node lacks has to come free there; what is over a maximum, anywhere below it.
 """
 
 from __future__ import annotations

@@ -1,16 +1,14 @@
-"""Which running jobs of one node go so that an ask fits there: as few as will do.
+"""Victims for an ask: which running jobs of one node go so that it fits there, and what its queues may take back.
 
 Law: those that rather stay go only where the others do not suffice, and so do those that began their application. Of
 the sets of candidates that then free what is lacking and leave each queue its guarantee, a smallest goes; of these the
 one whose last in the order of victims comes first in it, then the last but one, and so on. Where that takes more than
 STEPS_MAX trials, it is what is left of the first in order when each is spared without which it will do.
 
-guarantees: What an ask may take back for its queues, and of which others: guarantees, maxima, fences, priorities.
-
-Law: an ask takes back for its leaf, or a queue above it, that stays within what it is guaranteed with the ask, and only
-what is guaranteed there; of queues that do not hold it, none of which falls below its own guarantee. So the queue for
-which it is taken back gains by it. What is going counts as gone. Asks for which it goes count as placed where their
-queues take back more, and not where their queues lose something: they may leave before they are placed.
+An ask takes back for its leaf, or a queue above it, that stays within what it is guaranteed with the ask, and only what
+is guaranteed there; of queues that do not hold it, none of which falls below its own guarantee. What is going counts as
+gone. Asks for which it goes count as placed where their queues take back more, and not where their queues lose
+something: they may leave before they are placed.
 """
 
 from __future__ import annotations

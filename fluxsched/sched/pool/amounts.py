@@ -1,29 +1,12 @@
-"""Targets by how much of each kind they have (free, or in all), in levels of magnitude: who may hold a need at all.
+"""Targets without cores: amounts of any kinds, each target with its own, ordered by the share that is free.
 
-Law: a level holds amounts that differ by less than a quarter or so, so most jobs move no target, and a need is looked
-up for thousands of targets at once: those on a higher level hold it, those on its own level may. Words are longer here
-than elsewhere, since a look-up joins the words of many levels.
-
-search: Finds the target for a request of amounts: in the order of the free share, lowest rank first.
-
-Law: the first targets in order are looked at one by one, since one of them mostly fits; where they do not, those that
-have too little of a kind are left out, in words of 512, before the search goes on.
-
-share_index: The usable targets without cores by their free share, in 65 levels: the order in which they are tried.
-
-Law: a target changes its level by one word of bits. Within a level the lowest rank is first.
-
-target: One target without cores: what it has of each kind, what of that is free, and its share that is free.
-
-Law: the free amount of a kind is what the target has, less what is occupied by others, less what jobs hold; it is
-negative where jobs hold more than there is. The share is exact, in whole numbers: it is worked out anew when what the
-target has changes, and follows by addition what jobs take and give.
-
-targets: The targets of a pool that have no cores: each with amounts of its own, found and changed in the time of one.
-
-Law: a target is on the level of its free share if it is usable (up, and not withheld), and on none otherwise. What jobs
-hold may exceed what a target has, since capacities change and jobs are found running: then nothing more of that kind
-fits there. Adding, changing or removing a target costs that target and its properties, however many others there are.
+Law: the free amount of a kind is what the target has, less what is occupied by others, less what jobs hold; it may be
+negative, since capacities change and jobs are found running: then nothing more of that kind fits there. A usable target
+(up, and not withheld) is on the level of its free share, in whole numbers, and the lowest rank is first within a level.
+The first targets in order are looked at one by one, since one of them mostly fits; where they do not, those that have
+too little of a kind are left out, in words of 512. For that targets are in levels of magnitude by how much of each kind
+they have: those on a higher level than a need hold it, those on its own level may. Adding, changing or removing a
+target costs that target and its properties, however many others there are.
 """
 
 from __future__ import annotations

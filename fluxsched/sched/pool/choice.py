@@ -1,8 +1,4 @@
-"""What a request has to choose from: the target classes that its constraint allows, and what it needs of a target.
-
-Law: nothing here depends on what is free, so it is worked out once in a generation of the pool.
-
-asked: What a request of amounts asks for, and of which targets without cores.
+"""Choices of a request: the target classes that its constraint allows, and what it needs of a target.
 
 Law: nothing here depends on what is free, so it is worked out once in a generation of the pool.
 """

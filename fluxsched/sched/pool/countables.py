@@ -2,13 +2,8 @@
 
 Law: an amount is fungible, so it is counted, never named. Targets of which nothing is taken cost nothing here; the
 others are in levels by how much is left (its order of magnitude and two more binary digits), so that a search for an
-amount skips whole words of targets that have too little, and looks closely only at those near the limit.
-
-lost: What the free remainder of a target weighs: cores, GPUs and countables as one number, for the placement `least-
-lost`.
-
-Law: whole numbers, so equal remainders are equal. One object serves all target classes of a pool, which may be given
-other weights at any time.
+amount skips whole words of targets that have too little, and looks closely only at those near the limit. What the free
+remainder of a target weighs, for the placement `least-lost`, is a whole number, so equal remainders are equal.
 """
 
 from __future__ import annotations

@@ -1,10 +1,8 @@
-"""Places requests that need several targets: under the lowest switch with room, so that their largest hops are least.
+"""Placing of requests for several targets under the lowest switch with room, so that their largest hops are least.
 
 Law: of the switches at that level it is the one with least room, then the first by name; how many a range gets is
 decided before, as without a topology: the most that fits, under one switch where there is a bound. What fits on one
 target goes to one. Within a switch the placement orders targets as it does anywhere.
-
-reasons: Why a job with a bound on hops waits or never starts, in words for its owner.
 """
 
 from __future__ import annotations

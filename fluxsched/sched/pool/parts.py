@@ -1,38 +1,14 @@
-"""Whether several parts can all have as many targets as they need, each target for one of them.
+"""Placing of requests of several parts: all their minima at once, each target for one part, or not at all.
 
-Law: exact, by Hall's theorem: they can if, for each set of parts, the targets that suit any of them are as many as the
-set needs. Sets of parts are numbers, bit `i` for part `i`; there are 2^8 at most. Targets are counted by the set of
-parts that they suit, so nothing here grows with the machine. Who takes targets while the others can still have theirs
-may take them in any order, and gets all that is to be had (the takeable sets are those of a matroid).
+Law: exact, by Hall's theorem: parts can all have their targets if, for each set of parts, the targets that suit any of
+them are as many as the set needs. Sets of parts are numbers, bit `i` for part `i`; there are 2^8 at most. Targets are
+counted by the set of parts that they suit, so nothing here grows with the machine. A part has whole targets, so one
+suits it now if all that it has is free. How many targets each part gets is settled first: the first part as much of its
+range as fits beside the minima of all others, then the second. Then part after part takes those first that fewest other
+parts could use, then in the order of the placement, and never so that a later part would have too few.
 
-near: Which targets the parts of a request take where hops count: each part under the lowest switch with room for it.
-
-Law: parts choose one after the other, those that need most first. Without a bound that always succeeds, since a part
-may be anywhere in the end; with one, a choice that leaves a later part no switch is undone, TRIES_MAX times.
-
-near_ever: Whether all parts of a request could be within their bound on hops at one time, if all targets were free.
-
-Law: exact, by Hall's theorem once each part has a switch: the parts are given one after the other the switches that
-could hold them, and a choice after which some set of them is short is undone. What would take more than TRIES_MAX
-choices counts as possible.
-
-placing: Places a request of several parts: all their minima at once, or not at all.
-
-Law: nothing is changed here. How many targets each part gets is settled first (`hall`); then part after part takes
-them (`taking`), where hops count each under one switch (`near`). Ranges: the first part gets as much as fits beside the
-minima of all others, then the second.
-
-reasons: Why a job of several parts waits or never starts, in words for its owner: which parts, and the numbers.
-
-suited: Which targets of a pool suit which part of a request: ever, and now.
-
-Law: a part has whole targets, so one suits it now if all that it has is free. Masks have a bit a rank; they are made of
-the words of levels, in a time that grows with the words of the group and not with its jobs.
-
-taking: The targets that one part takes, of those that are offered to it.
-
-Law: those first that fewest other parts could use, then in the order of the placement, and never so that a later part
-would have too few (`hall`).
+Where hops count, parts choose a switch one after the other, those that need most first; with a bound, a choice that
+leaves a later part no switch is undone, TRIES_MAX times. Nothing of the pool is changed here.
 """
 
 from __future__ import annotations

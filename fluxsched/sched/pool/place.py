@@ -1,14 +1,15 @@
-"""Places a request: counts what is free, decides how much of a range to grant, then selects targets in order.
+"""Placing of requests, and what-ifs: changes of the real pool that are undone, with a log instead of a copy.
 
-Law: nothing is changed here. A request for one target looks at one small mask per GPU count, one summary and one word;
-one for many goes over words, 512 targets at a time, and only when the levels hold enough of them. Ranges: as many slots
-a node as still leave enough nodes, then as many nodes (or slots) as are free. A target gets as many slots as fit on it,
-so a job touches few. Exclusive requests take idle targets whole.
+    with WhatIf(pool) as what_if:
+        for blocks in ends:  # running jobs, the earliest end first
+            what_if.give(blocks)
 
-what_if: What-if: changes of the real pool that are undone, with a log instead of a copy.
-
-Law: leaving the block undoes every change, last first, and only what was learnt remains. The ledger refuses to commit
-while one is open, so a policy does not yield inside. Costs follow what is changed.
+Law: placing counts what is free, decides how much of a range to grant, then selects targets in order, and changes
+nothing. A request for one target looks at one small mask per GPU count, one summary and one word; one for many goes
+over words, 512 targets at a time, and only when the levels hold enough of them. Ranges: as many slots a node as still
+leave enough nodes, then as many nodes (or slots) as are free. A target gets as many slots as fit on it, so a job
+touches few. Exclusive requests take idle targets whole. Leaving the block of a what-if undoes every change, last first,
+and only what was learnt remains. The ledger refuses to commit while one is open, so a policy does not yield inside.
 """
 
 from __future__ import annotations

@@ -1,17 +1,13 @@
-"""Placements, and the three outcomes of placing a request: a closed set (law 9). Exceptions are for bugs.
+"""Placements and the outcomes of placing a request, shapes of equal requests, and sets of ranks.
 
-`Fits` can be granted now, `Insufficient` may fit after a free or when targets come back, `Infeasible` never fits on
-what the group owns, up or down (law 10). The last two say why, in words for the job's owner.
+Outcomes are a closed set (law 9): `Fits` can be granted now, `Insufficient` may fit after a free or when targets come
+back, `Infeasible` never fits on what the group owns, up or down (law 10). The last two say why, in words for the job's
+owner. Exceptions are for bugs.
 
-shape: Shapes: equal requests as one object with a number, so that what was worked out for one holds for all.
-
-Law: equal requests get one shape for as long as it is remembered, and no number is given twice in a process. So a table
-by number needs no more than a limit: it keeps no object alive, and an entry that is left behind is never mistaken.
-
-bitset: Sets of ranks that change a word at a time, in a time that does not grow with the machine.
-
-Law: adding, removing and finding the lowest rank touch one word of `WORD_BITS` bits and one summary of which words are
-not empty; a plain int used as a mask would be copied whole each time. Iteration is ascending, linear in what is there.
+Law: equal requests get one shape for as long as it is remembered, and no number of a shape is given twice in a process,
+so a table by number keeps no object alive. Adding to a set of ranks, removing and finding the lowest touch one word of
+`WORD_BITS` bits and one summary of which words are not empty; a plain int used as a mask would be copied whole each
+time. Iteration is ascending.
 """
 
 from __future__ import annotations

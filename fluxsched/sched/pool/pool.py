@@ -1,11 +1,9 @@
-"""What is free in one group: targets in classes of equals, found and changed in a time that does not grow with them.
+"""The pool of one group: its targets in classes of equals, found and changed in a time that does not grow with them.
 
 Law: the pool counts what was grown and not shrunk, once. A usable target is on the level of what is free on it; one
 that is down or removed is on none, so nothing is ever placed there. Only the ledger and a what-if take and give; events
 from the resource module call `add`, `remove`, `set_up`, `set_down` and `describe`, in time linear in the targets that
 they name. A constraint is resolved once a generation (add, remove and describe start a new one).
-
-listing: What of a pool is taken, free or down, target by target: for people and for what-ifs.
 """
 
 from __future__ import annotations

@@ -1,9 +1,8 @@
-"""Selects the targets of a job of many: words of them in the order of a placement, cut to what is wanted, as blocks.
+"""Selection of the targets of a job of many, and the words for its owner if there are too few.
 
 Law: nothing is changed here. Targets come in batches, each of one word and with equally much free, so a batch is taken
-whole, or its lowest ranks are. The orders of several target classes are merged; ties go to the lowest rank.
-
-reasons: Why a job waits or never starts, in words for its owner; the outcomes of law 9 carry these texts.
+whole, or its lowest ranks are. The orders of several target classes are merged; ties go to the lowest rank. The
+scheduler does not learn whether a target is drained, torpid or offline: all three are down.
 """
 
 from __future__ import annotations

@@ -1,14 +1,9 @@
-"""Which targets of a pool are under which switch.
+"""Switches over the targets of a pool, and how many nodes, or slots, fit under each now.
 
-Law: what may be used of them is asked of the pool's classes; a target that has left may still be under its switch
-here. Adding targets costs what they are, and the switches are put in order when they are asked for. Without a topology
-there is nothing, and nothing costs.
-
-room: How many nodes, or slots, fit now under each switch: counted once, then only where something has changed.
-
-Law: exact as of the last `refresh`, which compares words of targets with what they were, so no event has to be told.
-The lowest switch with room is found without a look at all switches: those of a level are kept by how much room
-they have.
+Law: exact as of the last `refresh`, which compares words of targets with what they were, so no event has to be
+reported. The lowest switch with room is found without a look at all switches: those of a level are kept by how much
+room they have. A target that has left may still be under its switch here. Without a topology there is nothing, and
+nothing costs.
 """
 
 from __future__ import annotations

@@ -1,23 +1,14 @@
-"""A target class: targets with equal resources, the usable ones indexed by how many cores and GPUs are free on them.
+"""Target classes: targets with equal resources, the usable ones indexed by how many cores and GPUs are free on them.
 
 Law: taking and giving cost what they touch. A usable target that is idle or busy (nothing free) is one bit of a word on
 its level and nothing else, so 512 of them move at once; of one that is partly free, the ids are kept beside. A target
-that is down is on no level, and its free ids are kept unless it is idle. Targets of one class have the same ids,
-amounts and properties (as far as those are told apart), so a constraint mostly allows a class whole or not at all.
+that is down is on no level, and its free ids are kept unless it is idle. `FreeIndex` keeps one mask of the levels in
+use for each order of search, whose highest bit is the level to try first. Targets of one class have the same ids,
+amounts and properties (as far as those are told apart), so a constraint mostly allows a class whole or not at all; as
+many classes are told apart as a machine of a few kinds needs, since placing a job looks at every class that it may use.
 
 A *mixed* class has targets with equal counts but different ids, for machines where nearly all differ: there the free
 ids of every target are kept, and none moves with others.
-
-target_classes: The target classes of a pool, found by the word in which a rank is.
-
-Law: a target is in one class. Classes differ in ids, amounts and properties; as many are told apart as a machine of a
-few kinds needs, and the remaining targets share classes, since placing a job looks at every class that it may use.
-
-free_index: The free index of a target class: its usable targets by how many cores and GPUs are free on them.
-
-Law: a target changes its level by one word of bits. `FreeIndex` keeps one mask of the levels in use for each order of
-search, whose highest bit is the level to try first: the one for BEST_FIT always, the other two from their first use on.
-A word that becomes empty stays listed, since the next job often fills it again; a search that meets it removes it.
 """
 
 from __future__ import annotations

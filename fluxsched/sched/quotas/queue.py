@@ -1,16 +1,9 @@
-"""What a queue is set to, as values that its reader has checked.
+"""Queues of the tree, their settings, the applications in its leaves, and the first among those that have claims.
 
-Law: a kind that a maximum does not name is free, one that it names with 0 is forbidden; `max_applications` 0 is no
-limit.
-
-claimants: Who comes first among those whose keys change now and then: a heap in which old entries are passed over.
-
-Law: a key is worked out when its owner has changed and the first is asked for; nothing is sorted. What has nothing that
-can start is put aside until the generation is another one.
-
-queue: A queue of the tree, an application in one of its leaves, and what either uses.
-
-Law: only the tree changes usage; the usage of a queue is that of all applications below it.
+Law: only the tree changes usage; the usage of a queue is that of all applications below it. A kind that a maximum does
+not name is free, one that it names with 0 is forbidden; `max_applications` 0 is no limit. The key of a claimant is
+worked out when its owner has changed and the first is asked for; nothing is sorted. What has nothing that can start is
+put aside until the generation is another one.
 """
 
 from __future__ import annotations

@@ -1,18 +1,11 @@
-"""Usage as it is booked, and what one more allocation would exceed.
+"""The tree of queues: what each may use and uses, which applications there are, and whose ask comes next.
 
-Law: what is booked in an application is booked in its queue, in all above it, and in the meters of its limits, by the
-same amount; tables hold no zeros and nothing below it.
-
-order: Whose ask comes next: down the tree by priority, share and name, in a leaf by the sort of its applications.
-
-waits: What waits below each queue: priorities counted from the asks of applications up to the root.
-
-Law: a parent counts each child once, by the highest priority that waits there as the child shows it.
-
-tree: The tree of queues: what each may use, what it uses, and which applications there are.
-
-Law: usage is booked from an application up to the root in one step, also where it exceeds a maximum, since what was
-allocated is a fact; whether one more is allowed is asked before. Changes of the settings are made whole or not at all.
+Law: usage is booked from an application up to the root, and in the meters of its limits, in one step and by the same
+amount, also where it exceeds a maximum, since what was allocated is a fact; whether one more is allowed is asked
+before. Tables hold no zeros. Changes of the settings are made whole or not at all. The next ask is found down the tree
+by priority, share and name, in a leaf by the sort of its applications. The share of a queue is a vector: of each kind
+that it uses, its usage by its guarantee. A parent counts each child once, by the highest priority that waits there as
+the child shows it.
 """
 
 from __future__ import annotations
