@@ -227,6 +227,7 @@ class TomlTable:
         self._asked: set[str] = set()
 
     def __contains__(self, key: str) -> bool:
+        self._asked.add(key)
         return key in self._obj
 
     def has_text(self, key: str) -> bool:
@@ -372,11 +373,11 @@ class TomlTable:
         return True
 
     def done(self) -> None:
-        """Everything has been asked for: the rest is unknown."""
+        """Report the keys that were not asked for as unknown."""
         known = sorted(self._asked)
         for key in self._obj.keys() - self._asked:
             close = difflib.get_close_matches(key, known, 1)
-            hint = f", did you mean {close[0]!r}?" if close else ""
+            hint = f"; did you mean {close[0]!r}?" if close else ""
             text = f"{_title(self.path)} unknown key {shown(key)}; known keys: {', '.join(known)}{hint}"
             self._document.fault((*self.path, key), text.lstrip())
 

@@ -68,7 +68,7 @@ def test_faults_of_text_files_and_targets_come_at_once(tmp_path):
         "3: [resource] heartbeat: 0 s is not between 0.02 s and infinity",
         "11: [resource.groups] b: rank 1 (node1) in group 'a' too (" + f"{path}:10): a target belongs to one group",
         "15: [queues.x] hosts: unknown hosts node9: give hosts of this instance, or ranks",
-        "16: [queues.x] unknown key 'limit'; known keys: group, hosts, plugins, policy, requires",
+        "16: [queues.x] unknown key 'limit'; known keys: group, groups, hosts, plugins, policy, requires",
         f"19: [queues.y] policy: there is no file {tmp_path / 'absent.py'}",
         f"22: [[scheduler]] policy: there is no file {tmp_path / 'also-absent.py'}",
         "26: [[scheduler]] name: 'resource' is a part of the instance: give another name",

@@ -183,12 +183,12 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
         (
             '[resource]\npath = "R"\n\nexlude = "0"\n',
             "site.toml:4: [resource] unknown key 'exlude'; known keys: config, exclude, groups, heartbeat, lost-after, "
-            "offline-after, path, shared, torpid-after, did you mean 'exclude'?",
+            "offline-after, path, shared, torpid-after; did you mean 'exclude'?",
         ),
         (
             "[resorce]\n",
             "site.toml:1: unknown key 'resorce'; known keys: access, cluster, exec, fair, job-manager, log, metrics, "
-            "policy, queues, resource, scheduler, topology, web, did you mean 'resource'?",
+            "policy, queues, resource, scheduler, topology, web; did you mean 'resource'?",
         ),
         ("\n[exec]\nimp = 1", "site.toml:3: [exec] unknown key 'imp'; known keys: kill-timeout, preempt-timeout"),
         ("a = 1\nb = [1,\n", "site.toml:3: not TOML: "),
@@ -484,7 +484,7 @@ def test_slurms_file_is_read_beside_the_configuration(tmp_path):
         ('[[topology.switch]]\nname = 3\n', "site.toml:2: [[topology.switch]] name: must be a string, not an integer"),
         ('[[topology.switch]]\nname = "a"\nhosts = "x["\n', "site.toml:3: [[topology.switch]] hosts: hostlist"),
         ('[[topology.switch]]\nname = "a,b"\nhosts = "x"\n', "site.toml:2: [[topology.switch]] name: 'a,b' must be"),
-        ('[topology]\nswitches = 3\n', "site.toml:2: [topology] unknown key 'switches'; known keys: path, switch, did"),
+        ('[topology]\nswitches = 3\n', "site.toml:2: [topology] unknown key 'switches'; known keys: path, switch; did"),
         ('[topology]\npath = "x"\nswitch = []\n', "site.toml:2: [topology] path: give either path or [[topology."),
         ('[topology]\npath = "absent"\n', "site.toml:2: [topology] path: topology absent cannot be read: No such file"),
     ],

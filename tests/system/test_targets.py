@@ -55,7 +55,7 @@ def test_a_move_ends_the_jobs_there_and_only_those(here: Any, until: Any) -> Non
     until(lambda: here.info(other)["state"] == "RUN")
     assert here.info(one)["ranks"] == "0-1"
     found = here("resource", "assign", "1", "lab")
-    assert found.out == f"leaving 1: once released\nending 1 job there (elastic ones shrink): {one}\n"
+    assert found.out == f"leaving 1: moves once released\nending 1 job there (elastic jobs shrink): {one}\n"
     found = here("wait", one, status=128 + signal.SIGTERM)
     assert "exception exec: " in found.err
     assert "1" in found.err

@@ -145,9 +145,9 @@ def assign(handle: InstanceHandle, targets: str, group: str, graceful: bool, yes
 
 _OUTCOMES = {
     "moved": "moved {}",
-    "leaving": "leaving {}: once released",
-    "draining": "draining {}: once no job holds them",
-    "there": "already there: {}",
+    "leaving": "leaving {}: moves once released",
+    "draining": "draining {}: moves once no job holds it",
+    "there": "already in the group: {}",
 }
 
 
@@ -164,7 +164,7 @@ def _move(handle: InstanceHandle, topic: str, request: dict[str, Any], yes: bool
     if ending := answer.get("ending"):
         named = ", ".join(map(show.jobid_text, ending[:JOBS_SHOWN_MAX]))
         more = f" and {len(ending) - JOBS_SHOWN_MAX} more" if len(ending) > JOBS_SHOWN_MAX else ""
-        click.echo(f"ending {show.plural(len(ending), 'job')} there (elastic ones shrink): {named}{more}")
+        click.echo(f"ending {show.plural(len(ending), 'job')} there (elastic jobs shrink): {named}{more}")
 
 
 def _confirm(handle: InstanceHandle, targets: str) -> None:
