@@ -30,6 +30,7 @@ from fluxsched.core.duration import parse_duration
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.instance.instance import Instance
 from fluxsched.instance.launch import StartOptions, settings_of
+from fluxsched.system import processes
 from fluxsched.transport.zeromq import ZmqServer
 from tests.prepared.caller import PROGRAM, prepared, with_forked_children
 
@@ -263,6 +264,12 @@ def end_process(process: subprocess.Popen[str]) -> None:
     """Kill and reap a process of the test, and close its pipes."""
     process.kill()
     process.communicate()
+
+
+def alive(pid: int) -> bool:
+    """Whether this process is there, and no zombie."""
+    found = processes.stat_of(pid)
+    return found is not None and found.alive
 
 
 def kill_quietly(pid: int) -> None:

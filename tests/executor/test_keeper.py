@@ -32,6 +32,7 @@ from fluxsched.system.loop import Turns
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX, UNSENT_BYTES_MAX
 from fluxsched.transport.stream import StreamClient
 from tests.executor.played import RECORD, Played
+from tests.r import r_of
 
 # What a keeper makes of what its instance says: this one is played by the test.
 
@@ -511,11 +512,6 @@ def test_what_is_no_message_is_refused(frame):
 
 
 # Jobs of keepers that grow and shrink: what an instance tells and hears, and what it makes of it after a restart.
-
-
-def r_of(ranks):
-    lite = [{"rank": ranks, "children": {"core": "0-1"}}]
-    return {"version": 1, "execution": {"R_lite": lite, "starttime": 0, "expiration": 0}}
 
 
 def elastic(ranks, *, going="", record=RECORD):

@@ -26,7 +26,7 @@ from fluxsched.executor.base import spool_directory
 from fluxsched.executor.io import INPUT_TASKS_MAX, NOTHING, JobInput, source_of
 from fluxsched.executor.local import LOOK_S
 from fluxsched.executor.pmi import PMI_FD
-from fluxsched.system import processes as procs
+from tests.site import alive
 
 # Real processes: a task runs gated, pinned and in its group, and nothing of a job outlives the word `finished`.
 
@@ -38,11 +38,6 @@ GRACE_S = 0.1
 """That of `shop`."""
 OWN = ("FLUX_", "OMPI_MCA_")
 FOREVER = "exec sleep 300"
-
-
-def is_alive(pid):
-    stat = procs.stat_of(pid)
-    return stat is not None and stat.alive
 
 
 # -- what tasks get
@@ -229,7 +224,7 @@ async def test_what_is_no_text_fails_the_job_with_nothing_left(shop):
 
 async def test_what_tasks_leave_in_their_group_is_killed_before_finished(shop):
     assert await shop.run("(trap '' TERM HUP; exec sleep 300) & echo $!") == 0
-    assert not is_alive(int(shop.text()))
+    assert not alive(int(shop.text()))
 
 
 async def test_strays_that_left_the_group_are_killed_before_finished(shop, tmp_path):
@@ -238,7 +233,7 @@ async def test_strays_that_left_the_group_are_killed_before_finished(shop, tmp_p
         f"until [ -e {tmp_path}/pids ]; do sleep 0.01; done"
     )
     assert await shop.run(leave) == 0
-    assert [is_alive(int(pid)) for pid in (tmp_path / "pids").read_text().split()] == [False, False]
+    assert [alive(int(pid)) for pid in (tmp_path / "pids").read_text().split()] == [False, False]
 
 
 async def test_children_that_others_wait_for_are_left_alone(shop):
@@ -295,7 +290,7 @@ async def test_nothing_runs_before_the_record_is_on_disk(shop):
     shop.start(["echo", "ran"])
     record = shop.records[1]
     await asyncio.sleep(0.02)
-    assert (shop.text(), shop.said, is_alive(record["pid"])) == ("", [], True)
+    assert (shop.text(), shop.said, alive(record["pid"])) == ("", [], True)
     shop.commit()
     assert await shop.finished() == 0
     assert shop.text() == "ran\n"
@@ -305,7 +300,7 @@ async def test_a_job_killed_at_the_gate_never_runs_but_is_reported_in_order(shop
     shop.held = []
     shop.start(["echo", "ran"])
     shop.executor.kill(1, signal.SIGTERM)
-    await shop.until(lambda: not is_alive(shop.records[1]["pid"]))
+    await shop.until(lambda: not alive(shop.records[1]["pid"]))
     shop.commit()
     assert await shop.finished() == signal.SIGTERM
     assert shop.text() == ""
@@ -328,7 +323,7 @@ async def test_close_kills_running_gated_and_half_spawned_jobs_without_a_word(sh
     pids = [int(shop.text()), shop.records[1]["pid"], shop.records[2]["pid"]]
     shop.executor.close()
     shop.commit()
-    await shop.until(lambda: not any(map(is_alive, pids)))
+    await shop.until(lambda: not any(map(alive, pids)))
     assert shop.said == said
 
 

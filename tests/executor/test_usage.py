@@ -24,6 +24,7 @@ from fluxsched.executor.usage import TASK_ROWS_MAX, Meter
 from fluxsched.system import processes as procs
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
+from tests.site import alive
 
 # What tasks used, measured on real processes: `usage` of the job and of each task.
 
@@ -138,11 +139,6 @@ def until(condition):
         time.sleep(0.005)
 
 
-def is_alive(pid):
-    stat = procs.stat_of(pid)
-    return stat is not None and stat.alive
-
-
 @pytest.fixture
 def innocent():
     with subprocess.Popen(["sleep", "300"], process_group=0) as process:
@@ -182,10 +178,10 @@ def test_members_are_found_when_the_leader_is_gone(tmp_path):
     command = f"[ $FLUX_TASK_RANK = 0 ] && exit; echo $$ > {tmp_path}/new; mv {tmp_path}/new {tmp_path}/pid; sleep 300"
     killed = Killed("open", tmp_path, command, "pid")
     pid = int((tmp_path / "pid").read_text())
-    until(lambda: not is_alive(killed.record["pid"]))
-    assert is_alive(pid)
+    until(lambda: not alive(killed.record["pid"]))
+    assert alive(pid)
     clear_orphans({JOBID: killed.record}, 5.0)
-    assert not is_alive(pid)
+    assert not alive(pid)
 
 
 def test_strays_are_found_by_their_environment(tmp_path):
@@ -194,7 +190,7 @@ def test_strays_are_found_by_their_environment(tmp_path):
     killed = Killed("open", tmp_path, command, "pid")
     pid = int((tmp_path / "pid").read_text())
     clear_orphans({JOBID: killed.record}, 5.0)
-    assert not is_alive(pid)
+    assert not alive(pid)
 
 
 def test_what_cannot_be_confirmed_dead_in_time_is_named(tmp_path):

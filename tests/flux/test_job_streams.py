@@ -22,6 +22,7 @@ from fluxsched.flux.endpoint_logs import (
     own_events,
     text_of,
 )
+from tests.r import r_of
 
 # A job's logs as stock Flux clients follow them: its own, how it was executed, and what it printed.
 #
@@ -162,11 +163,6 @@ async def test_who_reads_more_slowly_than_the_job_is_forgotten_is_told_its_outpu
     events = [json.loads(one["event"]) async for one in flux.rest(reading)]
     assert [one["context"].get("data") for one in events if one["name"] == "data"] == ["late\n", None, None]
     assert events[-1]["timestamp"] == (await flux.events(jobid))[-1]["timestamp"]
-
-
-def r_of(ranks):
-    lite = [{"rank": ranks, "children": {"core": "0-1"}}]
-    return {"version": 1, "execution": {"R_lite": lite, "starttime": 0.0, "expiration": 0.0}}
 
 
 RESIZED = [

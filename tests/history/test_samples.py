@@ -8,7 +8,6 @@ import os
 import signal
 import sqlite3
 from itertools import pairwise
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
@@ -41,6 +40,7 @@ from fluxsched.services.scheduling import KIND, SET_ASIDE
 from fluxsched.store.schema import WAITS
 from fluxsched.system.loop import LONG_S, WAITS_S, Histogram, quantile
 from tests.history.by_hand import BEGIN_S, ByHand
+from tests.site import alive
 
 # Samples are sums: they can be put together in any order, and waits by ranges give quantiles.
 
@@ -569,8 +569,3 @@ async def module(peer):
     return found
 
 
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False

@@ -35,6 +35,7 @@ from fluxsched.instance.instance import (
 )
 from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.system.files import PREFIX
+from tests.site import alive
 
 # What a restart with the same state directory finds again: after a clean end, and after kill -9 (law 3).
 
@@ -160,13 +161,6 @@ async def test_kill_9_during_a_graceful_move_with_a_job_on_it(world, timed, even
         while (status := await peer.ok("resource.status"))["groups"].get("b") != rank:
             await asyncio.sleep(0.01)
     assert status["drain"] == {}
-
-
-def alive(pid):
-    try:
-        return Path(f"/proc/{pid}/stat").read_text().rsplit(")", 1)[1].split()[0] != "Z"
-    except OSError:
-        return False
 
 
 def ranks(text):

@@ -18,6 +18,7 @@ from fluxsched.core.nested import ADDRESS_KEY
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.instance.assembly import EnclosedTargets, cannot_reload, grace_of
+from tests.r import r_of
 
 # Acquisition on the wire, in both dialects, as somebody else's client reads it (RFC 28 and its draft with groups).
 
@@ -512,12 +513,6 @@ async def test_assigns_are_refused_whole(world):
 
 WAIT_S = 60.0
 NESTED = Jobspec.from_command(["flux", "broker", "-Sbroker.rc2_none=1"], nodes="1-3", exclusive=True, elastic=True)
-
-
-def r_of(ranks):
-    hosts = [f"fake{rank}" for rank in Idset.parse(ranks)]
-    lite = [{"rank": ranks, "children": {"core": "0-1"}}]
-    return {"version": 1, "execution": {"R_lite": lite, "nodelist": hosts, "starttime": 0.0, "expiration": 0.0}}
 
 
 async def event_of(user, stream, name):

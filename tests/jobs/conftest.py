@@ -30,6 +30,7 @@ from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query.job_query import EVERY_JOB, JobQuery
 from fluxsched.jobs.query.listing import list_jobs
 from fluxsched.jobs.query.why import why
+from tests.r import r_of as r_of_hosts
 
 USER = 1000
 
@@ -38,19 +39,8 @@ def make_spec(**options: Any) -> Jobspec:
     return Jobspec.from_command(["true"], **options)
 
 
-def make_r(
-    rank: str = "0", cores: str = "0", *, starttime_s: float = 10.0, expiration_s: float = 0.0
-) -> dict[str, Any]:
-    ranks = Idset.parse(rank)
-    return {
-        "version": 1,
-        "execution": {
-            "R_lite": [{"rank": rank, "children": {"core": cores}}],
-            "nodelist": [f"node{rank_id}" for rank_id in ranks],
-            "starttime": starttime_s,
-            "expiration": expiration_s,
-        },
-    }
+def make_r(ranks: str = "0", cores: str = "0", **times: float) -> dict[str, Any]:
+    return r_of_hosts(ranks, cores, host="node", **{"starttime_s": 10.0} | times)
 
 
 class World:

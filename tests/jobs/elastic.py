@@ -7,6 +7,7 @@ from typing import Any
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from tests.r import r_of as r_of_hosts
 
 ids = Idset.parse
 
@@ -32,16 +33,7 @@ def parts(lead: object = 1, workers: object = "2-4") -> Jobspec:
 
 
 def r_of(ranks: str, **by_part: str) -> dict[str, Any]:
-    found: dict[str, Any] = {
-        "version": 1,
-        "execution": {
-            "R_lite": [{"rank": ranks, "children": {"core": "0-1"}}],
-            "nodelist": [f"node{rank}" for rank in ids(ranks)],
-            "starttime": 10.0,
-            "expiration": 0.0,
-        },
-    }
-    return found | ({"scheduling": {"writer": "fluxsched", "parts": by_part}} if by_part else {})
+    return r_of_hosts(ranks, host="node", starttime_s=10.0, **by_part)
 
 
 def started(world: Any, spec: Jobspec | None = None, R: dict[str, Any] | None = None, jobid: int = 1) -> None:

@@ -98,22 +98,16 @@ def test_it_is_submitted_no_more_often_than_it_asked_for(preempted):
     assert not world.manager.jobs.active
 
 
-def test_the_limit_of_attempts_is_reached(world, spec):
+def test_the_limit_of_attempts_is_reached(world, spec, r_of):
     jobid = 1
     world.submit(1, requeued(spec, REQUEUE_MAX))
     for _ in range(REQUEUE_MAX + 1):
-        world.grant(jobid, world_r(1))
+        world.grant(jobid, r_of())
         world.do("raise_exception", jobid, "preempt", 0, "", 0)
         world.end(jobid, 15)
         jobid = world.job(jobid).next_id or jobid
     assert world.job(jobid).attempt.number == REQUEUE_MAX
     assert not world.manager.jobs.active
-
-
-def world_r(rank):
-    entry = {"rank": str(rank), "children": {"core": "0"}}
-    execution = {"R_lite": [entry], "nodelist": [f"node{rank}"], "starttime": 1.0, "expiration": 0.0}
-    return {"version": 1, "execution": execution}
 
 
 def test_it_stands_in_line_by_its_first_submission(preempted, new_world):
@@ -297,17 +291,11 @@ class Life:
         yield from (self.done[:count] for count in range(since, len(self.done) + 1))
 
 
-def requeued_twice(spec):
-    raw = spec().to_json()
-    raw["attributes"]["system"]["fluxsched"] = {"requeue": TIMES}
-    return Jobspec.parse(raw)
-
-
 def story(new_world, spec, r_of):
     """Two preemptions, one of which ends step by step, and what depends on the job; then a good end."""
     life = Life(new_world, [])
     life.serve()
-    life.do("submit", 1, requeued_twice(spec), userid=1000)
+    life.do("submit", 1, requeued(spec, TIMES), userid=1000)
     life.do("submit", 2, spec(dependencies=[{"scheme": "afterok", "value": "1"}]), userid=1000)
     for jobid, step_by_step in ((1, True), (1001, False)):
         life.do("alloc_granted", "sched", jobid, r_of("4-5"), None)

@@ -25,6 +25,7 @@ from fluxsched.services.scheduling import ANNOTATIONS_BYTES_MAX
 from fluxsched.store.jobs import unpack_events
 from fluxsched.store.store import Database
 from fluxsched.system.clock import SystemClock
+from tests.r import r_of
 
 # Elastic jobs in an instance: a scheduler by hand grows and shrinks one; who follows it sees what is on disk.
 
@@ -32,18 +33,6 @@ from fluxsched.system.clock import SystemClock
 ELASTIC = Jobspec.from_command(
     ["work"], nodes="1-3", exclusive=True, elastic=True, test_run_duration_s=3600.0
 ).to_json()
-
-
-def r_of(ranks):
-    return {
-        "version": 1,
-        "execution": {
-            "R_lite": [{"rank": ranks, "children": {"core": "0-1"}}],
-            "nodelist": [f"fake{rank}" for rank in Idset.parse(ranks)],
-            "starttime": 0.0,
-            "expiration": 0.0,
-        },
-    }
 
 
 async def started(world, site):
