@@ -73,7 +73,7 @@ class Jobspecs:
     def _make(self, argument: str, bank: str | None = None) -> dict[str, Any]:
         made = fluxsched.Jobspec.from_command(
             ["true", argument], test_run_duration_s=self._run_s, cwd="/", environment={},
-            bank=bank, duration_s=LIMIT_S if bank else 0.0,
+            bank=bank, duration_s=max(LIMIT_S, 2 * self._run_s) if bank else 0.0,
         )  # fmt: skip
         return made.to_json()
 

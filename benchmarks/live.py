@@ -14,6 +14,7 @@ import asyncio
 import sys
 import time
 from functools import partial
+from math import inf
 
 from jobs import TICK_S, Jobspecs, Usage, percentiles  # the script beside this one
 
@@ -62,8 +63,8 @@ class Steady:
             self.considered_s.update(dict.fromkeys([jobid for jobid, *_ in message["events"]], time.perf_counter()))
 
     def took_s(self) -> list[float]:
-        """Of all jobs since the last call."""
-        took = [self.considered_s[jobid] - sent_s for jobid, sent_s in self.submitted_s.items()]
+        """Of all jobs since the last call; inf of those that were not considered."""
+        took = [self.considered_s.get(jobid, inf) - sent_s for jobid, sent_s in self.submitted_s.items()]
         self.submitted_s.clear()
         self.considered_s.clear()
         self.sent = 0

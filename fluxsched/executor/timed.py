@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import signal
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -60,7 +59,7 @@ class TimeLimits:
         self.disarm(jobid)
         if expiration_s > 0.0:
             delay_s = expiration_s - self._turns.clock.wall_s()
-            self._timers[jobid] = self._turns.after(delay_s, partial(self._end, jobid))
+            self._timers[jobid] = self._turns.after(delay_s, self._end, jobid)
 
     def disarm(self, jobid: int) -> None:
         """The job has no limit any more, or has ended."""
@@ -116,7 +115,7 @@ class TimedExecutor:
         duration_s = job.jobspec.test_run_duration_s
         if duration_s is None:
             raise InvalidValue("the jobspec has no attributes.system.exec.test.run_duration")
-        self._timers[job.jobid] = self._turns.after(duration_s - passed_s, partial(self._pass_by, job.jobid))
+        self._timers[job.jobid] = self._turns.after(duration_s - passed_s, self._pass_by, job.jobid)
 
     def limit(self, jobid: int, expiration_s: float) -> None:
         """The instance looks at it."""

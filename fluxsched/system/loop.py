@@ -20,8 +20,9 @@ import os
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
+from functools import partial
 from itertools import pairwise
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from fluxsched.errors import FluxschedError, LocalProtocolError
 from fluxsched.protocol.messages.metrics import HistogramValue
@@ -41,12 +42,13 @@ Work = Iterator[None]
 
 
 class Timer:
-    """A handle for one delayed call; `cancel()` is idempotent."""
+    """A handle for one delayed call, with its arguments if it has any; `cancel()` is idempotent."""
 
-    __slots__ = ("call",)
+    __slots__ = ("arguments", "call")
 
-    def __init__(self, call: Callable[[], None]) -> None:
-        self.call: Callable[[], None] | None = call
+    def __init__(self, call: Callable[..., None], arguments: tuple[Any, ...] = ()) -> None:
+        self.call: Callable[..., None] | None = call
+        self.arguments = arguments
 
     def cancel(self) -> None:
         """Make the timer do nothing when it comes due."""
@@ -156,9 +158,9 @@ class Turns:
             self._scheduled = True
             self._loop.call_soon(self._turn)
 
-    def after(self, delay_s: float, call: Callable[[], None]) -> Timer:
-        """Run `call` in a turn, `delay_s` seconds from now at the earliest."""
-        timer = Timer(call)
+    def after(self, delay_s: float, call: Callable[..., None], *arguments: Any) -> Timer:
+        """Run `call` with these arguments in a turn, `delay_s` seconds from now at the earliest."""
+        timer = Timer(call, arguments)
         due_s = self.clock.monotonic_s() + max(0.0, delay_s)
         heapq.heappush(self._timers, (due_s, next(self._sequence), timer))
         if not self._scheduled:  # a turn sets the alarm when it ends
@@ -219,7 +221,7 @@ class Turns:
             timer = heapq.heappop(self._timers)[2]
             call, timer.call = timer.call, None
             if call is not None:
-                self.run_isolated(call, "a timer")
+                self.run_isolated(partial(call, *timer.arguments) if timer.arguments else call, "a timer")
                 if self.clock.monotonic_s() > until_s:
                     return True
         return False

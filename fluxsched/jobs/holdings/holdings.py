@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from functools import lru_cache
+from sys import intern
 from typing import Any, Final
 
 import msgspec
@@ -29,6 +30,8 @@ OFFENDERS_SHOWN: Final = 8
 
 TARGETS_CACHED_MAX = 4096
 """Grants of cores of one target that are remembered, and children of targets."""
+RANKS_CACHED_MAX = 16_384
+"""Ranks whose sets jobs share, 5 MiB at most."""
 RANK_CHARS_MAX = 7
 """The longest text of one rank."""
 
@@ -71,7 +74,7 @@ def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
         execution = R["execution"]
         parts, ranks, ncores, ngpus = _targets(execution["R_lite"])
         shared = parse_shared(execution["shared"]) if "shared" in execution else ()
-        nodelist = ",".join(execution.get("nodelist") or ())
+        nodelist = intern(",".join(execution.get("nodelist") or ()))  # jobs on one host share its name
         starttime_s = float(execution.get("starttime") or 0.0)
         expiration_s = float(execution.get("expiration") or 0.0)
         properties = "\n".join(sorted(execution["properties"])) if "properties" in execution else ""
@@ -104,9 +107,14 @@ def _one_target(rank: str, *children: tuple[str, str]) -> _Targets:
     if not rank.isascii() or (rank[0] == "0" and rank != "0"):  # an error, or a way to write it that is not ours
         return _parse_targets([{"rank": rank, "children": dict(children)}])
     masks, ncores, ngpus = _masks(*children)
-    only = int(rank)
-    ranks = Idset.one(only)
-    return (GrantPart(ranks, (only,), masks),), ranks, ncores, ngpus
+    ids, ranks = _rank(int(rank))
+    return (GrantPart(ranks, ids, masks),), ranks, ncores, ngpus
+
+
+@lru_cache(RANKS_CACHED_MAX)
+def _rank(rank: int) -> tuple[tuple[int, ...], Idset]:
+    """Return the set of one rank, and its ids: jobs on one target share them."""
+    return (rank,), Idset.one(rank)
 
 
 @lru_cache(TARGETS_CACHED_MAX)

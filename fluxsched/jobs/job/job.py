@@ -9,6 +9,7 @@ replay cannot come out differently.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import msgspec
@@ -34,6 +35,9 @@ from fluxsched.jobs.queue.queues import JobQueue
 
 EVENTS_KEPT: Final = 64
 """Names of events kept in memory a job, for error messages; the whole log is in the store."""
+
+HISTORIES_KEPT: Final = 256
+"""Sequences of such names that are remembered, so that jobs share them."""
 
 HELD_PRIORITY: Final = 0
 """The priority that keeps a job from the scheduler (RFC 27's lowest)."""
@@ -207,7 +211,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
                     setattr(self, stamp, event["timestamp"])
         elif kind in EVENTS:
             self._refuse(kind)  # RFC 21: events beyond those listed may appear
-        self.recent_events = (*self.recent_events[1 - EVENTS_KEPT :], event["name"])
+        self.recent_events = _with_event(self.recent_events, event["name"])
 
     def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
         """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
@@ -268,6 +272,12 @@ def _packed(value: dict[str, Any]) -> bytes:
         return msgspec.msgpack.encode(value)
     except (OverflowError, UnicodeError) as error:
         raise InvalidValue(f"it cannot be kept: {error}") from error
+
+
+@lru_cache(HISTORIES_KEPT)
+def _with_event(recent: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Return the names of the last events after one more: nearly all jobs have the same few, and share them."""
+    return (*recent[1 - EVENTS_KEPT :], name)
 
 
 def count_tasks(jobspec: Jobspec) -> int:
