@@ -16,7 +16,6 @@ from fluxsched.flux import endpoint_jobs as job_manager
 from fluxsched.flux import endpoint_jobs as waits
 from fluxsched.flux import endpoint_logs as job_info
 from fluxsched.flux.endpoint_jobs import SLICE_JOBS, UNSERVED
-from fluxsched.jobs.query import job_query
 from fluxsched.protocol.framing.signed import wrap
 from fluxsched.services import history as the
 from fluxsched.system.clock import SystemClock
@@ -212,15 +211,6 @@ async def test_history_is_limited(bare, monkeypatch):
     monkeypatch.setattr(job_manager, "HISTORY_JOBS_MAX", 2)
     jobids = [await bare.submit("true", urgency=0) for _ in range(3)][::-1]
     assert (await bare.ok("job-manager.history.get", {"slice": "[:]"}))["jobs"] == jobids[:2]
-
-
-async def test_many_jobs_are_counted_and_sifted_in_steps(bare, monkeypatch):
-    monkeypatch.setattr(job_query, "STEP_JOBS", 2)
-    jobids = [await bare.submit("true", urgency=0) for _ in range(5)]
-    nobodys = bare.open("job-manager.history.get", {"slice": "[:]", "userid": 12345}, flags=REQUEST)
-    assert (await bare.ok("job-manager.stats-get"))["max_jobid"] == jobids[-1]
-    assert await bare.next(nobodys) == (0, {"jobs": []})
-    assert (await bare.ok("module.stats", {"name": "job-manager"}))["jobs"]["sched"] == 5
 
 
 async def test_a_queue_speaks_flux(bare):

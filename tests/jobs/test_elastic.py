@@ -272,13 +272,12 @@ def test_a_job_does_not_change_its_size_for_ever(world, monkeypatch):
     assert sizes.SIZE_CHANGES_MAX == 10_000
 
 
-def test_of_many_sizes_the_last_are_told_and_when_they_begin(monkeypatch, world):
-    monkeypatch.setattr(sizes, "SIZES_LISTED_MAX", 1)
+def test_of_many_sizes_the_last_are_told_and_when_they_begin(world):
     started(world, elastic(), r_of("0-1"))
-    assert sizes.listed_sizes(world.manager.jobs.get(1)) == []
+    assert sizes.listed_sizes(world.manager.jobs.get(1), 1) == []
     for ranks in ("2", "3", "4"):
         grow(world, r_of(ranks))
-    told = sizes.listed_sizes(world.manager.jobs.get(1))
+    told = sizes.listed_sizes(world.manager.jobs.get(1), 1)
     assert [(ranks, ncores) for ranks, _, ncores in told] == [("", 0), ("0-3", 8)]
     assert told[0][1] < told[1][1]
 

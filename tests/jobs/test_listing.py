@@ -19,7 +19,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.jobs.job.job import Job
 from fluxsched.jobs.job.result import JobResult, shell_status
 from fluxsched.jobs.job.states import State, state_mask
-from fluxsched.jobs.query import attributes, job_query, listing, running
+from fluxsched.jobs.query import attributes, listing
 from fluxsched.jobs.query.attributes import FLUX_ATTRIBUTES, LISTED, RESULT_BITS
 from fluxsched.jobs.query.job_query import (
     DEPTH_MAX,
@@ -104,14 +104,13 @@ def test_queries(busy, wanted, ids):
     assert [found["id"] for found in busy.listing(wanted)] == ids
 
 
-def test_a_long_listing_comes_in_pieces(world, spec, monkeypatch):
-    monkeypatch.setattr(listing, "PIECE_JOBS", 2)
+def test_a_long_listing_comes_in_pieces(world, spec):
     for jobid in range(1, 7):
         world.submit(jobid, spec())
     world.grant(2)
     world.do("started", 2)
     wanted = JobQuery(states=state_mask(("active", "inactive")), max_entries=5)
-    pieces = listing.list_jobs(world.manager.jobs, wanted)
+    pieces = listing.list_jobs(world.manager.jobs, wanted, 2)
     listed = next(pieces)
     world.submit(7, spec())  # too late to be seen
     world.end(2)
@@ -257,9 +256,9 @@ def full(world, spec, r_of):
     return world
 
 
-def _ids(world, constraint, count=100, since_s=0.0):
+def _ids(world, constraint, count=100, since_s=0.0, step_jobs=100):
     query = parse_query(constraint)._replace(max_entries=count, since_s=since_s)
-    return [job.id for job in _last(listing.in_flux_order(world.manager.jobs, query))]
+    return [job.id for job in _last(listing.in_flux_order(world.manager.jobs, query, step_jobs))]
 
 
 def _last(steps):
@@ -274,22 +273,20 @@ def test_waiting_jobs_by_rank_then_running_then_ended_from_the_latest(full):
     assert _ids(full, {"states": [64]}, count=1) == [3]
 
 
-def test_many_jobs_are_looked_at_in_steps(full, monkeypatch):
-    monkeypatch.setattr(job_query, "STEP_JOBS", 2)
-    assert _ids(full, None) == [6, 5, 4, 3, 2, 1]
-    assert _ids(full, None, count=1) == [6]
-    assert _ids(full, {"states": [64]}, count=2) == [3, 2]
-    steps = list(listing.in_flux_order(full.manager.jobs, EVERY_JOB))
+def test_many_jobs_are_looked_at_in_steps(full):
+    assert _ids(full, None, step_jobs=2) == [6, 5, 4, 3, 2, 1]
+    assert _ids(full, None, count=1, step_jobs=2) == [6]
+    assert _ids(full, {"states": [64]}, count=2, step_jobs=2) == [3, 2]
+    steps = list(listing.in_flux_order(full.manager.jobs, EVERY_JOB, 2))
     assert len(steps) == 6  # three over the active ids, ended ones among them; two over these; the result
-    assert len(list(listing.tally(full.manager.jobs, full.manager.queues))) == 6
-    assert len(list(listing.newest(full.manager.jobs, EVERY_JOB))) == 6
+    assert len(list(listing.tally(full.manager.jobs, full.manager.queues, 2))) == 6
+    assert len(list(listing.newest(full.manager.jobs, EVERY_JOB, 2))) == 6
 
 
-def test_a_job_that_ends_while_others_are_looked_at_is_found_once(full, monkeypatch):
-    monkeypatch.setattr(job_query, "STEP_JOBS", 1)
-    steps = listing.in_flux_order(full.manager.jobs, EVERY_JOB)
-    tallying = listing.tally(full.manager.jobs, full.manager.queues)
-    newest = listing.newest(full.manager.jobs, EVERY_JOB)
+def test_a_job_that_ends_while_others_are_looked_at_is_found_once(full):
+    steps = listing.in_flux_order(full.manager.jobs, EVERY_JOB, 1)
+    tallying = listing.tally(full.manager.jobs, full.manager.queues, 1)
+    newest = listing.newest(full.manager.jobs, EVERY_JOB, 1)
     for _ in range(2):
         for looking in (steps, tallying, newest):
             next(looking)
@@ -401,9 +398,8 @@ def test_what_is_wrong_with_a_constraint_is_named(constraint, part):
     assert part in str(raised.value)
 
 
-def test_ids_alone_are_selected_active_ones_first_from_the_latest(full, monkeypatch):
-    monkeypatch.setattr(job_query, "STEP_JOBS", 2)
-    steps = ([job.id for job in some] for some in find(full.manager.jobs, EVERY_JOB))
+def test_ids_alone_are_selected_active_ones_first_from_the_latest(full):
+    steps = ([job.id for job in some] for some in find(full.manager.jobs, EVERY_JOB, 2))
     assert next(steps) == [6, 5]
     full.do("cancel", 4, USER, "")
     assert list(steps) == [[4], [], [3, 2], [1]], "one that ends meanwhile comes once"
@@ -584,9 +580,8 @@ def test_of_some_targets_of_one_user_and_so_many(site):
     assert (job_ids(found), found.left_out) == ([3], 2)
 
 
-def test_many_are_looked_at_in_steps(site, monkeypatch):
-    monkeypatch.setattr(running, "STEP_HOLDERS", 1)
-    looking = largest(site.manager.jobs, site.manager.holdings.jobids(), RunningQuery())
+def test_many_are_looked_at_in_steps(site):
+    looking = largest(site.manager.jobs, site.manager.holdings.jobids(), RunningQuery(), 1)
     assert next(looking) is None
     site.do("started", 2)
     site.end(2)

@@ -9,7 +9,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidTransition, LimitExceeded
-from fluxsched.jobs.job import active_ids, ended_ids
 from fluxsched.jobs.job.active_ids import ActiveIds
 from fluxsched.jobs.job.annotations import DEPTH_MAX, KEYS_MAX, merge
 from fluxsched.jobs.job.ended_ids import EndedIds
@@ -17,6 +16,8 @@ from fluxsched.jobs.job.job import EVENTS_KEPT, Job
 from fluxsched.jobs.job.states import ACTIVE, EVENTS, FATAL, PENDING, RUNNING, TRANSITIONS, State, state_mask, step
 from fluxsched.jobs.queue.priority_heap import STALE_SLACK, PriorityHeap
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
+
+SLACK = 4
 
 # The table of RFC 21, walked over all states and events.
 
@@ -140,11 +141,10 @@ def test_a_walk_meets_all_from_the_latest(step):
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_an_id_that_stays_is_met_once_whatever_is_added_and_removed(seed, monkeypatch):
-    monkeypatch.setattr(active_ids, "STALE_SLACK", 4)
+def test_an_id_that_stays_is_met_once_whatever_is_added_and_removed(seed):
     chance = random.Random(seed)
     present = {}
-    here, news = ActiveIds(present), iter(range(1, 10_000))
+    here, news = ActiveIds(present, SLACK), iter(range(1, 10_000))
 
     def happens():
         for _ in range(chance.randrange(12)):
@@ -165,18 +165,17 @@ def test_an_id_that_stays_is_met_once_whatever_is_added_and_removed(seed, monkey
         assert met == sorted(set(met), reverse=True)
         assert there <= set(met)
         met_now = [jobid for some in here.walk(100) for jobid in some]
-        assert len(met_now) <= 2 * len(present) + active_ids.STALE_SLACK + 12
+        assert len(met_now) <= 2 * len(present) + SLACK + 12
 
 
 # Walks over ended jobs, while others end and old ones are forgotten.
 
 
 @pytest.mark.parametrize("seed", range(20))
-def test_a_number_stays_whatever_ends_and_is_forgotten(seed, monkeypatch):
-    monkeypatch.setattr(ended_ids, "FORGOTTEN_SLACK", 4)
+def test_a_number_stays_whatever_ends_and_is_forgotten(seed):
     chance = random.Random(seed)
     kept = {}
-    here, all_ids = EndedIds(kept), []
+    here, all_ids = EndedIds(kept, SLACK), []
     for jobid in [chance.getrandbits(64) for _ in range(300)]:
         kept[jobid] = ""
         here.add(jobid)
@@ -191,7 +190,7 @@ def test_a_number_stays_whatever_ends_and_is_forgotten(seed, monkeypatch):
 
         begin = next((at for at, one in enumerate(all_ids) if one in kept), len(all_ids))
         assert found == all_ids[max(low, begin) : max(high, begin)]
-        assert len(here._ids) <= 2 * (len(all_ids) - begin + ended_ids.FORGOTTEN_SLACK)
+        assert len(here._ids) <= 2 * (len(all_ids) - begin + SLACK)
 
 
 # Job ids by priority.

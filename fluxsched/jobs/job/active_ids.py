@@ -17,17 +17,18 @@ STALE_SLACK = 4096
 class ActiveIds:
     """The keys of `present`, ids below 2**64, in the order in which they were added."""
 
-    __slots__ = ("_ids", "_present")
+    __slots__ = ("_ids", "_present", "_slack")
 
-    def __init__(self, present: Mapping[int, object]) -> None:
+    def __init__(self, present: Mapping[int, object], slack: int = STALE_SLACK) -> None:
         self._present = present
+        self._slack = slack
         self._ids = array("Q")
 
     def add(self, jobid: int) -> None:
         """Append an id, which must be in `present` already."""
         ids = self._ids
         ids.append(jobid)
-        if len(ids) > 2 * len(self._present) + STALE_SLACK:
+        if len(ids) > 2 * len(self._present) + self._slack:
             self._ids = array("Q", self._present)
 
     def walk(self, step: int) -> Iterator[Sequence[int]]:

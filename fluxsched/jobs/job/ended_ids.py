@@ -16,10 +16,11 @@ FORGOTTEN_SLACK = 4096
 class EndedIds:
     """Ids below 2**64, of the jobs in `kept` and of some that were kept and are forgotten: mostly the oldest."""
 
-    __slots__ = ("_first", "_forgotten", "_ids", "_kept")
+    __slots__ = ("_first", "_forgotten", "_ids", "_kept", "_slack")
 
-    def __init__(self, kept: Container[int]) -> None:
+    def __init__(self, kept: Container[int], slack: int = FORGOTTEN_SLACK) -> None:
         self._kept = kept
+        self._slack = slack
         self._ids = array("Q")
         self._first = 0
         """The number of the first id in the array."""
@@ -39,7 +40,7 @@ class EndedIds:
         """Something is not kept any more."""
         while self._forgotten < len(self._ids) and self._ids[self._forgotten] not in self._kept:
             self._forgotten += 1
-        if self._forgotten > len(self._ids) // 2 + FORGOTTEN_SLACK:
+        if self._forgotten > len(self._ids) // 2 + self._slack:
             del self._ids[: self._forgotten]
             self._first += self._forgotten
             self._forgotten = 0

@@ -45,12 +45,12 @@ def used(job: Job, since_s: float, until_s: float) -> Used:
     return Used(core_s + job.ncores * left_s, gpu_s + job.ngpus * left_s)
 
 
-def listed_sizes(job: Job) -> list[tuple[str, float, int]]:
+def listed_sizes(job: Job, sizes_max: int = SIZES_LISTED_MAX) -> list[tuple[str, float, int]]:
     """Its former sizes, each as targets, until when (wall time, seconds), and cores.
 
-    Beyond SIZES_LISTED_MAX the earliest ones are one entry, without targets, that ends when the listed ones begin.
+    Beyond `sizes_max` the earliest ones are one entry, without targets, that ends when the listed ones begin.
     """
     sizes = job.sizes or ()
-    left_out = len(sizes) - SIZES_LISTED_MAX
+    left_out = len(sizes) - sizes_max
     listed = [(str(ranks), ended_s, ncores) for ended_s, ncores, _, ranks in sizes[max(left_out, 0) :]]
     return [("", sizes[left_out - 1][0], 0), *listed] if left_out > 0 else listed

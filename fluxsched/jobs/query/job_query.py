@@ -81,14 +81,14 @@ def parse_query(
     return _combined("and", parts)
 
 
-def find(jobs: JobTable, query: JobQuery, step: int | None = None) -> Iterator[list[Job]]:
+def find(jobs: JobTable, query: JobQuery, step: int = STEP_JOBS) -> Iterator[list[Job]]:
     """The jobs that are meant, those of each step: active ones from the latest, then ended ones from the last to end.
 
     There may be a million to look through, so others are served between two steps. Each of the jobs that were there at
     first comes once, as what it is then.
     """
     states, matches, since_s = query.states, query.matches, query.since_s
-    for some in _candidates(jobs, query, step or STEP_JOBS):
+    for some in _candidates(jobs, query, step):
         yield [
             job
             for job in some

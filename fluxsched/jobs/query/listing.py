@@ -24,12 +24,14 @@ PIECE_JOBS = 128
 """Jobs that a listing looks at in one go: half a millisecond."""
 
 
-def list_jobs(jobs: JobTable, query: JobQuery) -> Iterator[list[dict[str, Any]]]:
+def list_jobs(
+    jobs: JobTable, query: JobQuery, piece_jobs: int = PIECE_JOBS
+) -> Iterator[list[dict[str, Any]]]:
     """What job-manager.list shows of the jobs that are meant, newest first, active ones before those that have ended;
     piece by piece. Whatever happens between two pieces, no job is listed twice, and each as it is then.
     """
     left = query.max_entries
-    for some in find(jobs, query, PIECE_JOBS):
+    for some in find(jobs, query, piece_jobs):
         found = [info(job) for job in islice(some, left)]
         left -= len(found)
         yield found
@@ -37,14 +39,16 @@ def list_jobs(jobs: JobTable, query: JobQuery) -> Iterator[list[dict[str, Any]]]
             return
 
 
-def in_flux_order(jobs: JobTable, query: JobQuery) -> Iterator[list[Job] | None]:
+def in_flux_order(
+    jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS
+) -> Iterator[list[Job] | None]:
     """The first `max_entries` jobs as Flux orders them: those that wait by their place in the queue, then those that
     run and those that have ended, each from the latest.
     """
     waiting = Best(query.max_entries, Job.key)
     running = Best(query.max_entries, lambda job: (-job.t_run, -job.id))
     ended: list[Job] = []
-    for some in find(jobs, query):
+    for some in find(jobs, query, step_jobs):
         for job in some:
             (waiting if job.state & PENDING else ended if job.state is INACTIVE else running).append(job)
         if len(ended) >= query.max_entries:
@@ -72,10 +76,10 @@ class Best:
         return sorted(self._jobs, key=self._key)[: self._count]  # a part is sorted already, so no heap is faster
 
 
-def newest(jobs: JobTable, query: JobQuery) -> Iterator[list[int] | None]:
+def newest(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[list[int] | None]:
     """The ids of the latest `max_entries` jobs, from the latest."""
     found: list[int] = []
-    for some in find(jobs, query):
+    for some in find(jobs, query, step_jobs):
         found = nlargest(query.max_entries, [*found, *[job.id for job in some]])
         yield None
     yield found
@@ -88,10 +92,12 @@ class Tally(NamedTuple):
     results: Counter[str]
 
 
-def tally(jobs: JobTable, queues: Queues) -> Iterator[dict[str | None, Tally] | None]:
+def tally(
+    jobs: JobTable, queues: Queues, step_jobs: int = STEP_JOBS
+) -> Iterator[dict[str | None, Tally] | None]:
     """The jobs of each queue, past and present."""
     found = {queue.name: Tally(Counter(), Counter()) for queue in queues}
-    for some in find(jobs, EVERY_JOB):
+    for some in find(jobs, EVERY_JOB, step_jobs):
         for job in some:
             of_queue = found.setdefault(job.queue.name, Tally(Counter(), Counter()))
             of_queue.states[job.state.name] += 1

@@ -38,14 +38,16 @@ class Largest(NamedTuple):
     left_out: int
 
 
-def largest(jobs: JobTable, holders: Iterable[int], query: RunningQuery) -> Iterator[Largest | None]:
+def largest(
+    jobs: JobTable, holders: Iterable[int], query: RunningQuery, step_holders: int = STEP_HOLDERS
+) -> Iterator[Largest | None]:
     """Those of the jobs that are meant, by core-seconds from start to limit; those without a limit come first.
 
     `holders` are the jobs that hold something now, by the record; what happens later does not change it.
     """
     best, count = Best(query.max_entries, _place), 0
     left = iter(holders)
-    while some := list(islice(left, STEP_HOLDERS)):
+    while some := list(islice(left, step_holders)):
         for jobid in some:
             job = jobs.active.get(jobid)
             if job is not None and _is_meant(job, query):
