@@ -10,7 +10,12 @@ import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.holdings import holdings
-from fluxsched.jobs.holdings.holdings import RANK_CHARS_MAX, TARGETS_CACHED_MAX, parse_grant
+from fluxsched.jobs.holdings.holdings import (
+    RANK_CHARS_MAX,
+    RANKS_CACHED_MAX,
+    TARGETS_CACHED_MAX,
+    parse_grant,
+)
 from fluxsched.jobs.job.dependencies import DESCRIPTION_CHARS_MAX, parse_dependency
 from fluxsched.jobs.job.table import INACTIVE_KEPT_MAX, JobTable
 from fluxsched.jobs.lifecycle.links import LIMIT_MAX
@@ -76,3 +81,13 @@ def test_grants_of_one_target_are_remembered_up_to_a_number(r_of: Callable[..., 
     with pytest.raises(RemoteProtocolError, match="R for job 1 is not an RFC 20 R"):
         parse_grant(1, {"execution": {"R_lite": rlite}})
     assert remembered().misses == misses + 1, "a text that is too long is no key"
+
+
+def test_jobs_on_one_target_share_its_set(r_of: Callable[..., Any]) -> None:
+    first = parse_grant(1, r_of("7", "0"))
+    assert parse_grant(2, r_of("7", "1")).ranks is first.ranks
+    for rank in range(8, RANKS_CACHED_MAX + 8):
+        parse_grant(3, r_of(str(rank), "2"))
+    again = parse_grant(4, r_of("7", "3")).ranks
+    assert again == first.ranks
+    assert again is not first.ranks, "as many others are remembered"
