@@ -51,7 +51,7 @@ class AskLine:
 
     @property
     def is_over(self) -> bool:
-        """Whether all its asks have left."""
+        """Return whether all asks of the line have been removed."""
         return not self.by_id
 
     @property
@@ -65,7 +65,7 @@ class AskLine:
 
     @property
     def some_passed(self) -> bool:
-        """Whether some asks were passed over, and have not been restored."""
+        """Return whether some asks were passed over and have not been restored."""
         return bool(self._passed)
 
     def pass_over(self) -> None:
@@ -129,7 +129,7 @@ class Unfit:
             self.lacking.clear()
 
     def note(self, line: AskLine) -> None:
-        """What a line asks for fitted nowhere."""
+        """Record that an ask of this line fits on no node."""
         self.lacking.append([line])
         if line.node is not None:
             return
@@ -138,7 +138,7 @@ class Unfit:
             self._keep(line.need)
 
     def fits_least(self, amounts: Amounts) -> bool:
-        """Whether this much fits on some node."""
+        """Return whether these amounts fit on some node."""
         if self._fits(amounts):
             return True
         self._keep(amounts)
@@ -153,13 +153,13 @@ class Unfit:
         self._amounts = kept
 
     def has(self, line: AskLine) -> bool:
-        """Whether a line is known to fit nowhere."""
+        """Return whether a line is known to fit on no node."""
         if line.shape.number in self._shapes:
             return True
         return bool(self._amounts) and self.covers(dict(line.need))
 
     def covers(self, need: Mapping[str, int]) -> bool:
-        """Whether what needs no less than this is known to fit nowhere; of an empty one nothing is known."""
+        """Return whether a need of at least these amounts is known to fit on no node; False for an empty need."""
         for amounts in self._amounts:  # noqa: SIM110 - a generator costs more
             if _no_less(need, amounts):
                 return True
@@ -207,7 +207,7 @@ class _Chunk:
         return found
 
     def joined(self) -> None:
-        """One more is here."""
+        """Discard values derived from the lines, after an ask was added."""
         self.failed = -1
         self._least = None
 
@@ -243,7 +243,7 @@ class ApplicationAsks:
             yield from chunk.lines
 
     def may_preempt(self) -> Iterator[AskLine]:
-        """The same of those whose first ask may have others preempted."""
+        """Yield the lines whose first ask may have others preempted, in the order of the iterator."""
         for line in self:
             if line.first.options.may_preempt:
                 yield line
@@ -340,7 +340,7 @@ class ApplicationAsks:
         return None
 
     def _all_fail(self, least: dict[str, int], chunks: list[_Chunk], unfit: Unfit, tree: QueueTree) -> bool:
-        """Whether nothing that asks for no less could start; then these chunks are noted if they lack a node."""
+        """Return whether no ask for at least these amounts could start; if a node is lacking, record the chunks."""
         if not least:
             return False
         amounts = tuple(sorted(least.items()))
@@ -421,7 +421,7 @@ class Asks:
         begins_to_wait(application, priority)
 
     def remove(self, job: Waiting) -> None:
-        """An ask leaves."""
+        """Remove an ask from its application."""
         application, priority = job.application, job.priority
         if application is None:
             self.without -= 1

@@ -20,13 +20,13 @@ from fluxsched.sched.pool.placement import NO_TARGET, WORD_SHIFT, Block, Fits, m
 from fluxsched.sched.pool.pool import Pool
 
 IMMEDIATE: Final = "immediate"
-"""It was first in order, and it fitted (annotation `sched.selection_type`)."""
+"""The job was the first in order and fitted (annotation `sched.selection_type`)."""
 
 RESERVED: Final = "reserved"
-"""It starts where a reservation had been made for it."""
+"""The job starts where a reservation had been made for it."""
 
 BACKFILLED: Final = "backfilled"
-"""It overtook waiting jobs without delaying those with a reservation."""
+"""The job overtook waiting jobs without delaying any job with a reservation."""
 
 Reason: TypeAlias = str | Callable[[], str]
 
@@ -139,7 +139,7 @@ Decision: TypeAlias = Start | Pending | Deny | Reserve | Pause | Preempt | Shrin
 # ---- effects
 
 CHILDREN_CACHED_MAX = 4096
-"""The same few sets of cores and GPUs come again and again; about 200 bytes each."""
+"""Number of sets of cores and GPUs whose children are cached, since few sets recur; about 200 bytes each."""
 
 EXEC: Final = "exec"
 PREEMPT: Final = "preempt"
@@ -165,14 +165,14 @@ class TargetsGiven:
 
     @property
     def resources(self) -> ResourceSet:
-        """What the job gets."""
+        """Return the resources granted to the job."""
         if self._built is None:
             self._built = grant(self.fit, self._pool.source, self.starttime_s, self.expiration_s)
         return self._built
 
     @property
     def R(self) -> dict[str, Any]:  # noqa: N802 - RFC 20's name
-        """The same as RFC 20 object."""
+        """Return the granted resources as an RFC 20 object."""
         return self.resources.to_json()
 
     def __eq__(self, other: object) -> bool:
@@ -328,7 +328,7 @@ Effect: TypeAlias = (
 
 @lru_cache(CHILDREN_CACHED_MAX)
 def children(cores: int, gpus: int, amounts: Amounts = ()) -> Children:
-    """What a job gets of one target as RFC 20 children, and amounts."""
+    """Return cores and GPUs of one target (bit masks) and amounts as RFC 20 children."""
     return Children(Idset(cores), Idset(gpus), (), amounts)
 
 

@@ -1,4 +1,4 @@
-"""Which targets running elastic jobs leave so that a waiting job can start: extras, which may always go.
+"""Search for the targets that running elastic jobs release so that a pending job can start: extras.
 
 Law: of targets that could hold a node (or slot) of the job those go first where least work is lost (usage by the time
 for which the job has them), the lower rank at a tie, until the job fits. A part goes down to values of its range only,
@@ -29,18 +29,19 @@ ONE_BY_ONE: Final = 64
 
 
 class MayGo(Protocol):
-    """Whose extras may go."""
+    """Rule that decides which jobs' extras may be taken."""
 
     def allows(self, holding: Holding) -> bool:
-        """Whether any of the job's may."""
+        """Return whether any extras of the job may be taken."""
         ...
 
     def takes(self, account: Account | None, usage: float) -> bool:
-        """Whether so much of the account may go, too, after all that was taken before; then it is."""
+        """Return whether this much more usage of the account may be taken after all taken before; if so, count it as
+        taken."""
         ...
 
     def fresh(self) -> MayGo:
-        """The same rule, as if nothing had been taken yet."""
+        """Return a copy of the rule with nothing taken yet."""
         ...
 
 
@@ -135,7 +136,7 @@ class ExtrasSearch:
         return sum([each.work for each in self.chosen])
 
     def _among(self, ranks: int) -> ExtrasSearch | None:
-        """The same search as if the job could be on these targets alone; None if there is nothing."""
+        """Return this search restricted to these targets; None if they have no extras."""
         other = ExtrasSearch(self._shape, self._preemptions, self._now_s)
         other._able = [{at: word & able.get(at, 0) for at, word in words_of(ranks)} for able in self._able]
         may_go = self._may_go.fresh()
@@ -206,12 +207,13 @@ class ExtrasSearch:
                 self.chosen.remove(each)
 
     def _is_needed(self, each: Leaving) -> bool:
-        """Whether others of the part go only after these."""
+        """Return whether other targets of the part can be released only after these."""
         later = self.chosen[self.chosen.index(each) + 1 :]
         return any(other.needs_former and other.part is each.part for other in later)
 
     def _of_targets(self, count: int) -> int:
-        """How many, from the first on, are so many targets at least; all that may go if there are fewer."""
+        """Return the least number of leading releases that have `count` targets; all that may be released if too few.
+        """
         self._take(count)  # each is one at least
         found = 0
         for number, each in enumerate(self._taken, 1):
@@ -253,7 +255,7 @@ class ExtrasSearch:
                 taken.append(each)
 
     def _takes(self, each: Leaving) -> bool:
-        """Whether it may go after all that was taken before; then it does."""
+        """Return whether this release is allowed after all taken before; if so, count it as taken."""
         if len(self._able) == 1:  # there is no more than may go
             return self._may_go.takes(each.account, each.usage)
         left = self._left[each.part] - len(each.ranks)
@@ -263,7 +265,7 @@ class ExtrasSearch:
         return True
 
     def _suffices(self, what_if: IfGone, count: int) -> bool:
-        """Whether it is enough if so many go, or all that may; then they have left in the what-if."""
+        """Return whether the first `count` releases suffice, or all allowed ones; they are then made in the what-if."""
         self._take(count)
         what_if.leave_all(self._taken[:count])
         return what_if.fits(self._shape)
@@ -282,7 +284,7 @@ class ExtrasSearch:
         return count
 
     def _bundles(self, holding: Holding, extras: Extras) -> Iterator[Leaving]:
-        """What goes together of a part, the target where least work is lost first."""
+        """Yield the targets of a part that are released together, in ascending order of the work lost."""
         elastic = holding.elastic
         assert elastic is not None
         usage_of = self._preemptions.running.usage

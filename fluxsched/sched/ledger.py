@@ -96,7 +96,7 @@ class Ledger:
         return [self.holdings[jobid] for jobid in sorted(jobids) if any(self.holdings[jobid].on(words))]
 
     def held(self, ranks: Idset) -> Idset:
-        """Those of the ranks on which a job holds something."""
+        """Return the ranks among these on which a job holds something."""
         found: dict[int, int] = {}
         for holding in self.holders(ranks):
             for at, word, *_ in holding.on(dict(words_of(ranks.mask))):
@@ -269,7 +269,7 @@ class Ledger:
         return [self.holdings[jobid] for jobid in sorted(jobids)]
 
     def foreign(self) -> int:
-        """How many jobs hold something that no pool counts."""
+        """Return the number of jobs that hold something that no pool counts."""
         return len(set().union(*self._uncounted.values()))
 
     def check(self) -> None:
@@ -403,14 +403,14 @@ class Ledger:
 
 
 def _of_targets(blocks: Blocks) -> Blocks:
-    """What is left for the other pools when the first one has changed the countables of the instance."""
+    """Return the blocks without the instance's countables, which the first pool has changed already."""
     return blocks[:-1] if blocks and blocks[-1].at == NO_TARGET else blocks
 
 
 # ---- holding
 
 class Holding:
-    """What one job holds, since `started_s`. Times are wall time in seconds, `expiration_s` 0.0 for none.
+    """Resources held by one job since `started_s`. Times are wall time in seconds, `expiration_s` 0.0 for none.
 
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
     `elastic` is None unless the job may change its size.
@@ -460,12 +460,12 @@ class Holding:
 
     @property
     def end_s(self) -> float:
-        """When plans take it to end (wall time, seconds; inf if that is not known)."""
+        """Return when plans assume the job to end (wall time, seconds; inf if unknown)."""
         return min(self.expiration_s or inf, self.gone_by_s)
 
     @property
     def is_ending(self) -> bool:
-        """Whether all of it is to go."""
+        """Return whether the whole job is to end: it must, or it is being preempted."""
         return self.must_end or self.gone_by_s < inf
 
     @property
@@ -480,16 +480,16 @@ class Holding:
 
     @property
     def staying(self) -> Blocks:
-        """What of it is not on targets that it is to leave."""
+        """Return the blocks without the targets that the job is to release."""
         leaving = self.leaving
         return without_ranks(self.blocks, leaving) if leaving else self.blocks
 
     def on_ranks(self, ranks: Idset) -> Blocks:
-        """What of it is on these targets."""
+        """Return the part of the blocks that is on these targets."""
         return tuple(self.on(dict(words_of(ranks.mask))))
 
     def on(self, words: dict[int, int]) -> Iterator[Block]:
-        """What of it is on these targets."""
+        """Yield the part of the blocks that is on these targets, given as words by their index."""
         for at, word, cores, gpus, amounts in self.blocks:
             if mine := word & words.get(at, 0):
                 yield Block(at, mine, cores, gpus, amounts)
@@ -506,21 +506,21 @@ def amounts_held(blocks: Blocks) -> Amounts:
 
 
 def without_ranks(blocks: Blocks, ranks: Idset) -> Blocks:
-    """What of these is not on these targets."""
+    """Return the part of the blocks that is not on these targets."""
     words = dict(words_of(ranks.mask))
     found = [block._replace(word=block.word & ~words.get(block.at, 0)) for block in blocks]
     return tuple([block for block in found if block.word or block.at == NO_TARGET])
 
 
 def covers(blocks: Blocks, part: Blocks) -> bool:
-    """Whether this much is held on the one target of a part."""
+    """Return whether the blocks hold at least the amounts of a part, on its one target."""
     if len(blocks) != 1 or len(part) != 1 or blocks[0][:2] != part[0][:2]:
         return False
     return not less(part[0].amounts, blocks[0].amounts)
 
 
 def once_each(blocks: Blocks) -> bool:
-    """Whether no target is named twice."""
+    """Return whether no target occurs twice."""
     words: dict[int, int] = {}
     for at, word, *_ in blocks:
         before = words.get(at, 0)
@@ -531,7 +531,10 @@ def once_each(blocks: Blocks) -> bool:
 
 
 def without(holding: Holding, blocks: Blocks) -> Blocks:
-    """What is left when these are freed. Raises RemoteProtocolError naming the ranks that are not held like that."""
+    """Return the blocks that remain when these are freed.
+
+    Raise RemoteProtocolError naming the ranks that are not held like that.
+    """
     blocks_held = joined(on_targets(holding.blocks))
     held = {(at, cores, gpus, amounts): word for at, word, cores, gpus, amounts in blocks_held}
     wrong: dict[int, int] = {}
@@ -549,7 +552,7 @@ def without(holding: Holding, blocks: Blocks) -> Blocks:
 # ---- check
 
 NOTHING: Final = Part(NO_TARGET, 0, 0)
-"""What is held of a target that no job has."""
+"""Part for a target on which no job holds anything."""
 
 
 def check_held(
@@ -625,7 +628,7 @@ def check_booked(holdings: Iterable[Holding], quotas: QueueTree) -> None:
 
 
 def is_free(pool: Pool, part: Part) -> bool:
-    """Whether a pool counts all of this, and no job has it."""
+    """Return whether the pool counts the whole part, and no job holds any of it."""
     if part.rank not in pool:
         return False
     target = pool[part.rank]
@@ -645,7 +648,7 @@ def check_apart(other: Holding, jobid: int, part: Part) -> None:
 # ---- elastic
 
 SHRINK_PAUSE_S: Final = 60.0
-"""How long a job does not grow after it was shrunk (seconds)."""
+"""Pause between a shrink of a job and its next growth (seconds)."""
 
 SETTLED: Final = "its size does not change any more: it is at its end, or keeps its size where it runs"
 
@@ -671,22 +674,23 @@ class ElasticPart:
 
     @property
     def size(self) -> int:
-        """How many targets it has."""
+        """Return the number of targets of the part."""
         return len(self.ranks)
 
     @property
     def beyond_minimum(self) -> int:
-        """How many more than its minimum."""
+        """Return the number of targets beyond the part's minimum."""
         return len(self.ranks) - self.nodes.min
 
     @property
     def step(self) -> int:
-        """How many more make the next value of its range; 0 if it is at the largest."""
+        """Return the number of targets to add for the next value of the range; 0 at the largest."""
         after = self.nodes.after(len(self.ranks))
         return 0 if after is None else after - len(self.ranks)
 
     def rounded(self, count: int) -> int | None:
-        """How many must go so that it has a value of its range, if so many do at least; None below its minimum."""
+        """Return the least number of targets, `count` or more, to release for a value of the range; None below the
+        minimum."""
         size = len(self.ranks)
         left = self.nodes.largest(size - count)
         return None if left is None else size - left
@@ -712,12 +716,13 @@ class Extras(NamedTuple):
 
 
 class Elastic:
-    """What an elastic job has, part by part. Times are wall time in seconds.
+    """Parts of a running elastic job. Times are wall time in seconds.
 
     `first` is the target of its first task; `unstored` are targets that the job manager has not stored yet, `asked` the
-    same grow by grow. It grows by `placement` (one of PLACEMENTS), as it was started, but not before `paused_until_s`;
-    it is not shrunk before `kept_until_s`, since that was refused; what it is to leave it has left by `leave_by_s`.
-    `is_settled`: neither happens any more, since it frees what it has, or has a size of its own where it runs.
+    same targets, grow by grow. It grows by `placement` (one of PLACEMENTS), as it was started, but not before
+    `paused_until_s`; it is not shrunk before `kept_until_s`, since a shrink was refused; targets that it is to release
+    are released by `leave_by_s`. `is_settled`: it neither grows nor shrinks any more, since it frees its resources, or
+    has a size of its own where it runs.
     """
 
     __slots__ = (
@@ -745,7 +750,7 @@ class Elastic:
 
     @property
     def can_grow(self) -> bool:
-        """Whether a part of it is not at the largest value of its range."""
+        """Return whether a part of the job is not at the largest value of its range."""
         return not self.is_settled and any(part.step for part in self.parts)
 
     @property
@@ -765,7 +770,7 @@ class Elastic:
         return found
 
     def extras(self, now_s: float) -> Iterator[Extras]:
-        """What may go of each part at `now_s`; nothing if that was refused a short while ago."""
+        """Yield the extras of each part at `now_s`; none if a shrink was refused a short while ago."""
         if self.is_settled or now_s < self.kept_until_s:
             return
         for part in self.parts:
@@ -776,7 +781,7 @@ class Elastic:
                     yield Extras(part, ranks, spare)
 
     def ages(self, started_s: float) -> Iterator[tuple[float, Idset | None]]:
-        """When which targets came, the last first; at last None for all others."""
+        """Yield when targets were added, the last first; at the end the start, with None for all other targets."""
         yield from reversed(self.grown)
         yield started_s, None
 
@@ -824,9 +829,11 @@ class Elastic:
         return f"it does not hold ranks {ranks}" if ranks else ""
 
     def to_leave(self, lost: Idset) -> Idset | None:
-        """What it has to leave if it must leave these: with more of a part, down to a value of its range.
+        """Return the targets that the job has to release if it loses these, with more of a part, down to a value of its
+        range.
 
-        None if it would have less than a minimum. Where just the last grow is not stored, that goes later.
+        None if less than a minimum would remain, or where just the last grow, not stored yet, would have to be released
+        later.
         """
         lost -= self.unstored
         found = EMPTY
@@ -846,7 +853,7 @@ class Elastic:
     # ---- what the ledger has changed
 
     def choose_base(self) -> None:
-        """Which targets count as minima, after some have come or gone."""
+        """Choose the targets that count as minima, after targets were added or released."""
         for part in self.parts:
             part.choose_base(self.first)
 
@@ -917,7 +924,7 @@ def targets_of(fit: Fits) -> tuple[Idset, ...]:
 
 
 def _is_node_of(request: Request, pool: Pool, rank: int, ids: tuple[int, int], amounts: Amounts) -> bool:
-    """Whether just this is what such a request has of the target."""
+    """Return whether these ids and amounts are exactly those that the request takes of the target."""
     if request.exclusive:
         return rank in pool and pool.all_ids(rank) == ids and pool[rank].all_amounts == amounts
     need = need_of(request, request.slots.min)
@@ -1034,7 +1041,7 @@ class ElasticJobs:
 
 
 def beyond_base(holding: Holding, blocks: Blocks) -> Blocks:
-    """What of these blocks, which the job is about to free, is beyond its minima."""
+    """Return the part of these blocks, which the job is about to free, that is beyond its minima."""
     return () if holding.elastic is None else holding.on_ranks(ranks_in(blocks) - holding.elastic.base)
 
 

@@ -53,7 +53,7 @@ def parse_spec(spec: str, noun: str = "policy") -> tuple[str, dict[str, str]]:
 
 
 def is_file(name: str) -> bool:
-    """Whether this names a class in a file."""
+    """Return whether the name is that of a class in a file."""
     return "/" in name or name.endswith(".py")
 
 
@@ -103,8 +103,9 @@ def _value(whose: str, key: str, text: str, option: Option) -> object:
 
 
 def offered(group: str) -> list[EntryPoint]:
-    """What packages offer in a group of entry points. What reads them is imported here: it is a tenth of the start of a
-    process that asks for none.
+    """Return the entry points of a group that packages offer.
+
+    The reader is imported here: its import is a tenth of the start of a process that asks for none.
     """
     from importlib.metadata import entry_points
 

@@ -47,7 +47,7 @@ from fluxsched.sched.quotas.tree import QueueTree
 ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
 NONE_GO, EXTRAS_GO, WHOLE_JOBS_GO = range(3)
-"""What may go, in each turn of a pass over several groups, for a job that has several."""
+"""Levels of preemption, one for each turn of a pass over several groups, for a job offered by several groups."""
 
 VERDICTS_MAX = 4096
 """Shapes whose verdicts are remembered; some hundred bytes each."""
@@ -115,7 +115,9 @@ class Group:
             queue.arrivals = None
 
     def is_put_off(self, jobid: int, whole: bool) -> bool:
-        """Whether preempting (`whole` jobs) for the job is for a later turn: another of its groups may have it at less.
+        """Return whether preemption for the job (of `whole` jobs) is deferred to a later turn.
+
+        Another of its groups may start the job at a lower level of preemption.
         """
         if self.turn >= (WHOLE_JOBS_GO if whole else EXTRAS_GO) or jobid not in self.joint:
             return False
@@ -175,7 +177,7 @@ class Group:
         self.invalidate_pass()
 
     def _count_capacity(self, targets: Idset, sign: int) -> None:
-        """What these targets have, down or not, is a part of the root's maximum from now on, or (sign -1) no longer."""
+        """Add the capacity of these targets, up or down, to the root's maximum, or (sign -1) subtract it."""
         by_rank = self.pool.amount_targets.by_rank
         if self.quotas is not None:
             for rank in targets:
@@ -202,7 +204,7 @@ class Group:
     # ---- jobs that wait
 
     def queue_of(self, jobid: int) -> PolicyQueue | None:
-        """Where the job waits."""
+        """Return the queue in which the job is pending; None if it is in none."""
         for queue in self.queues.values():
             if jobid in queue.jobs.by_id:
                 return queue
@@ -224,7 +226,7 @@ class Group:
             queue.jobs.asks = Asks(tree, self._has_room)
 
     def _has_room(self, amounts: Amounts) -> bool:
-        """Whether this much fits on some target now."""
+        """Return whether these amounts fit on some target now."""
         shape = Shape(Request.of_amounts(amounts))
         fits = find_fit(self.pool, shape, BINPACKING) is not None
         self.pool.prepared.pop(shape.number, None)  # it does not come again
@@ -237,7 +239,7 @@ class Group:
 
     @property
     def waiting(self) -> int:
-        """How many jobs wait."""
+        """Return the number of pending jobs, with those set aside and those at gates."""
         gated = 0 if self.hooks is None else len(self.hooks.gates.gated)
         return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside) + gated
 
@@ -263,7 +265,7 @@ class Group:
 
     @property
     def expected(self) -> str:
-        """What is not known yet, in words."""
+        """Return the reason of jobs that wait for targets of this group, which are not known yet."""
         return f"waits for the targets of group {self.name!r}, which are not known yet: its cluster has not answered"
 
     def _warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
@@ -319,20 +321,20 @@ class Group:
                 self.judge(shape)
 
     def refuses(self, t_submit_s: float, asks_to_wait: bool) -> bool:
-        """Whether an infeasible job is new, so that it is denied; else it was accepted (see `set_aside`)."""
+        """Return whether an infeasible job is new, so that it is denied; else it was accepted (see `set_aside`)."""
         return not self.is_patient or not (asks_to_wait or t_submit_s < self.short_since_s)
 
     def offers_elsewhere(self, jobid: int) -> bool:
-        """Whether another group offers the job, too, or is about to: then this one does not say that it waits."""
+        """Return whether another group offers the job or is about to; then this group does not report that it waits."""
         groups = self.joint.get(jobid) if self.joint else None
         return groups is not None and any(each.is_offered(jobid) for each in groups if each is not self)
 
     def is_offered(self, jobid: int) -> bool:
-        """Whether the job is in a queue here, or at its gate."""
+        """Return whether the job is in a queue of this group, or at its gate."""
         return self.queue_of(jobid) is not None or (self.hooks is not None and jobid in self.hooks.gates.gated)
 
     def had(self, shape: Shape) -> int | None:
-        """How many nodes (or slots) there were for a shape when it was last feasible; None if that is not known."""
+        """Return the number of nodes (or slots) there were for a shape when it was last feasible; None if unknown."""
         return self._verdicts[shape.number].had
 
     def withdraw(self, jobid: int) -> bool:
@@ -391,9 +393,9 @@ class Group:
 # ---- verdict
 
 class FitVerdict:
-    """Whether a shape can fit, as of a generation of the pool.
+    """Verdict on whether a shape can fit, as of a generation of the pool.
 
-    `have` is how many nodes (or slots) could hold it, `had` the same when it last was feasible.
+    `have` is the number of nodes (or slots) that could hold the shape, `had` that number when it last was feasible.
     """
 
     __slots__ = ("generation", "had", "have", "why")
@@ -442,7 +444,8 @@ def add_infeasible(group: Group, job: Waiting, name: str | None, why: str) -> li
 
 
 def why_set_aside(group: Group, jobid: int) -> str | None:
-    """What is missing for a job that is set aside, and since when; None for any other, which may run elsewhere."""
+    """Return what is missing for a job that is set aside, and since when; None for any other, which may run elsewhere.
+    """
     if jobid not in group.set_aside or group.offers_elsewhere(jobid):
         return None
     groups: Sequence[Group] = group.joint.get(jobid, (group,))
@@ -494,7 +497,7 @@ def _tell(group: Group, aside: SetAside) -> list[Denied | Annotated]:
 
 
 def _passed_gates(group: Group, jobid: int) -> bool:
-    """Whether a job that another group offers is in the line there."""
+    """Return whether a job that another group offers has passed the gates there and is in a queue."""
     return any(each.queue_of(jobid) is not None for each in group.joint[jobid])
 
 
@@ -569,7 +572,8 @@ class Notices:
     def __init__(self, enabled: bool) -> None:
         self.reasons: dict[int, Reason] = {}
         self.refused: dict[int, str] = {}
-        """What a plugin said last of jobs that it refused; one that waits for it has it as its reason still."""
+        """Last reason given by a plugin that refused a job, by job id; kept as the reason while the job waits for it.
+        """
         self.enabled = enabled
         self._told: dict[int, _Notice] = {}
         self.next_s = inf
@@ -675,7 +679,7 @@ def _near(one_s: float | None, other_s: float | None) -> bool:
 # ---- joint
 
 Enter: TypeAlias = Callable[[Group, Waiting, str | None, float], list[Effect]]
-"""How a feasible job enters a group at a time, if plugins are to be asked."""
+"""Function that enters a feasible job into a group at a time, where plugins are to be asked first."""
 
 # ---- jobs that arrive and leave
 
@@ -759,7 +763,7 @@ def leave_others(group: Group | None, groups: Iterable[Group], jobid: int) -> No
 
 
 def leaves_all(group: Group, jobid: int) -> bool:
-    """Whether a job that a group's policy has denied, and that is no longer there, waits nowhere else."""
+    """Return whether a job denied by one group's policy, and removed from that group, waits in no other group."""
     if group.offers_elsewhere(jobid):
         return False
     leave_others(group, group.joint.pop(jobid, ()), jobid)
@@ -823,7 +827,7 @@ def reserve(
 
 
 def is_planned(group: Group, jobid: int) -> bool:
-    """Whether the job has a reservation in this group whose time is known."""
+    """Return whether the job has a reservation in this group at a known time."""
     return _own_plan(group, jobid) is not None
 
 

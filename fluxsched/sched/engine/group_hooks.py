@@ -38,7 +38,10 @@ class GatedJob:
 
 
 class Gates:
-    """Those of one group; `next_s` is when some job is to be asked about again (wall time, seconds; else inf)."""
+    """Gates of one group: the jobs that plugins have not admitted to their queue yet.
+
+    `next_s` is when some job is to be asked about again (wall time, seconds; else inf).
+    """
 
     __slots__ = ("_faults", "_happened", "gated", "next_s")
 
@@ -74,17 +77,17 @@ class Gates:
         self.keep(GatedJob(job, queue, "", (), -inf))
 
     def happened(self, event: str) -> None:
-        """One of EVENTS."""
+        """Record an event, one of EVENTS."""
         if self.gated:
             self._happened.add(event)
 
     @property
     def has_events(self) -> bool:
-        """Whether some job may be asked about again since something has happened."""
+        """Return whether some job may be asked about again because of an event."""
         return bool(self._happened)
 
     def due(self, now_s: float) -> list[GatedJob]:
-        """Those to be asked about again, which are here no more; in the order in which they came."""
+        """Remove and return the jobs to be asked about again, in the order of their arrival."""
         if not self._happened and now_s < self.next_s:
             return []
         happened, self._happened = self._happened, set()
@@ -126,7 +129,10 @@ class WaitingPermit:
 
 
 class Permits:
-    """Those of one group; `asked` are the queues (scopes of plugins) whose waiting jobs are to be asked about again."""
+    """Jobs of one group that wait for a permit.
+
+    `asked` holds the queues (scopes of plugins) whose waiting jobs are to be asked about again.
+    """
 
     __slots__ = ("asked", "waiting")
 
@@ -136,7 +142,7 @@ class Permits:
 
     @property
     def next_s(self) -> float:
-        """When the time of one is over (wall time, seconds; inf if none waits)."""
+        """Return when the first permit times out (wall time, seconds; inf if no job waits for one)."""
         return min([each.due_s for each in self.waiting.values()], default=inf)
 
     def add(self, each: WaitingPermit) -> None:
@@ -160,9 +166,9 @@ class Permits:
 # ---- held_back
 
 class HeldBack:
-    """What plugins said, by job and by number of the shape.
+    """Jobs that plugins have deferred in a pass, with the reasons, by job and by number of the shape.
 
-    `skips` are those of the policy's last walk, `placement` is that in which it asked last.
+    `skips` are those of the policy's last walk, `placement` is the placement of its last query.
     """
 
     __slots__ = ("of_job", "of_shape", "placement", "skips")
@@ -187,16 +193,16 @@ class HeldBack:
         self.of_shape.clear()
 
     def has(self, job: Waiting) -> bool:
-        """Whether the job is held back."""
+        """Return whether the job is deferred."""
         return bool(self.of_job) and (job.jobid in self.of_job or job.shape.number in self.of_shape)
 
     def bars(self, job: Waiting, placement: str) -> bool:
-        """The same, as the policy asks for a place."""
+        """Return whether the job is deferred, and record the placement that the policy asked for."""
         self.placement = placement
         return self.has(job)
 
     def why(self, job: Waiting) -> str:
-        """What was said of a job that is held back."""
+        """Return the reason why the job is deferred."""
         return self.of_job.get(job.jobid) or self.of_shape[job.shape.number]
 
 
@@ -240,7 +246,7 @@ class GroupHooks:
         return True
 
     def is_stale(self, now_s: float) -> bool:
-        """Whether some verdict may be another by now."""
+        """Return whether some verdict may have changed by `now_s`."""
         self.now_s = now_s
         generations = self._generations()
         if generations == self.generations and now_s < self.verdicts.until_s:
@@ -253,7 +259,7 @@ class GroupHooks:
 
     @property
     def next_s(self) -> float:
-        """When there is something to do though nothing happens (wall time, seconds; else inf)."""
+        """Return when something is due even without an event (wall time, seconds; else inf)."""
         return min(self.gates.next_s, self.permits.next_s, self.verdicts.until_s)
 
     def check(self, offered: set[int], ledger: Ledger) -> set[int]:

@@ -236,7 +236,7 @@ class HookedPass:
 
 
 def _decisions(name: str, answer: object) -> list[Preempt] | PluginFault:
-    """What post_filter answered; a generator is run here."""
+    """Return the decisions of a plugin's post_filter; a generator is run here."""
     found = ask(name, list, answer) if isinstance(answer, Iterable) else answer
     if isinstance(found, list) and all(isinstance(one, Preempt) for one in found):
         return found

@@ -1,4 +1,4 @@
-"""When passes run: over the groups where something changed, one queue after the other; then elastic jobs grow.
+"""Passes over the groups that have changed, queue by queue, and the growth of elastic jobs.
 
 Law: a policy is asked for one decision at a time, and each is made real, or refused with the reason, before the next
 (law 2), so a pass may be dropped between any two: what is left is decided next time. As the last step elastic jobs get
@@ -170,7 +170,7 @@ class Passes:
 
     @property
     def next_notice_s(self) -> float:
-        """When a notice that was held back is due, or a pass that was asked for (wall time, seconds; else inf)."""
+        """Return when a deferred notice or a requested pass is due (wall time, seconds; else inf)."""
         next_s = inf
         for group, _ in self._of_group:  # written out, since a simulation asks at each instant
             if group.notices.next_s < next_s:
@@ -242,11 +242,11 @@ class Growing:
 
     @property
     def is_due(self) -> bool:
-        """Whether there is anything to do."""
+        """Return whether elastic jobs can grow here or have grown since the last hand-out."""
         return bool((self._group.ledger.elastic.growable and not self._by_policy) or self.added)
 
     def run(self, now_s: float) -> Iterator[Effect]:
-        """What jobs get, job by job; a pass that is dropped before hands out the rest next time."""
+        """Grow jobs one by one and yield the effects; the next pass continues one that was dropped."""
         yield from self._grow(now_s)
         yield from self._hand_out(now_s)
 
@@ -310,7 +310,8 @@ class _Plans:
         return self.made
 
     def _has_all(self, plan: CountedPlan | PoolPlan) -> bool:
-        """Whether it has all reservations: those of jobs for which others are going are made beside it."""
+        """Return whether the plan has all reservations; those of jobs that others are preempted for are made
+        separately."""
         for queue in self._group.queues.values():
             for jobid, kept in queue.planned.items():
                 if kept.start_s < inf and not plan.has(jobid):
@@ -335,7 +336,7 @@ class _ByStart:
         self._jobs.pop()
 
     def end(self) -> None:
-        """The pass is over."""
+        """End the pass."""
 
 
 class _ByAccount:
@@ -372,7 +373,7 @@ class _ByAccount:
             self._offer(holding.account)
 
     def end(self) -> None:
-        """The pass is over."""
+        """End the pass."""
 
     def _offer(self, account: Account) -> None:
         holding = self._of_account[account].first()
@@ -382,7 +383,7 @@ class _ByAccount:
         self._order.offer(account, self._step_usage(holding))
 
     def _step_usage(self, holding: Holding) -> float:
-        """What the next step adds, about: as much as its targets so far use, each."""
+        """Return an estimate of the usage of the next step, by the mean usage of the job's present targets."""
         assert holding.elastic is not None
         part = min(holding.elastic.parts, key=_beyond_minimum)
         held = len(holding.elastic.held)

@@ -189,7 +189,7 @@ class Plugins:
         self.happened(FREE)
 
     def happened(self, event: str) -> None:
-        """One of EVENTS, anywhere."""
+        """Record an event, one of EVENTS, in all groups."""
         for _, hooks in self._hooks:
             hooks.gates.happened(event)
 
@@ -297,7 +297,7 @@ class Plugins:
     # ---- turns
 
     def run(self, passes: Passes, now_s: float) -> Iterator[Effect]:
-        """What plugins have to do at this time, and the passes, until nothing more comes of either."""
+        """Run what plugins are due for at this time, and the passes, until neither causes more work."""
         self._soon_s = inf
         for _ in range(ROUNDS_MAX):
             self._again = False
@@ -379,7 +379,7 @@ class Plugins:
 
     @property
     def next_s(self) -> float:
-        """When there is something to do though nothing happens (wall time, seconds; else inf)."""
+        """Return when something is due even without an event (wall time, seconds; else inf)."""
         return min([self._soon_s, *[hooks.next_s for _, hooks in self._hooks]])
 
     def why(self, jobid: int) -> Why | None:
@@ -398,7 +398,7 @@ class Plugins:
         return None
 
     def counts(self) -> dict[str, int]:
-        """How many jobs are at gates and wait for permits."""
+        """Return the numbers of jobs at gates and of jobs that wait for permits."""
         gated = sum(len(hooks.gates.gated) for _, hooks in self._hooks)
         return {"gated": gated, "permits": sum(len(hooks.permits.waiting) for _, hooks in self._hooks)}
 

@@ -106,11 +106,11 @@ class PolicyQueue:
             self._uncountable -= 1
 
     def recount(self) -> None:
-        """What a shape may choose from has changed: jobs are counted anew when it matters."""
+        """Discard the count of jobs, after the targets that a shape may choose from have changed."""
         self._counted = UNCOUNTED
 
     def countable(self, running: RunningJobs) -> bool:
-        """Whether for all waiting jobs it only matters how many cores are free."""
+        """Return whether only the number of free cores matters to all pending jobs."""
         if self._counted != running.generation:
             self._counted = running.generation
             self._uncountable = sum(jobs for shape, jobs in self.jobs.shapes() if not running.need(shape))
@@ -133,7 +133,7 @@ def arrived(arrivals: list[Waiting], skips: Skips, order: str, now_s: float) -> 
 
 WAIT, DENY = "wait", "deny"
 UNSATISFIABLE: Final = (WAIT, DENY)
-"""What becomes of accepted jobs that their group can no longer hold: `[policy] unsatisfiable`."""
+"""Treatment of accepted jobs that their group can no longer hold: `[policy] unsatisfiable`."""
 
 TimeText = Callable[[float], str]
 """A time (wall time, seconds) in words for people."""
@@ -151,7 +151,7 @@ def utc_text(time_s: float) -> str:
 
 
 def asks_to_wait(jobspec: Jobspec) -> bool:
-    """Whether the job is to wait even if it could never run so far (`submit --allow-infeasible`)."""
+    """Return whether the job is to wait even if it is infeasible now (`submit --allow-infeasible`)."""
     system = jobspec.raw.get("attributes", {}).get("system") or {}
     return bool(system.get("unsatisfiable") == WAIT)
 

@@ -160,7 +160,10 @@ class HeldJobs:
 
 
 def end_of(limit_s: float, last_s: float, now_s: float) -> float:
-    """When a job that starts now is to end (wall time, seconds; 0.0 for none); `last_s` is the end of the resources."""
+    """Return the end of a job that starts now (wall time, seconds; 0.0 for none).
+
+    `last_s` is the end of the resources.
+    """
     if not limit_s:
         return last_s
     own_s = now_s + limit_s
@@ -293,7 +296,7 @@ class ResizedJobs:
         return queues[0][""].placement
 
     def has_changed(self, holding: Holding) -> None:
-        """What a running job has, or when it is to end, is known or another: plans are made anew."""
+        """Invalidate plans after the resources or the end of a running job have changed or become known."""
         for group in self._groups.values():
             group.running.began(holding)
             group.invalidate_pass()
@@ -370,8 +373,8 @@ def _text(value: object) -> object:
 
 
 def adopted_jobspec(jobspec: Jobspec | Mapping[str, Any] | None) -> Jobspec | None:
-    """That of a job that is found running; None if it has none, or it is wrong: it runs, so it is not refused for that.
-    """
+    """Return the jobspec of a job found running; None if it has none or an invalid one, which is no reason to refuse
+    it."""
     try:
         return jobspec if isinstance(jobspec, Jobspec) or jobspec is None else Jobspec.parse(jobspec)
     except InvalidValue:

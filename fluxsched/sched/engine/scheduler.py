@@ -249,7 +249,7 @@ class Scheduler:
         return []
 
     def weigh(self, weights: Mapping[str, float]) -> None:
-        """How much kinds count in the free share of targets of amounts; all waiting jobs are examined again."""
+        """Set the weights of kinds in the free share of targets of amounts; all pending jobs are examined again."""
         for group in self._groups.values():
             group.pool.weights = weights
             group.invalidate_pass()
@@ -430,11 +430,11 @@ class Scheduler:
         return self._plugins.answer(jobid, plugin, allow, reason, now_s)
 
     def why_waiting(self, jobid: int) -> Lacking | None:
-        """What a waiting ask lacks; None if nothing but its turn, or if it does not wait."""
+        """Return what a pending ask lacks; None if it lacks nothing but its turn, or is not pending."""
         return lacking_of(self._groups.values(), jobid)
 
     def stats(self) -> dict[str, Any]:
-        """Numbers for people."""
+        """Return statistics for people."""
         return stats(self.policy.name, self._groups.values(), self._ledger, self._counts)
 
     def planned(self) -> Iterator[Reservation]:
@@ -442,7 +442,7 @@ class Scheduler:
         return planned(self._groups.values())
 
     def plan(self, group: str, now_s: float) -> list[PlannedStart]:
-        """When and where jobs of a group will start, the first in time. Raises like `group`."""
+        """Return when and where jobs of a group will start, in order of time. Raise like `group`."""
         return self._starts.of(self.group(group), now_s)
 
     def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
@@ -472,7 +472,7 @@ class Scheduler:
 
     @property
     def next_notice_s(self) -> float:
-        """When to call `schedule` even if nothing happens, for a notice that is due (wall time, seconds; else inf)."""
+        """Return when to call `schedule` for a notice even if nothing happens (wall time, seconds; else inf)."""
         next_s = self._passes.next_notice_s
         return min(next_s, self._plugins.next_s) if self._is_hooked else next_s
 
@@ -532,7 +532,7 @@ def group_stats(group: Group) -> dict[str, Any]:
 
 
 def stats(policy: str, groups: Iterable[Group], ledger: Ledger, counts: Mapping[str, int]) -> dict[str, Any]:
-    """The same of all groups, what runs, and the counts of a scheduler with this policy."""
+    """Return the statistics of all groups, of running jobs, and the counts of a scheduler with this policy."""
     running = {"running": len(ledger), "foreign": ledger.foreign()}
     by_group = {group.name: group_stats(group) for group in groups}
     return {"policy": policy, "build": BUILD, **counts, **running, "groups": by_group}

@@ -143,7 +143,8 @@ class SchedulingPass:
             queue.passed(self._plan)
 
     def _has_seen(self, jobid: int) -> bool:
-        """Whether nothing more is to be kept for a job for which others went: it runs, or could have started.
+        """Return whether nothing more is to be kept for a job for which others were preempted: it runs or could have
+        started.
 
         As long as any job is going, it may have to wait for that, since another one may have started in its place.
         """
@@ -187,7 +188,7 @@ class SchedulingPass:
         return self._group.preemptions.if_gone(self._group.pool)
 
     def late(self, order: str = FIFO) -> None:
-        """What policies of 0.1.0 ask for arrivals: there is no answer, so they examine all jobs."""
+        """Return None to policies of 0.1.0, which ask for arrivals here: they then examine all jobs."""
 
     @property
     def lines(self) -> AccountLines | None:
@@ -266,14 +267,14 @@ class SchedulingPass:
         return self._plan
 
     def _still_holds(self, now_s: float) -> bool:
-        """Whether the plan of the last pass still holds, so that only arrivals need to be examined in it."""
+        """Return whether the plan of the last pass still holds, so that only arrivals need to be examined."""
         plan = self._queue.plan
         if plan is None:
             return True
         return plan.renew(now_s) and (isinstance(plan, PoolPlan) or self._queue.countable(self._group.running))
 
     def _unsettled(self, jobs: Iterator[Waiting | None]) -> Iterator[Waiting | None]:
-        """Those jobs whose reservation does not come out as in the last pass; all others keep theirs."""
+        """Yield the jobs whose reservation differs from that of the last pass; all others keep theirs."""
         plan = self._plan = self._make_plan() if self._plan is None else self._plan
         settle, old, planned, settled = plan.settle, self.planned, self._queue.planned, 0
         for job in jobs:
@@ -440,7 +441,10 @@ class GrowingStep:
         self._known: dict[tuple[Request, int, Shape], Shape] = {}
 
     def may_grow(self, holding: Holding) -> bool:
-        """Whether a job of this group may grow now; if it rests after a shrink, a pass comes when it rests no more."""
+        """Return whether a job of this group may grow now.
+
+        While it pauses after a shrink, a pass is requested for the end of the pause.
+        """
         elastic, group = holding.elastic, self._group
         if elastic is None or holding.is_ending or elastic.leaving or 0.0 < holding.expiration_s <= self._now_s:
             return False
@@ -467,7 +471,7 @@ class GrowingStep:
         return None
 
     def as_job(self, holding: Holding, fit: Fits) -> Waiting:
-        """What the job gets as one that may run as long as the whole may still: for plans."""
+        """Return the grow as a job of its own, with the remaining time of the running job, for plans."""
         assert holding.elastic is not None
         for part, ranks in zip(holding.elastic.parts, targets_of(fit), strict=True):
             if ranks:
@@ -529,7 +533,7 @@ class GrowingStep:
             yield None if part.request.exclusive else pool.ranks - held
 
     def _shape(self, holding: Holding, part: ElasticPart, step: int) -> Shape:
-        """So many targets more of a part."""
+        """Return the shape of `step` more targets of a part."""
         assert holding.elastic is not None
         like = holding.elastic.shape
         key = part.request, step, like

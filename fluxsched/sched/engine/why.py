@@ -53,7 +53,7 @@ class Lacking(NamedTuple):
 
 
 def lacking(group: Group, job: Waiting) -> Lacking | None:
-    """What this job of a group lacks; None if nothing but its turn."""
+    """Return what a job of the group lacks; None if nothing but its turn."""
     rank = group.reserved.by_job.get(job.jobid)
     if rank is not None:
         return Lacking(RESERVED, f"a node is kept for it, rank {rank}, where not enough is free yet", rank)
@@ -72,7 +72,7 @@ def lacking(group: Group, job: Waiting) -> Lacking | None:
 
 
 def lacking_of(groups: Iterable[Group], jobid: int) -> Lacking | None:
-    """The same of a job of any of these groups; None also if it does not wait."""
+    """Return what a job of any of these groups lacks; None if nothing but its turn, or if it is not pending."""
     for group in groups:
         gated = None if group.hooks is None else group.hooks.gates.gated.get(jobid)
         if gated is not None:
@@ -95,7 +95,7 @@ NAMED_MAX = 3
 
 
 def forecasts_max(ledger: Ledger) -> int:
-    """How many forecasts one answer may make; linear in the running jobs."""
+    """Return the number of forecasts that one answer may make; takes time linear in the running jobs."""
     return max(1, WALKED_PARTS_MAX // max(1, sum([len(holding.parts) for holding in ledger])))
 
 
@@ -107,11 +107,14 @@ def order_of(queue: PolicyQueue) -> str | None:
 
 
 FITS_NOW: Final = "it fits now"
-"""What a forecast rests on where running jobs are not in the way."""
+"""Basis of a forecast where running jobs do not delay the start."""
 
 
 class Forecast:
-    """When jobs may start at the earliest; asks an index of its own, so that policies that do not plan pay nothing."""
+    """Forecast of the earliest starts of jobs.
+
+    It has an index of its own, so that policies that do not plan pay nothing.
+    """
 
     def __init__(self, group: Group, ledger: Ledger, now_s: float, *, is_bounded: bool = False) -> None:
         """`is_bounded`: after `forecasts_max` no further request is looked up."""
@@ -149,14 +152,16 @@ class Forecast:
         return start_s, "if running jobs use up their limits and no job goes ahead of it"
 
     def _behind(self, queue: PolicyQueue, head: Waiting, start_s: float) -> bool:
-        """Whether the first in line blocks the job: it fits now but does not start, or only the first is tried."""
+        """Return whether the head of the queue blocks the job: the job fits now but does not start, or only the head is
+        tried."""
         if start_s <= self._now_s:
             return True
         reasons = self._group.notices.reasons
         return not queue.planned and reasons.keys() == {head.jobid}
 
     def _earliest(self, job: Waiting) -> float:
-        """When the job fits on what running jobs leave, `now_s` at the earliest: once for all that ask for the same."""
+        """Return when the job first fits beside running jobs, `now_s` at the earliest; found once for equal requests.
+        """
         group, key = self._group, (job.shape.number, job.duration_s)
         if key not in self._known:
             plan = PoolPlan(group.pool, self._running, self._now_s, group.expiration_s or inf)
@@ -228,7 +233,7 @@ def _earliest_s(why: Why) -> float:
 
 
 def _lazy_forecast(group: Group, ledger: Ledger, now_s: float, forecasts: Forecasts | None) -> Callable[[], Forecast]:
-    """What makes or finds the forecast of a group when it is asked for."""
+    """Return a function that makes or finds the forecast of a group when it is called."""
 
     def get() -> Forecast:
         if forecasts is None:
@@ -290,7 +295,8 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, forecast: Callable[[
 
 
 def _is_refused_by_plugin(group: Group, job: Waiting, reason: str) -> bool:
-    """Whether the reason is a plugin's, which refused it, one of its equals, or all targets, and not its policy's."""
+    """Return whether a plugin, and not the policy, gave the reason: it refused the job, an equal one, or all targets.
+    """
     narrowed = group.pool.narrowed.get(job.shape.number)
     return reason in group.notices.refused.values() or (narrowed is not None and reason == narrowed.later)
 
@@ -315,7 +321,7 @@ def _explain_ask(group: Group, queue: PolicyQueue, job: Waiting, application: Ap
 
 
 def _told_by_policy(queue: PolicyQueue, job: Waiting, now_s: float) -> Why | None:
-    """What a policy that keeps accounts says itself."""
+    """Return the explanation of a policy that keeps accounts; None if it gives none."""
     explain = getattr(queue.policy, "explain", None)
     if explain is None or queue.jobs.lines is None:
         return None
@@ -356,9 +362,9 @@ PLANNED_JOBS_MAX = 1000
 FORECASTS_MAX = 8
 """Jobs of a queue that are forecast."""
 KEPT_S = 1.0
-"""How long an answer serves all who ask (seconds)."""
+"""Time for which one answer is reused (seconds)."""
 FORECAST_KEPT_S = 5.0
-"""The same of an answer with forecasts, so that they take 2 % of a scheduler's time."""
+"""Time for which an answer with forecasts is reused (seconds), so that forecasts take 2 % of a scheduler's time."""
 
 
 class PlannedStart(NamedTuple):

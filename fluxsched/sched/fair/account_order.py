@@ -25,7 +25,7 @@ REBUILT_PART: Final = 4
 
 
 class Contender:
-    """Who takes part: a name, two keys, and its slot, below 0 while it does not take part."""
+    """Contender of a tournament: a name, two keys, and its slot, below 0 while it does not take part."""
 
     __slots__ = ("base", "changed", "name", "second_base", "second_slope", "slope", "slot")
 
@@ -60,7 +60,7 @@ class Tournament:
         self._changed: list[int] = []
 
     def enter(self, contender: Contender) -> None:
-        """One more takes part."""
+        """Add a contender."""
         if not self._free:
             self._double()
         contender.slot = self._free.pop()
@@ -82,7 +82,7 @@ class Tournament:
             self._changed.append(contender.slot)
 
     def first(self, scale: float) -> Contender | None:
-        """Who has the least key at a scale, which is not above that of the question before."""
+        """Return the contender with the least key at a scale, which does not exceed that of the query before."""
         if self._changed:
             if len(self._changed) * REBUILT_PART > self._leaves:
                 self.replay()
@@ -96,7 +96,7 @@ class Tournament:
 
     @property
     def size(self) -> int:
-        """How many take part."""
+        """Return the number of contenders."""
         return self._leaves - len(self._free)
 
     @property
@@ -155,7 +155,7 @@ class Tournament:
         return contender.refresh(scale)
 
     def _match(self, at: int, scale: float) -> None:
-        """Who of two is first, and from which scale on that is uncertain.
+        """Determine which of two contenders is first, and from which scale on that is uncertain.
 
         Both come from the same differences of the lines, so that rounding cannot set them at odds.
         """
@@ -239,7 +239,7 @@ def _above(floor: float, base: float, slope: float, scale: float) -> tuple[float
 
 
 class FairOrder:
-    """Who comes next among the leaves that offer a job."""
+    """Fair order of the leaf accounts that offer a job."""
 
     def __init__(self, accounts: Accounts) -> None:
         self._accounts = accounts

@@ -118,7 +118,7 @@ def restore(accounts: Accounts, state: object, now_s: float) -> str | None:
 
 
 def _read(state: object) -> _State:
-    """Raises InvalidValue or LimitExceeded."""
+    """Decode a saved state. Raise InvalidValue or LimitExceeded."""
     if not isinstance(state, str):
         raise InvalidValue(f"damaged: {shown(state)} is not a text")
     size = len(state.encode(errors="replace"))
@@ -140,10 +140,8 @@ def _read(state: object) -> _State:
 
 
 def _check_fits(accounts: Accounts, found: _State, now_s: float) -> None:
-    """Whether signals mean the same here as where they were saved, and all accounts find a place.
-
-    Raises InvalidValue or LimitExceeded.
-    """
+    """Check that signals are defined as they were when saved, and that all accounts fit. Raise InvalidValue or
+    LimitExceeded."""
     ours, half_life_s = accounts.signal.value, accounts.decay.half_life_s
     if found.signal != ours:
         raise InvalidValue(f"of signal {shown(found.signal)}, which is {shown(ours)} by now")

@@ -29,10 +29,10 @@ from fluxsched.core.tomltext import path_text
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 
 ACCOUNTS_MAX = 65_536
-"""Accounts of one tree."""
+"""Maximum number of accounts in a tree."""
 
 DEPTH_MAX = 8
-"""Levels below the root."""
+"""Maximum number of levels below the root."""
 
 
 class Account:
@@ -68,14 +68,14 @@ class Account:
         return () if self.parent is None else (*self.parent.path, self.name)
 
     def up(self) -> Iterator[Account]:
-        """This account and those above it, the root last."""
+        """Yield this account and its ancestors, the root last."""
         at: Account | None = self
         while at is not None:
             yield at
             at = at.parent
 
     def walk(self) -> Iterator[Account]:
-        """This account and all below it."""
+        """Yield this account and all its descendants."""
         below = [self]
         while below:
             account = below.pop()
@@ -144,7 +144,8 @@ class Accounts:
         return self.decay.scale
 
     def activate(self, account: Account, jobs: int) -> None:
-        """So many more (or fewer, below 0) jobs of this leaf wait unheld or hold something."""
+        """Count `jobs` more (or fewer, below 0) active jobs of this leaf: pending without a hold, or holding something.
+        """
         at, change = account, jobs
         while True:
             before = at.active
@@ -249,7 +250,7 @@ REBASE_HALF_LIVES = 128.0
 
 
 class Signal(Enum):
-    """What an account is ordered by, beside what it uses now."""
+    """Signal that orders accounts, beside their current usage."""
 
     FLOW = "flow"
     DECAYED_USAGE = "decayed-usage"
@@ -318,11 +319,11 @@ RESOURCES_MAX = 32
 """Kinds of resources that count in one tree."""
 
 Vector = tuple[int, ...]
-"""How much of each resource, in the order of the tree's resources."""
+"""Amount of each resource, in the order of the tree's resources."""
 
 
 class Measure:
-    """How amounts become one number: their weighted sum, or the dominant share of the capacity.
+    """Measure that maps amounts to one number: their weighted sum, or the dominant share of the capacity.
 
     `weights` maps a resource's name to the weight of one unit; resources without a weight do not count.
     """
@@ -367,7 +368,7 @@ class Measure:
         return total
 
     def usage(self, amounts: Sequence[int]) -> float:
-        """What these amounts count as: their weighted sum, or `total` times the largest part of a resource."""
+        """Return the usage of these amounts: their weighted sum, or `total` times the dominant share."""
         if not self.dominant:
             return self.weighted(amounts)
         largest = 0.0
@@ -393,7 +394,7 @@ WEIGHTED, DOMINANT = "weighted", "dominant"
 USAGES: Final = (WEIGHTED, DOMINANT)
 ACTIVE, ALL = "active", "all"
 SHARES: Final = (ACTIVE, ALL)
-"""What people write for `signal`, `usage` and `shares`, in a file or as options."""
+"""Values of `signal`, `usage` and `shares`, in a file or as options."""
 
 RATE_MAX: Final = 65_536
 """Jobs that may be preempted in RATE_WINDOW_S: each begin is remembered for that long."""
@@ -401,7 +402,7 @@ RATE_MAX: Final = 65_536
 RATE_WINDOW_S: Final = 60.0
 
 FAULTS_TOLD: Final = 10
-"""How many of its faults the text of an error names; all of them are in `InvalidParts.faults`."""
+"""Number of faults that the text of an error names; all of them are in `InvalidParts.faults`."""
 
 Fault: TypeAlias = tuple[tuple[str, ...], str]
 """The path of keys to what is wrong, and what is wrong with it."""
@@ -473,7 +474,7 @@ class FairSettings:
         return tuple(reversed(found))
 
     def is_bank(self, path: tuple[str, ...]) -> bool:
-        """Whether the account at this path is a bank and not a user."""
+        """Return whether the account at this path is a bank and not a user."""
         return len(path) == 1 or (path[-1] in (self.banks or {}) and self.path(path[-1]) == path)
 
     def account_path(self, bank: str, user: str) -> tuple[str, ...]:
@@ -588,7 +589,7 @@ class AccountLimits:
 
     @property
     def any(self) -> bool:
-        """Whether anything is limited."""
+        """Return whether anything is limited."""
         return self.budget is not None or self._cap is not None or bool(self._caps)
 
     # ---- cap
@@ -621,7 +622,8 @@ class AccountLimits:
         return None
 
     def _falls_to(self, account: Account, level: float) -> float:
-        """When the flow of firm usage will have fallen to a level, if that is above the usage."""
+        """Return when the flow of firm usage will have fallen to a level; inf if the usage is no less than the level.
+        """
         decay = self._accounts.decay
         if level <= account.firm.usage:
             return inf
@@ -630,9 +632,10 @@ class AccountLimits:
     # ---- budget
 
     def charge(self, account: Account, usage: float, minutes: float, used: float | None = None) -> float:
-        """What a preemptible job costs that starts now and is safe for so long: its usage beyond the share, by time.
+        """Return the charge of a preemptible job that starts now and is safe for `minutes`: its usage beyond the share,
+        by time.
 
-        `used` is what its account uses without it; None: what it uses now.
+        `used` is the usage of its account without the job; None: the current usage.
         """
         if not minutes:
             return 0.0

@@ -139,7 +139,7 @@ class AmountCounter:
         self._kinds = places
 
     def of_blocks(self, blocks: Iterable[Block]) -> Vector:
-        """What a job holds there."""
+        """Return the amounts held in these blocks."""
         found = [0] * self._size
         core, gpu, kinds = self._core, self._gpu, self._kinds
         for at, word, cores, gpus, amounts in blocks:
@@ -193,7 +193,7 @@ class AmountCounter:
 
 
 def summed(vectors: Iterable[Vector], size: int) -> Vector:
-    """All of them together."""
+    """Return the sum of all vectors."""
     found = [0] * size
     for vector in vectors:
         for at, amount in enumerate(vector):
@@ -204,7 +204,7 @@ def summed(vectors: Iterable[Vector], size: int) -> Vector:
 # ---- book
 
 class Charged(Holds, Protocol):
-    """What holds something and is charged to an account."""
+    """Holder of resources that is charged to an account."""
 
     @property
     def account(self) -> Account | None:
@@ -250,7 +250,8 @@ class UsageBook:
     # ---- accounts
 
     def account_of(self, bank: str | None, userid: int) -> Account:
-        """That of a user in a bank, made if need be. Raises InvalidValue naming the limit that it would exceed."""
+        """Return the account of a user in a bank, created if need be. Raise InvalidValue naming the limit that it would
+        exceed."""
         account = self._known.get((bank, userid))
         if account is None:
             path = self.settings.account_path(bank or DEFAULT_BANK, self._user_name(userid))
@@ -258,7 +259,7 @@ class UsageBook:
         return account
 
     def account_above(self, bank: str | None, userid: int) -> Account:
-        """The same for a job that runs already and cannot be refused: beyond a limit, the root."""
+        """Return the account of a job that already runs and cannot be refused: the root if a limit is exceeded."""
         try:
             return self.account_of(bank, userid)
         except InvalidValue:
@@ -284,14 +285,14 @@ class UsageBook:
             self.touch(account)
 
     def report(self, preempted: Mapping[Account, int], now_s: float, start: int = 0) -> AccountsReport:
-        """What accounts have and use, from the `start`th on; `preempted` counts jobs by account."""
+        """Return a report of the accounts from the `start`th on; `preempted` counts preempted jobs by account."""
         counts = Counts(self.waiting, self.running, preempted)
         return report(self.tree, self.limits, self.settings, counts, now_s, start)
 
     # ---- jobs that wait
 
     def waits(self, account: Account) -> None:
-        """A job waits unheld."""
+        """Count one more pending job of the account that is not on hold."""
         self.waiting[account] = self.waiting.get(account, 0) + 1
         self.tree.activate(account, 1)
 
@@ -392,11 +393,11 @@ class UsageBook:
                 self._pay(job.jobid, job.account, self.limits.charge(job.account, usage, job.safe_s / MINUTE_S, before))
 
     def held_usage(self, holding: Holds) -> float:
-        """What a running job uses, in units of weight (u in the formulas)."""
+        """Return the usage of a running job in units of weight (u in the formulas)."""
         return self.tree.measure.usage(self.amounts.of_blocks(holding.blocks))
 
     def charged(self, jobid: int) -> float:
-        """What a running job was charged, in resource minutes."""
+        """Return the charge of a running job in resource minutes."""
         return self._charges.get(jobid, 0.0)
 
     def _hold(self, account: Account, amounts: Vector, firm: bool, now_s: float) -> None:
@@ -439,7 +440,8 @@ class UsageBook:
     # ---- all that there is
 
     def set_capacity(self, usable: Mapping[int, int], inside: Vector, held: Iterable[Block], now_s: float) -> None:
-        """Which targets are usable, word by word, what they have, and what jobs hold on others at least."""
+        """Set the usable targets, word by word, their amounts, and the least amounts that jobs hold on other targets.
+        """
         self._usable = dict(usable)
         self._inside = inside
         self._elsewhere = self.amounts.of_blocks(self._outside(held))
@@ -496,7 +498,8 @@ def _start_of(job: _Adopted) -> tuple[float, int]:
 
 
 def safe_of(preemptible_after_s: float | None, limit_s: float) -> float | None:
-    """How long a job is safe from its start on, at most its time limit (0.0: it has none); None: it is firm."""
+    """Return the time for which a job is safe from its start on, at most its time limit (0.0: it has none); None: it is
+    firm."""
     if preemptible_after_s is None:
         return None
     return min(preemptible_after_s, limit_s or inf)

@@ -1,4 +1,4 @@
-"""What a plugin is: a small class with some of the methods below, which the engine calls as it decides.
+"""Interface of plugins: a small class with some of the methods below, which the engine calls as it decides.
 
 Law: a plugin answers and changes nothing but itself. Its answers about a shape hold for all jobs of that shape until
 targets come, go or get other properties, or until the plugin's own `generation` grows; its answers about a job hold for
@@ -58,7 +58,7 @@ POINTS: Final = (
 """The methods that a plugin may have; it has at least one."""
 
 READABLE: Final = ("user", "bank", "queue", "name")
-"""What `READS` may name, besides `attributes.system.KEY` (and `.KEY.KEY`) without environment and files.
+"""Names that `READS` may have, besides `attributes.system.KEY` (and `.KEY.KEY`) without environment and files.
 
 Jobs that differ in what is read are of different shapes: what few jobs have in common costs least.
 """
@@ -75,25 +75,26 @@ LATERS_MAX: Final = 64
 ARRIVAL, START, FREE, TARGETS = "arrival", "start", "free", "targets"
 
 EVENTS: Final = (ARRIVAL, START, FREE, TARGETS)
-"""What a Gate may wait for: a job of the queue arrived, started, has freed everything; targets came, went, changed."""
+"""Events that a Gate may wait for: a job of the queue arrived, started, or has freed everything; targets were added,
+removed or changed."""
 
 
 class Pass:
-    """The type of PASS."""
+    """Type of PASS, the answer of a plugin that has no objection."""
 
     def __repr__(self) -> str:
         return "PASS"
 
 
 class Skip:
-    """The type of SKIP."""
+    """Type of SKIP, the answer of a plugin that leaves a shape alone."""
 
     def __repr__(self) -> str:
         return "SKIP"
 
 
 PASS: Final = Pass()
-"""Nothing against it."""
+"""Answer of a plugin that has no objection."""
 
 SKIP: Final = Skip()
 """Not the plugin's business: its `filter` (or `score`) is not asked about this shape, or the next plugin binds."""
@@ -152,11 +153,12 @@ class JobSeen(NamedTuple):
 
     @property
     def request(self) -> Request:
-        """What the job asks for."""
+        """Return the request of the job."""
         return self.shape.request
 
     def label(self, name: str) -> Any:
-        """What `READS` names; None if the job does not have it. Objects and arrays of JSON come as their text."""
+        """Return the value of a name in `READS`; None if the job has none. Objects and arrays of JSON are returned as
+        text."""
         return self.shape.label(name)
 
 

@@ -40,13 +40,13 @@ Point = tuple[str, Callable[..., Any]]
 
 
 class PluginFault(NamedTuple):
-    """What went wrong in a plugin, in words for the owner and the log."""
+    """Fault of a plugin, in words for the owner and the log."""
 
     why: str
 
 
 class Filtering(NamedTuple):
-    """What of one plugin is asked about shapes; None where it has no such point."""
+    """Points of one plugin that are asked about shapes; None where it has no such point."""
 
     name: str
     pre_filter: Callable[..., Any] | None
@@ -117,7 +117,7 @@ def check_points(plugin: object) -> None:
 
 
 def generation_of(plugin: Any) -> int:
-    """That of one plugin; 0 if it has none, NO_GENERATION if what it has is no number from 0."""
+    """Return the generation of a plugin; 0 if it has none, NO_GENERATION if what it has is no number from 0."""
     found = ask(plugin.name, getattr, plugin, "generation", 0)
     return found if isinstance(found, int) and found >= 0 else NO_GENERATION
 
@@ -145,7 +145,7 @@ def why_of(name: str, answer: Any) -> str:
 
 
 def check_gate(name: str, answer: Any) -> Gate | PluginFault | None:
-    """What pre_enqueue may answer: None stands for PASS."""
+    """Check an answer of pre_enqueue; None stands for PASS."""
     if isinstance(answer, PluginFault):
         return answer
     if isinstance(answer, Gate):
@@ -159,7 +159,7 @@ def check_gate(name: str, answer: Any) -> Gate | PluginFault | None:
 
 
 def check_later(name: str, point: str, answer: Any) -> Later | PluginFault | None:
-    """What most points may answer: None stands for PASS."""
+    """Check an answer of a point that may answer PASS or Later; None stands for PASS."""
     if is_pass(answer):
         return None
     if isinstance(answer, PluginFault):
@@ -173,7 +173,7 @@ def check_later(name: str, point: str, answer: Any) -> Later | PluginFault | Non
 
 
 def check_wait(name: str, answer: Wait) -> Wait | PluginFault:
-    """What permit may answer besides."""
+    """Check a Wait that permit answered."""
     timeout_s, why = _items(answer)
     found = finite(timeout_s)
     if found is None or found <= 0:
@@ -198,7 +198,7 @@ def finite(value: object) -> float | None:
 
 
 def is_pass(answer: object) -> bool:
-    """Whether the answer is PASS."""
+    """Return whether the answer is PASS."""
     return isinstance(answer, Pass)
 
 
@@ -233,14 +233,14 @@ class Refusal(NamedTuple):
 
 
 class PermitWaits(NamedTuple):
-    """Who has the job wait for a permit, with the reasons, and for how long (seconds)."""
+    """Plugins whose permit a job waits for, with the reasons, and for how long (seconds)."""
 
     whys: dict[str, str]
     timeout_s: float
 
 
 def refusal(name: str, point: str, answer: Any) -> Refusal | None:
-    """What comes of the answer of a point that says PASS or Later."""
+    """Return the refusal in the answer of a point that may answer PASS or Later; None for PASS."""
     found = check_later(name, point, answer)
     if found is None:
         return None
@@ -250,7 +250,7 @@ def refusal(name: str, point: str, answer: Any) -> Refusal | None:
 
 
 def objection(looks: Sequence[Point], job: JobSeen, rank: int) -> Refusal | None:
-    """What a plugin says against this target."""
+    """Return the first objection of a plugin to this target; None if there is none."""
     for name, method in looks:
         found = refusal(name, "look", ask(name, method, job, rank))
         if found is not None:
@@ -280,7 +280,7 @@ def unreserve(chain: Chain, done: Sequence[str], job: JobSeen, fit: Fits, faults
 
 
 def tell(points: Sequence[Point], job: JobSeen, fit: Fits, faults: list[str]) -> None:
-    """Calls that answer nothing."""
+    """Call points that have no answer, and add their faults to `faults`."""
     for name, method in points:
         answer = ask(name, method, job, fit)
         if isinstance(answer, PluginFault):
@@ -330,7 +330,7 @@ def _are_annotations(answer: Any) -> bool:
 
 
 def wait_text(whys: Mapping[str, str]) -> str:
-    """Whose permit a job waits for."""
+    """Return the reason of a job that waits for permits: the plugins and their reasons."""
     texts = [f"plugin {name!r}: {why or 'has not permitted it yet'}" for name, why in whys.items()]
     return "; ".join(texts)
 
@@ -338,14 +338,14 @@ def wait_text(whys: Mapping[str, str]) -> str:
 # ---- labels
 
 READS_MAX = 16
-"""What the plugins of a queue read in all: each multiplies the shapes."""
+"""Maximum number of names that the plugins of a queue read in all; each multiplies the shapes."""
 
 LABEL_CHARS_MAX = 1000
 """Of a label that is a text: it is kept for each shape."""
 
 SYSTEM: Final = "attributes.system."
 BULK: Final = ("environment", "files")
-"""What a scheduler does not get (RFC 27)."""
+"""Parts of a jobspec that a scheduler does not receive (RFC 27)."""
 
 
 def check_reads(plugin: str, reads: object) -> tuple[str, ...]:
@@ -363,7 +363,7 @@ def check_reads(plugin: str, reads: object) -> tuple[str, ...]:
 
 
 def all_reads(reads: Sequence[Sequence[str]]) -> tuple[str, ...]:
-    """What several plugins read together, in a fixed order. Raises LimitExceeded above READS_MAX."""
+    """Return the names that several plugins read, in a fixed order. Raise LimitExceeded above READS_MAX."""
     found = tuple(sorted({name for each in reads for name in each}))
     if len(found) > READS_MAX:
         raise LimitExceeded(f"plugins read {len(found)} labels of each job: the limit is {READS_MAX}; use fewer")
@@ -452,7 +452,7 @@ class Sorts:
 
 
 def _kind(one: object) -> type:
-    """That of all numbers is float, but for nan, which compares with none."""
+    """Return the type by which keys are compared: float for all numbers except nan, which compares with none."""
     if isinstance(one, float) and isnan(one):
         return type(None)
     return float if isinstance(one, (int, float)) else type(one)

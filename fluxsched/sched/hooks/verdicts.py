@@ -1,4 +1,4 @@
-"""What plugins say about shapes and classes of equal targets, remembered, as what is left of each shape's choice.
+"""Verdicts of plugins on shapes and classes of equal targets, kept as the remaining choice of each shape.
 
 Law: each plugin is asked once a shape, class and generation, that of the pool and its own, however many jobs there are;
 and again when the time has come that it named. What it says of a shape is a mask, so policies and plans follow it.
@@ -40,7 +40,7 @@ SCORE_UNITS: Final = 1000
 
 
 class _Said:
-    """What one plugin says about one shape: masks of targets, reasons, scores by class; until `until_s`."""
+    """Verdict of one plugin on one shape: masks of targets, reasons, scores by class; valid until `until_s`."""
 
     __slots__ = ("ever", "generation", "later", "never", "now", "scores", "skips", "until_s")
 
@@ -107,7 +107,7 @@ class Verdicts:
         return changed
 
     def delegates(self, shape: Shape) -> bool:
-        """Whether every plugin that is asked after the queue skips this shape: its policy decides as without them."""
+        """Return whether every plugin asked after the queue skips this shape: its policy decides as without them."""
         verdict = self._known.get(shape.number)
         return verdict is not None and verdict.delegated
 

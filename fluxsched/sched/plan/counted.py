@@ -37,11 +37,12 @@ class Plan(Protocol):
     skips: Skips
 
     def place(self, job: Waiting, placement: str) -> Fits | None:
-        """Where the job may start now without delaying any reservation but its own."""
+        """Return a placement for the job now that delays no reservation but its own; None if there is none."""
         ...
 
     def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
-        """Those jobs that `place` finds a place for, one at a time; None is passed on. Start each before the next."""
+        """Yield the jobs that `place` finds a placement for, one at a time; None is passed on. Start each before the
+        next."""
         ...
 
     def reserve(self, job: Waiting) -> Reservation:
@@ -49,11 +50,12 @@ class Plan(Protocol):
         ...
 
     def seat(self, job: Waiting, placement: str) -> Fits | Reservation:
-        """Where the job may start if that is now, else its reservation; one that has a reservation keeps it."""
+        """Return the placement of the job if it may start now, else its reservation; an existing reservation is kept.
+        """
         ...
 
     def has(self, jobid: int) -> bool:
-        """Whether the job has a reservation."""
+        """Return whether the job has a reservation."""
         ...
 
     def keep(self, job: Waiting, old: Reservation) -> bool:
@@ -85,7 +87,7 @@ class Plan(Protocol):
 
 
 class Planner:
-    """What both kinds of plan have in common; `last_s` is when the resources end."""
+    """Common part of both kinds of plan; `last_s` is when the resources end."""
 
     __slots__ = ("_claimed", "_kept", "_last_s", "_left_s", "_now_s", "_pool", "_running", "skips")
 
@@ -127,11 +129,11 @@ class Planner:
         return jobid in self._kept
 
     def rules_out(self, job: Waiting, now_s: float) -> bool:
-        """Whether the job cannot start until something is freed; asked by the engine when it arrives, at `now_s`."""
+        """Return whether the job, which arrives at `now_s`, cannot start until something is freed."""
         return find_fit(self._pool, job.shape, BEST_FIT) is None and not self._is_due(now_s)
 
     def _is_due(self, now_s: float) -> bool:
-        """Whether a reservation should have begun."""
+        """Return whether the start of a reservation is due."""
         for kept in self._kept.values():  # noqa: SIM110 - a generator costs more, with each arrival
             if kept.start_s <= now_s:
                 return True
@@ -149,12 +151,13 @@ class Planner:
         return False
 
     def _not_now(self, old: Reservation) -> Reservation:
-        """The same, to begin later than now: what has not gone when it was to be gone may do so at any time."""
+        """Return the reservation with a start later than now: resources not released when expected may be at any time.
+        """
         soon_s = nextafter(self._now_s, inf)
         return old if old.start_s >= soon_s else old._replace(start_s=soon_s)
 
     def _limit_s(self, job: Waiting) -> float:
-        """How long the job may run if it starts now, until the resources end."""
+        """Return the time limit of the job if it starts now, bounded by the end of the resources (seconds)."""
         limit_s = job.duration_s or inf
         return limit_s if limit_s < self._left_s else self._left_s
 
@@ -180,9 +183,9 @@ UNKNOWN: Final = -1.0
 
 
 class Shadow(Skips):
-    """What is free now: `extra` cores for ever, the others until `shadow_s`, when the only reservation begins.
+    """Free cores as of now: `extra` cores for ever, the others until `shadow_s`, when the only reservation begins.
 
-    Both are named as in the literature on EASY. So of all requests in a stretch of the queue it is known at once which
+    Both are named as in the literature on EASY. By them it is known at once which requests in a stretch of the queue
     cannot start, or not for `short_s` or longer.
     """
 
@@ -213,7 +216,7 @@ class Shadow(Skips):
         self._now_s, self._short_s = now_s, UNKNOWN
 
     def advance(self, now_s: float) -> None:
-        """Time has gone on."""
+        """Set the time to `now_s`."""
         self._now_s, self._short_s = now_s, UNKNOWN
 
     @property
@@ -526,7 +529,7 @@ class Profile:
         return found_s
 
     def fits(self, start_s: float, limit_s: float, cores: int) -> bool:
-        """Whether so many are free from `start_s` on for so long."""
+        """Return whether `cores` are free from `start_s` on for `limit_s`."""
         return self._search(cores, limit_s, start_s, start_s) == start_s
 
     def free_until_s(self, cores: int) -> float:
@@ -592,7 +595,7 @@ class Profile:
         return self._firsts[chunk + 1] if chunk + 1 < len(self._firsts) else inf
 
     def _take_in(self, chunk: int, start_s: float, end_s: float, cores: int) -> None:
-        """The same within one chunk; steps that begin and end then are made if there are none."""
+        """Subtract the cores within one chunk, with steps inserted at the begin and the end if there are none."""
         times, free, owed = self._times[chunk], self._free[chunk], self._owed[chunk]
         first = bisect_left(times, start_s)
         if first == len(times) or times[first] != start_s:

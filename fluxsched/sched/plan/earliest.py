@@ -60,7 +60,7 @@ class EarliestStart(NamedTuple):
 
 NEVER: Final = EarliestStart(inf, 0, ())
 WHOLE: Final = Shape(Request(nodes=ONE, cores=0, exclusive=True))
-"""Any target, whole."""
+"""Shape of any one target, whole."""
 NO_GAIN: Final[Gain] = (inf, 0, -1)
 _NOTHING: Final[tuple[Blocks, float]] = ((), inf)
 
@@ -86,7 +86,7 @@ class _ShapeGains:
         self._is_cores = request.nodes is None and request.cores == 1 and not request.gpus
 
     def units(self, pool: Pool, rank: int, cores: int, gpus: int) -> int:
-        """How many nodes, or slots, of the request fit on a target when these ids are free."""
+        """Return the number of nodes, or slots, of the request that fit on a target when these ids are free."""
         request, need = self.request, self._need
         if request.nodes is None:
             return slots_on(request, cores.bit_count(), gpus.bit_count())
@@ -95,7 +95,10 @@ class _ShapeGains:
         return int(cores.bit_count() >= need.cores and gpus.bit_count() >= need.gpus)
 
     def units_in(self, pool: Pool, layout: IdLayout, free: int) -> int:
-        """The same for many targets; only those are looked at where it is not as it was when this was last asked."""
+        """Return the number of nodes, or slots, that fit on many targets when these ids are free.
+
+        Only targets that have changed since the last call are looked at.
+        """
         if self._is_cores:
             return (free & layout.cores).bit_count()
         if layout is not self._layout:
@@ -109,7 +112,7 @@ class _ShapeGains:
         return self._units
 
     def missing(self, pool: Pool, shape: Shape) -> int:
-        """How many more would have to fit now."""
+        """Return the number of nodes, or slots, that would have to fit in addition to those that fit now."""
         request = self.request
         choice = pool.choice_of(shape)
         if request.nodes is None:
@@ -144,14 +147,15 @@ class BusyTargets:
         return IdLayout(*self._widths)
 
     def timeline(self, layout: IdLayout, now_s: float) -> Timeline:
-        """What will be free from now on, of no target yet."""
+        """Return a timeline of the ids that will be free from now on, of no target yet."""
         self._catch_up()
         return Timeline(layout, now_s, self.stamp, self._project)
 
     def _project(
         self, ranks: Iterable[int], soon_s: float
     ) -> tuple[list[TargetIds], dict[float, list[TargetIds]]]:
-        """What of these targets is free now, and what their jobs free when; of those that are down nothing."""
+        """Return the ids of these targets that are free now, and those that jobs free, by time; none of targets that
+        are down."""
         pool, now = self._pool, list[TargetIds]()
         ends: dict[float, list[TargetIds]] = {}
         for rank in ranks:
@@ -174,10 +178,10 @@ class BusyTargets:
         from_s: float,
         until_s: float,
     ) -> EarliestStart:
-        """When the request fits first for so long, in a stretch of time; `good` are the targets that may be used.
+        """Return when the request first fits for `limit_s`, within a stretch of time; `good` are the usable targets.
 
-        Only the begin of the stretch and of steps, and instants at which other targets become of use, come into
-        question; and only where there are enough cores, wherever they are, targets are looked at one by one.
+        Only the begin of the stretch and of steps, and instants at which other targets become of use, are candidates;
+        and only where enough cores are free, wherever they are, targets are looked at one by one.
         """
         known, layout, times = self._gains_of(shape), timeline.layout, timeline.times
         is_open = shape.request.constraint == EVERYTHING and shape.number not in self._pool.narrowed
@@ -205,7 +209,7 @@ class BusyTargets:
         return NEVER
 
     def fits_beside(self, shape: Shape, taken: Iterable[TargetIds], good: Mapping[int, int]) -> bool:
-        """Whether the request fits now, if these ids are not to be had."""
+        """Return whether the request fits now without the ids in `taken`."""
         known, pool, lost = self._gains_of(shape), self._pool, 0
         for rank, cores, gpus in taken:
             if _is_in(rank, good):
@@ -215,14 +219,15 @@ class BusyTargets:
         return known.missing(pool, shape) + lost <= 0
 
     def idle_times(self) -> list[Gain]:
-        """When each busy target has nothing taken of it any more, if jobs end by their limits; the earliest first."""
+        """Return when each busy target becomes idle if jobs end by their limits, in ascending order."""
         self._catch_up()
         known = self._gains_of(WHOLE)
         self._work_out(known, known.stale)
         return known.gains
 
     def given(self, ranks: Collection[int], until_s: float) -> Blocks:
-        """What jobs have freed on these targets by then; job by job where there are fewer jobs than targets."""
+        """Return the ids that jobs will have freed on these targets by `until_s`; job by job where jobs are fewer than
+        targets."""
         return self._given_by_jobs(ranks, until_s) if len(ranks) > len(self._known) else self._given(ranks, until_s)
 
     def _gains_of(self, shape: Shape) -> _ShapeGains:
@@ -276,7 +281,7 @@ class BusyTargets:
             known.stale |= stale
 
     def _gains(self, known: _ShapeGains, rank: int) -> Iterator[Gain]:
-        """When more of the request fits on a target, as jobs there end."""
+        """Yield when more of the request fits on a target, as jobs there end."""
         pool = self._pool
         if rank not in pool:
             return
@@ -333,7 +338,8 @@ def _is_in(rank: int, words: Mapping[int, int]) -> bool:
 # ---- within
 
 Units: TypeAlias = Callable[[int, int, int], int]
-"""How many nodes, or slots, of the request fit on a target when these cores and GPUs are free there."""
+"""Function that returns the number of nodes, or slots, of the request that fit on a target with these cores and GPUs
+free."""
 
 
 class Within:
@@ -363,7 +369,7 @@ class Within:
         self.found = self.place is not None or largest >= self._least
 
     def gain(self, rank: int, more: int) -> None:
-        """So much more fits on a target."""
+        """Add `more` nodes, or slots, that fit on a target."""
         least = self._least
         places = self._network.places_of(rank)
         if not places:
@@ -383,7 +389,7 @@ class Within:
                 self.found, self.place = True, place
 
     def cover(self, timeline: Timeline, free: int) -> bool:
-        """Whether there is room with these ids of reserved targets free, too; what is found so need not last."""
+        """Return whether there is room with these free ids of reserved targets added; such room need not last."""
         if free != self._covered_of:
             self._covered_of = free
             self._covered.clear()
@@ -403,7 +409,7 @@ class Within:
         return False
 
     def of_use(self, ranks: Iterable[int]) -> tuple[int, ...]:
-        """Those of these targets that are where there is room."""
+        """Return the targets among these that are where the room was found."""
         if self.place is None:
             return tuple([rank for rank in ranks if rank == self.alone])
         under = self._network.under(self.place)
@@ -421,9 +427,10 @@ def earliest_within(
     from_s: float,
     until_s: float,
 ) -> tuple[float, int, tuple[int, ...]] | None:
-    """What `BusyTargets.earliest` tells; `gains` are those on targets without a reservation, `mask` are ids of others.
+    """Return the earliest start as `BusyTargets.earliest` does, for a request with a bound on hops.
 
-    None if it does not fit in that stretch of time.
+    `gains` are those on targets without a reservation, `mask` are ids of others. None if the request does not fit in
+    that stretch of time.
     """
     search, times, gained = Within(pool, shape, timeline, units), timeline.times, dict[int, None]()
     step, when_s = bisect_right(times, from_s) - 1, from_s
@@ -463,7 +470,7 @@ _SHORT: Final = 512
 
 
 class IdLayout:
-    """Which bits of a number are whose: a target gets its field when it is first asked for, and keeps it.
+    """Layout of the ids of targets as bits of a number: a target is assigned a field on first use, and keeps it.
 
     A field has `most_cores` bits and `most_gpus` above them; `cores` are the bits of cores, of all fields. Numbers of
     many targets are put together from groups of eight fields, which fill whole bytes whatever their width, so that the
@@ -541,7 +548,7 @@ class IdLayout:
                 yield self._ranks[first + number], field & self._core_bits, field >> self._shift
 
     def blocks(self, ids: int) -> Blocks:
-        """The same, as a pool takes and gives it."""
+        """Return the ids as blocks, as a pool takes and gives them."""
         words: dict[tuple[int, int, int], int] = {}
         for rank, cores, gpus in self.parts(ids):
             key = rank >> WORD_SHIFT, cores, gpus
@@ -611,7 +618,7 @@ KEPT_BYTES_MAX = 1 << 25
 
 
 class Reserved(NamedTuple):
-    """What is reserved from one instant to another, and how many cores of it are free when that begins."""
+    """Ids reserved from one instant to another, and the number of their cores that are free at its begin."""
 
     start_s: float
     end_s: float
@@ -693,7 +700,7 @@ class Timeline:
         self._of_others = None
 
     def between(self, start_s: float, end_s: float) -> int:
-        """What is free all the time from one instant to before another."""
+        """Return the ids that are free all the time from one instant to before another."""
         begun, over = bisect_left(self._starts_s, end_s), bisect_right(self._ends_s, start_s)
         if (begun, over) != self._of_others:  # mostly the same ones as a step before
             taken = 0
@@ -704,14 +711,15 @@ class Timeline:
         return (self.now | self.given_by(start_s)) & self._others
 
     def free_for(self, first: int, end_s: float, cores: int) -> int:
-        """What is free all the time from the begin of a step to before an instant; 0 if not so many cores are."""
+        """Return the ids that are free from the begin of a step to before an instant; 0 if they have fewer than
+        `cores`."""
         if self._most[first] < cores:
             return 0
         free = self.between(self.times[first], end_s)
         return free if (free & self.layout.cores).bit_count() >= cores else 0
 
     def given_by(self, when_s: float) -> int:
-        """What jobs have freed by then."""
+        """Return the ids that jobs have freed by `when_s`."""
         known_s, times = self._given_by_s, self.times
         first, last = bisect_right(known_s, when_s) - 1, bisect_right(times, when_s)
         given, begin = self._given[first], bisect_right(times, known_s[first])

@@ -31,7 +31,7 @@ from fluxsched.sched.sorted_jobs import Skips, Waiting, cores_asked
 
 
 class PoolPlan(Planner):
-    """A `Plan` of places."""
+    """`Plan` with the placement of each reservation."""
 
     __slots__ = ("_ids", "_jobs", "_layout", "_moved", "_promised", "_timeline")
 
@@ -91,7 +91,7 @@ class PoolPlan(Planner):
         return self._kept[job.jobid]
 
     def as_kept(self, planned: Mapping[int, Reservation]) -> dict[int, Reservation]:
-        """What has become of these reservations: some may have other places, so as to let others start."""
+        """Return these reservations as they are now: some may have other placements, so that other jobs can start."""
         return {jobid: self._kept.get(jobid, made) for jobid, made in planned.items()}
 
     def waive(self, jobid: int) -> None:
@@ -132,7 +132,8 @@ class PoolPlan(Planner):
         return made
 
     def _is_plain(self, request: Request) -> bool:
-        """Whether it is of one part and takes nothing but cores and GPUs: whole targets have what is counted, too."""
+        """Return whether the request is of one part and takes only cores and GPUs; whole targets have what is counted,
+        too."""
         if request.parts or request.amounts or request.node_amounts or request.shared:
             return False
         return not (request.exclusive and any(each.targets.amounts for each in self._pool.choice(request.constraint)))
@@ -147,7 +148,7 @@ class PoolPlan(Planner):
         return self._layout
 
     def _view(self) -> Timeline:
-        """What is free as of now and what is kept of it."""
+        """Return the timeline of what is free from now on, with the reservations."""
         busy = self._running.busy_targets
         if not self._kept:
             return busy.timeline(self._own_layout, self._now_s)
@@ -158,7 +159,7 @@ class PoolPlan(Planner):
         return self._timeline
 
     def _around(self, job: Waiting, placement: str, fit: Fits | None) -> Fits | None:
-        """Where the job may start now; `fit` is where it might if there were no reservations."""
+        """Return where the job may start now; `fit` is where it might if there were no reservations."""
         running, layout, taken = self._running, self._own_layout, 0
         end_s = self._now_s + self._limit_s(job)
         for jobid, kept in self._kept.items():
@@ -201,7 +202,7 @@ class PoolPlan(Planner):
         return Reservation(job.jobid, start_s, start_s + limit, cores_asked(job.request), fit)
 
     def _choose_again(self) -> None:
-        """The same reservation at the same time, at other places if that leaves more to others now."""
+        """Make the only reservation again at the same time, at other targets if that leaves more to others now."""
         self._moved = False
         (kept,) = self._kept.values()
         job = self._jobs[kept.jobid]
@@ -228,7 +229,7 @@ class PoolPlan(Planner):
             return what_if.find(job.shape, placement)
 
     def _others(self, jobid: int, start_s: float, end_s: float) -> list[Block]:
-        """What other jobs are to have at some time from one instant to before another."""
+        """Return the blocks reserved for other jobs at some time from one instant to before another."""
         return [
             block
             for kept in self._kept.values()
@@ -273,7 +274,7 @@ class PoolPlan(Planner):
             what_if.back(mark)
 
     def _holds(self, what_if: WhatIf, wanted: Fits) -> bool:
-        """Whether this very placement can be had in the what_if."""
+        """Return whether exactly this placement can be taken in the what-if."""
         try:
             what_if.take(wanted.blocks)
         except LocalProtocolError:
@@ -285,7 +286,7 @@ class PoolPlan(Planner):
         return self._running.usable(fit.blocks) and (narrowed is None or narrowed.allows(fit.blocks))
 
     def _ends(self) -> Iterator[tuple[float, Holding | None, int]]:
-        """When running jobs and reservations end, in order, and what jobs free then in usable cores."""
+        """Yield the ends of running jobs and reservations in order, with the usable cores that jobs free then."""
         soon_s = nextafter(self._now_s, inf)
         running = ((max(end_s, soon_s), holding, weight) for end_s, holding, weight in self._running.by_end())
         kept = sorted(kept.end_s for kept in self._kept.values() if kept.end_s < inf)
@@ -304,7 +305,7 @@ def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:
 # ---- parts_start
 
 def soonest(pool: Pool, idle_times: Sequence[tuple[float, int, int]], shape: Shape, now_s: float) -> float:
-    """When the parts can all have their minima; `inf` if not before jobs without an end are gone.
+    """Return when all parts can have their minima; `inf` if not before jobs without an end have ended.
 
     `idle_times` are triples of an instant, 1, and the rank of a target that is whole from then on, ascending.
     """
@@ -337,14 +338,14 @@ def _counts(masks: Sequence[int]) -> Mapping[int, int]:
 
 
 def _some(suited: Sequence[int]) -> Counter[int]:
-    """How many suit which parts, without those that suit none."""
+    """Return the number of targets by the set of parts they suit, without those that suit none."""
     found = Counter(suited)
     found.pop(0, None)
     return found
 
 
 def _parts_at(masks: Sequence[Bits], rank: int) -> int:
-    """Which parts a target suits."""
+    """Return the parts that a target suits, as a mask."""
     at, id, found = rank >> WORD_SHIFT, rank & LOW_BITS, 0
     for part, mask in enumerate(masks):
         found |= (mask.words.get(at, 0) >> id & 1) << part

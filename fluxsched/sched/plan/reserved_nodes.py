@@ -14,7 +14,10 @@ from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue import Waiting
 
 RESERVED_MAX_S = 300.0
-"""What runs on the target is not known to end: after this time others may use it, and the ask may reserve again."""
+"""Time after which a reserved target is released (seconds), since no end is known of what runs there.
+
+Others may then use the target, and the ask may reserve again.
+"""
 
 
 class ReservedNodes:
@@ -77,17 +80,17 @@ class ReservedNodes:
 
     @property
     def next_s(self) -> float:
-        """When the next one ends (wall time, seconds; inf if there is none)."""
+        """Return when the next reservation ends (wall time, seconds; inf if there is none)."""
         return next(iter(self._since_s.values()), inf) + RESERVED_MAX_S
 
     def may_reserve(self, rank: int) -> bool:
-        """Whether a target is usable and kept for none."""
+        """Return whether a target is usable and reserved for no ask."""
         target = self._pool.amount_targets.by_rank.get(rank)
         return target is not None and target.usable
 
     @property
     def all_taken(self) -> bool:
-        """Whether each target is kept for an ask."""
+        """Return whether each target is reserved for an ask."""
         return len(self.by_job) >= len(self._pool.amount_targets.by_rank)
 
     def best_first(self, job: Waiting) -> list[int]:

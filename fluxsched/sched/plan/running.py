@@ -93,7 +93,7 @@ class RunningJobs:
 
     @property
     def uniform(self) -> bool:
-        """Whether counting free cores is exact: on one target, or if all jobs hold targets whole."""
+        """Return whether counting free cores is exact: on one target, or if all jobs hold targets whole."""
         if self._releases is None:
             self.follow()
         if self.each and not self.shared:
