@@ -23,8 +23,8 @@ from math import ceil, inf
 from typing import overload
 
 from fluxsched.sim import Ask, Machine, Result, Trace, TraceJob, run
-from fluxsched.sim.results.metrics import percentile
-from fluxsched.sim.results.step_functions import Steps, average, busy_steps
+from fluxsched.sim.result import percentile
+from fluxsched.sim.table import Steps, average, busy_steps
 from fluxsched.system.clock import Chance, seeded
 from fluxsched.system.processes import settle
 

@@ -12,7 +12,7 @@ BROAD_EXCEPT = {
     "fluxsched/adapters/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
     "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
     "fluxsched/sim/conformance/suite.py:tried": "a plugin's bug is what the suite looks for",
-    "fluxsched/sim/conformance/hooked/plugin_judge.py:check": "the same",
+    "fluxsched/sim/conformance/plugin_site.py:check": "the same",
     "fluxsched/sim/policy_guard.py:policy_faults": "a plugin's bug becomes a refusal, with its line",
     "fluxsched/config/policies.py:_listed": "a plugin's bug while it is imported is a line of the list",
     "fluxsched/instance/launch.py:_run_daemon": "the daemon's last line: its starter must learn why",

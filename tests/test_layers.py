@@ -295,7 +295,7 @@ BREAKS = [
     (layers, "fluxsched/jobs/a.py", "def f():\n    import fluxsched.resource.state.drain"),
     (layers, "fluxsched/core/a.py", "from fluxsched.protocol import codec"),
     (layers, "fluxsched/transport/a.py", "from fluxsched.core.idset import Idset"),
-    (layers, "fluxsched/instance/a.py", "from fluxsched.cli.common.base import main"),
+    (layers, "fluxsched/instance/a.py", "from fluxsched.cli.base import main"),
     (layers, "fluxsched/cli/a.py", "from fluxsched.executor import local"),
     (layers, "fluxsched/cli/a.py", "from fluxsched import connect"),
     (layers, "fluxsched/cli/a.py", "from fluxsched.store.store import Store"),

@@ -15,7 +15,7 @@ CALLS = {
     "subprocess.getstatusoutput", "asyncio.create_subprocess_shell", "yaml.load", "yaml.unsafe_load", "yaml.full_load",
 }  # fmt: skip
 ALLOWED = {
-    "fluxsched/cli/submission/templates.py": "--define: an expression of the command line, in the typist's own process",
+    "fluxsched/cli/bulksubmit.py": "--define: an expression of the command line, in the typist's own process",
 }
 
 

@@ -1,4 +1,4 @@
-"""`fluxsched`: the table of commands. Nothing is imported here but click: each command's module loads when it runs."""
+"""`fluxsched`: the tables of commands. Nothing is imported here but click: each command's module loads when it runs."""
 
 from __future__ import annotations
 
@@ -7,62 +7,118 @@ import os
 import click
 
 from fluxsched import __version__
-from fluxsched.cli.common.base import Lazy, Program
+from fluxsched.cli.base import Lazy, LazyGroup, Program
+
+RESOURCE_SECTIONS = {
+    "Show": {
+        "list": Lazy("fluxsched.cli.resource:list_resources", "Show resources: free, allocated, down."),
+        "status": Lazy("fluxsched.cli.resource:status", "Show states of targets: avail, drained, offline and so on."),
+        "map": Lazy("fluxsched.cli.machine_map:machine_map", "Print a map of the machine."),
+        "info": Lazy("fluxsched.cli.resource:info", "Print the numbers of nodes, cores and GPUs."),
+        "R": Lazy("fluxsched.cli.resource:print_r", "Print the resources as R (RFC 20)."),
+        "groups": Lazy("fluxsched.cli.resource:groups", "List groups, their acquirers, and moving targets."),
+        "eventlog": Lazy("fluxsched.cli.resource:eventlog", "Print the journal of resource events (RFC 44)."),
+        "acquire": Lazy("fluxsched.cli.resource:acquire", "Follow the live acquisition stream of a scheduler."),
+    },
+    "Administer": {
+        "drain": Lazy("fluxsched.cli.resource:drain", "Drain targets, or list drained targets."),
+        "undrain": Lazy("fluxsched.cli.resource:undrain", "Return drained targets to service."),
+        "exclude": Lazy("fluxsched.cli.resource:exclude", "Withdraw targets from all schedulers."),
+        "include": Lazy("fluxsched.cli.resource:include", "Return targets to their configured group."),
+        "assign": Lazy("fluxsched.cli.resource:assign", "Move targets to a group."),
+        "property": Lazy("fluxsched.cli.resource:properties", "Add, remove and list properties."),
+        "reload": Lazy("fluxsched.cli.resource:reload", "Reload the inventory."),
+    },
+}
+
+
+@click.group("resource", cls=LazyGroup, sections=RESOURCE_SECTIONS, subcommand_metavar="COMMAND [ARGS]...")
+def resource() -> None:
+    """Show, drain, exclude and move targets.
+
+    TARGETS are ranks (0-3,7), hosts (node[0-3]), sets (all, property:X, group:X, queue:X) or a list of these.
+
+    Of a set a command takes the targets to which it applies: `undrain all` returns those that are drained.
+    """
+
+
+# ---- commands
+
+SI_SECTIONS = {
+    "Commands": {
+        "serve": Lazy("fluxsched.cli.si:serve", "Schedule for resource managers, over gRPC."),
+        "check": Lazy("fluxsched.cli.si:check", "Check a configuration file and show its queues."),
+        "dump": Lazy("fluxsched.cli.si:dump", "Print the state of a scheduler service as JSON."),
+        "rm": Lazy("fluxsched.cli.si:rm", "Let a scheduler service decide for a group of an instance."),
+        "load": Lazy("fluxsched.cli.si:load", "Put a scheduler service under load and measure it."),
+    },
+}
+
+
+@click.group("si", cls=LazyGroup, sections=SI_SECTIONS, subcommand_metavar="COMMAND [ARGS]...")
+def si() -> None:
+    """Schedule for any resource manager, by YuniKorn's scheduler interface.
+
+    ADDRESS is unix:PATH or HOST:PORT, as `si serve` prints it. These commands need fluxsched[si].
+    """
+
+
+# ---- main
 
 DEBUG_VERBOSITY = 2
 """That of `start -vv`: everything is logged."""
 
 SECTIONS = {
     "Instance": {
-        "start": Lazy("fluxsched.cli.instance.commands:start", "Start an instance, with a command or a shell inside."),
-        "restart": Lazy("fluxsched.cli.instance.commands:restart", "Restart an instance in place: its jobs go on."),
-        "stop": Lazy("fluxsched.cli.instance.commands:stop", "Stop an instance."),
-        "uri": Lazy("fluxsched.cli.instance.commands:uri", "Print where the instance listens."),
-        "top": Lazy("fluxsched.cli.instance.top:top", "Watch machine and jobs on a terminal, and act on them."),
-        "instances": Lazy("fluxsched.cli.instance.instances:instances", "List your instances on this machine."),
-        "proxy": Lazy("fluxsched.cli.submission.batch:proxy", "Run a command in the instance that a job is."),
-        "ping": Lazy("fluxsched.cli.instance.commands:ping", "Measure the round-trip time to a service."),
-        "agent": Lazy("fluxsched.cli.instance.commands:agent", "Report targets online while this runs."),
-        "report": Lazy("fluxsched.cli.instance.report:report", "Report what users, banks, queues and so on used."),
-        "metrics": Lazy("fluxsched.cli.instance.metrics:metrics", "Serve figures to Prometheus."),
-        "web": Lazy("fluxsched.cli.instance.web:web", "Serve an instance as a page for browsers."),
-        "doctor": Lazy("fluxsched.cli.instance.doctor:doctor", "Report what works here and what is missing."),
-        "backup": Lazy("fluxsched.cli.instance.backup:backup", "Write the state of an instance to a file."),
-        "restore": Lazy("fluxsched.cli.instance.backup:restore", "Make a backup the state of a new directory."),
-        "config": Lazy("fluxsched.cli.instance.config:config", "Check, show and reload the configuration."),
-        "keygen": Lazy("fluxsched.cli.instance.keygen:keygen", "Make keys for tcp ports and their clients."),
-        "module": Lazy("fluxsched.cli.instance.module:module", "Load, remove, reload and list scheduler modules."),
+        "start": Lazy("fluxsched.cli.instance:start", "Start an instance, with a command or a shell inside."),
+        "restart": Lazy("fluxsched.cli.instance:restart", "Restart an instance in place: its jobs go on."),
+        "stop": Lazy("fluxsched.cli.instance:stop", "Stop an instance."),
+        "uri": Lazy("fluxsched.cli.instance:uri", "Print where the instance listens."),
+        "top": Lazy("fluxsched.cli.top:top", "Watch machine and jobs on a terminal, and act on them."),
+        "instances": Lazy("fluxsched.cli.instance:instances", "List your instances on this machine."),
+        "proxy": Lazy("fluxsched.cli.batch:proxy", "Run a command in the instance that a job is."),
+        "ping": Lazy("fluxsched.cli.instance:ping", "Measure the round-trip time to a service."),
+        "agent": Lazy("fluxsched.cli.instance:agent", "Report targets online while this runs."),
+        "report": Lazy("fluxsched.cli.accounts:report", "Report what users, banks, queues and so on used."),
+        "metrics": Lazy("fluxsched.cli.instance:metrics", "Serve figures to Prometheus."),
+        "web": Lazy("fluxsched.cli.instance:web", "Serve an instance as a page for browsers."),
+        "doctor": Lazy("fluxsched.cli.instance:doctor", "Report what works here and what is missing."),
+        "backup": Lazy("fluxsched.cli.instance:backup", "Write the state of an instance to a file."),
+        "restore": Lazy("fluxsched.cli.instance:restore", "Make a backup the state of a new directory."),
+        "config": Lazy("fluxsched.cli.config:config", "Check, show and reload the configuration."),
+        "keygen": Lazy("fluxsched.cli.instance:keygen", "Make keys for tcp ports and their clients."),
+        "module": Lazy("fluxsched.cli.config:module", "Load, remove, reload and list scheduler modules."),
     },
     "Resources": {
-        "resource": Lazy("fluxsched.cli.resource.commands:resource", "Show, drain, exclude and move targets."),
-        "cluster": Lazy("fluxsched.cli.resource.cluster:cluster", "Show clusters that run jobs, and give up leases."),
+        "resource": Lazy("fluxsched.cli.main:resource", "Show, drain, exclude and move targets."),
+        "cluster": Lazy("fluxsched.cli.resource:cluster", "Show clusters that run jobs, and give up leases."),
     },
     "Jobs": {
-        "submit": Lazy("fluxsched.cli.submission.submit:submit", "Submit a job and print its id."),
-        "bulksubmit": Lazy("fluxsched.cli.submission.bulksubmit:bulksubmit", "Submit a job for each of many inputs."),
-        "batch": Lazy("fluxsched.cli.submission.batch:batch", "Submit a script that runs in an instance of its own."),
-        "alloc": Lazy("fluxsched.cli.submission.batch:alloc", "Get resources, and a shell in an instance on them."),
-        "run": Lazy("fluxsched.cli.submission.submit:run", "Run a job in the foreground and exit with its status."),
-        "jobs": Lazy("fluxsched.cli.jobs.jobs:jobs", "List jobs."),
-        "cancel": Lazy("fluxsched.cli.jobs.control:cancel", "Cancel jobs."),
-        "kill": Lazy("fluxsched.cli.jobs.control:kill", "Send a signal to running jobs."),
-        "urgency": Lazy("fluxsched.cli.jobs.control:urgency", "Change a job's urgency, hold it or expedite it."),
-        "update": Lazy("fluxsched.cli.jobs.control:update", "Change a job's attributes, such as its duration."),
-        "wait": Lazy("fluxsched.cli.jobs.control:wait", "Wait for jobs to end and exit with their status."),
-        "job": Lazy("fluxsched.cli.jobs.job:job", "Inspect one job: info, eventlog, why, attach and more."),
-        "queue": Lazy("fluxsched.cli.jobs.queue:queue", "Show, enable, disable, start and stop queues."),
-        "fair": Lazy("fluxsched.cli.jobs.fair:fair", "Show accounts: shares, usage, limits and jobs."),
+        "submit": Lazy("fluxsched.cli.submit:submit", "Submit a job and print its id."),
+        "bulksubmit": Lazy("fluxsched.cli.bulksubmit:bulksubmit", "Submit a job for each of many inputs."),
+        "batch": Lazy("fluxsched.cli.batch:batch", "Submit a script that runs in an instance of its own."),
+        "alloc": Lazy("fluxsched.cli.batch:alloc", "Get resources, and a shell in an instance on them."),
+        "run": Lazy("fluxsched.cli.submit:run", "Run a job in the foreground and exit with its status."),
+        "jobs": Lazy("fluxsched.cli.jobs:jobs", "List jobs."),
+        "cancel": Lazy("fluxsched.cli.job:cancel", "Cancel jobs."),
+        "kill": Lazy("fluxsched.cli.job:kill", "Send a signal to running jobs."),
+        "urgency": Lazy("fluxsched.cli.job:urgency", "Change a job's urgency, hold it or expedite it."),
+        "update": Lazy("fluxsched.cli.job:update", "Change a job's attributes, such as its duration."),
+        "wait": Lazy("fluxsched.cli.job:wait", "Wait for jobs to end and exit with their status."),
+        "job": Lazy("fluxsched.cli.job:job", "Inspect one job: info, eventlog, why, attach and more."),
+        "queue": Lazy("fluxsched.cli.queue:queue", "Show, enable, disable, start and stop queues."),
+        "fair": Lazy("fluxsched.cli.accounts:fair", "Show accounts: shares, usage, limits and jobs."),
     },
     "Elsewhere": {
-        "flux": Lazy("fluxsched.cli.instance.flux:flux", "Use fluxsched as a Flux instance's scheduler."),
+        "flux": Lazy("fluxsched.cli.instance:flux", "Use fluxsched as a Flux instance's scheduler."),
     },
     "Other resource managers": {
-        "si": Lazy("fluxsched.cli.si.commands:si", "Schedule for any resource manager: YuniKorn's interface."),
+        "si": Lazy("fluxsched.cli.main:si", "Schedule for any resource manager: YuniKorn's interface."),
     },
     "Studies": {
-        "policy": Lazy("fluxsched.cli.studies.policy:policy", "List, write and check policies."),
-        "plugin": Lazy("fluxsched.cli.studies.plugin:plugin", "List, write and check plugins of schedulers."),
-        "sim": Lazy("fluxsched.cli.studies.sim:sim", "Simulate policies on a trace, or generate a trace."),
+        "policy": Lazy("fluxsched.cli.policy:policy", "List, write and check policies."),
+        "plugin": Lazy("fluxsched.cli.policy:plugin", "List, write and check plugins of schedulers."),
+        "sim": Lazy("fluxsched.cli.sim:sim", "Simulate policies on a trace, or generate a trace."),
     },
 }
 
@@ -104,7 +160,7 @@ def main(ctx: click.Context, parent: int, verbose: bool, key: str | None) -> Non
     if key is not None:
         os.environ["FLUXSCHED_KEY"] = key
     if parent:
-        from fluxsched.cli.instance.instances import go_to_parent
+        from fluxsched.cli.instance import go_to_parent
 
         for _ in range(parent):
             go_to_parent(ctx)

@@ -6,14 +6,13 @@
 
 from __future__ import annotations
 
-from fluxsched.sim.conformance.hooked.plugin_site import PluginSite
-from fluxsched.sim.conformance.hooked.plugin_suite import examine_plugin
+from fluxsched.sim.conformance.plugin_site import PluginSite
+from fluxsched.sim.conformance.plugin_suite import examine_plugin
 from fluxsched.sim.conformance.suite import examine
 from fluxsched.sim.engine.run import run
-from fluxsched.sim.results.result import Result
-from fluxsched.sim.traces.files import read_trace, write_trace
-from fluxsched.sim.traces.lublin import generate
-from fluxsched.sim.traces.trace import Ask, Machine, Trace, TraceJob
+from fluxsched.sim.lublin import generate
+from fluxsched.sim.result import Result
+from fluxsched.sim.traces import Ask, Machine, Trace, TraceJob, read_trace, write_trace
 
 __all__ = [
     "Ask", "Machine", "PluginSite", "Result", "Trace", "TraceJob", "examine", "examine_plugin", "generate",

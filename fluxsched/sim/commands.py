@@ -12,19 +12,13 @@ from typing import Any
 
 from fluxsched.config.policies import check_files, check_policies, with_plugins
 from fluxsched.errors import InvalidValue
-from fluxsched.sim.engine.replay import LiveInstance, ReplayClock, replay
-from fluxsched.sim.engine.run import DEFAULT_POLICY, run
+from fluxsched.sim.engine.run import DEFAULT_POLICY, LiveInstance, ReplayClock, replay, run
 from fluxsched.sim.engine.simulation import Progress
+from fluxsched.sim.lublin import USERS, generate
 from fluxsched.sim.policy_guard import is_foreign, policy_faults
-from fluxsched.sim.results.accounts import write_courses
-from fluxsched.sim.results.drawing import drawing
-from fluxsched.sim.results.report import BANK, as_json, report
-from fluxsched.sim.results.result import Result, write_csv
-from fluxsched.sim.traces.files import read_trace, write_trace
-from fluxsched.sim.traces.json_lines import print_lines
-from fluxsched.sim.traces.lublin import USERS, generate
-from fluxsched.sim.traces.swf import print_swf
-from fluxsched.sim.traces.trace import Trace, machine_of, with_banks
+from fluxsched.sim.report import BANK, as_json, drawing, report
+from fluxsched.sim.result import Result, write_courses, write_csv
+from fluxsched.sim.traces import Trace, machine_of, print_lines, print_swf, read_trace, with_banks, write_trace
 
 LABEL_CHARS_MAX = 40
 """A label is the head of a column."""
@@ -214,7 +208,7 @@ def _check_written(options: StudyOptions) -> None:
         if path is not None and not path.parent.is_dir():
             raise InvalidValue(f"{path} cannot be written: there is no directory {path.parent}")
     if options.plot is not None:
-        from fluxsched.sim.results.plots import check_path
+        from fluxsched.sim.plots import check_path
 
         check_path(options.plot)
 
@@ -226,7 +220,7 @@ def _written(study: Study, options: StudyOptions) -> Study:
         with options.accounts_out.open("w", newline="", encoding="utf-8") as file:
             write_courses([(result.title, result.accounts) for result in study.results], file)
     if options.plot is not None:
-        from fluxsched.sim.results.plots import plot
+        from fluxsched.sim.plots import plot
 
         study.left_out.extend(plot(study.trace, study.results, options.plot))
     return study

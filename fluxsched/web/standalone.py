@@ -120,7 +120,7 @@ def _hash(text: str) -> str:
 # ---- study
 
 def study_page(study: dict[str, Any]) -> str:
-    """The whole page, of what `fluxsched.sim.results.drawing` says of a study."""
+    """The whole page, of what `fluxsched.sim.report` says of a study."""
     titles = [policy["title"] for policy in study["policies"]]
     notes = [*study["heading"][1:], *study["refusals"]]
     body = (

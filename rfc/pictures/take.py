@@ -20,7 +20,7 @@ from selenium import webdriver
 from selenium.webdriver.support.wait import WebDriverWait
 
 import fluxsched
-from fluxsched.cli.instance.top import parse_filter
+from fluxsched.cli.top import parse_filter
 from fluxsched.client.blocking import Handle
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.instance import launch

@@ -7,14 +7,15 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from fluxsched.cli.common import base, complete
-from fluxsched.cli.common.options import SENT_ID_MAX, UNKNOWN_NAMED_MAX, parse_jobid
-from fluxsched.cli.instance.commands import PAD_BYTES_MAX
-from fluxsched.cli.instance.config import LONG_VALUE_CHARS_MAX, VALUE_CHARS_MAX
+from fluxsched.cli import base
+from fluxsched.cli import options as complete
+from fluxsched.cli import resource as admin
+from fluxsched.cli.config import LONG_VALUE_CHARS_MAX, VALUE_CHARS_MAX
+from fluxsched.cli.instance import PAD_BYTES_MAX
+from fluxsched.cli.jobspec_options import BEGIN_MAX_S
 from fluxsched.cli.main import main
-from fluxsched.cli.resource import admin
-from fluxsched.cli.resource.admin import JOBS_SHOWN_MAX
-from fluxsched.cli.submission.jobspec_options import BEGIN_MAX_S
+from fluxsched.cli.options import SENT_ID_MAX, UNKNOWN_NAMED_MAX, parse_jobid
+from fluxsched.cli.resource import JOBS_SHOWN_MAX
 from fluxsched.doctor import homes as directories
 from fluxsched.errors import LimitExceeded
 

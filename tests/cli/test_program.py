@@ -6,17 +6,15 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Mapping
 from pathlib import Path
 
 import click
 import pytest
 
 from fluxsched import __version__
-from fluxsched.cli import main as main_module
-from fluxsched.cli.common.base import LazyGroup
-from fluxsched.cli.main import main
-from fluxsched.cli.resource import commands as resource_module
-from fluxsched.cli.resource.commands import resource
+from fluxsched.cli.base import Lazy, LazyGroup
+from fluxsched.cli.main import RESOURCE_SECTIONS, SECTIONS, SI_SECTIONS, main, resource, si
 from fluxsched.errors import FluxschedError, LocalProtocolError, Refused
 
 OURS = {"fluxsched.instance.launch", "fluxsched.client.blocking"}
@@ -72,11 +70,12 @@ def test_what_shows_something_has_json(name: str) -> None:
     assert "--json" in {text for param in command.params for text in param.opts}
 
 
-@pytest.mark.parametrize("module", [main_module, resource_module])
-def test_the_tables_name_what_exists(module) -> None:
-    for section in module.SECTIONS.values():
+@pytest.mark.parametrize(
+    ("sections", "group"), [(SECTIONS, main), (RESOURCE_SECTIONS, resource), (SI_SECTIONS, si)]
+)
+def test_the_tables_name_what_exists(sections: Mapping[str, Mapping[str, Lazy]], group: LazyGroup) -> None:
+    for section in sections.values():
         for name, entry in section.items():
-            group = main if module is main_module else resource
             assert group.load(name).name == name, entry
 
 
@@ -156,6 +155,7 @@ def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
 
 IMPORTS = """
 import sys
+from collections.abc import Mapping
 from fluxsched.cli.main import main
 try:
     main(sys.argv[1:] or %r)
@@ -175,7 +175,7 @@ def test_help_of_the_program_imports_no_command() -> None:
     done = python(
         "import sys, fluxsched.cli.main; print(*sorted(m for m in sys.modules if m.startswith('fluxsched.cli.')))"
     )
-    names = "common", "common.base", "common.stdio", "main"
+    names = "base", "main"
     assert done.stdout.split() == [f"fluxsched.cli.{name}" for name in names]
 
 
@@ -216,8 +216,8 @@ def test_a_reader_who_leaves_is_no_error(tmp_path: Path) -> None:
 
 INTERRUPTED_IN_A_DESTRUCTOR = """
 import contextlib, signal, time
-from fluxsched.cli.common.base import Command, Lazy, Program
-from fluxsched.cli.common.signals import EndingSignals
+from fluxsched.cli.base import Command, Lazy, Program
+from fluxsched.cli.base import EndingSignals
 
 class Frame:
     def __del__(self):

@@ -9,8 +9,8 @@ from pathlib import Path
 import click
 import pytest
 
-from fluxsched.cli.common.base import Command
-from fluxsched.cli.common.values import FILE_BYTES_MAX
+from fluxsched.cli.base import Command
+from fluxsched.cli.options import FILE_BYTES_MAX
 from fluxsched.core.jsontext import load_object
 from fluxsched.errors import InvalidValue, RPCError
 from fluxsched.protocol.framing import codec

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxsched.cli.jobs.fields import FIELDS
+from fluxsched.cli.jobs import FIELDS
 from fluxsched.core.idset import Idset
 from fluxsched.core.job_attributes import JOB_ATTRIBUTES
 from fluxsched.core.jobspec import Jobspec

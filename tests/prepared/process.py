@@ -159,8 +159,8 @@ def become_orphan() -> None:
 def prepare() -> None:
     """Import what most of them need."""
     for module in (
-        "cli.instance.commands", "cli.instance.module", "cli.jobs.control", "cli.jobs.job", "cli.jobs.jobs",
-        "cli.jobs.queue", "cli.resource.commands", "cli.submission.batch", "cli.submission.submit",
+        "cli.instance", "cli.config", "cli.job", "cli.job", "cli.jobs",
+        "cli.queue", "cli.main", "cli.batch", "cli.submit",
         "client.blocking", "executor.keeper", "instance.launch",
         "scheduler.main",
     ):  # fmt: skip

@@ -7,9 +7,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from fluxsched.cli.common.progress import SHOWN_EVERY_S, ProgressLine, line_text
 from fluxsched.cli.main import main
-from fluxsched.sim.results.report import scale_of
+from fluxsched.cli.output import SHOWN_EVERY_S, ProgressLine, line_text
+from fluxsched.sim.report import scale_of
 
 TRACE = """\
 ; MaxProcs: 4

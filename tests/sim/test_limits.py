@@ -8,13 +8,13 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sim import Ask, Trace, TraceJob, generate
+from fluxsched.sim import Ask, Trace, TraceJob, generate, lublin, plots
+from fluxsched.sim import plots as charts
+from fluxsched.sim import report as drawing
 from fluxsched.sim.commands import LABEL_CHARS_MAX, StudyOptions
-from fluxsched.sim.engine import replay, site_events
-from fluxsched.sim.results import charts, drawing, plots
-from fluxsched.sim.traces import lublin
-from fluxsched.sim.traces.json_lines import read_lines
-from fluxsched.sim.traces.trace import FAULT_CHARS_MAX, JOBS_MAX, URGENCY_MAX
+from fluxsched.sim.engine import run as replay
+from fluxsched.sim.engine import site as site_events
+from fluxsched.sim.traces import FAULT_CHARS_MAX, JOBS_MAX, URGENCY_MAX, read_lines
 from fluxsched.system.clock import seeded
 
 

@@ -12,8 +12,7 @@ from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policy import Decision, Plan, View, Waiting
 from fluxsched.sched.registry import OWN, make
 from fluxsched.sim import Ask, TraceJob, examine, run
-from fluxsched.sim.conformance.cost import SLACK
-from fluxsched.sim.conformance.suite import COST, COST_SAYS, LAWS, RULES
+from fluxsched.sim.conformance.suite import COST, COST_SAYS, LAWS, RULES, SLACK
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 
 PAGE = (Path(__file__).parents[2] / "rfc" / "policies.md").read_text()

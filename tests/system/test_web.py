@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli.instance import web
+from fluxsched.cli import instance as web
 
 
 class Browser:

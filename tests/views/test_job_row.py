@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from fluxsched.cli.jobs.fields import FIELDS
+from fluxsched.cli.jobs import FIELDS
 from fluxsched.views.jobs import JobRow
 
 

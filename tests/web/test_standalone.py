@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from fluxsched.sim import Ask, Trace, TraceJob, run
-from fluxsched.sim.results.drawing import drawing
+from fluxsched.sim.report import drawing
 from fluxsched.web import standalone as inlining
 from fluxsched.web.standalone import modules, study_page
 

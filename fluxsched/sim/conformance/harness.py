@@ -1,36 +1,418 @@
-"""A synthetic machine with a policy under test on it: production resource module, session, scheduler and pool.
+"""Synthetic machine with a policy under test: each decision is judged against a record kept here, before the engine
+gets it.
 
-Law: events are caused as in an instance (an administrator drains, a job manager cancels), so a policy meets here what
-it will meet there. Jobs end by their run time or their limit.
+Law: nothing is shared with what is judged. Ages, victims and the rate are counted here; shares have changed when other
+users have jobs than when a job was preempted. Nothing is shared with what is judged. What a job holds follows from what
+it was granted, got and left. Nothing is shared with what is judged. What waits and what is held follows from what was
+submitted, granted and freed, and what is usable is asked of the resource module. What is broken is raised out of the
+policy's own yield. Events are caused as in an instance (an administrator drains, a job manager cancels), so a policy
+meets here what it will meet there. Jobs end by their run time or their limit.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from copy import deepcopy
 from math import inf
-from typing import Final, NamedTuple
+from pathlib import Path
+from typing import Any, ClassVar, Final, NamedTuple
 
 from fluxsched.config.inventory import fake_resources
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.protocol.messages.alloc import (
-    ExpirationRequest,
-    HelloResponse,
-    PrioritizeRequest,
-    SchedCancelRequest,
-)
+from fluxsched.protocol.messages.alloc import ExpirationRequest, HelloResponse, PrioritizeRequest, SchedCancelRequest
 from fluxsched.sched.decisions import PREEMPT, Granted, Grown, Shrunk
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
-from fluxsched.sched.fair.accounts import FairSettings
+from fluxsched.sched.fair.accounts import RATE_WINDOW_S, FairSettings
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.policy import Policy
-from fluxsched.sim.conformance.checker import PROGRESS, Checker, GroundTruth
-from fluxsched.sim.conformance.preemption import Preemptible, rate_of
-from fluxsched.sim.conformance.rule_broken import RuleBroken
+from fluxsched.sched.loading import raise_at
+from fluxsched.sched.policy import (
+    Decision,
+    Deny,
+    Fits,
+    Grow,
+    Option,
+    Pending,
+    Policy,
+    Preempt,
+    Reserve,
+    Shrink,
+    Start,
+    View,
+    placement_of,
+)
+from fluxsched.sched.pool.placement import parts_in
 from fluxsched.sim.engine.system import SharedBy, System
+
+
+class RuleBroken(Exception):
+    """A policy has broken the law of this name; `line` is the policy's, where it is not that of the exception."""
+
+    def __init__(self, law: str, text: str, line: str | None = None) -> None:
+        super().__init__(text)
+        self.law = law
+        self.line = line
+
+
+# ---- preemption
+
+ALLOWED, RATE, IN_VAIN = "allowed", "rate", "in-vain"
+"""Laws, by the names of the rules that they belong to."""
+
+
+class Preemptible(NamedTuple):
+    """A running job that may be preempted from a time on (wall time, seconds)."""
+
+    from_s: float
+
+
+class _Awaited(NamedTuple):
+    """A job for which others were preempted: the users who had jobs then, and the policy's line."""
+
+    users: frozenset[int]
+    line: str | None
+
+
+class PreemptionJudge:
+    """`running` are all jobs that run, None where one never may be preempted; `users` has the user of each job that
+    waits or runs. `rate` jobs may be preempted in any RATE_WINDOW_S.
+    """
+
+    def __init__(self, rate: int, running: Mapping[int, Preemptible | None], users: Mapping[int, int]) -> None:
+        self.preempted = 0
+        self._rate = rate
+        self._running = running
+        self._users = users
+        self._going: dict[int, int] = {}
+        self._begun_s: list[float] = []
+        self._awaited: dict[int, _Awaited] = {}
+
+    def judge(self, decision: Preempt, waits: bool, now_s: float, line: str | None) -> None:
+        """Raises RuleBroken for a decision that may not be; `waits`: the job for which it is may start."""
+        jobid, beneficiary, _ = decision
+        name = format_f58(jobid)
+        if jobid not in self._running:
+            raise RuleBroken(ALLOWED, f"job {name} is preempted, although it does not run")
+        if jobid in self._going:
+            raise RuleBroken(ALLOWED, f"job {name} is preempted again, although it is being preempted already")
+        allows = self._running[jobid]
+        if allows is None:
+            raise RuleBroken(ALLOWED, f"job {name} is preempted, although it may never be")
+        if now_s < allows.from_s:
+            early_s = allows.from_s - now_s
+            raise RuleBroken(ALLOWED, f"job {name} is preempted {early_s:g} s before it may be")
+        if not waits:
+            text = f"job {name} is preempted for job {format_f58(beneficiary)}, which does not wait"
+            raise RuleBroken(IN_VAIN, text)
+        self._begun_s = [begun_s for begun_s in self._begun_s if now_s < begun_s + RATE_WINDOW_S]
+        if len(self._begun_s) >= self._rate:
+            text = f"job {name} is preempted, the {len(self._begun_s) + 1}th within {RATE_WINDOW_S:g} s"
+            raise RuleBroken(RATE, f"{text}: the rate is {self._rate}")
+        self._begun_s.append(now_s)
+        self._going[jobid] = beneficiary
+        self._awaited[beneficiary] = _Awaited(frozenset(self._users.values()), line)
+        self.preempted += 1
+
+    def ended(self, jobid: int) -> None:
+        """A job has ended."""
+        self._going.pop(jobid, None)
+
+    def passed(self, waiting: Mapping[int, Any]) -> None:
+        """A pass has ended. Raises RuleBroken if a job still waits for which all have gone, and shares are the same."""
+        going = set(self._going.values())
+        users = frozenset(self._users.values())
+        for jobid, awaited in list(self._awaited.items()):
+            if jobid in going:
+                continue
+            del self._awaited[jobid]
+            if jobid in waiting and awaited.users == users:
+                text = f"job {format_f58(jobid)} waits on, although all have gone that were preempted for it"
+                raise RuleBroken(IN_VAIN, text, awaited.line)
+
+
+def rate_of(policy: Policy, fair: FairSettings) -> int:
+    """How many jobs the policy may preempt in RATE_WINDOW_S."""
+    rate = getattr(policy, "fair_overrides", {}).get("rate", fair.rate)
+    assert isinstance(rate, int)
+    return rate
+
+
+def line_of(decisions: Iterator[object]) -> str | None:
+    """`mine.py:12`, the line of the innermost `yield` at which a generator stands; None for what is no generator."""
+    frame, at = None, decisions
+    while (found := getattr(at, "gi_frame", None)) is not None:
+        frame, at = found, at.gi_yieldfrom  # type: ignore[attr-defined]
+    return None if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
+
+
+# ---- sizes
+
+SIZES, EXTRAS = "sizes", "extras"
+"""Laws, by the names of the rules that they belong to."""
+
+
+class _Sized:
+    """An elastic job that runs: by part, the targets that it has and is not to leave."""
+
+    def __init__(self, request: Request, held: ResourceSet) -> None:
+        by_label = held.parts
+        self.parts = request.each_part
+        self.ranks = [by_label.get(part.label, EMPTY) for part in self.parts] if by_label else [held.ranks]
+
+
+class SizeJudge:
+    """`usable` and `free` are asked of the truth."""
+
+    def __init__(self) -> None:
+        self.grown: set[int] = set()
+        self._jobs: dict[int, _Sized] = {}
+
+    def began(self, jobid: int, request: Request, held: ResourceSet) -> None:
+        """A job has started; only elastic ones are of interest."""
+        if request.elastic:
+            self._jobs[jobid] = _Sized(request, held)
+
+    def ended(self, jobid: int) -> None:
+        """A job has ended."""
+        self._jobs.pop(jobid, None)
+
+    def grew(self, jobid: int, added: ResourceSet) -> None:
+        """A job has got more."""
+        job = self._jobs[jobid]
+        by_label = added.parts
+        for at, part in enumerate(job.parts):
+            job.ranks[at] |= by_label.get(part.label, EMPTY) if by_label else added.ranks
+        self.grown.add(jobid)
+        self._check(jobid, job)
+
+    def shrank(self, jobid: int, ranks: Idset) -> None:
+        """A job is to leave targets. Raises RuleBroken below a minimum."""
+        job = self._jobs[jobid]
+        job.ranks = [mine - ranks for mine in job.ranks]
+        self._check(jobid, job)
+
+    def judge_shrink(self, jobid: int, ranks: Idset) -> None:
+        """Raises RuleBroken for a decision that may not be."""
+        name, job = format_f58(jobid), self._jobs.get(jobid)
+        if job is None:
+            raise RuleBroken(SIZES, f"job {name} is shrunk, although no elastic job of this id runs")
+        if foreign := ranks - Idset.of([rank for mine in job.ranks for rank in mine]):
+            raise RuleBroken(SIZES, f"job {name} is shrunk by ranks {foreign}, which it does not hold")
+        for part, mine in zip(job.parts, job.ranks, strict=True):
+            self._check_count(name, part, len(mine - ranks))
+
+    def judge_grow(self, jobid: int, fit: Fits, usable: Idset, free: Mapping[int, tuple[int, int]]) -> None:
+        """The same for more targets."""
+        name, job = format_f58(jobid), self._jobs.get(jobid)
+        if job is None:
+            raise RuleBroken(SIZES, f"job {name} is grown, although no elastic job of this id runs")
+        parts = list(parts_in(fit.blocks))
+        ranks = Idset.of([part.rank for part in parts])
+        if useless := ranks - usable:
+            raise RuleBroken(SIZES, f"job {name} is grown by ranks {useless}, which are down, drained or leaving")
+        for part in parts:
+            cores, gpus = free[part.rank]
+            if part.cores & ~cores or part.gpus & ~gpus:
+                raise RuleBroken(SIZES, f"job {name} is grown by more of rank {part.rank} than is free there")
+        added = fit.by_part or (ranks,)
+        for each, mine, more in zip(job.parts, job.ranks, added, strict=True):
+            self._check_count(name, each, len(mine | more))
+
+    def _check(self, jobid: int, job: _Sized) -> None:
+        for part, mine in zip(job.parts, job.ranks, strict=True):
+            self._check_count(format_f58(jobid), part, len(mine))
+
+    def _check_count(self, name: str, part: Request, count: int) -> None:
+        asked = part.nodes
+        assert asked is not None, "an elastic job has a range of nodes"
+        if count not in asked:
+            whose = f"part {part.label} of job {name}" if part.label else f"job {name}"
+            raise RuleBroken(SIZES, f"{whose} would have {count} nodes, although it asks for {asked}")
+
+
+# ---- checker
+
+USABLE, FREE, WAITING, PROGRESS, HEAD = "usable", "free", "waiting", "progress", "head"
+"""Laws, by the names of the rules that they belong to."""
+
+DECISIONS_EACH_MAX, DECISIONS_MORE_MAX = 20, 1000
+"""Decisions in one pass, for each job that waits and on top: a policy that yields more never ends its pass."""
+
+LATE_S = 1e-6
+"""What rounding may do to a promise."""
+
+
+class GroundTruth:
+    """What is true, by those who would know: `free` are core and GPU masks by rank, `usable` are ranks, and `users` has
+    those of jobs that wait or run.
+    """
+
+    def __init__(self, free: dict[int, tuple[int, int]], usable: Callable[[], Idset]) -> None:
+        self.free = free
+        self.usable = usable
+        self.waiting: dict[int, Request] = {}
+        self.running: dict[int, Preemptible | None] = {}
+        self.users: dict[int, int] = {}
+        self.on_hold: set[int] = set()
+        self.started: set[int] = set()
+
+
+class Checker:
+    """A policy around the policy. `said` is what it has decided; `promised` when the first in line was to start.
+
+    A promise is the first reservation of a pass, if it is for the first in line; a policy that once reserves for
+    another job before has an order of his own, and promises nothing. With `promises_hold` nothing happens that would
+    excuse a later start. Where `judging` is false decisions are only counted.
+    """
+
+    name: ClassVar[str] = "checker"
+    OPTIONS: ClassVar[Mapping[str, Option]] = {}
+
+    def __init__(self, policy: Policy, truth: GroundTruth, first: Callable[[], int | None], rate: int) -> None:
+        self.said: list[tuple[Any, ...]] = []
+        self.promised: dict[int, float] = {}
+        self.promises_hold = False
+        self.own_order = False
+        self.judging = True
+        self._policy = policy
+        self._truth = truth
+        self.first = first
+        self.preemptions = PreemptionJudge(rate, truth.running, truth.users)
+        self.sizes = SizeJudge()
+        if hasattr(policy, "ended"):
+            self.ended = policy.ended
+        self.GROWS, self.placement = getattr(policy, "GROWS", False), placement_of(policy)  # which the engine asks for
+        if hasattr(policy, "ACCOUNTS"):
+            self.ACCOUNTS = policy.ACCOUNTS
+            self.fair_overrides = getattr(policy, "fair_overrides", {})
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        """The policy's decisions, each judged."""
+        decisions = self._policy.schedule(view, now_s)
+        judge = _Pass(self, self._truth, now_s)
+        try:
+            for decision in decisions:
+                try:
+                    judge.count()
+                    if self.judging:
+                        judge.judge(decision, decisions)
+                    yield decision
+                except Exception as fault:
+                    raise_at(decisions, fault)
+                    raise
+        finally:
+            close = getattr(decisions, "close", None)
+            if close is not None:
+                close()
+
+    def check_promises(self, now_s: float) -> None:
+        """Raises RuleBroken if after a pass a job waits that was to have started."""
+        for jobid in self.promised.keys() & self._truth.waiting.keys():
+            self.check_promise(jobid, now_s, " and still waits")
+
+    def check_promise(self, jobid: int, now_s: float, what: str = "") -> None:
+        """Raises RuleBroken if this job was to have started before."""
+        promised_s = self.promised.get(jobid, inf)
+        if self.promises_hold and now_s > promised_s + LATE_S:
+            late = f"job {format_f58(jobid)}, the first in line, should have started {now_s - promised_s:g} s ago"
+            raise RuleBroken(HEAD, late + what)
+
+
+class _Pass:
+    """One pass."""
+
+    def __init__(self, checker: Checker, truth: GroundTruth, now_s: float) -> None:
+        self._checker = checker
+        self._truth = truth
+        self._now_s = now_s
+        self._reserved = False
+        self._left = DECISIONS_EACH_MAX * len(truth.waiting) + DECISIONS_MORE_MAX
+
+    def count(self) -> None:
+        """Raises RuleBroken when a pass has too many decisions."""
+        self._left -= 1
+        if self._left < 0:
+            raise RuleBroken(PROGRESS, "too many decisions in one pass: a pass should end when no job can start")
+
+    def judge(self, decision: Decision, decisions: Iterator[Decision]) -> None:
+        """Raises RuleBroken if the decision breaks a law; what is no decision at all is for the engine to refuse."""
+        match decision:
+            case Start(jobid, fit) if isinstance(fit, Fits):
+                self._start(jobid, fit)
+            case Reserve(reservation, reason):
+                self._checker.said.append(("reserve", reservation.jobid, reservation.start_s))
+                self._reserve(reservation.jobid, reservation.start_s)
+                _ = reason if isinstance(reason, str) else reason()
+            case Pending(jobid, reason):
+                self._checker.said.append(("pending", jobid))
+                _ = reason if isinstance(reason, str) else reason()
+            case Preempt(jobid, for_jobid):
+                self._checker.said.append(("preempt", jobid, for_jobid))
+                waits = for_jobid in self._truth.waiting and for_jobid not in self._truth.on_hold
+                self._checker.preemptions.judge(decision, waits, self._now_s, line_of(decisions))
+            case Shrink(jobid, ranks):
+                self._checker.said.append(("shrink", jobid, str(ranks)))
+                self._checker.sizes.judge_shrink(jobid, ranks)
+            case Grow(jobid, fit) if isinstance(fit, Fits):
+                self._checker.said.append(("grow", jobid, fit.parts))
+                self._checker.sizes.judge_grow(jobid, fit, self._truth.usable(), self._truth.free)
+            case Deny(jobid):
+                if jobid in self._truth.waiting:
+                    raise RuleBroken(PROGRESS, f"job {format_f58(jobid)} is denied, although it can run here")
+
+    def _start(self, jobid: int, fit: Fits) -> None:
+        truth, name = self._truth, format_f58(jobid)
+        asked = truth.waiting.get(jobid)
+        if asked is None:
+            how = "has started already" if jobid in truth.started else "does not wait"
+            raise RuleBroken(WAITING, f"job {name} is started, although it {how}")
+        if jobid in truth.on_hold:
+            raise RuleBroken(WAITING, f"job {name} is started, although it is held")
+        have, need = _total(fit), _asked(asked)
+        if fit.request != asked or have.cores < need.cores or have.gpus < need.gpus:
+            raise RuleBroken(WAITING, f"job {name} is started on resources that do not match its request: {asked}")
+        ranks = Idset.of([part.rank for part in parts_in(fit.blocks)])
+        if useless := ranks - truth.usable():
+            raise RuleBroken(USABLE, f"job {name} is started on ranks {useless}, which are down, drained or leaving")
+        left: dict[int, tuple[int, int]] = {}
+        for part in parts_in(fit.blocks):
+            cores, gpus = left.get(part.rank) or truth.free[part.rank]
+            if part.cores & ~cores or part.gpus & ~gpus:
+                raise RuleBroken(FREE, f"job {name} is started on more of rank {part.rank} than is free there")
+            left[part.rank] = cores & ~part.cores, gpus & ~part.gpus
+        self._checker.said.append(("start", jobid, fit.parts))
+        self._checker.check_promise(jobid, self._now_s)
+
+    def _reserve(self, jobid: int, start_s: float) -> None:
+        checker = self._checker
+        if not self._reserved and jobid != checker.first():
+            checker.own_order = True
+            checker.promised.clear()
+        elif not self._reserved and start_s < inf and not checker.own_order:
+            checker.promised.setdefault(jobid, start_s)
+        self._reserved = True
+
+
+class Totals(NamedTuple):
+    """How much in all."""
+
+    cores: int
+    gpus: int
+
+
+def _total(fit: Fits) -> Totals:
+    parts = fit.parts
+    return Totals(sum([part.cores.bit_count() for part in parts]), sum([part.gpus.bit_count() for part in parts]))
+
+
+def _asked(request: Request) -> Totals:
+    return Totals(request.least_cores, request.least_gpus)
+
+
+# ---- harness
 
 BEGIN_S = 1_700_000_000.0
 """Wall time at the beginning, unless a case has another; not 0.0, which means no time."""

@@ -1,20 +1,29 @@
-"""The production parts joined in memory and driven on virtual time: resource module, scheduler session, scheduler.
+"""Production parts joined in memory on virtual time: resource module, scheduler session, scheduler; and jobspecs of
+traces.
 
-Law: no rule is written here. What would travel as a message passes as the value that it carries, and what follows from
-it is done before anything else, in order. The resource module learns what jobs hold only if a site file moves targets.
+Law: queues and banks decide as in an instance (`jobs.queue`): defaults, requirements and limits are theirs; a job that
+they would refuse is refused here with their words. No rule is written here. What would travel as a message passes as
+the value that it carries, and what follows from it is done before anything else, in order. The resource module learns
+what jobs hold only if a site file moves targets.
 """
 
 from __future__ import annotations
 
 import errno
+import json
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from dataclasses import replace
+from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.jsontext import with_path
 from fluxsched.core.resources import ResourceSet
-from fluxsched.errors import InvalidValue, RPCError
+from fluxsched.core.sharing import parse_sharing
+from fluxsched.errors import InvalidValue, Refused, RPCError
+from fluxsched.jobs.queue.banks import ANY_BANK, Banks
+from fluxsched.jobs.queue.queues import QueueConfig, Queues
 from fluxsched.protocol.messages.alloc import HelloResponse
 from fluxsched.protocol.sessions.acquire_client import AcquireClient
 from fluxsched.protocol.sessions.acquire_server import AcquireServer
@@ -41,6 +50,103 @@ from fluxsched.scheduler.session import (
     SchedulerSession,
     SessionEffect,
 )
+from fluxsched.sim.traces import Ask, TraceJob, parts_jobspec
+
+JobspecKey: TypeAlias = tuple[Ask, float | None, int | str | None, str | None, float | None, int]
+
+COMMAND: Final = ("simulated",)
+
+
+class TraceJobspecs:
+    """Jobspecs by what decides them: needs, limit, queue, and how they share the machine."""
+
+    def __init__(
+        self, queues: Mapping[str | None, QueueConfig], default_queue: str | None, banks: Banks = ANY_BANK
+    ) -> None:
+        self._banks = banks
+        self._queues = Queues(queues, default_queue) if queues else None
+        self._asked: dict[Ask, Jobspec] = {}
+        self._made: dict[JobspecKey, Jobspec | str] = {}
+
+    def of(self, job: TraceJob) -> Jobspec | str:
+        """The jobspec, or why an instance would not take the job."""
+        key = (job.ask, job.limit_s, job.queue, job.bank, job.preemptible_after_s, job.requeue)
+        known = self._made.get(key)
+        if known is None:
+            known = self._made[key] = self._make_or_refuse(job)
+        return known
+
+    def _make_or_refuse(self, job: TraceJob) -> Jobspec | str:
+        try:
+            return self._make(job)
+        except (InvalidValue, Refused) as fault:
+            return str(fault)
+
+    def _make(self, job: TraceJob) -> Jobspec:
+        base = self._asked.get(job.ask)
+        if base is None:
+            base = self._asked[job.ask] = _jobspec(job.ask)
+        if job.limit_s:
+            base = replace(base, duration_s=job.limit_s, raw=with_system(base, "duration", job.limit_s))
+        base = _sharing(base, job)
+        bank = self._banks.missing_in(base)
+        if bank is not None:
+            base = _sharing(base, job._replace(bank=bank))
+        if self._queues is None:
+            return base
+        name = None if job.queue is None else str(job.queue)
+        if name is not None and name in self._queues.names():
+            base = replace(base, queue=name, raw=with_system(base, "queue", name))
+        return self._queues.for_submit(base.queue).admit(base)
+
+
+def _sharing(base: Jobspec, job: TraceJob) -> Jobspec:
+    """With what the trace says of how the job shares the machine; it is not repeated in a whole jobspec."""
+    said = {
+        "bank": job.bank, "preemptible-after": job.preemptible_after_s, "fluxsched.requeue": job.requeue or None,
+    }  # fmt: skip
+    for key, value in said.items():
+        if value is not None:
+            base = replace(base, raw=with_system(base, key, value))
+    if any(value is not None for value in said.values()):
+        base = replace(base, sharing=parse_sharing(base.raw["attributes"]["system"]))
+    return base
+
+
+def _jobspec(ask: Ask) -> Jobspec:
+    if ask.jobspec is not None:
+        return Jobspec.parse(ask.jobspec)
+    if ask.parts is not None:
+        return _of_parts(ask, ask.parts)
+    return Jobspec.from_command(
+        COMMAND,
+        ntasks=None if isinstance(ask.nodes, str) and ask.nslots == 1 else ask.nslots,  # one a node of a range
+        cores_per_task=ask.cores,
+        gpus_per_task=ask.gpus,
+        nodes=ask.nodes,
+        exclusive=ask.exclusive,
+        constraint=None if ask.constraint is None else json.loads(ask.constraint),
+        elastic=ask.elastic,
+        max_hops=ask.max_hops,
+    )
+
+
+def _of_parts(ask: Ask, parts: str) -> Jobspec:
+    raw = parts_jobspec(parts)
+    system = raw["attributes"]["system"]
+    if ask.constraint is not None:
+        system["constraints"] = json.loads(ask.constraint)
+    settled: dict[str, object] = {"elastic": ask.elastic or None, "max-hops": ask.max_hops}
+    system["fluxsched"] = {key: value for key, value in settled.items() if value is not None}
+    return Jobspec.parse(raw)
+
+
+def with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, Any]:
+    """The raw jobspec with one key of `attributes.system` set."""
+    return with_path(jobspec.raw, f"attributes.system.{key}", value)
+
+
+# ---- system
 
 ACQUIRER: Final = "scheduler"
 """The one peer of the resource module; it acquires every group."""

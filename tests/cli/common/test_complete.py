@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from fluxsched.cli.common.complete import TIMEOUT_S
 from fluxsched.cli.main import main
+from fluxsched.cli.options import TIMEOUT_S
 from fluxsched.errors import FluxschedError, RPCError
 
 ANSWERS = {

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.cli.common import show
-from fluxsched.cli.common.table import COLUMN_WIDTH_MAX, Field, parse_format, render
+from fluxsched.cli import output as show
+from fluxsched.cli.output import COLUMN_WIDTH_MAX, Field, parse_format, render
 from fluxsched.errors import InvalidValue
 
 FIELDS = {name: Field(name.upper(), lambda row, name=name: row.get(name)) for name in ("id", "name", "time")}

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from fluxsched.cli.common import show
+from fluxsched.cli import output as show
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.instance.launch import check_start
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from fluxsched.cli.instance import top
+from fluxsched.cli import top
 from fluxsched.cli.main import main
 from fluxsched.errors import InvalidValue
 

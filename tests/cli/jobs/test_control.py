@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from fluxsched.cli.common import show
+from fluxsched.cli import output as show
 from fluxsched.errors import Refused
 
 ACTIVE = {"states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}
@@ -174,7 +174,7 @@ def test_wait_means_ended_jobs_too_where_it_means_certain_jobs(cli, args: str, c
 
 
 def test_refused_jobs_are_looked_up_so_many_at_a_time(cli, job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluxsched.cli.jobs.control.ASKED_MAX", 2)
+    monkeypatch.setattr("fluxsched.cli.job.ASKED_MAX", 2)
     answers = chosen(1, 2, 3, found=[]) | {"job-manager.cancel": Refused("it has ended")}
     done = cli("cancel", "--all", answers=answers)
     assert (done.code, done.out) == (0, "canceled 0 jobs\n")

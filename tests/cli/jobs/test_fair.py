@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli.jobs.fair import tree
+from fluxsched.cli.accounts import tree
 from fluxsched.errors import RPCError
 
 SETTINGS = {

@@ -10,10 +10,9 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli.jobs import forward
-from fluxsched.cli.jobs.attach import OutputWriter
-from fluxsched.cli.jobs.forward import Forwarder
-from fluxsched.cli.jobs.job import _value_text
+from fluxsched.cli import attach as forward
+from fluxsched.cli.attach import Forwarder, OutputWriter
+from fluxsched.cli.job import _value_text
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RPCError
 

@@ -6,9 +6,9 @@ import json
 
 import pytest
 
-from fluxsched.cli.common import values as values_module
-from fluxsched.cli.jobs import jobs as jobs_module
-from fluxsched.cli.jobs.jobs import REASONS_ASKED_MAX
+from fluxsched.cli import jobs as jobs_module
+from fluxsched.cli import options as values_module
+from fluxsched.cli.jobs import REASONS_ASKED_MAX
 from fluxsched.errors import Refused, RPCError
 
 NOW_S = 1700000100.0
@@ -272,7 +272,7 @@ def test_update_dry_run_and_no_duration(cli, job) -> None:
 
 
 def test_watch_asks_for_what_has_changed_so_many_at_a_time(cli, job, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluxsched.cli.jobs.watch.ASKED_IDS_MAX", 2)
+    monkeypatch.setattr("fluxsched.cli.watch.ASKED_IDS_MAX", 2)
     events = [[jobid, 1.0, name, {}] for jobid in (1, 2, 3) for name in ("alloc", "clean")]
 
     def listed(request: dict) -> dict:

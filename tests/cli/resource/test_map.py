@@ -98,7 +98,7 @@ def live(cli, fake, status, monkeypatch: pytest.MonkeyPatch):
         monkeypatch.setattr(fake, "subscribe", lambda self, topic, request, take: told.append(take))
         monkeypatch.setattr(fake, "listen", lambda self, limit_s, beside=None: tell(left.pop(0)))
         monkeypatch.setattr(fake, "reconnect", lambda self, began: began(), raising=False)
-        monkeypatch.setattr("fluxsched.cli.resource.watch.ASKED_EVERY_S", 0.0)
+        monkeypatch.setattr("fluxsched.cli.watch.ASKED_EVERY_S", 0.0)
         return cli("resource", "status", "--watch", *words, answers={"resource.status": lambda _: next(tables)})
 
     return run

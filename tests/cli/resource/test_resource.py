@@ -7,9 +7,9 @@ import json
 
 import pytest
 
-from fluxsched.cli.common import show
-from fluxsched.cli.resource.admin import JOBS_SHOWN_MAX
-from fluxsched.cli.resource.rows import where_of
+from fluxsched.cli import output as show
+from fluxsched.cli.resource import JOBS_SHOWN_MAX
+from fluxsched.cli.target_rows import where_of
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import RPCError

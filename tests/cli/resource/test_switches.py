@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli.common.options import Output
-from fluxsched.cli.common.table import parse_format
-from fluxsched.cli.resource.switches import SWITCH_FIELDS, show_switches
+from fluxsched.cli.options import Output
+from fluxsched.cli.output import parse_format
+from fluxsched.cli.target_rows import SWITCH_FIELDS, show_switches
 from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused
 

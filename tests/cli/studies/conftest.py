@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fluxsched.cli.studies import plugin_check, policy_check
+from fluxsched.cli import plugin_check, policy_check
 from fluxsched.config import policies as policy_list
 from fluxsched.system import processes as isolated_process
 from tests.prepared.caller import prepared

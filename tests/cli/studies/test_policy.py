@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.cli.studies import policy_check
+from fluxsched.cli import policy_check
 from fluxsched.config.policies import policies
 
 BROKEN = """\

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli.jobs import follow
-from fluxsched.cli.submission import array
-from fluxsched.cli.submission.templates import METHODS, WIDTH_MAX, InputRow, fill
+from fluxsched.cli import submit as array
+from fluxsched.cli import submit as follow
+from fluxsched.cli.bulksubmit import METHODS, WIDTH_MAX, InputRow, fill
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused, RPCError
 
@@ -186,10 +186,10 @@ def test_inputs_that_are_not_text_are_named_by_their_bytes() -> None:
 
 
 def test_jobs_inputs_and_combinations_are_bounded(cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("fluxsched.cli.submission.templates.INPUTS_MAX", 4)
-    monkeypatch.setattr("fluxsched.cli.submission.templates.VALUES_MAX", 5)
-    monkeypatch.setattr("fluxsched.cli.submission.array.COPIES_MAX", 5)
-    monkeypatch.setattr("fluxsched.cli.submission.bulksubmit.INPUT_CHARS_MAX", 10)
+    monkeypatch.setattr("fluxsched.cli.bulksubmit.INPUTS_MAX", 4)
+    monkeypatch.setattr("fluxsched.cli.bulksubmit.VALUES_MAX", 5)
+    monkeypatch.setattr("fluxsched.cli.submit.COPIES_MAX", 5)
+    monkeypatch.setattr("fluxsched.cli.bulksubmit.INPUT_CHARS_MAX", 10)
     for words, text in (
         (("a", ":::", *"12345"), "5 inputs in one list exceed the limit of 4"),
         (("a", ":::", *"123", ":::", *"12"), "more than 4 combinations: submit them in parts"),

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli.common.values import FILE_BYTES_MAX
+from fluxsched.cli.options import FILE_BYTES_MAX
 from fluxsched.core.archive import parse_archive
 from fluxsched.core.directives import SCRIPT_BYTES_MAX
 from fluxsched.core.jobspec import Jobspec
@@ -145,8 +145,8 @@ def test_alloc_whose_id_cannot_be_printed_leaves_no_job(cli: Any, monkeypatch: p
     def full(text: str) -> None:
         raise OSError(errno.ENOSPC, "No space left on device")
 
-    monkeypatch.setattr("fluxsched.cli.submission.batch._await_address", lambda handle, jobid: "ipc:///x")
-    monkeypatch.setattr("fluxsched.cli.common.show.flushed", full)
+    monkeypatch.setattr("fluxsched.cli.batch._await_address", lambda handle, jobid: "ipc:///x")
+    monkeypatch.setattr("fluxsched.cli.output.flushed", full)
     found = cli("alloc", "--bg", "-n1", answers={"job-manager.cancel": {}})
     assert (found.code, found.err) == (1, "fluxsched: alloc: No space left on device\n")
     note = "the output of alloc is closed or full"

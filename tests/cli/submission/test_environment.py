@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.cli.submission import environment as job_environment
-from fluxsched.cli.submission.environment import NAMES_SHOWN_MAX, RULE_FILES_MAX, edited_environment
+from fluxsched.cli import jobspec_options as job_environment
+from fluxsched.cli.jobspec_options import NAMES_SHOWN_MAX, RULE_FILES_MAX, edited_environment
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 BASE = {"HOME": "/h", "PATH": "/p", "PATH_X": "x"}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli.submission import feasibility
+from fluxsched.cli import submit as feasibility
 from fluxsched.errors import RPCError
 from tests.cli.conftest import Cli
 

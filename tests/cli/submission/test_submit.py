@@ -9,9 +9,9 @@ from pathlib import Path
 import click
 import pytest
 
-from fluxsched.cli.jobs.attach import HINT_EVERY_S, PENDING_HINT_S, pending_hints
-from fluxsched.cli.submission import jobspec_options
-from fluxsched.cli.submission.jobspec_options import parse_begin_time, with_attribute
+from fluxsched.cli import jobspec_options
+from fluxsched.cli.attach import HINT_EVERY_S, PENDING_HINT_S, pending_hints
+from fluxsched.cli.jobspec_options import parse_begin_time, with_attribute
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, RPCError
 

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from fluxsched.adapters.si.wire.address import parse_address
-from fluxsched.cli.common.table import parse_format, parse_sort, render
-from fluxsched.cli.common.values import parse_since, parse_value
-from fluxsched.cli.jobs.fields import FIELDS
-from fluxsched.cli.submission import jobspec_options, templates
-from fluxsched.cli.submission.batch_config import merged_config
-from fluxsched.cli.submission.environment import edited_environment, split_templates
+from fluxsched.cli import bulksubmit as templates
+from fluxsched.cli import jobspec_options
+from fluxsched.cli.batch import merged_config
+from fluxsched.cli.jobs import FIELDS
+from fluxsched.cli.jobspec_options import edited_environment, split_templates
+from fluxsched.cli.options import parse_since, parse_value
+from fluxsched.cli.output import parse_format, parse_sort, render
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.parts import parse_part
 from fluxsched.sched.loading import join_plugins, parse_spec, split_plugins

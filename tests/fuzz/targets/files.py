@@ -15,8 +15,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.tomltext import toml_text
 from fluxsched.core.topology import Topology
 from fluxsched.core.topology_conf import parse_topology_conf
-from fluxsched.sim.traces.json_lines import print_lines, read_lines
-from fluxsched.sim.traces.swf import print_swf, read_swf
+from fluxsched.sim.traces import print_lines, print_swf, read_lines, read_swf
 from tests.fuzz.target import Target, of_text, texts
 
 ROOT = Path(__file__).parents[3]

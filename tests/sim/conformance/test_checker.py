@@ -8,10 +8,8 @@ from fluxsched.sched.policy import LEAST_LOST, Pending, Start, placement_of
 from fluxsched.sched.registry import make
 from fluxsched.sim.conformance import harness as module
 from fluxsched.sim.conformance import suite as conformance
-from fluxsched.sim.conformance.cases import spec_of
-from fluxsched.sim.conformance.checker import DECISIONS_EACH_MAX, DECISIONS_MORE_MAX, LATE_S
-from fluxsched.sim.conformance.harness import Harness
-from fluxsched.sim.conformance.rule_broken import RuleBroken
+from fluxsched.sim.conformance.harness import DECISIONS_EACH_MAX, DECISIONS_MORE_MAX, LATE_S, Harness, RuleBroken
+from fluxsched.sim.conformance.suite import spec_of
 from fluxsched.system.clock import interrupted
 
 

@@ -6,13 +6,19 @@ import pytest
 
 from fluxsched.sched.hooks.api import PASS, SKIP, Later
 from fluxsched.sched.policies.backfill import Easy, Fifo
-from fluxsched.sim.conformance import cases as policy_cases
-from fluxsched.sim.conformance.hooked import plugin_site
-from fluxsched.sim.conformance.hooked.leaks import DEPTH_MAX, PARTS_MAX, sizes_in
-from fluxsched.sim.conformance.hooked.plugin_judge import SKIPS, WAIT_MAX_S, PluginJudge
-from fluxsched.sim.conformance.hooked.plugin_site import PluginSite
-from fluxsched.sim.conformance.hooked.plugin_suite import RULES, examine_plugin
-from fluxsched.sim.conformance.rule_broken import RuleBroken
+from fluxsched.sim.conformance import plugin_site
+from fluxsched.sim.conformance import suite as policy_cases
+from fluxsched.sim.conformance.harness import RuleBroken
+from fluxsched.sim.conformance.plugin_site import (
+    DEPTH_MAX,
+    PARTS_MAX,
+    SKIPS,
+    WAIT_MAX_S,
+    PluginJudge,
+    PluginSite,
+    sizes_in,
+)
+from fluxsched.sim.conformance.plugin_suite import RULES, examine_plugin
 from tests.sim.conformance.plugin_breakers import BREAKERS, Patient
 
 

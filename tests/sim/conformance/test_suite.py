@@ -10,13 +10,22 @@ from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policies.fair import Fair
 from fluxsched.sched.registry import make
 from fluxsched.sim import examine
-from fluxsched.sim.conformance import cases
-from fluxsched.sim.conformance.cases import BEGINS_S, MACHINE, ordinary, rounding
-from fluxsched.sim.conformance.cost import NOISE_S, SLACK, Growth, cost, limit
-from fluxsched.sim.conformance.elastic_cases import extras
-from fluxsched.sim.conformance.harness import Harness
-from fluxsched.sim.conformance.rule_broken import RuleBroken
-from fluxsched.sim.conformance.suite import LAWS, RULES
+from fluxsched.sim.conformance import suite as cases
+from fluxsched.sim.conformance.harness import Harness, RuleBroken
+from fluxsched.sim.conformance.suite import (
+    BEGINS_S,
+    LAWS,
+    MACHINE,
+    NOISE_S,
+    RULES,
+    SLACK,
+    Growth,
+    cost,
+    extras,
+    limit,
+    ordinary,
+    rounding,
+)
 from fluxsched.system.clock import seeded
 from tests.generated.share import ALL
 from tests.sim.conformance.breakers import (

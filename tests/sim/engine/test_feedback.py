@@ -6,7 +6,7 @@ from hypothesis import strategies as st
 
 from fluxsched.cli.main import main
 from fluxsched.sim import Ask, Trace, TraceJob, generate, run
-from fluxsched.sim.traces.trace import followers
+from fluxsched.sim.traces import followers
 
 
 def job(

@@ -5,7 +5,7 @@ import pytest
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.policies.backfill import Fifo
 from fluxsched.sim import run
-from fluxsched.sim.results.report import as_json, table
+from fluxsched.sim.report import as_json, table
 
 
 class Stopwatch:

@@ -8,8 +8,8 @@ from fluxsched.errors import InvalidValue
 from fluxsched.sched.policy import Preempt, Start, Wake
 from fluxsched.sim import Ask, Trace, TraceJob, run
 from fluxsched.sim.engine import simulation
-from fluxsched.sim.engine.site_events import parse_site
-from fluxsched.sim.results.table import NO_ROW, Preemption
+from fluxsched.sim.engine.site import parse_site
+from fluxsched.sim.table import NO_ROW, Preemption
 
 
 class Impatient:
@@ -62,7 +62,7 @@ def test_it_runs_again_in_line_by_its_first_submission():
 
 def test_an_attempt_that_was_preempted_is_drawn_on_its_targets():
     pytest.importorskip("matplotlib")
-    from fluxsched.sim.results.plots import draw
+    from fluxsched.sim.plots import draw
 
     trace = Trace.of([standby(1, 0, 50, 4, requeue=1), urgent(2, 10, 5, 2)])
     result = run(trace, Impatient(), procs=4, placements=True)

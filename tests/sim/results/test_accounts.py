@@ -6,9 +6,9 @@ import pytest
 
 from fluxsched.sched.fair.accounts import Bank, FairSettings
 from fluxsched.sim import Ask, Trace, TraceJob, run
-from fluxsched.sim.results.accounts import courses, write_courses
-from fluxsched.sim.results.report import as_json, report
-from fluxsched.sim.results.table import NO_ROW, Preemption
+from fluxsched.sim.report import as_json, report
+from fluxsched.sim.result import courses, write_courses
+from fluxsched.sim.table import NO_ROW, Preemption
 
 
 def job(number, submit_s, run_s, slots, user, bank=None):

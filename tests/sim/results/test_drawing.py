@@ -5,12 +5,10 @@ import json
 import pytest
 
 from fluxsched.sim import Ask, Trace, TraceJob, generate, run
-from fluxsched.sim.results import drawing as module
-from fluxsched.sim.results.drawing import drawing
-from fluxsched.sim.results.metrics import percentile
-from fluxsched.sim.results.result import Cost, Result
-from fluxsched.sim.results.stretches import stretches
-from fluxsched.sim.results.table import Columns, Preemption, Resizing
+from fluxsched.sim import report as module
+from fluxsched.sim.report import drawing
+from fluxsched.sim.result import Cost, Result, percentile
+from fluxsched.sim.table import Columns, Preemption, Resizing, stretches
 
 
 @pytest.fixture(scope="module")

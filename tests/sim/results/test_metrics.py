@@ -7,9 +7,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sim import Trace, run
-from fluxsched.sim.results.metrics import bounded_slowdown, jain, percentile, spread
-from fluxsched.sim.results.report import as_json, table
-from fluxsched.sim.results.step_functions import (
+from fluxsched.sim.report import as_json, table
+from fluxsched.sim.result import bounded_slowdown, jain, percentile, spread
+from fluxsched.sim.table import (
+    NO_ROW,
+    Preemption,
     average,
     averages,
     busy_steps,
@@ -19,7 +21,6 @@ from fluxsched.sim.results.step_functions import (
     steps_of,
     used_core_s,
 )
-from fluxsched.sim.results.table import NO_ROW, Preemption
 
 
 @pytest.mark.parametrize(

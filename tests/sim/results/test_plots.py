@@ -8,7 +8,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue
 from fluxsched.sim import Trace, generate, run
-from fluxsched.sim.results.plots import check_path, plot
+from fluxsched.sim.plots import check_path, plot
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +21,7 @@ def study():
 @pytest.fixture(scope="module")
 def figure(study):
     """The study, drawn: for what only reads it."""
-    from fluxsched.sim.results.plots import draw
+    from fluxsched.sim.plots import draw
 
     return draw(*study)
 
@@ -49,8 +49,7 @@ def test_a_drawing_has_texts_that_can_be_searched(study, tmp_path):
 
 
 def test_accounts_have_a_panel_where_they_are_known(study):
-    from fluxsched.sim.results.charts import ACCOUNTS_DRAWN_MAX
-    from fluxsched.sim.results.plots import draw
+    from fluxsched.sim.plots import ACCOUNTS_DRAWN_MAX, draw
 
     trace, (plain, _) = study
     named = Trace.of([job._replace(user=f"user{at}") for at, job in enumerate(trace.jobs)], machine=trace.machine)
@@ -67,7 +66,7 @@ def test_nothing_to_draw_draws_empty_axes(study, tmp_path, trace_of):
 
 
 def test_time_is_drawn_up_to_where_it_ended(study, trace_of):
-    from fluxsched.sim.results.plots import draw
+    from fluxsched.sim.plots import draw
 
     trace = trace_of((0, 9000, 9000, 2))
     figure = draw(trace, [run(trace, procs=2, until_s=3600, placements=True)])
@@ -78,7 +77,7 @@ def test_time_is_drawn_up_to_where_it_ended(study, trace_of):
 
 
 def test_without_matplotlib_the_remedy_is_named(monkeypatch):
-    monkeypatch.setattr("fluxsched.sim.results.plots.find_spec", lambda name: None)
+    monkeypatch.setattr("fluxsched.sim.plots.find_spec", lambda name: None)
     with pytest.raises(InvalidValue, match=r"pip install 'fluxsched\[plots\]'"):
         check_path(Path("a.png"))
 
@@ -105,7 +104,7 @@ def test_legends_are_beside_the_data_and_policies_in_panels_of_their_own(figure)
 
 
 def test_a_later_policy_with_a_longer_queue_fits_its_panel(study, trace_of):
-    from fluxsched.sim.results.plots import draw
+    from fluxsched.sim.plots import draw
 
     trace = trace_of((0, 90, 90, 1), (0, 90, 90, 2), (1, 5, 5, 1), (1, 5, 5, 1), (1, 5, 5, 1))
     results = [run(trace, policy, procs=2) for policy in ("firstfit", "fifo")]
@@ -116,7 +115,7 @@ def test_a_later_policy_with_a_longer_queue_fits_its_panel(study, trace_of):
 
 
 def test_the_longest_wait_is_within_the_scale(trace_of):
-    from fluxsched.sim.results.plots import draw
+    from fluxsched.sim.plots import draw
 
     trace = trace_of((0, 900, 900, 2), (0, 900, 900, 2), (0, 900, 900, 2))
     results = [run(trace, policy, procs=procs) for policy, procs in (("fifo", 6), ("easy", 2))]
@@ -127,7 +126,7 @@ def test_the_longest_wait_is_within_the_scale(trace_of):
 
 
 def test_labels_are_what_curves_are_called(study, trace_of):
-    from fluxsched.sim.results.plots import draw
+    from fluxsched.sim.plots import draw
 
     trace = trace_of((0, 10, 10, 2))
     figure = draw(trace, [run(trace, "fifo", procs=2, label="as it was")])
@@ -136,8 +135,8 @@ def test_labels_are_what_curves_are_called(study, trace_of):
 
 
 def test_what_does_not_fit_is_left_out_and_named(study, trace_of, monkeypatch):
-    from fluxsched.sim.results import plots
-    from fluxsched.sim.results.plots import GANTTS_MAX, POLICIES_MAX, draw
+    from fluxsched.sim import plots
+    from fluxsched.sim.plots import GANTTS_MAX, POLICIES_MAX, draw
 
     trace = trace_of((0, 10, 10, 2), (1, 5, 5, 2))
     results = [run(trace, "fifo", procs=2, label=f"run {at}", placements=True) for at in range(POLICIES_MAX + 1)]
@@ -156,8 +155,7 @@ def test_what_does_not_fit_is_left_out_and_named(study, trace_of, monkeypatch):
 
 
 def test_times_at_which_a_part_cannot_be_used_are_shaded_in_every_chart_over_time(tmp_path, trace_of):
-    from fluxsched.sim.results.charts import reduced_times
-    from fluxsched.sim.results.plots import draw
+    from fluxsched.sim.plots import draw, reduced_times
 
     (tmp_path / "site").write_text(
         '{"at": "1h", "do": "outage", "targets": "3", "for": "1h"}\n{"at": "3h", "do": "offline", "targets": "2"}\n'
@@ -172,8 +170,8 @@ def test_times_at_which_a_part_cannot_be_used_are_shaded_in_every_chart_over_tim
 def test_jobs_have_the_colours_of_the_users_and_edges_while_these_can_be_told_apart(study, monkeypatch):
     from matplotlib.colors import to_hex
 
-    from fluxsched.sim.results import charts
-    from fluxsched.sim.results.plots import draw
+    from fluxsched.sim import plots as charts
+    from fluxsched.sim.plots import draw
 
     def jobs(edges_max):
         monkeypatch.setattr(charts, "EDGES_MAX", edges_max)
@@ -187,8 +185,7 @@ def test_jobs_have_the_colours_of_the_users_and_edges_while_these_can_be_told_ap
 
 
 def test_names_of_many_classes_are_slanted(figure):
-    from fluxsched.sim.results.charts import NAMES_LEVEL_MAX
-    from fluxsched.sim.results.plots import USERS_DRAWN_MAX
+    from fluxsched.sim.plots import NAMES_LEVEL_MAX, USERS_DRAWN_MAX
 
     sizes, users = (next(a for a in figure.axes if a.get_xlabel() == name) for name in ("cores of the job", "user"))
     assert len(sizes.get_xticklabels()) <= NAMES_LEVEL_MAX < len(users.get_xticklabels()) == USERS_DRAWN_MAX
@@ -196,7 +193,8 @@ def test_names_of_many_classes_are_slanted(figure):
 
 
 def test_of_many_jobs_those_around_the_longest_queue_are_on_the_chart_of_targets(study, monkeypatch):
-    from fluxsched.sim.results import charts, plots
+    from fluxsched.sim import plots
+    from fluxsched.sim import plots as charts
 
     monkeypatch.setattr(charts, "GANTT_JOBS_MAX", 10)
     trace, results = study

@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidValue
 from fluxsched.sim import Ask, Machine, Trace, TraceJob, run
-from fluxsched.sim.traces.json_lines import print_lines, read_lines
-from fluxsched.sim.traces.trace import TIME_MAX_S
+from fluxsched.sim.traces import TIME_MAX_S, print_lines, read_lines
 from tests.generated.share import examples
 
 JOB = {"submit": 5, "run": 10.5}

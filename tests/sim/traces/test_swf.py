@@ -8,9 +8,8 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sim import Ask, Machine, Trace, TraceJob, read_trace, write_trace
-from fluxsched.sim.traces import trace as limits
-from fluxsched.sim.traces.swf import COLUMNS, parse_line, print_swf, read_swf
-from fluxsched.sim.traces.trace import with_banks
+from fluxsched.sim import traces as limits
+from fluxsched.sim.traces import COLUMNS, parse_line, print_swf, read_swf, with_banks
 from tests.generated.share import examples
 
 HEAD = ["; Version: 2.2", ";  MaxProcs: 16", "; Note: first", "; Note: second", ";", "; no key here"]

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from fluxsched.sim import generate, run
-from fluxsched.sim.results.drawing import drawing
+from fluxsched.sim.report import drawing
 from fluxsched.web.standalone import standalone, study_page
 
 MARKUP = "<script>alert(1)</script>"

@@ -10,16 +10,13 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.policies.backfill import FirstFit
 from fluxsched.sched.policy import Shrink
-from fluxsched.sim.engine.network import with_switches
 from fluxsched.sim.engine.run import run
-from fluxsched.sim.engine.running.hops import largest_hops
-from fluxsched.sim.engine.running.sizes import Sizes
-from fluxsched.sim.results.report import report
-from fluxsched.sim.results.result import write_csv
-from fluxsched.sim.results.step_functions import beside_start_core_s, busy_steps, used_core_s
-from fluxsched.sim.results.table import Columns
-from fluxsched.sim.traces.json_lines import read_lines
-from fluxsched.sim.traces.trace import Ask, Trace, TraceJob
+from fluxsched.sim.engine.simulation import Sizes, largest_hops
+from fluxsched.sim.engine.site import with_switches
+from fluxsched.sim.report import report
+from fluxsched.sim.result import write_csv
+from fluxsched.sim.table import Columns, beside_start_core_s, busy_steps, used_core_s
+from fluxsched.sim.traces import Ask, Trace, TraceJob, read_lines
 
 
 def trace_of(*rows):

@@ -1,0 +1,335 @@
+"""Following one job to its end: output, forwarded input, its terminal, its exit status as in a shell.
+
+Law: the terminal is left as it was found, however this ends.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import select
+import signal
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import closing, contextmanager
+from math import inf
+from typing import Any, BinaryIO
+
+from fluxsched.cli import output as show
+from fluxsched.cli.base import warn
+from fluxsched.cli.options import InstanceHandle, come_back
+from fluxsched.errors import Disconnected, RPCError
+from fluxsched.system.clock import SystemClock
+
+PIECE_BYTES = 64 * 1024
+"""Input in one request: what a pipe holds."""
+OWN = "-"
+"""The usual name for standard input."""
+
+
+def own_input(*, terminal: bool) -> int | None:
+    """The descriptor of this command's input; None if it has none, or has a terminal and that does not count."""
+    try:
+        fd = sys.stdin.fileno()
+    except (AttributeError, OSError):  # closed, or replaced by something that is no file
+        return None
+    return fd if terminal or not os.isatty(fd) else None
+
+
+class Forwarder:
+    """Reads a descriptor to its end for a job; give it to `InstanceHandle.stream` as `beside`."""
+
+    def __init__(self, handle: InstanceHandle, jobid: int, source: int) -> None:
+        self.fd: int | None = source
+        self._handle = handle
+        self._jobid = jobid
+        self._source = source
+        self._any = False
+        self._unsure_bytes = 0
+        """Of what was sent and is not answered."""
+
+    def look(self) -> None:
+        """Send what can be read now, or its end."""
+        if not select.select([self._source], [], [], 0)[0]:
+            return
+        try:
+            data = os.read(self._source, PIECE_BYTES)
+        except BlockingIOError:
+            return
+        except OSError as exc:
+            self._say(f"cannot read the input, ending it for the job: {os.strerror(exc.errno or 0)}")
+            data = b""
+        self.fd = None  # until it is answered, or for ever
+        self._any |= bool(data)
+        self._unsure_bytes = len(data)
+        request = {"id": self._jobid, **({"data": data} if data else {"eof": True})}
+        self._handle.post("job-manager.input", request, lambda answer: self._answered(answer, data))
+
+    def _answered(self, answer: Any, data: bytes) -> None:
+        """Input for a job that has ended is dropped; other refusals are reported if there was any input."""
+        error, self._unsure_bytes = answer.error, 0
+        if error is None:
+            self.fd = self._source if data else None
+        elif self._any and error.errnum != errno.ESRCH:
+            self._say(f"input is not forwarded: {error}")
+
+    def say_what_is_unsure(self) -> None:
+        """The instance went away: whether the last piece has reached the job is not known, and it is not sent twice."""
+        if self._unsure_bytes:
+            self._say(f"the last {self._unsure_bytes} bytes of input may be lost")
+
+    def _say(self, text: str) -> None:
+        warn(f"{show.jobid_text(self._jobid)}: {text}")
+
+
+# ---- terminal
+
+def window_of(fd: int) -> tuple[int, int] | None:
+    """Rows and columns of a terminal; None if it does not know them, or is none."""
+    try:
+        columns, rows = os.get_terminal_size(fd)
+    except OSError:
+        return None
+    return (rows, columns) if rows and columns else None
+
+
+class TerminalForwarder:
+    """Reads a terminal for a job within `raw`; give it to `InstanceHandle.stream` as `beside`."""
+
+    def __init__(self, handle: InstanceHandle, jobid: int, source: int) -> None:
+        self._handle = handle
+        self._jobid = jobid
+        self._source = source
+        self._keys = Forwarder(handle, jobid, source)
+        self._both = select.epoll()
+        self._woken, self._wake = os.pipe()
+        for fd in (self._woken, self._wake):
+            os.set_blocking(fd, False)
+        self._both.register(self._woken, select.EPOLLIN)
+        self._is_read = False
+
+    @property
+    def fd(self) -> int | None:
+        """A descriptor for both: what is typed, if it is to be read now, and changes of the window."""
+        if self._is_read != (self._keys.fd is not None):
+            self._is_read = not self._is_read
+            change = self._both.register if self._is_read else self._both.unregister
+            change(self._source)
+        return self._both.fileno()
+
+    def look(self) -> None:
+        """Send what has been typed, and the size of a window that has changed."""
+        if select.select([self._woken], [], [], 0)[0]:
+            os.read(self._woken, 4096)
+            window = window_of(self._source)
+            if window is not None:
+                request = {"id": self._jobid, "window": list(window)}
+                self._handle.post("job-manager.input", request, _answered)
+        if self._keys.fd is not None:
+            self._keys.look()
+
+    @contextmanager
+    def raw(self) -> Iterator[None]:
+        """Have the terminal pass on every key, and print what comes as it is."""
+        import termios
+        import tty
+
+        def changed(signum: int, frame: object) -> None:
+            os.write(self._wake, b"w")
+
+        before = termios.tcgetattr(self._source)
+        usual = signal.signal(signal.SIGWINCH, changed)
+        try:
+            tty.setraw(self._source, termios.TCSADRAIN)
+            changed(0, None)  # it may have changed before
+            yield
+        finally:
+            signal.signal(signal.SIGWINCH, usual)
+            termios.tcsetattr(self._source, termios.TCSADRAIN, before)
+
+    def close(self) -> None:
+        """Give up its descriptors."""
+        self._both.close()
+        os.close(self._woken)
+        os.close(self._wake)
+
+
+def _answered(answer: Any) -> None:
+    """A job that has ended needs no window."""
+
+
+# ---- attach
+
+PENDING_HINT_S = 2.0
+"""Delay before the user is shown why the job is still waiting (seconds); most jobs have started by then."""
+HINT_EVERY_S = 30.0
+"""How often it is asked whether the reason is another one (seconds)."""
+
+STARTED = frozenset(("start", "finish", "clean"))
+"""Events after which a job does not wait to run."""
+
+
+class OutputWriter:
+    """Writes what tasks write, at once and byte for byte; labelled, it waits for whole lines and puts `prefix` and the
+    task's number before each. What comes again after `begin_again` is passed over.
+    """
+
+    def __init__(self, labelled: bool = False, prefix: bytes = b"") -> None:
+        self.labelled = labelled
+        self._prefix = prefix
+        self._rest: dict[tuple[str, int], bytes] = {}
+        self._taken: dict[tuple[str, int], int] = {}
+        """Bytes of each stream of a task that have been written."""
+        self._again: dict[tuple[str, int], int] = {}
+        """Bytes of them that are to come again."""
+
+    def begin_again(self) -> None:
+        """All that was written comes once more, from its beginning."""
+        self._again = dict(self._taken)
+
+    def write(self, piece: Mapping[str, Any]) -> None:
+        """One answer of job-manager.output."""
+        data = piece["data"]
+        data = data.encode() if isinstance(data, str) else data
+        stream, task = key = piece["stream"], piece.get("task") or 0
+        again = min(self._again.get(key, 0), len(data))
+        if again:
+            self._again[key] -= again
+            data = data[again:]
+        self._taken[key] = self._taken.get(key, 0) + len(data)
+        if self.labelled:
+            lines = (self._rest.pop((stream, task), b"") + data).split(b"\n")
+            self._rest[stream, task] = lines.pop()
+            data = b"".join(b"%s%d: %s\n" % (self._prefix, task, line) for line in lines)
+        _write(_stream(stream), data)
+
+    def finish(self) -> None:
+        """Write what came without a newline at its end."""
+        for (stream, task), rest in self._rest.items():
+            if rest:
+                _write(_stream(stream), b"%s%d: %s\n" % (self._prefix, task, rest))
+        self._rest.clear()
+
+
+def follow_output(
+    handle: InstanceHandle, jobid: int, writer: OutputWriter, *, follow: bool, **aside: Any
+) -> None:
+    """Copy a job's output here; with `follow` until the job has finished. `aside` is what `stream` takes."""
+    for piece in handle.stream("job-manager.output", {"id": jobid, "follow": follow}, **aside):
+        writer.write(piece)
+    writer.finish()
+
+
+def attach(
+    handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | None, terminal: bool = False
+) -> int:
+    """Follow a job to its end, from attempt to attempt, and return its exit status. On a terminal, show why it has not
+    started.
+
+    What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks; if it is a
+    `terminal`, it becomes that of the task once the job has started.
+    """
+    writer = OutputWriter(labelled)
+    while True:
+        hints = pending_hints(handle, jobid) if sys.stderr.isatty() else ()
+        forwarder = None if source is None or terminal else Forwarder(handle, jobid, source)
+        try:
+            if terminal and source is not None:
+                _until_started(handle, jobid, hints)
+                with closing(TerminalForwarder(handle, jobid, source)) as keys, keys.raw():
+                    follow_output(handle, jobid, writer, follow=True, beside=keys)
+            else:
+                follow_output(handle, jobid, writer, follow=True, meanwhile=hints, beside=forwarder)
+            result = handle.wait(jobid, follow=False)
+        except Disconnected as fault:  # after a restart or a crash of the instance the job goes on
+            name = show.jobid_text(jobid)
+            come_back(handle, fault, f"{name} may go on: fluxsched job attach {name}")
+            writer.begin_again()
+            if forwarder is not None:
+                forwarder.say_what_is_unsure()
+            continue
+        if not result.get("requeued_as"):
+            return report_end(result)
+        again = show.jobid_text(result["requeued_as"])
+        warn(f"{show.jobid_text(jobid)}: {end_text(result)}; submitted again as {again}")
+        jobid, writer = result["requeued_as"], OutputWriter(labelled)
+
+
+def _until_started(handle: InstanceHandle, jobid: int, hints: Iterable[float]) -> None:
+    """Wait until the job has started, or has ended without that; `hints` are asked when to go on (seconds)."""
+    came: set[str] = set()
+
+    def take(answer: Mapping[str, Any] | RPCError | None) -> None:
+        came.update(event["name"] for event in answer["events"]) if isinstance(answer, Mapping) else came.add("clean")
+
+    end = handle.subscribe("job-manager.eventlog", {"id": jobid, "follow": True}, take)
+    delays = iter(hints)
+    while not came & STARTED:
+        delay_s = next(delays, inf)
+        until_s = SystemClock.monotonic_s() + delay_s
+        while not came & STARTED and (left_s := until_s - SystemClock.monotonic_s()) > 0:
+            handle.listen(None if left_s == inf else left_s)
+    if "clean" not in came:
+        end()
+
+
+def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:
+    """Say on stderr why a job waits, and again when it waits for another reason. Yields when to go on (seconds)."""
+    yield PENDING_HINT_S
+    from fluxsched.views.jobs import PENDING
+
+    said = None
+    while (why := _why(handle, jobid))["state"] in PENDING:
+        if why["reason"] != said:
+            said = why["reason"]
+            warn(f"{show.jobid_text(jobid)}: waiting: {said}")
+        yield HINT_EVERY_S
+
+
+def _why(handle: InstanceHandle, jobid: int) -> Mapping[str, Any]:
+    """If the hint cannot be obtained, show none."""
+    try:
+        return handle.rpc("job-manager.why", {"id": jobid})
+    except RPCError:
+        return {"state": None}
+
+
+def report_end(result: Mapping[str, Any]) -> int:
+    """Say on stderr why a job has failed, if it has; the exit status that it gives this command."""
+    if not result["success"]:
+        warn(f"{job_text(result)}: {end_text(result)}")
+    return exit_status(result)
+
+
+def job_text(result: Mapping[str, Any]) -> str:
+    """The job that a result is of, and its last attempt where that is another one."""
+    last = result.get("last")
+    return show.jobid_text(result["id"]) + (f" (submitted again as {show.jobid_text(last)})" if last else "")
+
+
+def end_text(result: Mapping[str, Any]) -> str:
+    """How a job ended, in words."""
+    if result.get("exception_type"):
+        note = result.get("exception_note")
+        return f"exception {result['exception_type']}{f': {note}' if note else ''}"
+    return result.get("errstr") or ("completed" if result["success"] else f"exit status {exit_status(result)}")
+
+
+def exit_status(result: Mapping[str, Any]) -> int:
+    """What a shell would say: 0..255, 128+n for signal n, 1 where the job failed without a status of its own."""
+    status = result["status"]
+    try:
+        code = os.waitstatus_to_exitcode(status) if status >= 0 else 1
+    except (ValueError, OverflowError):
+        code = 1
+    code = 128 - code if code < 0 else code
+    return code or (0 if result["success"] else 1)
+
+
+def _stream(name: str) -> BinaryIO:
+    return (sys.stderr if name == "stderr" else sys.stdout).buffer
+
+
+def _write(stream: BinaryIO, data: bytes) -> None:
+    stream.write(data)
+    stream.flush()

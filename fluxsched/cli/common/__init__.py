@@ -1,1 +1,0 @@
-"""What commands share: the program, options, output, values."""

@@ -1,1 +1,0 @@
-"""Commands on an instance as a whole, and on what is installed."""

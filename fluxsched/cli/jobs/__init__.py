@@ -1,1 +1,0 @@
-"""Commands on jobs that were submitted, and on queues."""

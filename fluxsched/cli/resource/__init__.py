@@ -1,1 +1,0 @@
-"""Commands on targets: show, drain, exclude, move."""

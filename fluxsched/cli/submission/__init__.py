@@ -1,1 +1,0 @@
-"""Commands that submit jobs: submit, run, bulksubmit, batch, alloc."""

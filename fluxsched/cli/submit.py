@@ -1,0 +1,526 @@
+"""`fluxsched submit` and `run`: jobspecs checked for feasibility, submitted one or many at once, followed to their
+ends.
+
+Law: only the scheduler's own "never" refuses a job. If its group has no scheduler, or none answers in time, it is
+submitted and waits; whatever else is wrong with it the submission says. One question serves all copies of a job. One
+stream reports all ends; of output streams OUTPUTS_MAX are open at a time, those of the jobs submitted first. Every
+template is checked before anything is submitted. The first job goes alone, for its id is the array's and whatever
+refuses it refuses the others too; they follow many at a time. What the instance refuses then is reported, with its
+template, and the others stay.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import signal
+import sys
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import wraps
+from itertools import chain
+from typing import Any, NamedTuple
+
+import click
+
+from fluxsched.cli import output as show
+from fluxsched.cli.attach import OWN, OutputWriter, attach, own_input, report_end, window_of
+from fluxsched.cli.base import Command, EndedBySignal, EndingSignals, warn
+from fluxsched.cli.jobspec_options import AFTER_ARRAY, COPIES_MAX, UNSATISFIABLE, build, job_options, parse_copies
+from fluxsched.cli.options import Converted, InstanceHandle, connect, parse_jobid, uri_option
+from fluxsched.cli.output import ProgressLine
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobid import format_f58, parse_jobids
+from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, LimitExceeded, Refused, RPCError
+from fluxsched.system.clock import SystemClock
+
+ANSWER_S = 5.0
+"""A scheduler answers within milliseconds; one that does not must not prevent submission."""
+
+QUESTIONS_MAX = 100
+"""Different jobs of one command that the scheduler is asked to check; a thousand would take a second."""
+
+
+def check_feasible(handle: InstanceHandle, jobspecs: Iterable[dict[str, Any]], names: Sequence[str] = ()) -> None:
+    """Raises Refused if the scheduler says of one of them that it could never run; then none is to be submitted.
+
+    One that is to wait anyway (`--allow-infeasible`) is not checked. Jobs that ask for the same are checked once, and
+    of many different ones only the first QUESTIONS_MAX. The error names all that could never run, by `names` where
+    there are several.
+    """
+    asked: set[str] = set()
+    faults: list[str] = []
+    for at, jobspec in enumerate(jobspecs):
+        system = jobspec.get("attributes", {}).get("system", {})
+        wanted = json.dumps(
+            (jobspec.get("resources"), system.get("constraints"), system.get("queue"), system.get("duration"))
+        )
+        if wanted in asked or UNSATISFIABLE in system:
+            continue
+        if len(asked) == QUESTIONS_MAX:
+            break
+        asked.add(wanted)
+        try:
+            if not _asked(handle, jobspec):
+                break
+        except Refused as fault:
+            faults.append(f"{names[at]}: {fault}" if names and names[at] else str(fault))
+    if faults:
+        text = f"{'; '.join(faults)}; use --allow-infeasible to submit it and wait until it can"
+        raise Refused(text, errno.EOVERFLOW)
+
+
+def _asked(handle: InstanceHandle, jobspec: dict[str, Any]) -> bool:
+    """Whether there was an answer; raises Refused if the job can never run."""
+    from fluxsched.core.jobspec import without_bulk
+
+    try:
+        handle.rpc("feasibility.check", {"jobspec": without_bulk(jobspec)}, timeout_s=ANSWER_S)
+    except RPCError as fault:
+        if fault.errnum == errno.EOVERFLOW:
+            raise Refused(f"can never run: {fault}", errno.EOVERFLOW) from None
+        return fault.errnum not in (errno.ENOSYS, errno.ETIMEDOUT)
+    return True
+
+
+# ---- follow
+
+OUTPUTS_MAX = 256
+"""Jobs whose output is followed at once: the instance looks at their files fifty times a second."""
+
+StreamItem = Mapping[str, Any] | RPCError | None
+
+
+class JobFollower:
+    """Waits for jobs; `status` is the highest exit status of those that have ended."""
+
+    def __init__(self, handle: InstanceHandle, jobids: Sequence[int], *, output: bool, labelled: bool) -> None:
+        self.status = 0
+        self.ended = 0
+        self._handle = handle
+        self._waiting = True
+        self._fault: RPCError | None = None
+        self._unread = deque(jobids if output else ())
+        self._reading = 0
+        self._labelled = labelled
+        self._output = output
+        handle.subscribe("job-manager.wait-all", {"ids": list(jobids)}, self._take_end)
+        while self._unread and self._reading < OUTPUTS_MAX:
+            self._read_next()
+
+    @property
+    def is_done(self) -> bool:
+        """Whether all have ended and all that they wrote is shown. Raises what a stream failed with."""
+        if self._fault is not None:
+            raise self._fault
+        return not (self._waiting or self._reading)
+
+    def _take_end(self, result: StreamItem) -> None:
+        if isinstance(result, RPCError):
+            self._fault = result
+        elif result is None:
+            self._waiting = False
+        else:
+            self.ended += 1
+            self.status = max(self.status, report_end(result))
+            if self._output and result.get("last"):  # submitted again: what it wrote then comes now
+                self._unread.append(result["last"])
+                if self._reading < OUTPUTS_MAX:
+                    self._read_next()
+
+    def _read_next(self) -> None:
+        jobid = self._unread.popleft()
+        prefix = f"{show.jobid_text(jobid)}: ".encode(errors="replace") if self._labelled else b""
+        writer = OutputWriter(self._labelled, prefix)
+        self._reading += 1
+
+        def take(piece: StreamItem) -> None:
+            if isinstance(piece, Mapping):
+                writer.write(piece)
+                return
+            writer.finish()
+            self._reading -= 1
+            self._fault = self._fault or piece
+            if self._unread:
+                self._read_next()
+
+        self._handle.subscribe("job-manager.output", {"id": jobid, "follow": True}, take)
+
+
+def follow(
+    handle: InstanceHandle, jobids: Sequence[int], *, output: bool, labelled: bool, progress: bool, jps: bool
+) -> int:
+    """Wait until all jobs have ended and report failures; return the highest exit status."""
+    begun_s = SystemClock.monotonic_s()
+    line = ProgressLine("jobs", SystemClock.monotonic_s) if progress and sys.stderr.isatty() else None
+    follower = JobFollower(handle, jobids, output=output, labelled=labelled)
+    try:
+        while not follower.is_done:
+            handle.listen(None)
+            if line is not None:
+                line(follower.ended, len(jobids), 0.0)
+    finally:
+        if line is not None:
+            line.clear()
+    if jps:
+        took_s = max(SystemClock.monotonic_s() - begun_s, 1e-6)
+        text = f"{len(jobids):,} jobs in {show.duration_text(took_s)}: {len(jobids) / took_s:,.1f} jobs/s"
+        click.echo(text, err=True)
+    return follower.status
+
+
+# ---- array
+
+CC = "{cc}"
+CC_VARIABLE = "FLUX_JOB_CC"
+REFUSALS_SHOWN_MAX = 20
+"""Refused jobs that are reported one by one."""
+
+_TEXTS = ("queue", "bank", "job_set", "job_name", "input", "output", "error", "cwd")
+_LISTS = ("command", "env_rules", "attributes")
+
+
+class Copies(NamedTuple):
+    """The ids of `--cc` or `--bcc`; with `tell` each job has its own in its environment."""
+
+    ids: tuple[int | None, ...] = (None,)
+    tell: bool = False
+
+
+class Template(NamedTuple):
+    """The options of a job (with `{cc}` in texts), its copies, and what an error calls it."""
+
+    options: Mapping[str, Any]
+    copies: Copies = Copies()
+    said: str = ""
+    antecedents: Mapping[int | None, Sequence[int]] = {}
+    """Of each copy, the jobs of other arrays that must have succeeded: what `paired` finds."""
+
+    def job(self, copy: int | None) -> dict[str, Any]:
+        """The jobspec of one copy. Raises InvalidValue."""
+        options = self.options
+        if self.antecedents:
+            after = [{"scheme": "afterok", "value": format_f58(jobid)} for jobid in self.antecedents[copy]]
+            options = {**options, "dependencies": [*options["dependencies"], after]}
+        if copy is None:
+            return build(options)
+        return build(filled(options, str(copy)), {CC_VARIABLE: str(copy)} if self.copies.tell else {})
+
+    def name(self, copy: int | None) -> str:
+        """Which job an error is about."""
+        return ", ".join(filter(None, (self.said, "" if copy is None else f"cc {copy}")))
+
+
+def filled(options: Mapping[str, Any], text: str) -> dict[str, Any]:
+    """The options with `{cc}` replaced in command, name, queue, files, directory, environment and attributes."""
+    made = dict(options)
+    for name in _TEXTS:
+        if made[name] is not None:
+            made[name] = made[name].replace(CC, text)
+    for name in _LISTS:
+        made[name] = [word.replace(CC, text) for word in made[name]]
+    parts = options.get("parts", ())
+    made["parts"] = [part._replace(command=[word.replace(CC, text) for word in part.command]) for part in parts]
+    return made
+
+
+def copies_of(cc: Idset | None, bcc: Idset | None) -> Copies:
+    """What `--cc` and `--bcc` ask for."""
+    if cc is not None and bcc is not None:
+        raise click.UsageError("give --cc or --bcc: not both")
+    ids = bcc if cc is None else cc
+    return Copies() if ids is None else Copies(tuple(ids), tell=cc is not None)
+
+
+def copy_options(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Add `--cc` and `--bcc`."""
+    idset = Converted("idset", parse_copies)
+    handler = click.option("--bcc", type=idset, metavar="IDSET", help="Like --cc, but without FLUX_JOB_CC.")(handler)
+    return click.option(
+        "--cc", type=idset, metavar="IDSET",
+        help="Submit a copy for each id; {cc} and FLUX_JOB_CC have the id.",
+    )(handler)  # fmt: skip
+
+
+class After(NamedTuple):
+    """What is printed, and what is waited for, once jobs are submitted."""
+
+    wait: bool
+    watch: bool
+    label_io: bool
+    progress: bool
+    jps: bool
+    quiet: bool
+    as_json: bool
+
+
+def after_options(handler: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options of After; the handler gets them as `after`."""
+
+    @wraps(handler)
+    def run(*args: Any, wait: bool, watch: bool, label_io: bool, progress: bool, jps: bool, quiet: bool,
+            as_json: bool, **more: Any) -> Any:  # fmt: skip
+        return handler(*args, after=After(wait, watch, label_io, progress, jps, quiet, as_json), **more)
+
+    for option in reversed((
+        click.option("--wait", is_flag=True, help="Wait for the jobs to end and exit with the highest status."),
+        click.option("--watch", is_flag=True, help="Show the output of all jobs; implies --wait."),
+        click.option("-l", "--label-io", is_flag=True, help="With --watch: prefix each line with job and task."),
+        click.option("--progress", is_flag=True, help="Show progress on the terminal; implies --wait."),
+        click.option("--jps", is_flag=True, help="Print the throughput (jobs/s) at the end; implies --wait."),
+        click.option("--quiet", is_flag=True, help="Do not print the job ids."),
+        click.option("--json", "as_json", is_flag=True, help="Print the ids, and the array's, as JSON."),
+    )):  # fmt: skip
+        run = option(run)
+    return run
+
+
+def paired(templates: Sequence[Template], uri: str | None) -> Sequence[Template]:
+    """The templates with `afterok` of one job for each copy in place of `aftercorr`, for which the instance is asked.
+
+    Raises InvalidValue where the other array has more jobs or fewer.
+    """
+    asked = [[_arrays(given) for given in template.options["dependencies"]] for template in templates]
+    distinct = set(chain.from_iterable(asked)) - {()}
+    if not distinct:
+        return templates
+    count = sum(len(template.copies.ids) for template in templates)
+    with connect(uri) as handle:
+        found = {texts: _members(handle, texts, count) for texts in distinct}
+    made, first = [], 0
+    for template, each in zip(templates, asked, strict=True):
+        copies, options = template.copies.ids, template.options
+        columns = [found[texts][first : first + len(copies)] for texts in each if texts]
+        others = [[one for one in given if one["scheme"] != AFTER_ARRAY] for given in options["dependencies"]]
+        antecedents = dict(zip(copies, zip(*columns, strict=True), strict=True)) if columns else {}
+        made.append(template._replace(options={**options, "dependencies": others}, antecedents=antecedents))
+        first += len(copies)
+    return made
+
+
+def _arrays(given: Sequence[Mapping[str, str]]) -> tuple[str, ...]:
+    return tuple(one["value"] for one in given if one["scheme"] == AFTER_ARRAY)
+
+
+def _members(handle: InstanceHandle, texts: tuple[str, ...], count: int) -> list[int]:
+    """As many jobs as `count`: those of the array that one id names, else those of several ids and ranges of ids."""
+    ids: list[int] = []
+    for text in texts:
+        is_range = ".." in text
+        low, high = parse_jobids(text) if is_range else (parse_jobid(text),) * 2
+        if is_range or len(texts) == 1:
+            constraint = {"id": [f"{low}..{high}"]} if is_range else {"array": [low]}
+            answers = handle.stream("job-manager.select", {"constraint": constraint})
+            ids += sorted(jobid for answer in answers for jobid in answer["ids"]) or ([] if is_range else [low])
+        else:
+            ids.append(low)
+    if len(ids) != count:
+        name = f"{AFTER_ARRAY}:{':'.join(texts)}"
+        raise InvalidValue(
+            f"{name} means {show.plural(len(ids), 'job')}, and this command submits {count}: each is to wait for one "
+            "of them, so give --cc as many ids, or wait for all with afterok"
+        )
+    return ids
+
+
+def check(templates: Sequence[Template]) -> list[dict[str, Any]]:
+    """The first job of each template. Raises LimitExceeded above COPIES_MAX jobs, InvalidValue naming templates."""
+    count = sum(len(template.copies.ids) for template in templates)
+    if count > COPIES_MAX:
+        raise LimitExceeded(f"{count:,} jobs exceed the limit of {COPIES_MAX:,} at a time: submit them in parts")
+    made, faults = [], []
+    for template in templates:
+        try:
+            made.append(template.job(template.copies.ids[0]))
+        except InvalidValue as fault:
+            if not template.said:
+                raise
+            faults.append(f"{template.said}: {fault}")
+    if faults:
+        more = [f"and {len(faults) - REFUSALS_SHOWN_MAX} more"] if len(faults) > REFUSALS_SHOWN_MAX else []
+        raise InvalidValue("; ".join(faults[:REFUSALS_SHOWN_MAX] + more))
+    return made
+
+
+def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: After) -> int:
+    """Submit all copies of all templates that were checked, print their ids, and wait as wished: the exit status."""
+    is_array = len(templates) > 1 or templates[0].copies.ids != (None,)
+    ids: list[int] = []
+    faults: list[tuple[str, FluxschedError]] = []
+    unread: OSError | None = None
+    for name, answer in _submitted(handle, templates, is_array):
+        if isinstance(answer, FluxschedError):
+            faults.append((name, answer))
+            if not ids:
+                break
+            continue
+        ids.append(answer)
+        if not (after.quiet or after.as_json or unread):
+            try:
+                show.flushed(show.jobid_text(answer))
+            except OSError as gone:  # `| head -1` has what it wants: the others are submitted all the same
+                unread = gone
+    if unread is not None:
+        raise unread
+    if not ids:
+        [(name, fault)] = faults
+        raise Refused(f"{name}: {fault}" if name else str(fault), fault.errnum)
+    if after.as_json:
+        show.print_json({"ids": ids, **({"array": ids[0]} if is_array else {})})
+    for name, fault in faults[:REFUSALS_SHOWN_MAX]:
+        warn(f"not submitted: {name}: {fault}")
+    if len(faults) > REFUSALS_SHOWN_MAX:
+        warn(f"not submitted: {show.plural(len(faults) - REFUSALS_SHOWN_MAX, 'job')} more")
+    status = 1 if faults else 0
+    if not (after.wait or after.watch or after.progress or after.jps):
+        return status
+    shown = {"output": after.watch, "labelled": after.label_io, "progress": after.progress, "jps": after.jps}
+    return max(status, follow(handle, ids, **shown))
+
+
+def _submitted(
+    handle: InstanceHandle, templates: Sequence[Template], is_array: bool
+) -> Iterator[tuple[str, int | FluxschedError]]:
+    """Each job's name and its id or why it was refused, in order."""
+    jobs = ((template, copy) for template in templates for copy in template.copies.ids)
+    names: list[str] = []
+
+    def requests(some: Iterator[tuple[Template, int | None]], array: int | None) -> Iterator[dict[str, Any]]:
+        for template, copy in some:
+            jobspec = template.job(copy)
+            if array is not None:
+                jobspec["attributes"]["system"]["array"] = array
+            names.append(template.name(copy))
+            options = template.options
+            flags = {"flags": options["flags"]} if options["flags"] else {}
+            yield {"jobspec": jobspec, "urgency": options["urgency"], **flags}
+
+    [first] = handle.rpc_each("job-manager.submit", requests(iter([next(jobs)]), 0 if is_array else None))
+    if isinstance(first, FluxschedError):
+        yield names[0], first
+        return
+    others = handle.rpc_each("job-manager.submit", requests(jobs, int(first["id"])))
+    for at, answer in enumerate(chain([first], others)):
+        yield names[at], answer if isinstance(answer, FluxschedError) else int(answer["id"])
+
+
+# ---- submit
+
+COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
+"""Options end where the command begins."""
+PTY = "pty"
+"""The shell option for a pseudo-terminal, as in Flux."""
+
+
+def refuse_own_input(options: Mapping[str, Any]) -> None:
+    """`--input=-` is for who stays. Raises click.BadParameter."""
+    if options["input"] == OWN:
+        raise click.BadParameter("input cannot be forwarded to a background job: use run", param_hint="'--input'")
+
+
+@click.command("submit", cls=Command, context_settings=COMMAND_LAST)
+@copy_options
+@after_options
+@uri_option
+@job_options
+def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, dry_run: bool, **options: Any) -> int:
+    """Submit a job, or an array of copies, and print each id.
+
+    Options come before COMMAND. Without --input the tasks read what `job attach` sends
+    them. The id of the first copy identifies the array: cancel, wait, kill, urgency and jobs accept it as --array.
+    """
+    refuse_own_input(options)
+    [template] = paired([Template(options, copies_of(cc, bcc))], uri)
+    jobspecs = check([template])
+    if dry_run:
+        for copy in template.copies.ids:
+            show.print_json(template.job(copy))
+        return 0
+    with connect(uri) as handle:
+        check_feasible(handle, jobspecs)
+        return submit_array(handle, [template], after)
+
+
+@click.command("run", cls=Command, context_settings=COMMAND_LAST)
+@click.option("-l", "--label-io", is_flag=True, help="Prefix each line with the task rank.")
+@click.option("--pty", is_flag=True, help="Give the only task a terminal: this one, if there is one.")
+@uri_option
+@job_options
+def run(label_io: bool, pty: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
+    """Run a job in the foreground: show its output and exit with its status.
+
+    Ending this command by Ctrl-C, SIGTERM or SIGHUP cancels the job. Input piped into this command is forwarded to
+    all tasks; on a terminal they read /dev/null, unless --input=- forwards what is typed. With --pty (Flux's
+    -o pty.interactive) all keys go to the job once it has started, Ctrl-C too.
+    """
+    source, terminal = None, False
+    if pty or any(setting.split(".")[0] == PTY for setting in options["shell_options"]):
+        source = _terminal_options(options)
+        terminal = os.isatty(source)
+    elif options["input"] in (None, OWN):
+        source = own_input(terminal=options["input"] == OWN)
+        options["input"] = os.devnull if source is None else None
+    jobspec = build(options)
+    if dry_run:
+        show.print_json(jobspec)
+        return 0
+    with connect(uri) as handle, own_job(handle, jobspec, options, _reason) as jobid:
+        return attach(handle, jobid, labelled=label_io, source=source, terminal=terminal)
+
+
+def _terminal_options(options: dict[str, Any]) -> int:
+    """Ask for a terminal with a window of the size that ours has; the descriptor of what its task reads."""
+    source = own_input(terminal=True)
+    if source is None:
+        source = os.open(os.devnull, os.O_RDONLY)
+    window = window_of(source)
+    size = () if window is None else (f"{PTY}.rows={window[0]}", f"{PTY}.columns={window[1]}")
+    given = [setting for setting in options["shell_options"] if setting != PTY]
+    options["shell_options"] = (f"{PTY}.interactive", *size, *given)
+    if options["input"] == OWN:
+        options["input"] = None
+    return source
+
+
+@contextmanager
+def own_job(
+    handle: InstanceHandle, jobspec: dict[str, Any], options: Mapping[str, Any], reason: Callable[[BaseException], str]
+) -> Iterator[int]:
+    """A job, by its id, that does not outlive this command if a signal ends it or its output cannot be written.
+
+    `reason` is the note of its exception then. Raises Refused for a job that could never run.
+    """
+    with EndingSignals() as signals:
+        check_feasible(handle, [jobspec])
+        with signals.hold():
+            jobid = submit_one(handle, jobspec, options)
+        try:
+            signals.release()
+            yield jobid
+        except (KeyboardInterrupt, OSError) as end:
+            try:
+                handle.rpc("job-manager.cancel", {"id": jobid, "note": reason(end)})
+            except Disconnected as gone:
+                warn(f"{show.jobid_text(jobid)} is not canceled and may go on: {gone}")
+            except RPCError:
+                pass  # it has ended by itself
+            raise
+
+
+def submit_one(handle: InstanceHandle, jobspec: dict[str, Any], options: Mapping[str, Any]) -> int:
+    """Submit a job with the urgency and the flags that `options` have; its id."""
+    if not options["flags"]:
+        return handle.submit_many([jobspec], options["urgency"])[0]
+    request = {"jobspec": jobspec, "urgency": options["urgency"], "flags": options["flags"]}
+    return int(handle.rpc("job-manager.submit", request)["id"])
+
+
+def _reason(end: BaseException) -> str:
+    """Why `run` ends before its job: for the note of the job's exception."""
+    if isinstance(end, OSError):
+        return "the output of run is closed or full"
+    if isinstance(end, EndedBySignal) and end.signum != signal.SIGINT:
+        return f"run was ended by {signal.Signals(end.signum).name}"
+    return "interrupted by user"

@@ -1,0 +1,473 @@
+"""`jobs --watch` and `resource status --watch`: a table redrawn on a terminal, elsewhere one line per change.
+
+Law: the terminal is left as it was found, however this ends; while it is suspended it is the shell's. The instance
+reports events (job-manager.watch), and is asked for details at a bounded rate, for no more jobs than are shown. The
+instance says when something has changed (resource.watch); it is asked for the table at a bounded rate, and not when
+jobs only come and go.
+"""
+
+from __future__ import annotations
+
+import os
+import select
+import shutil
+import signal
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from functools import partial
+from typing import Any, NamedTuple
+
+import click
+
+from fluxsched.cli import output as show
+from fluxsched.cli.base import EndingSignals
+from fluxsched.cli.options import InstanceHandle, Output, come_back
+from fluxsched.cli.output import Format, render
+from fluxsched.cli.target_rows import ResourceRow
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.text import printable
+from fluxsched.errors import Disconnected, RPCError
+from fluxsched.system.clock import SystemClock
+from fluxsched.views.jobs import JobRow
+from fluxsched.views.machine import USED
+
+_ENTER, _LEAVE = b"\x1b[?1049h\x1b[?25l\x1b[?7l", b"\x1b[?7h\x1b[?25h\x1b[?1049l"
+_HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
+
+
+def has_screen() -> bool:
+    """Whether a person looks at a terminal, and can press a key."""
+    return sys.stdout.isatty() and sys.stdin.isatty()
+
+
+class PressedKeys:
+    """What is typed while a screen is shown; `quit` once that is a q. `stale` if the screen must be drawn anew."""
+
+    def __init__(self, fd: int) -> None:
+        self.fd: int | None = fd
+        self.quit = False
+        self.stale = False
+
+    def look(self) -> None:
+        """Read what was typed, if anything was."""
+        if self.fd is None or not select.select([self.fd], [], [], 0)[0]:
+            return
+        data = os.read(self.fd, 1024)
+        self.quit |= b"q" in data or b"Q" in data
+        if not data:
+            self.fd = None
+
+
+@contextmanager
+def terminal() -> Iterator[PressedKeys]:
+    """A screen of our own, keys without Enter."""
+    import termios
+    import tty
+
+    fd = sys.stdin.fileno()
+    before = termios.tcgetattr(fd)
+    keys = PressedKeys(fd)
+
+    def enter() -> None:
+        tty.setcbreak(fd)
+        os.write(out, _ENTER)
+
+    def leave() -> None:
+        termios.tcsetattr(fd, termios.TCSADRAIN, before)
+        os.write(out, _LEAVE)
+
+    def suspended(signum: int, frame: object) -> None:
+        """Ctrl-Z: the shell gets its terminal, and we take ours when we go on."""
+        leave()
+        signal.signal(signum, signal.SIG_DFL)
+        os.kill(os.getpid(), signum)
+        signal.signal(signum, suspended)
+        enter()
+        keys.stale = True
+
+    out = sys.stdout.fileno()
+    sys.stdout.flush()
+    usual = signal.signal(signal.SIGTSTP, suspended)
+    try:
+        enter()
+        yield keys
+    finally:
+        signal.signal(signal.SIGTSTP, usual)
+        sys.stdout.flush()
+        leave()
+
+
+def draw(lines: Sequence[str], height: int) -> None:
+    """Show these lines, as many as fit, in place of what was there."""
+    sys.stdout.write(_HOME + "\n".join(line + _REST_OF_LINE for line in lines[:height]) + _REST_OF_SCREEN)
+    sys.stdout.flush()
+
+
+# ---- watch
+
+ASKED_EVERY_S = 0.5
+"""How often a busy instance is asked what has changed, at the shortest (seconds)."""
+REFRESHED_EVERY_S = 5.0
+"""How often an idle one is asked: reasons and estimates change without an event (seconds)."""
+DRAWN_EVERY_S = 1.0
+"""How often times are drawn anew (seconds)."""
+GATHERED_S = 0.1
+"""How long changes are gathered for one look (seconds)."""
+ASKED_IDS_MAX = 1000
+"""Changed jobs that are asked for at a time."""
+
+EVENTS = ("submit", "depend", "priority", "urgency", "alloc", "grow", "release", "finish", "exception", "clean")
+"""What changes a row."""
+
+MakeRows = Callable[[Sequence[Mapping[str, Any]]], list[JobRow]]
+
+
+class Watched(NamedTuple):
+    """What is watched: the list request of the table, that of changes, and how rows are made of what is found."""
+
+    request: Mapping[str, Any]
+    changes: Mapping[str, Any]
+    rows: MakeRows
+    ids: frozenset[int]
+    """The jobs that were named: it ends when these have."""
+
+
+class News:
+    """The jobs with events since this was last taken."""
+
+    def __init__(self, handle: InstanceHandle, ids: frozenset[int]) -> None:
+        self._changed: dict[int, None] = {}
+        self._ended = False
+        self._fault: RPCError | None = None
+        request: dict[str, Any] = {"names": list(EVENTS), **({"ids": sorted(ids)} if ids else {})}
+        handle.subscribe("job-manager.watch", request, self._take)
+
+    def _take(self, answer: Mapping[str, Any] | RPCError | None) -> None:
+        if isinstance(answer, Mapping):
+            self._changed.update((event[0], None) for event in answer["events"])
+        else:
+            self._ended, self._fault = True, self._fault or answer
+
+    def __bool__(self) -> bool:
+        return bool(self._changed)
+
+    def taken(self) -> list[int]:
+        """Their ids; nothing is left."""
+        changed, self._changed = self._changed, {}
+        return list(changed)
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more will come. Raises what the stream failed with."""
+        if self._fault is not None:
+            raise self._fault
+        return self._ended
+
+
+def watch(handle: InstanceHandle, watched: Watched, output: Output) -> int:
+    """Show jobs until interrupted, or until those that were named have ended: the exit status."""
+    if has_screen() and not output.as_json:
+        return _job_screen(handle, watched, output)
+    return _job_lines(handle, watched, output)
+
+
+def _are_over(found: Sequence[Mapping[str, Any]], ids: frozenset[int]) -> bool:
+    return bool(ids and found) and all(job["state"] == "INACTIVE" for job in found)
+
+
+# -- lines ------------------------------------------------------------------------------------------------------
+
+
+def _job_lines(handle: InstanceHandle, watched: Watched, output: Output) -> int:
+    news = News(handle, watched.ids)
+    told: dict[int, str] = {}
+    layout = output.layout._replace(columns=tuple(one._replace(droppable=False) for one in output.layout.columns))
+
+    def tell(found: Sequence[Mapping[str, Any]], *, header: bool = False) -> None:
+        rows = [row for row in watched.rows(found) if told.get(row.info["id"]) != _look(row)]
+        for row in rows:
+            told[row.info["id"]] = _look(row)
+            if row.info["state"] == "INACTIVE" and row.info["id"] not in watched.ids:
+                del told[row.info["id"]]  # nothing more comes of it
+        if output.as_json:
+            show.print_stream(row.info for row in rows)
+        else:
+            for line in render(rows, layout, output.fields, header=header):
+                show.flushed(line)
+
+    def tell_changed(changed: Sequence[int]) -> None:
+        for at in range(0, len(changed), ASKED_IDS_MAX):
+            request = {**watched.changes, "ids": changed[at : at + ASKED_IDS_MAX], "max_entries": ASKED_IDS_MAX}
+            found = handle.rpc("job-manager.list", request)["jobs"]
+            tell(list(reversed(found)))
+            left.difference_update(job["id"] for job in found if job["state"] == "INACTIVE")
+
+    found = handle.rpc("job-manager.list", dict(watched.request))["jobs"]
+    tell(found, header=output.header)
+    left = {job["id"] for job in found if job["state"] != "INACTIVE"} & watched.ids
+    is_back = False
+    while left or not watched.ids:
+        try:
+            if is_back:
+                is_back, news = False, News(handle, watched.ids)
+                tell_changed(list(told))
+                now = handle.rpc("job-manager.list", dict(watched.request))["jobs"]
+                tell([job for job in now if job["state"] != "INACTIVE"])
+            elif not _gather(handle, news):
+                break
+            else:
+                tell_changed(news.taken())
+        except Disconnected as fault:
+            come_back(handle, fault, "watch them again")
+            is_back = True
+    return 0
+
+
+def _gather(handle: InstanceHandle, news: News) -> bool:
+    """Wait for changes, and a moment for more of them; False if none will come."""
+    if not news:
+        if news.is_over:
+            return False
+        handle.listen(None)
+    until_s = SystemClock.monotonic_s() + GATHERED_S
+    while news and not news.is_over and (rest_s := until_s - SystemClock.monotonic_s()) > 0:
+        handle.listen(rest_s)
+    return True
+
+
+def _look(row: JobRow) -> str:
+    """What of a job makes a line: its status and its urgency."""
+    return f"{row.status()} {row.info['urgency']}"
+
+
+# -- a screen ---------------------------------------------------------------------------------------------------
+
+
+def _job_screen(handle: InstanceHandle, watched: Watched, output: Output) -> int:
+    """Draw the table again and again; the last one is left on the terminal."""
+    rows: list[JobRow] = []
+    with EndingSignals(), suppress(KeyboardInterrupt), terminal() as keys:  # interrupting is how people end it
+        _keep_drawing_jobs(handle, watched, output, keys, rows)
+    for line in render(rows, output.layout, output.fields, header=output.header):
+        click.echo(line)
+    return 0
+
+
+def _keep_drawing_jobs(
+    handle: InstanceHandle, watched: Watched, output: Output, keys: PressedKeys, rows: list[JobRow]
+) -> None:
+    """Until a q, the end of all that is watched, or of the instance; `rows` are what was shown last."""
+    while True:
+        try:
+            return _draw_while_connected(handle, watched, output, keys, rows)
+        except Disconnected as fault:
+            text = printable(f"{fault}: connecting again when it is back")
+            handle.reconnect(partial(draw, [text], 1))
+
+
+def _draw_while_connected(
+    handle: InstanceHandle, watched: Watched, output: Output, keys: PressedKeys, rows: list[JobRow]
+) -> None:
+    news = News(handle, watched.ids)
+    found: Sequence[Mapping[str, Any]] = ()
+    asked_s = drawn_s = -REFRESHED_EVERY_S
+    size = None
+    while not (keys.quit or news.is_over or _are_over(found, watched.ids)):
+        now_s = SystemClock.monotonic_s()
+        due_s = asked_s + (ASKED_EVERY_S if news else REFRESHED_EVERY_S)
+        size, old = shutil.get_terminal_size(), size
+        if now_s >= due_s:
+            news.taken()
+            count = min(watched.request["max_entries"], max(1, size.lines - 2))
+            found = handle.rpc("job-manager.list", {**watched.request, "max_entries": count})["jobs"]
+            asked_s = now_s
+        if now_s >= min(due_s, drawn_s + DRAWN_EVERY_S) or size != old or keys.stale:
+            keys.stale = False
+            rows[:] = watched.rows(found)
+            _draw(rows, output, size.lines)
+            drawn_s = now_s
+        next_s = min(asked_s + (ASKED_EVERY_S if news else REFRESHED_EVERY_S), drawn_s + DRAWN_EVERY_S)
+        handle.listen(max(next_s - SystemClock.monotonic_s(), 0.0), keys)
+
+
+def _draw(rows: Sequence[JobRow], output: Output, height: int) -> None:
+    title = f"{show.time_text(SystemClock.wall_s(), '%H:%M:%S')}  {show.plural(len(rows), 'job')} shown, q ends this"
+    draw([title, *render(rows, output.layout, output.fields, header=output.header)], height)
+
+
+# ---- watch
+
+REMEDY = "watch it again"
+
+Rows = Callable[[Mapping[str, Any], bool], Sequence[ResourceRow]]
+"""Rows of a resource.status answer: those that were asked for, or, if true, those of all states."""
+
+
+class MachineNews:
+    """Whether the table has changed since this was last taken."""
+
+    def __init__(self, handle: InstanceHandle, told: Callable[[Mapping[str, Any]], None] | None = None) -> None:
+        self.is_due = False
+        self._ended = False
+        self._fault: RPCError | None = None
+        self._told = told
+        self._out_of_use: dict[str, Idset] = {}
+        handle.subscribe("resource.watch", None, self._take)
+
+    def _take(self, answer: Mapping[str, Any] | RPCError | None) -> None:
+        if not isinstance(answer, Mapping):
+            self._ended, self._fault = True, self._fault or answer
+            return
+        if self._told is not None:
+            self._told(answer)
+        self.is_due |= any(key in answer for key in ("R", "drains", "groups", "made_up")) or self._moves(answer)
+
+    def _moves(self, answer: Mapping[str, Any]) -> bool:
+        """Whether a target comes into use or goes out of it."""
+        before = dict(self._out_of_use)
+        for state, text in answer.get("states", {}).items():
+            ranks = Idset.parse(text)
+            self._out_of_use = {other: had - ranks for other, had in self._out_of_use.items() if had - ranks}
+            if state not in USED:
+                self._out_of_use[state] = self._out_of_use.get(state, EMPTY) | ranks
+        return before != self._out_of_use
+
+    @property
+    def is_over(self) -> bool:
+        """Whether no more will come. Raises what the stream failed with."""
+        if self._fault is not None:
+            raise self._fault
+        return self._ended
+
+
+def watch_status(handle: InstanceHandle, rows: Rows, output: Output) -> int:
+    """Show the table until interrupted: the exit status."""
+    if output.as_json:
+        return _messages(handle)
+    return _status_screen(handle, rows, output) if has_screen() else _status_lines(handle, rows, output)
+
+
+def _messages(handle: InstanceHandle) -> int:
+    """What the instance says, as it says it."""
+    while True:
+        try:
+            news = MachineNews(handle, lambda answer: show.print_stream([answer]))
+            while not news.is_over:
+                handle.listen(None)
+            return 0
+        except Disconnected as fault:
+            come_back(handle, fault, REMEDY)
+
+
+def _status_lines(handle: InstanceHandle, rows: Rows, output: Output) -> int:
+    lines = _Lines(rows, output)
+    while True:
+        try:
+            news = MachineNews(handle)
+            while True:
+                news.is_due = False
+                lines.tell(handle.rpc("resource.status"))
+                if not _wait(handle, news):
+                    return 0
+        except Disconnected as fault:
+            come_back(handle, fault, REMEDY)
+
+
+def _wait(handle: InstanceHandle, news: MachineNews) -> bool:
+    """Until there is something new, and it is time to ask; False if nothing more will come."""
+    until_s = SystemClock.monotonic_s() + ASKED_EVERY_S
+    while not news.is_due or SystemClock.monotonic_s() < until_s:
+        if news.is_over:
+            return news.is_due
+        handle.listen(max(until_s - SystemClock.monotonic_s(), 0.0) if news.is_due else None)
+    return True
+
+
+class _Lines:
+    """Prints the table, and of later ones what has changed."""
+
+    def __init__(self, rows: Rows, output: Output) -> None:
+        self._rows = rows
+        self._output = output
+        self._layout: Format | None = None
+        self._known: dict[tuple[object, ...], ResourceRow] = {}
+        self._asked = EMPTY
+
+    def tell(self, answer: Mapping[str, Any]) -> None:
+        """A target that was in a state that was asked for is followed out of it."""
+        output, is_first = self._output, self._layout is None
+        now = {_labels(row, output): row for row in self._rows(answer, True)}
+        wanted = self._rows(answer, False)
+        before, self._asked = self._asked, _all_ranks(wanted)
+        self._layout = self._layout or _settled(output, [*now.values()])
+        told = wanted if is_first else _changed(now, self._known, before | self._asked)
+        self._known = now
+        for line in render(told, self._layout, output.fields, header=is_first and output.header):
+            show.flushed(line)
+
+
+def _settled(output: Output, rows: Sequence[ResourceRow]) -> Format:
+    """The columns of all lines to come: without those that may be left out and have nothing in them."""
+    kept = [
+        column._replace(droppable=False)
+        for column in output.layout.columns
+        if not column.droppable or any(output.fields[column.name].value(row) for row in rows)
+    ]
+    return output.layout._replace(columns=tuple(kept))
+
+
+def _labels(row: ResourceRow, output: Output) -> tuple[object, ...]:
+    """What of a row is shown, and so what a target of it must share with another."""
+    return tuple(value for name, value in row.labels.items() if name in output.layout.names)
+
+
+def _all_ranks(rows: Sequence[ResourceRow]) -> Idset:
+    found = EMPTY
+    for row in rows:
+        found |= row.ranks
+    return found
+
+
+def _changed(
+    now: Mapping[tuple[object, ...], ResourceRow], known: Mapping[tuple[object, ...], ResourceRow], asked: Idset
+) -> list[ResourceRow]:
+    """Of each row the targets that were not in it before."""
+    found = []
+    for labels, row in now.items():
+        before = known[labels].ranks if labels in known else EMPTY
+        if ranks := (row.ranks & asked) - before:
+            found.append(row._replace(ranks=ranks))
+    return found
+
+
+def _status_screen(handle: InstanceHandle, rows: Rows, output: Output) -> int:
+    """Draw the table again and again; the last one is left on the terminal."""
+    lines: list[str] = []
+    with EndingSignals(), suppress(KeyboardInterrupt), terminal() as keys:
+        _keep_drawing_status(handle, rows, output, keys, lines)
+    for line in lines:
+        click.echo(line)
+    return 0
+
+
+def _keep_drawing_status(
+    handle: InstanceHandle, rows: Rows, output: Output, keys: PressedKeys, lines: list[str]
+) -> None:
+    """Until a q, or the end of the instance; `lines` are what was shown last."""
+    news = MachineNews(handle)
+    asked_s = drawn_s = -DRAWN_EVERY_S
+    size = None
+    news.is_due = True
+    while not (keys.quit or news.is_over):
+        now_s = SystemClock.monotonic_s()
+        size, old = shutil.get_terminal_size(), size
+        if is_asked := news.is_due and now_s >= asked_s + ASKED_EVERY_S:
+            news.is_due, asked_s = False, now_s
+            found = rows(handle.rpc("resource.status"), False)
+            lines[:] = render(found, output.layout, output.fields, header=output.header)
+        if is_asked or now_s >= drawn_s + DRAWN_EVERY_S or size != old or keys.stale:
+            keys.stale, drawn_s = False, now_s
+            draw([f"{show.time_text(SystemClock.wall_s(), '%H:%M:%S')}  q ends this", *lines], size.lines)
+        next_s = min(asked_s + ASKED_EVERY_S if news.is_due else drawn_s + DRAWN_EVERY_S, drawn_s + DRAWN_EVERY_S)
+        handle.listen(max(next_s - SystemClock.monotonic_s(), 0.0), keys)

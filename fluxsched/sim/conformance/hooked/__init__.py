@@ -1,1 +1,0 @@
-"""The conformance suite for plugins: what a plugin answers, and what is left behind when something fails."""

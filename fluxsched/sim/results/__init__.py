@@ -1,1 +1,0 @@
-"""What a simulation gives: tables of jobs, figures, reports and plots."""

@@ -1,1 +1,0 @@
-"""Traces: what a simulation is fed with, read, written and generated."""
