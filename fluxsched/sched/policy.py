@@ -160,7 +160,7 @@ PLACEMENT: Final = Option(
 """The option `placement`, for any policy that passes it on to `view.place`."""
 
 TREE_PLACEMENT: Final = Option(FAIR, (FAIR, BINPACKING), help="most or least free targets first")
-"""The same for targets without cores."""
+"""Placement of targets without cores, as an option of policies."""
 
 
 ORDER: Final = Option(FIFO, ORDERS, help="in which order jobs are tried")
@@ -176,7 +176,7 @@ PAUSE_EVERY: Final = 64
 """Jobs planned between two pauses: about two milliseconds where cores are counted."""
 
 ANYTHING, ITSELF, ITS_START, NOTHING = "anything", "itself", "its start", "nothing"
-"""What a job that arrives behind all others may change (`Policy`, `ARRIVALS`)."""
+"""Effects that a job may have which arrives behind all others (`Policy`, `ARRIVALS`)."""
 
 
 class Running(NamedTuple):
@@ -197,7 +197,7 @@ class Running(NamedTuple):
 
 
 class View(Protocol):
-    """What a policy may see of one group: its own queue, and what the queues of the group share."""
+    """View of one group for a policy: its own queue, and what the queues of the group share."""
 
     @property
     def queue(self) -> Iterator[Waiting]:
@@ -257,19 +257,22 @@ class View(Protocol):
         ...
 
     def is_held_back(self, job: Waiting) -> bool:
-        """Whether a plugin holds back this very job in this pass, and not its equals: then nothing is found for it."""
+        """Return whether a plugin defers this very job in this pass, but not its equals: no placement is found for it.
+        """
         ...
 
     def is_put_off(self, job: Waiting, whole: bool = False) -> bool:
-        """Whether no others are to go for this job in this pass: another group of its queue may start it as it is.
+        """Return whether preemption for this job is deferred in this pass: another group of its queue may start it as
+        it is.
 
-        If `whole` jobs are to go: or once just extras are gone. Then a pass of the same instant follows, unless it has
-        started.
+        With `whole` (jobs are to be preempted): or may start it once extras are released. In that case a pass of the
+        same instant follows, unless the job has started.
         """
         ...
 
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
-        """Where the job fits on this one target, also if that is kept for it."""
+        """Return a placement of the job on this one target, even if the target is reserved for it; None if there is
+        none."""
         ...
 
     @property
@@ -282,16 +285,16 @@ class View(Protocol):
         ...
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:
-        """The same without a reason, for passes that look at many jobs."""
+        """Return a placement of the job, or None without a reason, for passes that look at many jobs."""
         ...
 
     @property
     def preemptions(self) -> Preemptions:
-        """Which jobs may be preempted, which are going, and how many more may be; to be read only."""
+        """Return the preemptible jobs, those being preempted, and the number that still may be; to be read only."""
         ...
 
     def if_gone(self) -> IfGone:
-        """What would fit if jobs were gone, in a `with` block; do not yield inside."""
+        """Return a what-if, for a `with` block, in which jobs are gone; do not yield inside the block."""
         ...
 
     def step(self, jobid: int) -> Fits | None:
@@ -308,7 +311,7 @@ class View(Protocol):
 
 
 class Policy(Protocol):
-    """What the engine needs of a policy; options arrive as keyword arguments of the constructor.
+    """Interface that the engine needs of a policy; options arrive as keyword arguments of the constructor.
 
     Some more attributes are optional:
 
@@ -343,12 +346,12 @@ class Policy(Protocol):
 
 
 def needs_accounts(policy: Policy) -> bool:
-    """Whether accounts are to be kept for the policy (its attribute `ACCOUNTS`)."""
+    """Return whether accounts are to be kept for the policy (its attribute `ACCOUNTS`)."""
     return bool(getattr(policy, "ACCOUNTS", False))
 
 
 def reads_fair(policy: Policy) -> bool:
-    """Whether `[fair]` matters to the policy: it needs accounts, or the weights of what targets have left."""
+    """Return whether `[fair]` matters to the policy: it needs accounts, or the weights of free amounts of targets."""
     return needs_accounts(policy) or placement_of(policy) == LEAST_LOST
 
 
@@ -399,14 +402,14 @@ class Stages:
             return decision
 
     def throw(self, fault: BaseException) -> Decision:
-        """What the engine raises out of the policy's own `yield`."""
+        """Raise an exception of the engine at the policy's own `yield`."""
         throw: Callable[[BaseException], Decision] | None = getattr(self._at, "throw", None)
         if throw is None:
             raise fault
         return throw(fault)
 
     def close(self) -> None:
-        """The pass is dropped."""
+        """Close the stages when the pass is dropped."""
         close = getattr(self._at, "close", None)
         if close is not None:
             close()

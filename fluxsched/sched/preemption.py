@@ -65,7 +65,7 @@ REST_MAX_S = 10.0
 
 
 def cores_held(held: Holds) -> float:
-    """What is used by what holds something where there are no accounts: its cores."""
+    """Return the usage of a holder where there are no accounts: its number of cores."""
     return float(cores_in(held.blocks))
 
 
@@ -111,7 +111,7 @@ class Preemptions:
     # ---- questions
 
     def left(self, now_s: float) -> int:
-        """How many more jobs may be preempted at `now_s` (wall time, seconds)."""
+        """Return the number of jobs that still may be preempted at `now_s` (wall time, seconds)."""
         begun_s = self._begun_s
         while begun_s and begun_s[0] + self.window_s <= now_s:
             begun_s.popleft()
@@ -120,14 +120,15 @@ class Preemptions:
         return self.rate - len(begun_s)
 
     def next_s(self, jobs: int, now_s: float) -> float:
-        """When so many jobs may be preempted (wall time, seconds); inf if that is more than the rate allows, ever."""
+        """Return when this many jobs may be preempted (wall time, seconds); inf if they exceed the rate."""
         missing = jobs - self.left(now_s)
         if missing <= 0:
             return now_s
         return self._begun_s[missing - 1] + self.window_s if missing <= len(self._begun_s) else inf
 
     def refuses(self, jobid: int, now_s: float) -> bool:
-        """Whether the job must not be preempted at `now_s`: it is not here, is ending, or has not allowed it yet."""
+        """Return whether the job must not be preempted at `now_s`: it is not here, is ending, or has not allowed it
+        yet."""
         holding = self._ledger.get(jobid)
         if holding is None or holding.must_end or holding.preemptible_after_s is None:
             return True
@@ -136,25 +137,26 @@ class Preemptions:
         return now_s < holding.started_s + holding.preemptible_after_s or self.left(now_s) <= 0
 
     def awaits(self, jobid: int, start_s: float, now_s: float) -> bool:
-        """Whether a job that is to start then (wall time, seconds) does so where others are going."""
+        """Return whether a job that is to start at `start_s` (wall time, seconds) does so in place of preempted ones.
+        """
         return jobid in self.awaited and start_s <= now_s + self.timeout_s
 
     def usage_going(self) -> Iterator[tuple[Account, float]]:
-        """What is going, in units of weight, and whose it is."""
+        """Yield the usage of resources being released, in units of weight, with its account."""
         for holding, blocks in self._blocks_going():
             if holding.account is not None:
                 yield holding.account, self.running.usage(HeldBlocks(blocks))
 
     def holdings_going(self) -> list[Holding]:
-        """What the jobs hold that are going."""
+        """Return the holdings of the jobs being preempted."""
         return [self._ledger.holdings[jobid] for jobid in self.going]
 
     def if_gone(self, pool: Pool) -> IfGone:
-        """What would fit if all that is going were gone; for a `with` block."""
+        """Return a what-if in which all resources being released are free; for a `with` block."""
         return IfGone(pool, self._ledger, [blocks for _, blocks in self._blocks_going()])
 
     def _blocks_going(self) -> Iterator[tuple[Holding, Blocks]]:
-        """What jobs hold that are going, and what others are to leave."""
+        """Yield the blocks of jobs being preempted, and those that other jobs are to release."""
         for jobid in self.going:
             holding = self._ledger.holdings[jobid]
             yield holding, holding.staying
@@ -169,19 +171,20 @@ class Preemptions:
 
     @property
     def any_going(self) -> bool:
-        """Whether any job is going, or is to leave a target."""
+        """Return whether any job is being preempted or is to release a target."""
         return bool(self.going or self.leaving)
 
     # ---- searches in vain
 
     def searched_in_vain(self, jobid: int, looked_at: int, now_s: float) -> None:
-        """So many running jobs were looked at for this one at `now_s`, and it cannot start: `rests_until_s`."""
+        """Record a search for the job at `now_s` that looked at so many running jobs without success: `rests_until_s`.
+        """
         self._in_vain = jobid, now_s + (looked_at * REST_S if looked_at > REST_FROM else 0.0)
 
     def rests_until_s(self, jobid: int, now_s: float) -> float:
-        """When to look again for a job for which it was in vain (wall time, seconds); `now_s` for any other.
+        """Return when to search again for a job without success (wall time, seconds); `now_s` for any other.
 
-        What is long to search changes with each event, and mostly not enough.
+        A state that takes long to search changes with each event, and mostly not enough.
         """
         searched, until_s = self._in_vain
         return until_s if searched == jobid and now_s < until_s <= now_s + REST_MAX_S else now_s
@@ -189,7 +192,7 @@ class Preemptions:
     # ---- events
 
     def began(self, holding: Holding) -> None:
-        """A job holds something."""
+        """Record that a job holds resources."""
         if holding.elastic is not None:
             self.in_use = True
         if holding.preemptible_after_s is None or holding.jobid in self.going or holding.jobid in self._spared:
@@ -297,16 +300,16 @@ ROUNDING: Final = 1e-3
 """Of sums of work, in units of weight times seconds: they are summed in another order where they are estimated."""
 
 FEW: Final = 7
-"""Where others keep so many times what is needed, it is no use to see what they would have to lose."""
+"""Ratio of what others keep to what is needed from which on it is no use to estimate what they would lose."""
 
 NARROW: Final = 8
-"""Where accounts have fewer than one in so many of the jobs, only the targets of these are looked at."""
+"""Divisor of the number of jobs: if accounts have fewer than one in so many, only their targets are looked at."""
 
 Estimate = tuple[float, int, bool]
 """(work that is lost at least, rank, whether that is exact)."""
 
 UsageOf = Callable[[Holds], float]
-"""What is used by what holds something, in units of weight (u in the formulas)."""
+"""Function that returns the usage of a holder in units of weight (u in the formulas)."""
 
 
 def rank_of(holding: Holding) -> int:
@@ -316,7 +319,7 @@ def rank_of(holding: Holding) -> int:
 
 
 class PartHeld(NamedTuple):
-    """What one job has of one target; parts sort by who began last, then by the higher id."""
+    """Resources of one job on one target; parts sort by the latest start, then by the higher id."""
 
     started_s: float
     jobid: int
@@ -409,14 +412,16 @@ class PreemptibleJobs:
                 del self.of_account[holding.account]
 
     def usage(self, held: Holds) -> float:
-        """What a job uses, or a part of one, in units of weight."""
+        """Return the usage of a job, or a part of one, in units of weight."""
         return self._usage_of(held)
 
     def least_work(self, accounts: Collection[Account], need: int, left: int, now_s: float) -> list[Estimate]:
-        """What is lost at least on each target with jobs of these accounts where `need` cores are to come free.
+        """Return a lower bound of the work lost on each target with jobs of these accounts, where `need` cores must be
+        freed.
 
-        That is what must go at the age of the youngest; and all, less what may stay at the age of the oldest. Others
-        may keep `left` cores there; where they may keep none, it is just what is lost.
+        The bound is the usage that must be preempted at the age of the youngest job; and all usage, less what may stay
+        at the age of the oldest. Others may keep `left` cores there; where they may keep none, it is exactly the work
+        lost.
         """
         targets = self._targets_of(accounts)
         age_s = now_s - self.origin_s
@@ -489,7 +494,7 @@ SWITCHES_TRIED: Final = 64
 
 
 class Opening(NamedTuple):
-    """What is free on a target (ids as masks), and how much must be so that one more node, or slot, fits there."""
+    """Free resources of a target (ids as masks), and the amounts needed so that one more node, or slot, fits there."""
 
     cores: int
     gpus: int
@@ -500,7 +505,7 @@ class Opening(NamedTuple):
 
     @property
     def fits(self) -> bool:
-        """Whether so much is free."""
+        """Return whether the amounts needed are free."""
         if self.cores.bit_count() < self.need_cores or self.gpus.bit_count() < self.need_gpus:
             return False
         return enough(self.amounts, self.need_amounts)
@@ -522,7 +527,7 @@ class Leaving(NamedTuple):
 
 
 def merged(chosen: Sequence[Leaving]) -> dict[int, Idset]:
-    """What each job leaves."""
+    """Return the ranks that each job releases."""
     found: dict[int, list[int]] = {}
     for each in chosen:
         ranks = found.get(each.jobid)
@@ -574,7 +579,7 @@ class IfGone:
             self._left[jobid] -= ranks
 
     def fits_without(self, leaving: Sequence[Leaving], shape: Shape) -> bool:
-        """Whether the shape fits if these had stayed."""
+        """Return whether the shape fits if these targets had not been released."""
         mark = self.mark()
         self.come_back(leaving)
         fits = self.fits(shape)
@@ -586,12 +591,12 @@ class IfGone:
         return self._what_if.mark(), dict(self._left)
 
     def back(self, mark: tuple[int, dict[int, Idset]]) -> None:
-        """Undoes all since then."""
+        """Undo all changes since a mark."""
         self._what_if.back(mark[0])
         self._left = dict(mark[1])  # the mark may be gone back to again
 
     def missing(self, shape: Shape) -> int:
-        """How many targets at least have to come free so that the shape fits, which it does not now."""
+        """Return the least number of targets to be freed so that the shape fits, which it does not now."""
         request = shape.request
         if request.nodes is None or request.parts:
             return 1
@@ -617,7 +622,7 @@ class IfGone:
         return [under for *_, under in nsmallest(SWITCHES_TRIED, found)]
 
     def _rest_of(self, holding: Holding) -> Blocks:
-        """What a job has besides the targets that it has left, or is to leave."""
+        """Return the blocks of a job on targets that it has not released and is not to release."""
         left = self._left.get(holding.jobid)
         if left is None:
             return holding.staying
@@ -639,11 +644,11 @@ class IfGone:
         return True
 
     def find(self, shape: Shape) -> Fits | None:
-        """Where the shape fits: where it is tight, and on what was given rather than on what is free already."""
+        """Return a tight placement of the shape, on released resources rather than on those free already."""
         return self._what_if.find(shape, BEST_FIT, prefer_given=True)
 
     def fits(self, shape: Shape) -> bool:
-        """Whether it fits at all."""
+        """Return whether the shape fits at all."""
         return self._what_if.find(shape, BEST_FIT) is not None
 
     def spare(self, jobid: int, shape: Shape) -> bool:
@@ -657,18 +662,18 @@ class IfGone:
         return False
 
     def openings(self, shape: Shape) -> Openings:
-        """What the shape needs of one target."""
+        """Return the openings for the shape on single targets."""
         return Openings(self._pool, shape)
 
     def asked(self, shape: Shape) -> AskedAmounts:
-        """What a shape of amounts without cores asks for, and lacks on each target."""
+        """Return a request of amounts without cores with its targets, by which the shortage on each can be found."""
         return asked_amounts(self._pool, shape.request, self._pool.narrowed.get(shape.number))
 
 
 class Openings:
-    """Where a node, or one more slot, of a shape would fit if jobs were gone, for one of its parts; as of now.
+    """Openings for a node, or one more slot, of a shape if jobs were gone, for one of its parts; as of now.
 
-    It takes `need` cores of a target at least, and leaves others `left` at most.
+    A node or slot takes `need` cores of a target at least, and leaves others `left` at most.
     """
 
     __slots__ = ("_able", "_choices", "_pool", "_request", "left", "need")
@@ -686,7 +691,7 @@ class Openings:
         self.left = max([there - mine for there, mine in cores], default=0)
 
     def at(self, rank: int) -> Opening | None:
-        """What has to come free on a target; None if it fits there already, or could not at all."""
+        """Return what has to be freed on a target; None if the shape fits there already, or could not at all."""
         at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
         suiting = self._suiting(at, bit)
         if suiting is None or not self._pool.is_up(rank):
@@ -715,11 +720,11 @@ class Openings:
         return [{at: word & ~self._pool.down_words.get(at, 0) for at, word in found.items()}]
 
     def lacking_parts(self) -> LackingParts:
-        """What is lacking of several parts; nothing if there is one."""
+        """Return the shortage of a request of several parts; empty if there is one part."""
         return LackingParts(self._pool, self._choices, [part.least_nodes for part in self._request.parts])
 
     def opened(self, ranks: Iterable[int]) -> list[int]:
-        """Those of them where it is of no use if more came free."""
+        """Return the targets among these on which nothing more needs to be freed, or would be of use."""
         return [rank for rank in ranks if self.at(rank) is None]
 
     def _suiting(self, at: int, bit: int) -> tuple[TargetClass, Need] | None:
@@ -732,7 +737,7 @@ class Openings:
 
 
 def enough(there: Amounts, need: Amounts) -> bool:
-    """Whether there is as much of each kind as is needed."""
+    """Return whether the amount of each kind is as much as needed."""
     if not need:
         return True
     have = dict(there)
@@ -749,7 +754,7 @@ def scarcest_first(pool: Pool, choices: Sequence[PartChoice]) -> list[tuple[int,
 
 
 class LackingParts:
-    """What is lacking as targets come free; `needs` are the minima of the parts. No part counts before `next_part`."""
+    """Shortage of several parts as targets are freed; `needs` are their minima. No part counts before `next_part`."""
 
     __slots__ = ("_able", "_came", "_free", "_hall", "_lacking", "_needs", "_order", "_sure")
 
@@ -768,7 +773,7 @@ class LackingParts:
 
     @property
     def lacks(self) -> bool:
-        """Whether the parts that count cannot all be had yet."""
+        """Return whether the parts that count cannot all be placed yet."""
         return bool(self._lacking)
 
     def next_part(self) -> bool:
@@ -781,7 +786,7 @@ class LackingParts:
         return True
 
     def helps(self, ranks: Iterable[int]) -> bool:
-        """Whether there is more to be had if these came free."""
+        """Return whether these targets, if freed, would suit a part that lacks some."""
         lacking = self._lacking
         return any(mask >> rank & 1 and part in lacking for rank in ranks for part, mask in self._able)
 

@@ -94,7 +94,7 @@ class PendingJobs:
         return found
 
     def is_head(self, job: Waiting) -> bool:
-        """Whether the job is the first of its queue, where there are several."""
+        """Return whether the job is the first of its queue, where there are several."""
         jobs = self._by_queue.get(job.queue)
         return jobs is not None and jobs.chunks[0].jobs[0] is job
 
@@ -106,7 +106,7 @@ class PendingJobs:
 
     @property
     def offered(self) -> int:
-        """How many jobs may start."""
+        """Return the number of jobs that may start."""
         return self._offered.size
 
     @property
@@ -202,9 +202,10 @@ class PendingJobs:
         return True
 
     def ahead_of(self, jobid: int, order: str = FIFO, now_s: float = 0.0) -> int:
-        """How many jobs come before this one, which is in the queue, in one of the ORDERS; held jobs have their own.
+        """Return the number of jobs before this one, which is in the queue, in one of the ORDERS; held jobs have their
+        own.
 
-        In the queue's order those of its own queue count.
+        In the queue's order only jobs of its own queue count.
         """
         job = self.by_id[jobid]
         if not job.priority:
@@ -307,14 +308,14 @@ class AccountLine:
         return self.jobs.chunks[0].jobs[0]
 
     def add(self, key: QueueKey, job: Waiting) -> None:
-        """A job joins."""
+        """Add a job."""
         self.jobs.add(key, job)
         self.preemptible += job.preemptible_after_s is not None
         for order, jobs in self._orders.items():
             jobs.add(FIXED[order](job), job)
 
     def remove(self, key: QueueKey, job: Waiting) -> None:
-        """A job leaves."""
+        """Remove a job."""
         self.jobs.remove(key)
         self.preemptible -= job.preemptible_after_s is not None
         for order, jobs in self._orders.items():
@@ -404,7 +405,7 @@ class AccountLines:
         self.moved.clear()
 
     def offer_first(self, account: Account) -> None:
-        """This account offers the first of its jobs."""
+        """Offer the first job of the account, or withdraw the account if it has none."""
         line = self.by_account.get(account)
         if line is None:
             self.order.withdraw(account)
@@ -413,11 +414,11 @@ class AccountLines:
             self.order.offer(account, self.book.usage(line.first.shape))
 
     def is_expedited(self, job: Waiting) -> bool:
-        """Whether it comes before all accounts."""
+        """Return whether the job precedes all accounts."""
         return job.priority == EXPEDITED
 
     def has(self, job: Waiting) -> bool:
-        """Whether this very job is here: with another priority, or on hold, it is another one."""
+        """Return whether this very job is in the lines: with another priority, or on hold, it is another object."""
         return self.by_id.get(job.jobid) is job
 
     def live(self, skips: Skips, enough: int) -> dict[Account, None]:

@@ -82,7 +82,7 @@ def inner_option(name: str) -> str | None:
 
 
 def has_plugin(spec: str) -> bool:
-    """Whether a policy that is not ours is named, or any plugin: their code is to run in a process of its own."""
+    """Return whether the spec names a foreign policy, or any plugin: their code is to run in a process of its own."""
     policy, plugins = split_plugins(spec)
     return bool(plugins) or (bool(policy) and any(name not in OWN for name in names_in(policy)))
 
@@ -96,7 +96,7 @@ class Loaded(NamedTuple):
 
 
 def load(specs: str) -> Loaded:
-    """What `SPEC;QUEUE=SPEC;...` names, ready to use. Raises InvalidValue naming the queue at fault.
+    """Load the policies and plugins that `SPEC;QUEUE=SPEC;...` names. Raise InvalidValue naming the queue at fault.
 
     Each SPEC is `POLICY|PLUGIN|...`; that of a queue without a policy of its own is just `|PLUGIN`.
     """
@@ -152,7 +152,7 @@ def find(name: str) -> type[Any]:
 
 
 def unknown_policy(name: str) -> InvalidValue:
-    """That there is no policy of this name, and which there are."""
+    """Return an error that there is no policy of this name, and which there are."""
     return InvalidValue(f"no policy {name!r}: there are {', '.join(known_policies())}; a file is named with its '.py'")
 
 
@@ -162,7 +162,7 @@ def known_policies() -> list[str]:
 
 
 def says(policy: object) -> str:
-    """What a policy does, or its class, in one line: the first of the docstring."""
+    """Return the purpose of a policy or its class in one line, the first of its docstring."""
     lines = (inspect.getdoc(policy if isinstance(policy, type) else type(policy)) or "").splitlines()
     return lines[0] if lines else ""
 
@@ -194,7 +194,7 @@ ARGUMENTS: Final = {
     "pre_enqueue": 1, "queue_sort": 1, "pre_filter": 2, "filter": 2, "look": 2, "post_filter": 2, "pre_score": 1,
     "score": 2, "reserve": 2, "unreserve": 2, "permit": 3, "pre_bind": 2, "bind": 2, "post_bind": 2, "on_free": 2,
 }  # fmt: skip
-"""How many arguments each of the POINTS is called with."""
+"""Number of arguments of each of the POINTS."""
 
 
 def make_plugin(spec: str) -> Plugin:
@@ -230,7 +230,7 @@ def known_plugins() -> list[str]:
 
 
 def unknown_plugin(name: str) -> InvalidValue:
-    """That there is no plugin of this name, and which there are."""
+    """Return an error that there is no plugin of this name, and which there are."""
     there = ", ".join(known_plugins()) or "none"
     return InvalidValue(f"no plugin {name!r}: there are {there}; a file is named with its '.py'")
 

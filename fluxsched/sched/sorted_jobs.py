@@ -30,7 +30,7 @@ JOBS_FIRST: Final = 64
 """Jobs that a walk takes at first; then eight times as many, up to a chunk: many walks do not go far."""
 
 QueueKey: TypeAlias = tuple[Any, ...]
-"""What jobs are sorted by; it ends with the job id, so no two are equal."""
+"""Sort key of a job; it ends with the job id, so no two are equal."""
 
 
 class Waiting(NamedTuple):
@@ -58,7 +58,7 @@ class Waiting(NamedTuple):
 
     @property
     def request(self) -> Request:
-        """What the job asks for."""
+        """Return the request of the job."""
         return self.shape.request
 
     @property
@@ -72,12 +72,12 @@ class Waiting(NamedTuple):
 
     @property
     def limit_s(self) -> float:
-        """How long the job may run; `inf` without a limit."""
+        """Return the time limit of the job; `inf` without a limit."""
         return self.duration_s or inf
 
 
 class Skips:
-    """What a pass need not look at again, by number of shape: `unfit` fit nowhere, `long` only for short jobs.
+    """Shapes that a pass need not look at again, by number: `unfit` fit nowhere, `long` only for short jobs.
 
     `long` has the shortest limit (seconds) that was too long. Less and less is free within a pass, so what failed once
     fails for the rest of it.
@@ -94,7 +94,8 @@ class Skips:
 
     @property
     def kinds(self) -> set[int]:
-        """What policies of 0.1.0 add to instead of `fits_nowhere`: without effect, their walks only meet more jobs."""
+        """Return a set for policies of 0.1.0 that add to it instead of `fits_nowhere`; that has no effect but longer
+        walks."""
         return set()
 
     def fits_nowhere(self, job: Waiting) -> None:
@@ -190,12 +191,12 @@ class SortedJobs:
                 yield known[number], count
 
     def before(self, key: QueueKey) -> int:
-        """How many jobs come before the one with this key, which is here."""
+        """Return the number of jobs before the one with this key, which is in the list."""
         at = bisect_left(self._lasts, key)
         return sum(len(chunk.jobs) for chunk in self.chunks[:at]) + bisect_left(self.chunks[at].keys, key)
 
     def has(self, key: QueueKey, job: Waiting) -> bool:
-        """Whether this very job is here."""
+        """Return whether this very job is in the list."""
         at = bisect_left(self._lasts, key)
         if at == len(self.chunks):
             return False

@@ -102,11 +102,12 @@ class RunningJobs:
 
     @property
     def weight_leaving(self) -> int:
-        """How many usable cores are free once jobs that go on have left what they are to leave."""
+        """Return the number of usable cores that become free when jobs that go on have released what they are to
+        release."""
         return sum([self.releases.weight_of(-jobid) for jobid in self._split])
 
     def usable(self, blocks: Iterable[Block]) -> bool:
-        """Whether all their targets are here and up."""
+        """Return whether all targets of the blocks are in this group and up."""
         return all(not block.word & ~self._usable.get(block.at, 0) for block in blocks)
 
     def usable_for(self, shape: Shape) -> dict[int, int]:
@@ -122,11 +123,9 @@ class RunningJobs:
         return {at: word & self._usable.get(at, 0) for at, word in words_of(allowed)}
 
     def need(self, shape: Shape) -> int:
-        """How many cores the shape takes if any free ones will do; 0 if it matters which.
-
-        They will do where targets are equal and the shape takes them whole, wherever they are, or where all cores are
-        on one target: then whatever is free in number can be had (intervals on equal units can always be packed).
-        """
+        """Return the number of cores that the shape takes if any free ones will do; 0 if it matters which. Any will do
+        where targets are equal and the shape takes them whole, wherever they are, or where all cores are on one target:
+        then whatever is free in number can be had (intervals on equal units can always be packed)."""
         known = self.needs.get(shape.number)
         if known is None:
             if len(self.needs) >= NEEDS_MAX:
@@ -280,7 +279,10 @@ class RunningJobs:
 
 
 def part_of(holding: Holding, *, is_leaving: bool) -> Holding:
-    """What a job is to leave while it goes on, which ends by then, or all else of it; a copy."""
+    """Return a copy of the part of a job that it is to release while it goes on, or of all else of it.
+
+    The part to release ends by the time at which it is to be released.
+    """
     blocks = holding.on_ranks(holding.leaving) if is_leaving else holding.staying
     account, after_s = holding.account, holding.preemptible_after_s
     found = Holding(holding.jobid, blocks, holding.expiration_s, holding.started_s, account, after_s)
@@ -291,7 +293,7 @@ def part_of(holding: Holding, *, is_leaving: bool) -> Holding:
 
 
 def touches(blocks: Iterable[Block], others: Iterable[Block]) -> bool:
-    """Whether some core or GPU of a target is in both, or countables of one target, or of the instance, are."""
+    """Return whether both hold some core or GPU of one target, or countables of one target or of the instance."""
     by_word: dict[int, list[Block]] = {}
     for block in others:
         by_word.setdefault(block.at, []).append(block)
@@ -346,7 +348,7 @@ class ReleaseIndex:
         return self._by_job.get(jobid)
 
     def weight_of(self, jobid: int) -> int:
-        """What the job frees; 0 if it is not here."""
+        """Return the number of cores that the job frees; 0 if it is not in the index."""
         release = self._by_job.get(jobid)
         return 0 if release is None else release.weight
 
@@ -423,7 +425,7 @@ class ReleaseIndex:
         return inf, weight - left
 
     def given_by(self, end_s: float) -> int:
-        """How much all jobs that end at `end_s` or before free."""
+        """Return the number of cores that all jobs that end at `end_s` or before free."""
         after = JobRelease(end_s, _AFTER_ALL_JOBIDS, 0)
         at = bisect_left(self._lasts, after)
         total = sum(self._sums[:at])

@@ -364,7 +364,7 @@ def _shrink(view: View, job: Waiting, extras: ExtrasSearch, fit: Fits, now_s: fl
 
 
 def until_gone(preempted: int, shrunk: int) -> str:
-    """What the owner of a job is told for which so many jobs are going, and so many others are to leave targets."""
+    """Return the reason of a job that waits for preempted jobs to end, and for others to release targets."""
     going = f"{preempted} preempted {'job' if preempted == 1 else 'jobs'}"
     extras = f"extras of {shrunk} elastic {'job' if shrunk == 1 else 'jobs'}"
     what = [going] * bool(preempted) + [extras] * bool(shrunk)

@@ -44,7 +44,7 @@ def parse_amount(text: str) -> float:
 
 
 def parse_rate(text: str) -> int:
-    """How many jobs. Raises ValueError."""
+    """Return the rate, a number of jobs. Raise ValueError."""
     if not (text.isascii() and text.isdigit()) or int(text[:20]) > RATE_MAX:
         raise ValueError(f"a rate is a number within 0-{RATE_MAX}")
     return int(text)
@@ -113,7 +113,7 @@ class Fair:
         preemptions: Preemptions,
         now_s: float,
     ) -> str:
-        """What keeps running jobs from being preempted for a job that waits; see `preemption`."""
+        """Return why no running jobs are preempted for a pending job; see `preemption`."""
         return "" if lines is None else why_not_preempted(lines, job, preemptions, now_s)
 
 
@@ -142,7 +142,7 @@ def _lost(view: View, mine: FairView) -> Iterator[Decision]:
 
 
 def _limited(view: FairView) -> Iterator[Decision]:
-    """What limits hold back, and when that ends by itself."""
+    """Yield decisions for jobs that limits defer, and a wake-up when a limit ends by itself."""
     for job, found in view.limits.blocked:
         yield Pending(job.jobid, partial(limit_text, found))
     if view.limits.wake_s < inf:

@@ -83,7 +83,7 @@ def why_not_preempted(lines: AccountLines, job: Waiting, preemptions: Preemption
 
 
 class PreemptingPass:
-    """What a pass at `now_s` (wall time, seconds) preempts, after all that can start has started."""
+    """Preemptions of a pass at `now_s` (wall time, seconds), after all jobs that can start have started."""
 
     def __init__(self, view: View, mine: FairView, now_s: float) -> None:
         self._view = view
@@ -113,7 +113,7 @@ class PreemptingPass:
                     return
 
     def _count_going(self) -> None:
-        """What is going no longer counts, and those count for which it goes."""
+        """Subtract the usage of jobs being preempted, and add that of the jobs they are preempted for."""
         preemptions, levels = self._preemptions, self._levels
         for account, usage in preemptions.usage_going():
             levels.add(account, -usage)
@@ -129,12 +129,13 @@ class PreemptingPass:
         self._seats.append((job, fit))
 
     def _usage(self, job: Waiting, fit: Fits | None) -> float:
-        """What the job asks for at least, and what it gets: whole targets may have more."""
+        """Return the usage of the job's request, or of its placement if that is more: whole targets may have more."""
         asked = self._book.usage(job.shape)
         return asked if fit is None else max(asked, self._book.held_usage(fit))
 
     def _preempt_for(self, job: Waiting) -> Generator[Decision, None, bool]:
-        """Whether the job can start once others are gone, so that the next one may be looked at."""
+        """Preempt for a job, and return whether it can start once others have ended, so that the next one may be tried.
+        """
         account, preemptions, now_s = job.account, self._preemptions, self._now_s
         assert account is not None
         banks = self._levels.scope(account, self._usage(job, None))
@@ -278,12 +279,13 @@ class VictimSearch:
 
     @property
     def looked_at(self) -> int:
-        """How many running jobs it took, about: for what is lost at least, targets count for less."""
+        """Return the approximate number of running jobs looked at: for an estimate of the work lost, targets count for
+        less."""
         return self._looked + self._estimated // ESTIMATES_A_JOB
 
     @property
     def is_hopeless(self) -> bool:
-        """Whether no account of which a job could go is over its share."""
+        """Return whether no account of which a job could be preempted is over its share."""
         return not self._paths
 
     def go_on(self, what_if: IfGone) -> bool:
@@ -373,9 +375,9 @@ class VictimSearch:
     # ---- one target
 
     def _on_target(self, rank: int, openings: Openings, before: dict[Account, float]) -> list[PartHeld] | None:
-        """Those that must go there, in order; None if the job fits there already, or they do not suffice.
+        """Return the jobs to preempt on a target, in order; None if the job fits there already, or they do not suffice.
 
-        The account that is furthest over its share comes next, at a tie that of the job that began last.
+        The account that is furthest over its share is next, at a tie that of the job that began last.
         """
         opening = openings.at(rank)
         by_account = None if opening is None else self._candidates(rank, not openings.left)
@@ -423,7 +425,8 @@ class VictimSearch:
         return None
 
     def _candidates(self, rank: int, whole: bool) -> dict[Account, list[PartHeld]] | None:
-        """Those that may go, by account, each from the first that began; None where some of them must and may not."""
+        """Return the jobs that may be preempted, by account, in order of start; None if one must be preempted and may
+        not be."""
         parts = self._running.by_target[rank].parts
         self._looked += len(parts)
         found: dict[Account, list[PartHeld]] = {}
@@ -495,7 +498,8 @@ def paths_over_share(
 
 
 class OverShare:
-    """Whose extras may go: accounts over their share on each level below the bank that they share with the job's."""
+    """Rule that allows extras of accounts over their share on each level below the bank shared with the job's account.
+    """
 
     __slots__ = ("_banks", "_job", "_levels", "_lost", "_paths")
 

@@ -90,10 +90,10 @@ class FairView:
             yield job
 
     def late(self, order: str = FIFO) -> None:
-        """What policies of 0.1.0 ask for arrivals: there is no answer, so they examine all jobs."""
+        """Return None to policies of 0.1.0, which ask for arrivals here: they then examine all jobs."""
 
     def has_reserved(self, jobid: int) -> bool:
-        """Whether the job has got a reservation in this pass."""
+        """Return whether the job has got a reservation in this pass."""
         return jobid in self._reserved
 
     def forget_reserved(self) -> None:
@@ -174,7 +174,8 @@ class FairView:
 # ---- walk
 
 FEW: Final = 4
-"""Where fewer than one of so many accounts have jobs left that could start, these get an order of their own."""
+"""Divisor of the number of accounts: if fewer than one in so many has jobs left that could start, these are ordered on
+their own."""
 
 
 class FairWalk:
@@ -289,7 +290,7 @@ class FairWalk:
     # ---- where the walk is in each account
 
     def _head(self, account: Account) -> Waiting | None:
-        """What the account offers in this walk."""
+        """Return the job that the account offers in this walk."""
         if account in self._heads:
             return self._heads[account]
         line = self._lines.by_account.get(account)
@@ -409,7 +410,8 @@ class PassLimits:
         self._spent: set[Account] = set()
 
     def admits(self, job: Waiting, may_start: bool) -> bool:
-        """Whether a job that `may_start` otherwise may do so now; one that could not may still hold others back."""
+        """Return whether a job that `may_start` otherwise is within limits now; one that may not can still defer
+        others."""
         if not self.any or job.jobid in self._kept_for:
             return may_start
         account = job.account
@@ -434,7 +436,7 @@ class PassLimits:
                 self._kept[at] = self._kept.get(at, 0.0) + usage
 
     def holds_all(self, account: Account, preemptible: int) -> bool:
-        """Whether no job of the account can start, of which so many are preemptible."""
+        """Return whether no job of the account can start, where `preemptible` of them are preemptible."""
         return not preemptible and account in self._capped
 
 
@@ -452,7 +454,7 @@ def limit_of(
 
 
 def charge_of(lines: AccountLines, job: Waiting) -> float:
-    """What the start of a preemptible job would be charged, in resource minutes."""
+    """Return the charge of a preemptible job at its start, in resource minutes; 0.0 for a firm job."""
     book, account = lines.book, job.account
     safe_s = safe_of(job.preemptible_after_s, job.duration_s)
     assert account is not None
@@ -482,7 +484,7 @@ KEYS = {
     Signal.FLOW: "the flow of its usage with that job, by weight,",
     Signal.DECAYED_USAGE: "its usage and its decayed usage, by weight,",
 }
-"""What accounts are ordered by, in words."""
+"""Keys by which accounts are ordered, in words."""
 
 
 def explain(lines: AccountLines, job: Waiting, now_s: float) -> Why:
@@ -520,7 +522,7 @@ def _held_back(lines: AccountLines, job: Waiting, now_s: float) -> Waiting | Non
 
 
 def _place(lines: AccountLines, job: Waiting, now_s: float) -> str:
-    """How many are ahead of it in its account, and which account comes first by what."""
+    """Return the number of jobs ahead of it in its account, and the account that is first, with both keys, in words."""
     account = job.account
     line = None if account is None else lines.by_account.get(account)
     if account is None or line is None or lines.is_expedited(job):
@@ -541,7 +543,10 @@ _Keyed = tuple[Account, float]
 
 
 def _compared(lines: AccountLines, account: Account, now_s: float) -> tuple[_Keyed | None, _Keyed | None]:
-    """Where the path of the account parts from that of the first: the two, and their keys; None if it is the first."""
+    """Return the two accounts, with their keys, at which the path of the account and that of the first account part.
+
+    None for both if the account is the first itself.
+    """
     order = FairOrder(lines.book.tree)
     for each, line in lines.by_account.items():
         order.offer(each, lines.book.usage(line.first.shape))

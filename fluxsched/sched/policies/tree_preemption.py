@@ -49,7 +49,8 @@ NODES_AT_ONCE: Final = 128
 
 
 class Offer(NamedTuple):
-    """What would go on a node; of two offers the lesser is better. `further` are those that might go as well."""
+    """Jobs to preempt on a node; of two offers the lesser is better. `further` are those that might be preempted as
+    well."""
 
     kind: VictimKind
     victims: int
@@ -208,7 +209,8 @@ class NodeSearch:
         return Candidate(held.order, held.jobid, held.amounts, frees, above)
 
     def _may_take(self, rank: int) -> bool:
-        """Whether a node may be had though it is reserved: for an ask that can go elsewhere, and none goes for it."""
+        """Return whether a reserved node may be taken: its ask can be placed elsewhere, and no job is preempted for
+        that ask."""
         view = self._view
         jobid = view.reserved_nodes.holder(rank)
         if jobid is None or jobid == self._job.jobid:
@@ -239,10 +241,10 @@ if the job does not start there even so."""
 
 
 class TreePreemption:
-    """What one pass at `now_s` (wall time, seconds) preempts; `judge` has the last word about each node.
+    """Preemptions of one pass at `now_s` (wall time, seconds); `judge` has the final decision on each node.
 
-    Of asks that are equal in all that matters here only the first is searched for, and the longer searches in vain
-    take, the longer is the rest after them.
+    Of asks that are equal in all that matters here only the first is searched for. The longer searches without success
+    take, the longer is the pause after them.
     """
 
     __slots__ = ("_changes", "_in_vain", "_judge", "_looked_at", "_now_s", "_preemptions", "_rests_until_s", "_view")
@@ -291,7 +293,7 @@ class TreePreemption:
     def _search(
         self, job: Waiting, application: Application
     ) -> Generator[Decision, None, tuple[int, list[Candidate]]]:
-        """Which node, and those that go there."""
+        """Search a node for the ask; return its rank and the jobs to preempt there, or -1 and none."""
         claim = Claim(application, job.request.amounts, job.priority, self._counted())
         if claim.is_vain:
             return -1, []
@@ -318,7 +320,7 @@ class TreePreemption:
         return -1, []
 
     def _counted(self) -> Changes:
-        """What is going, and the asks for which it goes."""
+        """Return the changes by jobs being preempted and by the asks that they are preempted for."""
         if self._changes is None:
             self._changes = changes_of(self._preemptions, self._view.job, self._preemptions.awaited)
         return self._changes
@@ -369,7 +371,7 @@ def changes_of(
 # ---- reservations
 
 RESERVE_AFTER_S = 2.0
-"""How long an ask waits until a node is kept for it."""
+"""Time that an ask waits until a node is reserved for it (seconds)."""
 
 SEARCHES_A_PASS = 4
 """Different asks for which a pass looks at all nodes: some milliseconds each, at 5,000."""
@@ -378,7 +380,7 @@ LINES_A_PASS = 256
 """Lines of asks without a node that a pass looks at."""
 
 LOOK_AGAIN_S = 0.1
-"""When the next ones follow."""
+"""Delay of the next pass for the asks left over (seconds)."""
 
 
 REFUSALS_A_PASS = 64
@@ -389,7 +391,7 @@ MayReserve: TypeAlias = Callable[[Waiting, int], bool]
 
 
 class _Nodes:
-    """Which node is the next for an ask, looked up once for all that ask for the same."""
+    """Next node for each ask, looked up once for all asks with the same request."""
 
     __slots__ = ("_by_shape", "_may_reserve", "_refusals", "_view", "searches")
 

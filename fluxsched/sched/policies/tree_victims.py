@@ -32,7 +32,7 @@ Order: TypeAlias = tuple[bool, bool, int, float, int]
 """(whether it rather stays, whether it began its application, priority, -start, -id): the least goes first."""
 
 Above: TypeAlias = dict[str, int]
-"""How much a queue may lose of each kind of which it is guaranteed some."""
+"""Amount that a queue may lose, by kind, of the kinds of which it is guaranteed some."""
 
 
 class Candidate(NamedTuple):
@@ -49,12 +49,12 @@ class Candidate(NamedTuple):
 
     @property
     def kind(self) -> VictimKind:
-        """Those of a lesser kind go first, however many they are."""
+        """Return the kind of victim: a lesser kind is preempted first, however many jobs it needs."""
         return self.order[:2]
 
     @property
     def allows(self) -> bool:
-        """Whether the queues can lose it."""
+        """Return whether the queues can lose the job."""
         return can_lose(self.queues, self.amounts)
 
     def goes(self, sign: int) -> None:
@@ -77,9 +77,9 @@ def can_lose(queues: Sequence[Above], amounts: Amounts) -> bool:
 def fewest(
     candidates: Sequence[Candidate], lacking: Mapping[str, int], known: tuple[VictimKind, int] | None = None
 ) -> list[Candidate] | None:
-    """Those that go, in order, of candidates in order; None if they do not suffice.
+    """Return the jobs to preempt, in order, of candidates in order; None if they do not suffice.
 
-    Where so many of a kind are `known` to do elsewhere, only what is as good is looked for.
+    If a number of jobs of a kind is `known` to suffice elsewhere, only an equal or better choice is searched.
     """
     found = [each for each in candidates if each.allows]
     for kind in sorted({each.kind for each in found}):
@@ -94,7 +94,7 @@ def fewest(
 
 
 def more(candidates: Sequence[Candidate], chosen: Sequence[Candidate]) -> list[Candidate]:
-    """Those that may go on top of the chosen, in order, should what is chosen not do for another reason."""
+    """Return the candidates that may be preempted in addition to the chosen, in order, if these prove insufficient."""
     gone = {each.jobid for each in chosen}
     found: list[Candidate] = []
     for each in chosen:
@@ -134,7 +134,7 @@ class _Search:
         self._chosen: list[int] = []
 
     def sizes_suffice(self, count: int) -> bool:
-        """Whether so many of the largest would do, were there no guarantees."""
+        """Return whether the `count` largest candidates would suffice if there were no guarantees."""
         return all(sums[count] >= lacking for lacking, sums in zip(self._left, self._sums, strict=True))
 
     def run(self, most: int) -> list[Candidate] | None:
@@ -223,13 +223,13 @@ class Changes:
         self._of_meter: dict[QuotaMeter, dict[str, int]] = {}
 
     def goes(self, application: Application, amounts: Amounts) -> None:
-        """So much of an application is going."""
+        """Subtract amounts of an application that are being preempted."""
         for queue in application.path:
             _count(self._going.setdefault(queue, {}), amounts, -1)
         self._count(application, amounts, -1)
 
     def is_to_be_placed(self, application: Application, amounts: Amounts) -> None:
-        """So much goes for an ask of an application."""
+        """Add amounts of an application's ask that others are preempted for."""
         self._count(application, amounts, 1)
 
     def _count(self, application: Application, amounts: Amounts, sign: int) -> None:
@@ -239,15 +239,17 @@ class Changes:
             _count(self._of_meter.setdefault(meter, {}), amounts, sign)
 
     def of_queue(self, queue: Queue) -> dict[str, int]:
-        """What the queue uses, by kind, once all that are going are gone and all for which they go are placed."""
+        """Return the usage of the queue, by kind, once all preempted jobs have ended and the asks they end for are
+        placed."""
         return _sum(queue.used, self._of_queue.get(queue))
 
     def left_to(self, queue: Queue) -> dict[str, int]:
-        """What the queue uses, by kind, once all that are going are gone."""
+        """Return the usage of the queue, by kind, once all preempted jobs have ended."""
         return _sum(queue.used, self._going.get(queue))
 
     def admit(self, application: Application, amounts: Amounts) -> bool:
-        """Whether this much more leaves room, under each maximum and limit, for the asks for which others go."""
+        """Return whether these amounts leave room, under each maximum and limit, for the asks that others are preempted
+        for."""
         for queue in application.path:
             if queue in self._of_queue and _over(self.of_queue(queue), dict(amounts), queue.bounds):
                 return False
@@ -257,7 +259,7 @@ class Changes:
         return True
 
     def of_meter(self, meter: QuotaMeter) -> dict[str, int]:
-        """What a user has in a queue, by kind, as `of_queue`."""
+        """Return the usage of a user or group in a queue, by kind, as `of_queue` does."""
         return _sum(meter.used, self._of_meter.get(meter))
 
 
@@ -288,11 +290,12 @@ class Excess:
         self.key = key
 
     def is_freed_by(self, lacking: Mapping[str, int]) -> bool:
-        """Whether it comes free with what a node lacks, whatever goes there: all is below the root."""
+        """Return whether the excess is freed with what a node lacks, whichever jobs are preempted: all are below the
+        root."""
         return self.queue is not None and self.queue.parent is None and lacking.get(self.kind, 0) >= self.amount
 
     def freed(self, application: Application, amounts: Amounts) -> tuple[tuple[str, int], ...]:
-        """What of it comes free when an application frees these amounts."""
+        """Return the part of the excess that is freed when an application frees these amounts."""
         if self.queue is not None and self.queue not in application.path:
             return ()
         if self.meter is not None and self.meter not in application.meters:
@@ -301,7 +304,7 @@ class Excess:
 
 
 class Claim:
-    """What an ask for `amounts`, of a priority, may take back for the queues that hold it."""
+    """Claim of an ask for `amounts`, with a priority, on resources that its queues may take back."""
 
     __slots__ = ("_above", "_changes", "_losing", "_path", "_priorities", "_reach", "_served", "application", "excess")
 
@@ -320,7 +323,7 @@ class Claim:
 
     @property
     def is_vain(self) -> bool:
-        """Whether no queue would stay within its guarantee, or the application must not begin."""
+        """Return whether no queue would stay within its guarantee, or the application must not begin."""
         return not self._served or not may_begin(self.application)
 
     def served(self, lacking: Collection[str]) -> Queue | None:
@@ -363,7 +366,7 @@ class Claim:
         return queues
 
     def above(self, queue: Queue) -> Above:
-        """How much the queue has beyond its guarantee, by kind."""
+        """Return the usage of the queue beyond its guarantee, by kind."""
         found = self._above.get(queue)
         if found is None:
             changes = self._changes

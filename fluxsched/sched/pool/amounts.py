@@ -89,7 +89,7 @@ class KindIndex:
         return able
 
     def ranks(self, need: Amounts, members: Bits) -> Iterator[int]:
-        """The same of these members, ascending."""
+        """Yield the ranks of these members that fit the need, ascending."""
         able = self.able(need)
         for at in ids_of(members.top):
             word = members.words[at]
@@ -216,7 +216,7 @@ STEPS: Final = 64
 
 
 ShareScale: TypeAlias = tuple[dict[str, int], int]
-"""What one unit of each kind adds to `scaled`, and what of that is a 64th of the whole; equal for equal targets."""
+"""Weight of one unit of each kind in `scaled`, and a 64th of the whole; equal for equal targets."""
 
 
 def scale_of(capacity: Amounts, weights: Mapping[str, int]) -> ShareScale:
@@ -266,11 +266,11 @@ class AmountTarget:
         self.level = scaled // self.whole if self.factors else STEPS
 
     def holds(self, amounts: Amounts) -> bool:
-        """Whether so much of each kind is free."""
+        """Return whether the amount of each kind is free."""
         return all(self.free.get(kind, 0) >= amount for kind, amount in amounts)
 
     def could_hold(self, amounts: Amounts) -> bool:
-        """Whether so much of each kind would be free if no job held anything; what is occupied might go, too."""
+        """Return whether the amount of each kind would be free if no job held anything and nothing were occupied."""
         there = dict(self.capacity)
         return all(there.get(kind, 0) >= amount for kind, amount in amounts)
 
@@ -280,11 +280,11 @@ class AmountTarget:
         return tuple([(kind, min(free[kind], amount)) for kind, amount in amounts if free.get(kind, 0) > 0])
 
     def offered(self) -> Amounts:
-        """What jobs can have of it when it is idle: all but what is occupied."""
+        """Return the amounts that jobs can have of the target when it is idle: all but what is occupied."""
         return less(self.capacity, self.occupied)
 
     def held(self) -> dict[str, int]:
-        """What jobs hold of each kind."""
+        """Return the amounts that jobs hold, by kind."""
         found, free, occupied = dict(self.capacity), self.free, dict(self.occupied)
         return {
             kind: amount
@@ -293,7 +293,7 @@ class AmountTarget:
         }
 
     def set_capacity(self, capacity: Amounts, occupied: Amounts) -> None:
-        """What it has, and what of that is occupied, from now on; jobs keep what they hold."""
+        """Set the capacity of the target, and the part of it that is occupied; jobs keep what they hold."""
         held = self.held()
         self.capacity, self.occupied = capacity, occupied
         free = dict(capacity)
@@ -305,7 +305,7 @@ class AmountTarget:
 # ---- targets
 
 WEIGHTS: Final[Mapping[str, float]] = {"vcore": 1.0, "memory": 1.0}
-"""What kinds weigh in the free share of a target unless a site says otherwise; others do not count."""
+"""Weights of kinds in the free share of a target unless a site sets others; kinds without a weight do not count."""
 
 ALLOWED_MAX = 1024
 """Constraints remembered in a generation, each with a mask of all targets at worst."""
@@ -429,18 +429,18 @@ class AmountTargets:
             self._set_usable(target, usable)
 
     def on(self, at: int, word: int) -> list[AmountTarget]:
-        """Those of a word that are here."""
+        """Return the targets of a word that are in this pool."""
         base = at << WORD_SHIFT
         return [self.by_rank[base + id] for id in ids_of(word & self.members.at(at))]
 
     def set_up(self, at: int, word: int, up: bool) -> None:
-        """Whether these targets of a word may be used."""
+        """Mark these targets of a word as up or down."""
         for target in self.on(at, word):
             target.up = up
             self._set_usable(target, up and not target.withheld)
 
     def withhold(self, rank: int, withheld: bool) -> None:
-        """Whether a target is used by name only. KeyError if it is not here."""
+        """Mark a target as used by name only, or not. Raise KeyError if it is not in this pool."""
         target = self.by_rank[rank]
         target.withheld = withheld
         self._set_usable(target, target.up and not withheld)

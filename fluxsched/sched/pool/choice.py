@@ -34,7 +34,7 @@ Choice: TypeAlias = tuple[Candidates, ...]
 
 
 class Narrowed:
-    """What plugins leave a shape of its choice: `now`, and `ever`, on which it is judged whether it can run at all.
+    """Choice of a shape as restricted by plugins: `now`, and `ever`, by which its feasibility is judged.
 
     `ranks` is the mask of those left now. `later` and `never` say why the others are not, empty if there are none.
     Targets without cores are in no choice: of them `ranks` are left now and `ever_ranks` ever, in the order of
@@ -70,13 +70,13 @@ class Narrowed:
         return [mask & self.ranks for mask, _ in by_score if mask & self.ranks]
 
     def allows(self, blocks: Blocks) -> bool:
-        """Whether all the targets of these blocks are left now."""
+        """Return whether all the targets of these blocks are left now."""
         left = self.ranks
         return all(at == NO_TARGET or not word & ~(left >> (at << WORD_SHIFT)) for at, word, *_ in blocks)
 
 
 def restricted(choice: Choice, mask: int, scores: Sequence[tuple[int, int]] = ()) -> Choice:
-    """What of a choice is in the mask; `scores` are pairs of a mask and the new score of its targets."""
+    """Return the part of a choice in the mask; `scores` are pairs of a mask and the new score of its targets."""
     found = []
     for targets, size, only, own in choice:
         allowed = mask if only is None else mask & only.mask()
@@ -89,7 +89,8 @@ def restricted(choice: Choice, mask: int, scores: Sequence[tuple[int, int]] = ()
 
 
 class Need(NamedTuple):
-    """What must be free on one target; `exclusive` asks for all that it has, and at least this."""
+    """Amounts that must be free on one target; `exclusive` asks for the whole target, which must have at least these.
+    """
 
     cores: int
     gpus: int
@@ -103,11 +104,11 @@ class Need(NamedTuple):
         return max(targets.cores, self.cores), max(targets.gpus, self.gpus)
 
     def amounts_on(self, targets: TargetClass) -> Amounts:
-        """What a job gets of the countables of a target of this class."""
+        """Return the amounts of countables that a job gets of a target of this class."""
         return targets.amounts if self.exclusive else self.amounts
 
     def fits_ever(self, targets: TargetClass) -> bool:
-        """Whether an idle target of this class has that much."""
+        """Return whether an idle target of this class has these amounts."""
         if self.cores > targets.cores or self.gpus > targets.gpus:
             return False
         there = targets.countables
@@ -115,14 +116,14 @@ class Need(NamedTuple):
 
 
 class PartChoice(NamedTuple):
-    """What a part of a request needs of each of its targets, and the classes where an idle target has that."""
+    """Need of a part of a request on each of its targets, and the classes where an idle target has that."""
 
     need: Need
     able: Choice
 
 
 def need_of(request: Request, slots: int) -> Need:
-    """What so many slots on one target ask for."""
+    """Return the need of this number of slots on one target."""
     amounts = request.amounts
     if amounts or request.node_amounts:
         amounts = total(times(amounts, slots), request.node_amounts)
@@ -130,7 +131,8 @@ def need_of(request: Request, slots: int) -> Need:
 
 
 def slots_on(request: Request, cores: int, gpus: int, amounts: Amounts = ()) -> int:
-    """How many slots that much of one target can hold; a slot of a jobspec has at least one core (RFC 25)."""
+    """Return the number of slots that fit in these free ids and amounts of one target; a slot of a jobspec has at least
+    one core (RFC 25)."""
     slots = cores // request.cores if request.cores else 0
     if request.gpus:
         slots = min(slots, gpus // request.gpus)
@@ -141,7 +143,7 @@ def slots_on(request: Request, cores: int, gpus: int, amounts: Amounts = ()) -> 
 
 
 def slots_of_idle(request: Request, targets: TargetClass) -> int:
-    """How many slots an idle target of this class can hold."""
+    """Return the number of slots that an idle target of this class can hold."""
     return slots_on(request, targets.cores, targets.gpus, targets.amounts)
 
 
@@ -188,10 +190,11 @@ DESCENDING: Final = (FAIR, WORST_FIT)
 
 
 class AskedAmounts:
-    """What a request of amounts asks for, and of which targets, as of a generation of the pool.
+    """Request of amounts and its targets, as of a generation of the pool.
 
-    `allowed` are those that its constraint allows, up or down, None for all. `tiers` are what plugins leave of them now
-    (no tiers: all), each before the next, and `ever` what they leave at any time (None: all); both are masks.
+    `allowed` are the targets that its constraint allows, up or down, None for all. `tiers` are the targets that plugins
+    leave of them now (no tiers: all), each before the next, and `ever` those that they leave at any time (None: all);
+    both are masks.
     """
 
     __slots__ = ("_among", "_levels", "_narrowed", "_targets", "_tiers", "allowed", "need", "request")
@@ -229,16 +232,17 @@ class AskedAmounts:
         return find_target(self._targets, self.need, self._levels, placement in DESCENDING, only)
 
     def find_on(self, rank: int) -> AmountTarget | None:
-        """The same on a named target, withheld or not."""
+        """Return a named target, withheld or not, if the request fits on it now; else None."""
         target = self._targets.by_rank.get(rank)
         if target is None or not target.up or not any(tier is None or rank in tier for tier in self._tiers):
             return None
         return target if target.holds(self.need) else None
 
     def lacking_on(self, rank: int, withheld: bool) -> dict[str, int] | None:
-        """How much of each kind would have to come free on a target, nothing if it fits there.
+        """Return the amount of each kind that would have to be freed on a target; empty if the request fits there.
 
-        None if it is down, not allowed, or too small even if idle; or withheld, unless `withheld` ones count.
+        None if the target is down, not allowed, or too small even if idle; or withheld, unless `withheld` targets
+        count.
         """
         target = self._targets.by_rank.get(rank)
         if target is None or not target.up or (target.withheld and not withheld):
@@ -255,11 +259,11 @@ class AskedAmounts:
         return lacking
 
     def could_ever(self) -> bool:
-        """Whether one of the targets could hold it if it were idle and up."""
+        """Return whether one of the targets could hold the request if it were idle and up."""
         return any(target.could_hold(self.need) for target in self._candidates())
 
     def _candidates(self) -> Iterator[AmountTarget]:
-        """Those allowed that may have so much of each kind, held or not."""
+        """Yield the allowed targets that may have the amount of each kind, held or not."""
         targets = self._targets
         for rank in targets.all_kinds.ranks(self.need, targets.members if self.allowed is None else self.allowed):
             target = targets.by_rank.get(rank)
@@ -279,7 +283,8 @@ class AskedAmounts:
         return found
 
     def count(self) -> tuple[int, int, int]:
-        """How many of the targets hold it now, could hold it ever, and could but are down; linear, for people."""
+        """Return the numbers of targets that can hold it now, that could ever, and that could but are down; linear, for
+        people."""
         now = ever = down = 0
         for target in self._candidates():
             if target.could_hold(self.need):
@@ -290,7 +295,7 @@ class AskedAmounts:
 
 
 def is_single(request: Request) -> bool:
-    """Whether a request without cores is one slot on one node, as it has to be."""
+    """Return whether a request without cores is one slot on one node, as required."""
     one_node = request.nodes is None or request.nodes.min == 1
     return request.slots.min == 1 and one_node and not request.exclusive
 

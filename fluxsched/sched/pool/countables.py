@@ -28,7 +28,7 @@ class Countable:
         self._levels: dict[int, Bits] = {}
 
     def left(self, rank: int) -> int:
-        """How much of it is free on a target."""
+        """Return the amount that is free on a target."""
         return self._left.get(rank, self.total)
 
     def set_left(self, rank: int, amount: int) -> None:
@@ -45,7 +45,7 @@ class Countable:
             self._levels.setdefault(magnitude(amount), Bits()).put(at, bit)
 
     def taken_at(self, at: int) -> int:
-        """Those targets of a word on which not all of it is free."""
+        """Return the targets of a word on which not all of it is free."""
         found = 0
         for bits in self._levels.values():
             found |= bits.words.get(at, 0)
@@ -56,7 +56,7 @@ class Countable:
         self.set_left(rank, self.total)
 
     def enough(self, at: int, word: int, need: int) -> int:
-        """Those targets of a word on which at least `need` is free."""
+        """Return the targets of a word on which at least `need` is free."""
         if need > self.total:
             return 0
         limit = magnitude(need)
@@ -73,7 +73,7 @@ class Countable:
 
 
 class InstanceCountables:
-    """Those that the instance has once (licences, bandwidth to a file system); `totals` is what was granted to us.
+    """Countables that the instance has once (licences, bandwidth to a file system); `totals` is what was granted to us.
 
     One account for all groups of a scheduler, since a job takes the same licence wherever it runs. Jobs found running
     at hello may hold more than there is; then nothing is left until they end.
@@ -90,7 +90,7 @@ class InstanceCountables:
         self.totals = total(self.totals, amounts)
 
     def left(self, kind: str) -> int:
-        """How much is free; negative if jobs hold more than there is."""
+        """Return the free amount of a kind; negative if jobs hold more than there is."""
         return dict(self.totals).get(kind, 0) - self._used.get(kind, 0)
 
     def lacking(self, amounts: Amounts, *, ever: bool = False) -> Amounts:
@@ -121,7 +121,7 @@ class InstanceCountables:
             self._used[kind] = left
 
     def used(self) -> Amounts:
-        """What jobs have of each kind."""
+        """Return the amounts that jobs hold, by kind."""
         return tuple(sorted((kind, amount) for kind, amount in self._used.items() if amount))
 
 
@@ -134,7 +134,7 @@ def magnitude(amount: int) -> int:
 # ---- lost
 
 LOST_WEIGHTS: Final[Mapping[str, int]] = MappingProxyType({"core": 1 << 32, "gpu": 10 << 32, "memory": 1})
-"""Those of `[fair]` where it says nothing (a core as 4 GiB, a GPU as 10 cores), a byte of memory weighing 1."""
+"""Default weights of `[fair]` (a core as 4 GiB, a GPU as 10 cores), in which a byte of memory weighs 1."""
 
 
 class LostWeights:

@@ -20,7 +20,7 @@ from fluxsched.sched.pool.target_class import LEVELS_MAX, TargetClass
 
 
 def hops_count(rooms: Rooms, request: Request) -> bool:
-    """Whether it matters how far its targets are from each other: it may need several, and switches are known."""
+    """Return whether the distance of its targets matters: the request may need several, and switches are known."""
     if not rooms.network and request.max_hops is None:
         return False
     return request.slots.max != 1 if request.nodes is None else request.nodes.max != 1
@@ -75,7 +75,7 @@ def _key(number: int, targets: TargetClass, cores: int, gpus: int) -> int:
 
 
 def _allowed(targets: TargetClass, words: Mapping[int, int], only: Bits | None, amounts: Amounts) -> dict[int, int]:
-    """Those targets of some words that a constraint allows and that have so much of all amounts."""
+    """Return the targets of some words that a constraint allows and that have all the amounts."""
     found: dict[int, int] = {}
     countables = [(targets.countables[kind], amount) for kind, amount in amounts]
     for at, word in words.items():
@@ -124,7 +124,7 @@ class Nearest:
         self._preferred = preferred
 
     def fit(self, shape: Shape, nodes: Count | None) -> Fits | None:
-        """Where the request fits, with so many nodes if it asks for nodes."""
+        """Return a placement of the request, with `nodes` if it asks for nodes; None if it does not fit."""
         request = shape.request
         if nodes is None:
             found, n = self.slots(request)
@@ -145,7 +145,7 @@ class Nearest:
         return self.so_many_nodes(need, wanted, max_hops, room) if wanted else None
 
     def so_many_nodes(self, need: Need, n: int, max_hops: int | None, room: Room | None = None) -> list[Block] | None:
-        """Just so many."""
+        """Return the blocks of exactly `n` nodes under the lowest switch with room; None if there are too few."""
         choice: Choice | None = self._choice
         if n > 1:
             choice = self._lowest(self.node_room(need) if room is None else room, n, max_hops)
@@ -166,11 +166,11 @@ class Nearest:
         return select_slots(choice, request, n, self._placement, self._preferred), n
 
     def node_room(self, need: Need) -> Room:
-        """How many such nodes fit under each switch."""
+        """Return how many such nodes fit under each switch."""
         return self._room(need, node_layers(self._choice, need), is_slots=False)
 
     def slot_room(self, request: Request) -> tuple[Room, int]:
-        """How many such slots do, and the most that fit on one target."""
+        """Return how many such slots fit under each switch, and the most that fit on one target."""
         layers = slot_layers(self._choice, request)
         largest = max([units for units, words in layers.values() if any(words.values())], default=0)
         return self._room(need_of(request, 1), layers, is_slots=True), largest
@@ -184,7 +184,10 @@ class Nearest:
         return room
 
     def _lowest(self, room: Room, n: int, max_hops: int | None) -> Choice | None:
-        """What of the choice is under the lowest switch with room for so many; all of it if none has and none must."""
+        """Return the part of the choice under the lowest switch with room for `n`.
+
+        Without such a switch, return the whole choice if there is no bound on hops, else None.
+        """
         place = room.lowest(n, max_hops)
         if place is not None:
             return under(self._choice, self._rooms.network.under(place))
@@ -192,7 +195,7 @@ class Nearest:
 
 
 def under(choice: Choice, bits: Bits) -> Choice:
-    """What of a choice is among these targets."""
+    """Return the part of a choice that is among these targets."""
     found = []
     for targets, _, only, score in choice:
         some = bits if only is None else only.common(bits)
@@ -211,7 +214,7 @@ NO_NETWORK = "it is not known which targets are near each other, since there is 
 
 
 def beyond_now(rooms: Rooms, choice: Sequence[Candidates], request: Request) -> str:
-    """What there is within the bound now, to be put behind what there is in all."""
+    """Return a text about the room within the bound now, to follow that about the whole room."""
     search = Nearest(rooms, -1, tuple(choice), None, BEST_FIT, None)
     by_slots = request.nodes is None
     room = search.slot_room(request)[0] if by_slots else search.node_room(need_of(request, request.slots.min))
@@ -219,7 +222,8 @@ def beyond_now(rooms: Rooms, choice: Sequence[Candidates], request: Request) -> 
 
 
 def never_within(rooms: Rooms, able: Sequence[Candidates], request: Request, need: Need) -> tuple[int, str | None]:
-    """How many nodes, or slots, there could ever be within the bound, and why not enough; None if they are."""
+    """Return the number of nodes, or slots, there could ever be within the bound, and why not enough; None if enough.
+    """
     assert request.max_hops is not None
     room = Room(rooms.network)
     layers = layers_ever(tuple(able), request, need)

@@ -90,7 +90,7 @@ class Hall:
         self._there = [total - within[self._all ^ some] for some in range(self._all + 1)]
 
     def copy(self) -> Hall:
-        """The same, to be changed on its own."""
+        """Return a copy to be changed on its own."""
         made = Hall({}, self.needs)
         made._there = list(self._there)
         return made
@@ -105,18 +105,18 @@ class Hall:
         return Shortfall(self._parts(some), needed[some], self._there[some])
 
     def lead(self, short: Shortfall) -> int:
-        """How many more these parts lack, together, than any set without one of them."""
+        """Return by how many more these parts lack, together, than any set without one of them."""
         needed, there, mine = self._needed(), self._there, sum([1 << part for part in short.parts])
         others = [needed[some] - there[some] for some in range(self._all + 1) if some & mine != mine]
         return short.needed - short.there - max(others)
 
     def most(self, part: int) -> int:
-        """How many one part could have, with what the others need left to them."""
+        """Return the most targets that one part could have, with what the others need left to them."""
         needed, bit = self._needed(), 1 << part
         return min([self._there[some] - needed[some ^ bit] for some in range(self._all + 1) if some & bit])
 
     def takeable(self, suited: int, others: int) -> int:
-        """How many targets that suit these parts may be taken without a loss to a set of others."""
+        """Return the number of targets that suit these parts and may be taken without a loss to a set of others."""
         needed, there = self._needed(), self._there
         least = there[self._all]
         some = others
@@ -127,14 +127,14 @@ class Hall:
         return least
 
     def take(self, suited: int, count: int) -> None:
-        """So many targets that suit these parts are gone."""
+        """Remove `count` targets that suit these parts."""
         there = self._there
         for some in range(1, self._all + 1):
             if some & suited:
                 there[some] -= count
 
     def _needed(self) -> list[int]:
-        """What each set of parts needs."""
+        """Return the number of targets that each set of parts needs."""
         found = [0] * (self._all + 1)
         for part, count in enumerate(self.needs):
             for some in range(1 << part):
@@ -177,7 +177,7 @@ class NearParts:
         return max(room.most(self._request.max_hops), min(room.total, 1))
 
     def all_parts(self, hall: Hall) -> list[Taken] | None:
-        """What each part takes; None if there is not room for all within the bound."""
+        """Return the targets that each part takes; None if there is not room for all within the bound."""
         self._tries = 0
         found: dict[int, Taken] = {}
         order = sorted(range(len(self._offers)), key=lambda number: -hall.needs[number])
@@ -206,7 +206,7 @@ class NearParts:
         return False
 
     def _switches(self, number: int, wanted: int, taken: int) -> Iterator[int]:
-        """Where a part may go, as masks of targets, the best first."""
+        """Yield where a part may be placed, as masks of targets, the best first."""
         bound = self._request.max_hops
         if wanted > 1:
             for place in self.room(number, taken).in_order(wanted, bound):
@@ -238,12 +238,12 @@ class NearEver:
         self._tries = 0
 
     def can_be(self, suited: Sequence[int]) -> bool:
-        """Whether all parts could have their targets."""
+        """Return whether all parts could have their targets."""
         order = [part for part, need in enumerate(self._needs) if need > 1]
         return self._can(sorted(order, key=lambda part: -self._needs[part]), suited)
 
     def _can(self, order: Sequence[int], suited: Sequence[int]) -> bool:
-        """Whether the parts in this order could; the others have their switches, or need none."""
+        """Return whether the parts in this order could be placed; the others have their switches, or need none."""
         counts = {some: mask.bit_count() for some, mask in by_suited(suited).items()}
         if Hall(counts, self._needs).shortfall() is not None:
             return False
@@ -279,7 +279,7 @@ def place_parts(
     among: Idset | None,
     extras: bool,
 ) -> Fits | None:
-    """Where all parts fit now, or None; what is `preferred` comes before all else, only what is `among`."""
+    """Return a placement of all parts now, or None; `preferred` targets are selected first, only those `among`."""
     request = shape.request
     if request.shared and pool.instance_countables.lacking(request.shared):
         return None
@@ -315,7 +315,7 @@ def _all_parts(
     all_offers: Sequence[Sequence[IdleTargets]],
     first: int,
 ) -> list[Taken] | None:
-    """What each part takes; None if they cannot all be within the bound on hops."""
+    """Return the targets that each part takes; None if not all can be within the bound on hops."""
     if not hops_count(rooms, request):
         found, taken = list[Taken](), 0
         for number, offered in enumerate(all_offers):
@@ -341,7 +341,7 @@ def _all_parts(
 
 
 def nodes_of(request: Request) -> list[Count]:
-    """How many nodes each part asks for."""
+    """Return the number of nodes that each part asks for."""
     return [part.nodes for part in request.parts if part.nodes is not None]
 
 
@@ -355,7 +355,7 @@ def settle(hall: Hall, request: Request, extras: bool) -> None:
 # ---- reasons
 
 def infeasible_parts(request: Request, choices: Sequence[PartChoice]) -> str | None:
-    """Which parts can never all be had, and what there is for them; None if they can."""
+    """Return which parts can never all be placed, and the targets there are for them; None if they can."""
     short = _shortfall(request, suited_ever(choices))
     if short is None:
         return None
@@ -366,7 +366,8 @@ def infeasible_parts(request: Request, choices: Sequence[PartChoice]) -> str | N
 
 
 def never_within_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str | None:
-    """Which part can never be within the bound on hops, or that never all are at one time; None if they could be."""
+    """Return which part can never be within the bound on hops, or that never all are at one time; None if they could
+    be."""
     for part, (need, able) in zip(request.parts, choices, strict=True):
         _, why = never_within(pool.rooms, able, part, need)
         if why is not None:
@@ -379,7 +380,7 @@ def never_within_parts(pool: Pool, request: Request, choices: Sequence[PartChoic
 
 
 def insufficient_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str:
-    """Which parts cannot all be had now; the other nodes that could ever do are down or busy."""
+    """Return which parts cannot all be placed now; the other nodes that could ever suit them are down or busy."""
     all_offers = [offers(choice, FIRST_FIT) for choice in choices]
     now, ever = suited_now(all_offers), suited_ever(choices)
     short = _shortfall(request, now)
@@ -451,7 +452,7 @@ def _constraint(pool: Pool, part: Request) -> Constraint:
 
 
 def choices_ever(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple[PartChoice, ...]:
-    """The same of all that there is, whatever plugins say of now."""
+    """Return the choices of all parts ever, whatever plugins answer about the present."""
     if narrowed is None:
         return choices_of(pool, request, None)
     left = 0
@@ -517,7 +518,7 @@ def _idle(targets: TargetClass, only: Bits | None) -> int:
 # ---- taking
 
 Taken: TypeAlias = list[tuple[TargetClass, int]]
-"""What a part takes, class by class, as masks."""
+"""Targets that a part takes, class by class, as masks."""
 
 
 def take_part(
@@ -554,7 +555,7 @@ def take_part(
 def _in_order(
     suited: Mapping[int, int], offered: Sequence[IdleTargets], number: int, early: int, among: int
 ) -> list[tuple[int, list[tuple[TargetClass, int]]]]:
-    """What is offered to a part, in order: which parts the targets suit, and such as are equally good, by class."""
+    """Return the targets offered to a part, in order: the parts that they suit, and equally good ones by class."""
     ties: dict[tuple[int, ...], list[tuple[TargetClass, int]]] = {}
     for some, mask in suited.items():
         if not some >> number & 1:

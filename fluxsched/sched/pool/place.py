@@ -103,9 +103,9 @@ def find_fit(
     among: Idset | None = None,
     extras: bool = False,
 ) -> Fits | None:
-    """Where the shape fits now, or None. What is `preferred` is selected before all else, only what is `among`.
+    """Return a placement of the shape now, or None. Targets in `preferred` are selected first, only those in `among`.
 
-    Of a range it gets the most that fits; if it is elastic just the least, unless it is given `extras`.
+    Of a range it gets the most that fits; if it is elastic just the least, unless `extras` is true.
     """
     try:
         prepared = pool.prepared[shape.number]
@@ -157,7 +157,8 @@ def find_fit(
 def _find_many(
     pool: Pool, prepared: Prepared, placement: str, preferred: Preferred | None, among: Idset | None, extras: bool
 ) -> Fits | None:
-    """The same for all but a shape that asks for targets of one class, any one or whole ones."""
+    """Find a placement as `find_fit` does, for any shape but one that asks for targets of one class, any one or whole.
+    """
     shape = prepared.shape
     if prepared.asked is not None:
         return _amounts(pool, shape, prepared.asked, placement, preferred, among)
@@ -169,8 +170,8 @@ def _find_many(
 
 
 def room_for(pool: Pool, shape: Shape, among: int | None = None) -> tuple[Room, int]:
-    """How many nodes, or slots, of a shape fit now under each switch, and the most on one target; only `among` these.
-    """
+    """Return the room of a shape in nodes, or slots, under each switch now, and the most on one target; only `among`
+    these."""
     request, choice = shape.request, pool.choice_of(shape)
     constraint = None if shape.number in pool.narrowed or among is not None else request.constraint
     choice = choice if among is None else restricted(choice, among)
@@ -182,7 +183,7 @@ def room_for(pool: Pool, shape: Shape, among: int | None = None) -> tuple[Room, 
 
 
 def find_on(pool: Pool, shape: Shape, rank: int) -> Fits | None:
-    """Where the shape fits on one target, which may be withheld, or None."""
+    """Return a placement of the shape on one target, which may be withheld, or None."""
     prepared = pool.prepared.get(shape.number) or _prepare(pool, shape)
     if prepared.asked is None:
         return find_fit(pool, shape, BEST_FIT, None, Idset.one(rank))
@@ -201,7 +202,8 @@ def infeasible(pool: Pool, request: Request, narrowed: Narrowed | None = None) -
 
 
 def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> tuple[int | None, str | None]:
-    """How many nodes (or slots) of the pool, or of what plugins leave, could ever hold the request, and `infeasible`.
+    """Return how many nodes (or slots) of the pool, or of those plugins leave, could ever hold the request, and why too
+    few.
 
     The number is None where countables of the instance are missing, and for several parts, which have no common one.
     """
@@ -234,7 +236,8 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
 
 
 def _shortage_of_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple[int, str | None]:
-    """The same for a request without cores; the number is just 1 or 0, since counting all would take longer."""
+    """Return `shortage` for a request without cores; the number is just 1 or 0, since counting all would take longer.
+    """
     asked = asked_amounts(pool, request, narrowed)
     if is_single(request) and asked.could_ever():
         return 1, None
@@ -242,7 +245,7 @@ def _shortage_of_amounts(pool: Pool, request: Request, narrowed: Narrowed | None
 
 
 def asked_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> AskedAmounts:
-    """What a request of amounts asks for, and what plugins leave of its targets."""
+    """Return a request of amounts with the targets that plugins leave it."""
     if narrowed is None:
         return AskedAmounts(pool.amount_targets, request, [], None)
     return AskedAmounts(pool.amount_targets, request, narrowed.tiers, narrowed.ever_ranks)
@@ -251,7 +254,7 @@ def asked_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> As
 def _amounts(
     pool: Pool, shape: Shape, asked: AskedAmounts, placement: str, preferred: Preferred | None, among: Idset | None
 ) -> Fits | None:
-    """Where amounts without cores fit: on one target without cores."""
+    """Return a placement of amounts without cores: on one target without cores."""
     request = shape.request
     if not is_single(request) or (request.shared and pool.instance_countables.lacking(request.shared)):
         return None
@@ -274,7 +277,7 @@ def _on(shape: Shape, asked: AskedAmounts, target: AmountTarget | None) -> Fits 
 
 
 def _found(choice: Choice, request: Request) -> int:
-    """How many nodes fit now, or slots if the request names no nodes."""
+    """Return the number of nodes that fit now, or of slots if the request names no nodes."""
     if request.nodes is None:
         return count_slots(choice, request)
     return count_nodes(choice, need_of(request, request.slots.min))
@@ -378,7 +381,7 @@ def _prepare(pool: Pool, shape: Shape) -> Prepared:
 
 
 def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int, *, by_hops: bool) -> None:
-    """The same where the choice is one whole class, of `size` targets."""
+    """Prepare a shape whose choice is one whole class, of `size` targets."""
     request = prepared.shape.request
     slots, nodes = request.slots.min, request.nodes
     if nodes is not None and request.elastic:
@@ -467,10 +470,10 @@ class WhatIf:
     def find(
         self, shape: Shape, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
     ) -> Fits | None:
-        """Where the shape fits on what is free in the what-if, or None: `place` without the reason.
+        """Return a placement of the shape on what is free in the what-if, or None: `place` without the reason.
 
-        It gets nothing of `avoid` (the reservation of another job). With `prefer_given`, targets and ids that
-        `give` freed are selected first, so that a reservation leaves what is free already to others.
+        It gets nothing of `avoid` (the reservation of another job). With `prefer_given`, targets and ids that `give`
+        freed are selected first, so that a reservation leaves what is free already to others.
         """
         mark = len(self._log)
         if avoid:

@@ -107,7 +107,7 @@ class Shapes:
 
 
 def settled(request: Request) -> Request:
-    """The same for a job whose size is settled when it starts."""
+    """Return the request of a job whose size is settled when it starts."""
     if not request.elastic:
         return request
     return replace(request, elastic=False, parts=tuple([settled(part) for part in request.parts]))
@@ -138,13 +138,13 @@ BINPACKING: Final = "binpacking"
 """The smallest free share first, then the lowest rank; as BEST_FIT."""
 
 LIKE: Final = {FAIR: WORST_FIT, BINPACKING: BEST_FIT}
-"""What the placements of targets without cores mean for others."""
+"""Placements of targets without cores, mapped to their equivalents for other targets."""
 
 PLACEMENTS: Final = (WORST_FIT, BEST_FIT, FIRST_FIT, LEAST_LOST)
 
 
 class Block(NamedTuple):
-    """What a job has on some targets of a word, the same on each of them: core and GPU ids as masks, and amounts.
+    """Resources of a job on some targets of a word, the same on each: core and GPU ids as masks, and amounts.
 
     The lowest bit of `word` is rank 512 * `at`. A job's blocks name each of its targets once.
     """
@@ -160,11 +160,11 @@ Blocks: TypeAlias = tuple[Block, ...]
 
 
 class Holds(Protocol):
-    """What holds something."""
+    """Holder of resources."""
 
     @property
     def blocks(self) -> Blocks:
-        """What it holds."""
+        """Return the blocks held."""
         ...
 
 
@@ -179,7 +179,7 @@ NO_TARGET: Final = -1
 
 
 class Part(NamedTuple):
-    """What a job gets of one target: core and GPU ids as bit masks, amounts by kind."""
+    """Resources of a job on one target: core and GPU ids as bit masks, amounts by kind."""
 
     rank: int
     cores: int
@@ -188,7 +188,7 @@ class Part(NamedTuple):
 
 
 def parts_in(blocks: Iterable[Block]) -> Iterator[Part]:
-    """Blocks target by target."""
+    """Yield blocks target by target."""
     for at, word, cores, gpus, amounts in blocks:
         base = at << WORD_SHIFT
         for bit in ids_of(word):
@@ -206,7 +206,7 @@ def instance_block(amounts: Amounts) -> Blocks:
 
 
 def instance_amounts(blocks: Blocks) -> Amounts:
-    """What is in the block of no target, which is the last one if a job has it."""
+    """Return the amounts in the block of no target, which is the last one if a job has it."""
     return blocks[-1].amounts if blocks and blocks[-1].at == NO_TARGET else ()
 
 
@@ -225,7 +225,7 @@ def on_targets(blocks: Iterable[Block]) -> list[Block]:
 
 
 def cores_in(blocks: Iterable[Block]) -> int:
-    """How many cores these are, over all targets."""
+    """Return the number of cores over all targets."""
     return sum([block.word.bit_count() * block.cores.bit_count() for block in blocks])
 
 
@@ -236,7 +236,7 @@ def misplaced(at: int, word: int, cores: int, gpus: int, what: str) -> LocalProt
 
 
 def joined(blocks: Iterable[Block]) -> Blocks:
-    """The same in as few blocks as possible."""
+    """Return the resources of the blocks in as few blocks as possible."""
     words: dict[tuple[int, int, int, Amounts], int] = {}
     for at, word, cores, gpus, amounts in blocks:
         key = (at, cores, gpus, amounts)
@@ -273,7 +273,7 @@ class Fits(NamedTuple):
 
     @property
     def request(self) -> Request:
-        """What was asked for."""
+        """Return the request that was placed."""
         return self.shape.request
 
     @property
@@ -341,7 +341,7 @@ class Bits:
         return bool(self.words.get(id >> WORD_SHIFT, 0) >> (id & LOW_BITS) & 1)
 
     def at(self, at: int) -> int:
-        """Those of a word that are in the set."""
+        """Return the ids of a word that are in the set."""
         return self.words.get(at, 0)
 
     def put(self, at: int, word: int) -> None:
@@ -383,7 +383,7 @@ class Bits:
         return found
 
     def count_common(self, other: Bits) -> int:
-        """How many ids are in both sets; only words that both have are looked at."""
+        """Return the number of ids in both sets; only words that both have are looked at."""
         words, others = self.words, other.words
         return sum([(words[at] & others[at]).bit_count() for at in ids_of(self.top & other.top)])
 

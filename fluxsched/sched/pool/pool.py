@@ -79,7 +79,7 @@ class Pool:
 
     @property
     def resources(self) -> ResourceSet:
-        """What the pool counts, as R; linear in the group, for people."""
+        """Return the resources that the pool counts, as R; linear in the group, for people."""
         return self.source.restrict(self.ranks)
 
     def __contains__(self, rank: int) -> bool:
@@ -104,12 +104,12 @@ class Pool:
         return (0, 0) if targets is None else targets.ids(rank)
 
     def free_ids(self, rank: int) -> tuple[int, int]:
-        """Those of them that are free, whether the target may be used or not."""
+        """Return the cores and GPUs of a target that are free, whether the target may be used or not."""
         targets = self._class_of(rank)
         return (0, 0) if targets is None else targets.free_ids(rank)
 
     def is_up(self, rank: int) -> bool:
-        """Whether a target that is counted here may be used."""
+        """Return whether a target that is counted here may be used."""
         return not self.down_words.get(rank >> WORD_SHIFT, 0) >> (rank & LOW_BITS) & 1
 
     def _class_of(self, rank: int) -> TargetClass | None:
@@ -119,7 +119,7 @@ class Pool:
         return None
 
     def members_at(self, at: int) -> int:
-        """Which targets of a word are counted."""
+        """Return the targets of a word that are counted."""
         return sum([members for members, _ in self.classes.by_word.get(at, ())]) | self.amount_targets.members.at(at)
 
     def add(self, resources: ResourceSet, up: Idset) -> None:
@@ -188,7 +188,7 @@ class Pool:
 
     @property
     def weights(self) -> Mapping[str, float]:
-        """What each kind weighs in the free share, which is the order of targets without cores."""
+        """Return the weight of each kind in the free share, by which targets without cores are ordered."""
         return self.amount_targets.weights
 
     @weights.setter
@@ -361,7 +361,7 @@ class Pool:
         return choice
 
     def choice_of(self, shape: Shape) -> Choice:
-        """What a shape may choose from now: what its constraint allows, and plugins leave of that."""
+        """Return the targets that a shape may choose from now: those its constraint allows and plugins leave."""
         narrowed = self.narrowed.get(shape.number) if self.narrowed else None
         return self.choice(shape.request.constraint) if narrowed is None else narrowed.now
 
@@ -409,7 +409,7 @@ class Pool:
 # ---- listing
 
 def busy(pool: Pool) -> list[Block]:
-    """What is taken of every target that is not idle; linear in the group, for people."""
+    """Return the taken part of every target that is not idle; linear in the group, for people."""
     found: list[Block] = []
     for at, pairs in pool.classes.by_word.items():
         for members, targets in pairs:
@@ -429,7 +429,7 @@ def busy(pool: Pool) -> list[Block]:
 
 
 def free_of(pool: Pool, blocks: Blocks) -> list[Block]:
-    """What of this is free and may be used; of an amount as much as there is, up to all of it."""
+    """Return the part of the blocks that is free and may be used; of an amount as much as there is, up to all of it."""
     shared = [(kind, min(n, pool.instance_countables.left(kind))) for kind, n in instance_amounts(blocks)]
     found = list(instance_block(tuple([one for one in shared if one[1] > 0])))
     for at, word, _, _, amounts in blocks:
@@ -451,7 +451,7 @@ def free_of(pool: Pool, blocks: Blocks) -> list[Block]:
 
 
 def down_in(pool: Pool, candidates: Candidates) -> int:
-    """How many targets of a candidates are down; linear in the words with such targets."""
+    """Return the number of down targets among the candidates; linear in the words with such targets."""
     members, only = candidates.targets.members.words, candidates.only
     return sum(
         (word & members.get(at, 0) & (word if only is None else only.words.get(at, 0))).bit_count()

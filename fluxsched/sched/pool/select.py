@@ -34,7 +34,7 @@ from fluxsched.sched.pool.pool import Pool, down_in
 from fluxsched.sched.pool.target_class import FreeLevel, TargetClass
 
 LOSS_STEP: Final = 1 << 2048
-"""The same between remainders by weight, each of which is less than the largest of doubles in the least of units."""
+"""Factor between remainders by weight; each remainder is less than the largest double in the least of units."""
 
 SCORE_STEP: Final = 1 << 32
 """Between two scores: more than any number of cores or GPUs of a target."""
@@ -124,7 +124,7 @@ def _batches_by_rank(number: int, candidates: Candidates, need: Need) -> Iterato
 
 
 class SlotsWanted(NamedTuple):
-    """So many slots of a request, wherever they fit."""
+    """Number of slots of a request to be placed, on any targets."""
 
     request: Request
     n: int
@@ -173,7 +173,8 @@ def _taken_at(targets: TargetClass, at: int) -> int:
 
 
 def _loss(targets: TargetClass, level: FreeLevel, amounts: Amounts, taken: int, slots: SlotsWanted | None) -> int:
-    """What is free on a target beyond what is asked for, by weight; `taken` is the weight of a node, or slot."""
+    """Return the weight of what remains free on a target beyond the request; `taken` is the weight of a node, or slot.
+    """
     if slots is not None:
         taken *= min(slots.n, slots_on(slots.request, level.cores, level.gpus, amounts))
     return targets.lost.of(level.cores, level.gpus, amounts) - taken
@@ -258,7 +259,7 @@ def select_slots(
 
 
 def _left(request: Request, batch: Batch) -> Amounts:
-    """What is left of the countables on a batch of one target, if the request asks for any."""
+    """Return the amounts of countables left on a batch of one target, if the request asks for any."""
     return batch.targets.free_amounts(batch.at << WORD_SHIFT | batch.word.bit_length() - 1) if request.amounts else ()
 
 
@@ -304,7 +305,7 @@ def _chosen(free: int, n: int, first: int) -> int:
 
 
 def count_nodes(choice: Choice, need: Need) -> int:
-    """How many targets fit now."""
+    """Return the number of targets that fit now."""
     if any(need.amounts_on(targets) for targets, _, _, _ in choice):
         return sum([batch.word.bit_count() for batch in _batches(choice, need, BEST_FIT)])
     found = 0
@@ -315,7 +316,7 @@ def count_nodes(choice: Choice, need: Need) -> int:
 
 
 def count_slots(choice: Choice, request: Request) -> int:
-    """How many slots fit now."""
+    """Return the number of slots that fit now."""
     found, need = 0, need_of(request, 1)
     if request.amounts:
         for batch in _one_by_one(list(_batches(choice, need, BEST_FIT))):
@@ -343,12 +344,12 @@ def asked(request: Request) -> str:
 
 
 def counted(n: int, thing: str) -> str:
-    """`1 node`, `2 nodes`."""
+    """Return a count with its noun in singular or plural: `1 node`, `2 nodes`."""
     return f"{n} {thing}" if n == 1 else f"{n} {thing}s"
 
 
 def insufficient(pool: Pool, choice: Sequence[Candidates], request: Request, found: int) -> str:
-    """What is missing now: `found` nodes (or slots) fit; the others that could ever fit are down or busy."""
+    """Return what is missing now: `found` nodes (or slots) fit; the others that could ever fit are down or busy."""
     need = need_of(request, request.slots.min if request.nodes is not None else 1)
     able = down = 0
     for each in choice:
@@ -366,7 +367,7 @@ def insufficient(pool: Pool, choice: Sequence[Candidates], request: Request, fou
 
 
 def insufficient_amounts(asked_amounts: AskedAmounts) -> str:
-    """The same for a request without cores."""
+    """Return what is missing now for a request without cores."""
     now, ever, down = asked_amounts.count()
     parts = [f"{counted(now, 'node')} {'fits' if now == 1 else 'fit'} now" if now else "none is free"]
     if down:
@@ -377,7 +378,7 @@ def insufficient_amounts(asked_amounts: AskedAmounts) -> str:
 
 
 def infeasible_amounts(asked_amounts: AskedAmounts) -> str:
-    """What is missing for good for a request without cores: of each kind, the most that a node has."""
+    """Return what is missing for good for a request without cores: of each kind, the most that a node has."""
     request = asked_amounts.request
     if not is_single(request):
         return f"needs {asked(request)}; without cores it can only be one slot on one node"
@@ -389,12 +390,12 @@ def infeasible_amounts(asked_amounts: AskedAmounts) -> str:
 
 
 def lacking(request: Request, there: Amounts) -> str:
-    """What the instance does not have, ever: of each kind that is asked for, what there is."""
+    """Return what the instance can never provide: of each kind that is asked for, what there is."""
     return f"needs {asked(request)}; the instance has only {_listed(there)}"
 
 
 def lacking_now(request: Request, there: Amounts) -> str:
-    """What other jobs hold of the countables of the instance: of each kind, what is left."""
+    """Return what the instance lacks now, since other jobs hold its countables: of each kind, what is left."""
     return f"needs {asked(request)}; only {_listed(there)} {'is' if len(there) == 1 else 'are'} left"
 
 
@@ -403,7 +404,8 @@ def _listed(amounts: Amounts) -> str:
 
 
 def infeasible(choice: Sequence[Candidates], able: Sequence[Candidates], request: Request, have: int) -> str:
-    """What is missing for good: `have` nodes (or slots) of the group could hold the request, in the classes `able`."""
+    """Return what is missing for good: `have` nodes (or slots) of the group could hold the request, in the classes
+    `able`."""
     if not choice:
         return f"needs {asked(request)}; no node of the group matches"
     if not able:

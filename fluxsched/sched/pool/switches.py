@@ -114,7 +114,7 @@ class PoolNetwork:
 
     @property
     def switches(self) -> Switches:
-        """Those above some target."""
+        """Return the switches above some target."""
         if self._switches is None:
             self._switches = Switches(list(self._leaves), self._parent_of)
         return self._switches
@@ -189,7 +189,7 @@ ROOMS_MAX = 32
 """Kinds of nodes and slots whose room is kept up to date; 200 KiB each with 131,072 targets under 4,096 leaves."""
 
 RoomKey: TypeAlias = tuple[Constraint, Need, bool]
-"""Whose targets, what of each, and whether slots are counted."""
+"""Key of room under switches: the constraint on targets, the need on each, and whether slots are counted."""
 
 Layers: TypeAlias = Mapping[int, tuple[int, Mapping[int, int]]]
 """Targets that fit, in layers that have no target in common: how many nodes or slots of the request each holds, and the
@@ -215,7 +215,7 @@ class Room:
     # ---- questions
 
     def of(self, place: Place) -> int:
-        """What fits there."""
+        """Return the number of nodes, or slots, that fit under a switch."""
         return self._room[place.level][place.at]
 
     def lowest(self, n: int, max_hops: int | None) -> Place | None:

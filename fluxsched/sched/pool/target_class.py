@@ -196,7 +196,7 @@ class FreeIndex:
         return self.worst
 
     def least(self, wanted: int, lost: LostWeights) -> tuple[int, int]:
-        """The same of the levels of this mask on which what is free weighs least, in time linear in the levels."""
+        """Return the levels of this mask on which free resources weigh least; takes time linear in the levels."""
         while some := self.best & wanted:
             least: list[FreeLevel] = []
             least_weight = 0
@@ -269,7 +269,7 @@ class FirstFitTree:
             below = tier
 
     def first(self, wanted: int) -> tuple[int, int]:
-        """As `FreeIndex.first`."""
+        """Return the first target as `FreeIndex.first` does."""
         by_best, tiers = self._index.by_best, self._tiers
         while tiers[-1][0] & wanted:
             at = 0
@@ -318,7 +318,7 @@ class Target(NamedTuple):
 
     @property
     def idle(self) -> bool:
-        """Whether all that it has is free; amounts count where it has no cores."""
+        """Return whether the whole target is free; amounts count where it has no cores."""
         if not self.all_cores and not self.all_gpus:
             return self.amounts == self.all_amounts
         return self.cores == self.all_cores and self.gpus == self.all_gpus
@@ -437,11 +437,12 @@ class TargetClass:
 
     @property
     def weighs_amounts(self) -> bool:
-        """Whether some of its countables count in what a remainder weighs, so that it has to be asked by target."""
+        """Return whether some of its countables count in the weight of a remainder, which then depends on the target.
+        """
         return not self.countables.keys().isdisjoint(self.lost.kinds)
 
     def free_amounts(self, rank: int) -> Amounts:
-        """What is left of each countable on a member."""
+        """Return the free amount of each countable on a member."""
         return tuple([(kind, countable.left(rank)) for kind, countable in self.countables.items()])
 
     # ---- taking and giving: the caller names members of one word; False changes nothing
@@ -668,7 +669,7 @@ class TargetClasses:
         return iter(self._classes.values())
 
     def tidy(self) -> None:
-        """Forgets classes without members."""
+        """Remove classes without members."""
         self._classes = {key: targets for key, targets in self._classes.items() if targets.members.count}
         self._traits = {()} | {key[3] for key in self._classes}
         self._layouts = {key[:3] for key, targets in self._classes.items() if not targets.mixed}
@@ -728,7 +729,8 @@ class TargetClasses:
             self.single.pop(at, None)
 
     def counted(self, blocks: Iterable[Block]) -> Iterator[Piece]:
-        """What the pool counts of this, each piece of one class, and of ids and kinds that its targets have."""
+        """Yield the part of the blocks that the pool counts, in pieces of one class, with ids and kinds that its
+        targets have."""
         for at, word, cores, gpus, amounts in blocks:
             for members, targets in self.by_word.get(at, ()):
                 if not (mine := word & members):

@@ -31,12 +31,12 @@ PREEMPTION_POLICIES: Final = (PREEMPT_DEFAULT, PREEMPT_DISABLED, PREEMPT_FENCE)
 """`disabled`: none of its allocations may be preempted; `fence`: what is inside preempts nothing outside of it."""
 
 PREEMPTION_DELAY_S: Final = 30.0
-"""How long an ask waits before others are preempted for it."""
+"""Time that an ask waits before others are preempted for it (seconds)."""
 
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """What each of these users may have at once in a queue, or each of these groups all together.
+    """Limit of each of these users at once in a queue, or of each of these groups all together.
 
     `ANYONE` in either is each user. An empty `maximum` limits no resources.
     """
@@ -75,7 +75,7 @@ class QueueSettings:
 Key: TypeAlias = tuple[Any, ...]
 
 OLD_ENTRIES: Final = 64
-"""So many entries and more are looked through for old ones, once they are twice as many as were left the last time."""
+"""Least number of entries that are searched for old ones, once they are twice as many as were left the last time."""
 
 
 class Claimant:
@@ -119,7 +119,7 @@ _Entry: TypeAlias = tuple[Key, int, Claimant]
 
 
 class Claimants:
-    """Those with something that waits; `changed` are to get new keys."""
+    """Claimants with a pending ask; `changed` are to get new keys."""
 
     __slots__ = ("_heap", "_idle", "_look_at", "changed", "generation", "version")
 
@@ -148,7 +148,7 @@ class Claimants:
             self._look_at = max(OLD_ENTRIES, 2 * len(self._heap))
 
     def wake(self, generation: int) -> None:
-        """Those that were put aside take part again, if this is another generation."""
+        """Restore the claimants that were put aside, if this is another generation."""
         if self.generation == generation:
             return
         self.generation = generation
@@ -158,7 +158,7 @@ class Claimants:
             heapify(self._heap)
 
     def is_of(self, version: int) -> bool:
-        """Whether its keys are of this version; if not, none is left, and each is to be changed."""
+        """Return whether the keys are of this version; if not, all are removed, and each claimant is to be changed."""
         if self.version == version:
             return True
         self.version = version
@@ -185,13 +185,13 @@ class Claimants:
 
     @property
     def one_aside_is_before(self) -> bool:
-        """Whether one that was put aside, and has not changed since, comes before the first of the others."""
+        """Return whether a claimant that was put aside, and is unchanged, precedes the first of the others."""
         first = self._heap[0][0]
         return any(entry[0] < first for entry in self._idle if _holds(entry))
 
 
 def _holds(entry: _Entry) -> bool:
-    """Whether it is the last one of its owner, for which something waits."""
+    """Return whether the entry is the latest of its claimant, and an ask of it is pending."""
     return entry[2].ticket == entry[1] and entry[2].priority is not None
 
 
@@ -206,7 +206,7 @@ STAGES: Final = (ACCEPTED, STARTING, RUNNING, COMPLETING)
 
 
 class AskOptions(NamedTuple):
-    """What an ask says beside its amounts; `node` is the rank that it needs, None for any."""
+    """Options of an ask beside its amounts; `node` is the rank that it needs, None for any."""
 
     node: int | None = None
     is_originator: bool = False
@@ -219,7 +219,7 @@ PLAIN: Final = AskOptions()
 
 
 class QuotaMeter:
-    """What one user, or one group, uses in a queue, under a limit of it; `applications` counts those that began."""
+    """Usage of one user, or one group, in a queue, under a limit of it; `applications` counts those that began."""
 
     __slots__ = ("applications", "bounds", "limit", "name", "queue", "used")
 
@@ -274,18 +274,18 @@ class Queue(Claimant):
 
     @property
     def usage(self) -> Amounts:
-        """What is held below it."""
+        """Return the amounts held below the queue."""
         return amounts_of(self.used)
 
     def up(self) -> Iterator[Queue]:
-        """This queue and those above it, the root last."""
+        """Yield this queue and its ancestors, the root last."""
         at: Queue | None = self
         while at is not None:
             yield at
             at = at.parent
 
     def walk(self) -> Iterator[Queue]:
-        """This queue and all below it, parents first, in the order of their settings."""
+        """Yield this queue and all its descendants, parents first, in the order of their settings."""
         below = [self]
         while below:
             queue = below.pop()
@@ -316,7 +316,7 @@ class Application(Claimant):
 
     @property
     def usage(self) -> Amounts:
-        """What it holds."""
+        """Return the amounts that the application holds."""
         return amounts_of(self.used)
 
     @property

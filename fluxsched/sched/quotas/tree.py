@@ -36,9 +36,9 @@ from fluxsched.sched.quotas.queue import (
 
 
 class Exceeded(NamedTuple):
-    """What an allocation would exceed: a maximum of a queue, or a limit of a user or group (`is_limit`).
+    """Bound that an allocation would exceed: a maximum of a queue, or a limit of a user or group (`is_limit`).
 
-    `is_of_root`: what there is in all, which nodes say better where none has room.
+    `is_of_root`: the capacity of all nodes, which a reason about nodes explains better where none has room.
     """
 
     is_limit: bool
@@ -47,7 +47,7 @@ class Exceeded(NamedTuple):
 
 
 def admits(application: Application, amounts: Amounts) -> bool:
-    """Whether this much more exceeds no maximum and no limit of the application."""
+    """Return whether an allocation of these amounts exceeds no maximum and no limit of the application."""
     for queue in application.path:
         bounds = queue.bounds
         if bounds:
@@ -66,7 +66,7 @@ def admits(application: Application, amounts: Amounts) -> bool:
 
 
 def may_begin(application: Application) -> bool:
-    """Whether one more application may hold something, if this one does not yet."""
+    """Return whether one more application may hold something, if this one does not yet."""
     if application.began:
         return True
     for queue in application.path:
@@ -80,7 +80,8 @@ def may_begin(application: Application) -> bool:
 
 
 def first_exceeded(application: Application, amounts: Amounts) -> Exceeded | None:
-    """What this much more would exceed first, from the leaf up, then the limits, and what there is in all at last."""
+    """Return the first bound that these amounts would exceed: of queues from the leaf up, of limits, of the capacity.
+    """
     for queue in application.path:
         text = _over(queue.bounds, queue.used, amounts) if queue.parent is not None else None
         if text is not None:
@@ -185,7 +186,7 @@ def set_stage(application: Application, stage: str) -> None:
 
 
 def count_in_meters(application: Application) -> None:
-    """What the application has is counted in its meters, which are new."""
+    """Count the application's usage in its meters, which are new."""
     for meter in application.meters:
         _add(meter.used, amounts_of(application.used))
         meter.applications += application.began
@@ -552,7 +553,7 @@ class QueueTree:
         self.change_capacity(amounts, 1)
 
     def change_capacity(self, amounts: Amounts, sign: int) -> None:
-        """So much more is there, or (sign -1) less."""
+        """Add the amounts to the capacity, or (sign -1) subtract them."""
         capacity, root = self._capacity, self.root
         for kind, amount in amounts:
             capacity[kind] = capacity.get(kind, 0) + sign * amount
@@ -594,11 +595,11 @@ class QueueTree:
     # ---- usage
 
     def admits(self, application: Application, amounts: Amounts) -> bool:
-        """Whether this much more exceeds no maximum and no limit."""
+        """Return whether an allocation of these amounts exceeds no maximum and no limit."""
         return admits(application, amounts)
 
     def lacks_room(self, application: Application, amounts: Amounts) -> bool:
-        """Whether nothing but what there is in all would be exceeded: nodes lack room, as far as they are known."""
+        """Return whether only the capacity would be exceeded: nodes lack room, as far as they are known."""
         found = first_exceeded(application, amounts)
         return found is not None and found.is_of_root
 
