@@ -4,7 +4,8 @@ Law: samples are sums over the seconds that were observed: two together are a sa
 order, so what is kept is made coarser by addition and the means stay right. A time that was not observed has no sample:
 a gap is not zero. A look each minute costs what targets and queues cost, whatever jobs do. Each target that cannot be
 used is in one open row of targets that changed together; what a kill leaves open is continued if it is still so, else
-it ended when the instance was seen last.
+it ended when the instance was seen last. A row that is not as it was written is left out; `damaged_history` names such
+rows, and an instance asks it once.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import msgspec
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.protocol.messages.history import USABLE
+from fluxsched.store.checksums import SELECTED, intact, is_intact
 from fluxsched.store.jobs import Query
 from fluxsched.store.schema import DAY
 from fluxsched.store.store import Store
@@ -214,8 +216,9 @@ class Sampling:
         self._store.add("sample", (MINUTE_S, t, *sample.row()))
 
     def _add_stored(self, sample: MachineSample, step: int, t: int) -> None:
-        for row in self._store.read(f"SELECT {SAMPLE_COLUMNS} FROM sample WHERE step = ? AND t = ?", (step, t)):
-            sample.add(MachineSample.of_row(row))
+        rows = self._store.read(f"SELECT {SELECTED['sample']} FROM sample WHERE step = ? AND t = ?", (step, t))
+        for row in intact(rows):
+            sample.add(MachineSample.of_row(row[2:]))
 
     def _age(self, wall_s: float) -> None:
         for (step, longer), age_max_s in zip(COARSER, (MINUTES_AGE_MAX_S, TENS_AGE_MAX_S), strict=True):
@@ -225,18 +228,19 @@ class Sampling:
 
     def _make_coarser(self, step: int, longer: int, until: int) -> None:
         """Put the oldest rows of one length, before `until`, together to rows of the next: never a part of one."""
-        wanted = f"SELECT t, {SAMPLE_COLUMNS} FROM sample WHERE step = ? AND t < ? ORDER BY t LIMIT ?"
+        wanted = f"SELECT {SELECTED['sample']} FROM sample WHERE step = ? AND t < ? ORDER BY t LIMIT ?"
         rows = self._store.read(wanted, (step, until, MERGED_ROWS_MAX))
         if len(rows) == MERGED_ROWS_MAX:
-            until = rows[-1][0] // longer * longer
+            until = rows[-1][1] // longer * longer
         found: dict[int, MachineSample] = {}
-        for t, *row in rows:
+        for _, t, *row in intact(rows):
             if t < until:
                 found.setdefault(t // longer * longer, MachineSample()).add(MachineSample.of_row(row))
         for t, sample in found.items():
             self._add_stored(sample, longer, t)
             self._store.add("sample", (longer, t, *sample.row()))
-            self._store.remove("sample", (step, t, t + longer))
+        if rows:
+            self._store.remove("sample", (step, 0, until))
 
 
 # ---- intervals
@@ -279,11 +283,12 @@ class StateIntervals:
         """Take up what is open; what is no longer so ended when the last instance was seen."""
         now_s = self._turns.wall_s
         ((self._last_id,),) = self._store.read("SELECT coalesce(max(id), 0) FROM interval")
-        ((seen_s,),) = self._store.read("SELECT max(seen) FROM run")
-        rows = self._store.read("SELECT id, targets, state, note, began FROM interval WHERE ended IS NULL")
-        for number, targets, state, note, began_s in rows:
+        runs = intact(self._store.read(f"SELECT {SELECTED['run']} FROM run"))
+        seen_s = max((seen_s for _, seen_s in runs), default=now_s)
+        rows = self._store.read(f"SELECT {SELECTED['interval']} FROM interval WHERE ended IS NULL")
+        for number, targets, state, note, began_s, _ in intact(rows):
             self._open.setdefault((state, note), []).append(OpenInterval(number, Idset.parse(targets), began_s))
-        self._follow(now_s, min(now_s, seen_s or now_s))
+        self._follow(now_s, min(now_s, seen_s))
 
     def note_change(self) -> None:
         """Some target may have come into another state."""
@@ -357,13 +362,12 @@ RUNS_SHOWN_MAX = 1000
 """Runs of instances in one answer, the latest."""
 LENGTHS_S: Final = (60, 600, 3600)
 """Of samples that are kept."""
-SAMPLE_COLUMNS: Final = "observed, allocated, free, drained, down, excluded, rest"
 
 
 def read_samples(read: Query, since_s: float, until_s: float) -> list[SampleRow]:
     """The samples that overlap this time."""
-    sql = f"SELECT step, t, {SAMPLE_COLUMNS} FROM sample WHERE step = ? AND t > ? AND t < ?"
-    rows = [row for step in LENGTHS_S for row in read(sql, (step, since_s - step, until_s))]
+    sql = f"SELECT {SELECTED['sample']} FROM sample WHERE step = ? AND t > ? AND t < ?"
+    rows = [row for step in LENGTHS_S for row in intact(read(sql, (step, since_s - step, until_s)))]
     return [(step, t, row) for step, t, *row in rows]
 
 
@@ -372,18 +376,18 @@ def read_intervals(
 ) -> tuple[list[IntervalRow], int]:
     """The intervals that overlap this time, of some targets if they are said, oldest first; how many were left out."""
     rows = read(
-        "SELECT targets, state, began, ended, note FROM interval WHERE began < ? AND (ended IS NULL OR ended > ?) "
+        f"SELECT {SELECTED['interval']} FROM interval WHERE began < ? AND (ended IS NULL OR ended > ?) "
         "ORDER BY began DESC, id DESC",
         (until_s, since_s),
     )
     found: list[IntervalRow] = []
     left_out, wanted = 0, min(max_entries or INTERVALS_USUAL, INTERVALS_SHOWN_MAX)
-    for text, *rest in rows:
+    for _, text, state, note, *span in intact(rows):
         ranks = Idset.parse(text)
         if targets is not None and targets.isdisjoint(ranks):
             continue
         if len(found) < wanted:
-            found.append((str(ranks if targets is None else ranks & targets), *rest))
+            found.append((str(ranks if targets is None else ranks & targets), state, *span, note))
         else:
             left_out += 1
     return found[::-1], left_out
@@ -391,6 +395,16 @@ def read_intervals(
 
 def read_runs(read: Query, since_s: float, until_s: float) -> list[tuple[float, float]]:
     """When instances ran in this time, oldest first."""
-    sql = "SELECT began, seen FROM run WHERE began < ? AND seen >= ? ORDER BY began DESC LIMIT ?"
-    rows = [(max(began, since_s), min(seen, until_s)) for began, seen in read(sql, (until_s, since_s, RUNS_SHOWN_MAX))]
-    return rows[::-1]
+    sql = f"SELECT {SELECTED['run']} FROM run WHERE began < ? AND seen >= ? ORDER BY began DESC LIMIT ?"
+    found = intact(read(sql, (until_s, since_s, RUNS_SHOWN_MAX)))
+    return [(max(began, since_s), min(seen, until_s)) for began, seen in found][::-1]
+
+
+def damaged_history(read: Query) -> list[str]:
+    """Names of the rows that are not as they were written."""
+    return [
+        f"{table} {' '.join(map(str, row[:2]))}"
+        for table in ("sample", "run", "interval")
+        for row in read(f"SELECT {SELECTED[table]} FROM {table}", ())
+        if not is_intact(row)
+    ]

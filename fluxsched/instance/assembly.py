@@ -20,6 +20,7 @@ import os
 import signal
 import sqlite3
 import sys
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field, replace
@@ -45,6 +46,7 @@ from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import FluidGenerator
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.text import printable
 from fluxsched.core.topology import Topology
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import Executor, Reports
@@ -76,8 +78,9 @@ from fluxsched.services.module_processes import ModuleTable, StartModule
 from fluxsched.services.modules import ModuleService
 from fluxsched.services.resource import STORED_EVENTS_MAX, ResourceService, ResourceWatch, allocated
 from fluxsched.services.scheduling import KINDS, SchedulingService
+from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact, is_written
 from fluxsched.store.jobs import DamagedJob, JobRecord, ended_last, last_jobid, read_active, read_ended
-from fluxsched.store.repair import decode_saved, is_filled, open_read_only
+from fluxsched.store.repair import decode_saved, is_filled, listed_losses, open_read_only
 from fluxsched.store.schema import COUNTED, WRITER, read_leased, read_leases
 from fluxsched.store.store import ImmediateWriter, Queries, Store, Writer
 from fluxsched.store.wal import COMMIT
@@ -326,6 +329,7 @@ class Assembly:
         self.turns.post(self.clusters.open)
         self.intervals.start()
         self.sampling.start()
+        self.past.name_damaged(self.outside.state_notice.leave_out_rows)
         self.load_schedulers()
         self._check_ready()
 
@@ -522,34 +526,61 @@ class StoredState:
 
 
 class StateNotice:
-    """Text for the user about the stored state: that it was damaged, and which ended jobs are left out."""
+    """Text for the user about the stored state: that it was damaged, and which ended jobs and rows are left out."""
 
     def __init__(self, text: str | None = None) -> None:
         self._text = text
         self._left_out: list[str] = []
+        self._rows_left_out: list[str] = []
 
     def leave_out(self, fault: FluxschedError) -> None:
         """An ended job cannot be read: listings do not have it."""
         log.error("left out: %s", fault)
         self._left_out.append(str(fault))
 
+    def leave_out_rows(self, names: Iterable[str]) -> None:
+        """Rows that no job needs, of the history or of schedulers, are damaged: nothing is read of them."""
+        for name in names:
+            log.error("left out: %s is damaged: %s", name, DIFFERS)
+            self._rows_left_out.append(name)
+
     @property
     def text(self) -> str | None:
         """All of it; None if there is nothing to be said."""
-        if not self._left_out:
-            return self._text
-        count = len(self._left_out)
-        left_out = f"{count} ended {'job is' if count == 1 else 'jobs are'} left out of listings"
-        more = f"; the log names {count - LEFT_OUT_NAMED_MAX} more" if count > LEFT_OUT_NAMED_MAX else ""
-        named = f"{left_out}: {'; '.join(self._left_out[:LEFT_OUT_NAMED_MAX])}{more}"
-        return named if self._text is None else f"{self._text}. {named}"
+        parts = [] if self._text is None else [self._text]
+        if self._left_out:
+            is_one = len(self._left_out) == 1
+            what = f"{len(self._left_out)} ended {'job is' if is_one else 'jobs are'} left out of listings"
+            parts.append(_named(what, self._left_out))
+        if self._rows_left_out:
+            is_one = len(self._rows_left_out) == 1
+            what = f"{len(self._rows_left_out)} {'row is damaged' if is_one else 'rows are damaged'} and left out"
+            parts.append(_named(what, self._rows_left_out))
+        return ". ".join(parts) or None
+
+
+def _named(what: str, left_out: list[str]) -> str:
+    more = len(left_out) - LEFT_OUT_NAMED_MAX
+    named = "; ".join(left_out[:LEFT_OUT_NAMED_MAX])
+    return f"{what}: {named}{f'; the log names {more} more' if more > 0 else ''}"
 
 
 def read_store(store: Store, notice: StateNotice) -> StoredState:
-    """Read all that a restart needs; ended jobs that cannot be read are left out, and said in `notice`."""
-    found = StoredState()
-    for kind, key, value in store.read("SELECT kind, key, value FROM saved WHERE kind NOT IN (?, ?)", KINDS):
-        decoded = decode_saved(kind, key, value)
+    """Read all that a restart needs; ended jobs that cannot be read are left out, and said in `notice`.
+
+    Raises InvalidValue naming what else cannot be read, at the latest when all jobs are taken.
+    """
+    found, faults = StoredState(), Unreadable()
+    notice.leave_out_rows(
+        f"what scheduler {printable(str(key))} saved"
+        for kind, key, *rest in store.rows(f"SELECT {SELECTED['saved']} FROM saved WHERE kind IN (?, ?)", KINDS)
+        if not is_intact((kind, key, *rest))
+    )
+    for row in store.read(f"SELECT {SELECTED['saved']} FROM saved WHERE kind NOT IN (?, ?)", KINDS):
+        kind, key, *_ = row
+        decoded = faults.decoded(kind, key, row)
+        if decoded is None:
+            continue
         if kind == "queue":
             found.queues[key] = decoded
         elif kind == KIND:
@@ -560,17 +591,52 @@ def read_store(store: Store, notice: StateNotice) -> StoredState:
             found.counted = int(decoded)
         elif (kind, key) not in (WRITER, COMMIT) and not found.clusters.read(kind, key, decoded):
             found.saved.append(Saved(kind, key, decoded))
-    journal = store.read("SELECT seq, event FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,))
-    found.saved += [Saved("journal", "", decode_saved("journal", seq, event)) for seq, event in reversed(journal)]
-    processes = store.read("SELECT jobid, value FROM process")
-    found.processes = {jobid: decode_saved("process", jobid, value) for jobid, value in processes}
+    journal = store.read(
+        f"SELECT seq, {SELECTED['journal']} FROM journal ORDER BY seq DESC LIMIT ?", (STORED_EVENTS_MAX,)
+    )
+    events = (faults.decoded("journal", seq, row) for seq, *row in reversed(journal))
+    found.saved += [Saved("journal", "", event) for event in events if event is not None]
+    for row in store.read(f"SELECT {SELECTED['process']} FROM process"):
+        found.processes[row[0]] = faults.decoded("process", row[0], row)
     found.last_jobid = last_jobid(store.read)
-    found.clusters.leases = list(read_leases(store.rows))
-    found.leased = dict(read_leased(store.rows))
+    found.clusters.leases = list(read_leases(store.rows, faults.add))
+    found.leased = dict(read_leased(store.rows, faults.add))
     specs = JobspecMemo(JSON)
-    found.jobs = (_stored(job, specs) for job in read_active(store.rows))
+    found.jobs = _active(store, specs, faults)
+    if faults.texts:
+        deque(found.jobs, maxlen=0)  # names those that cannot be read, too
     found.ended = _ended(store, specs, notice, ended_last(store.read, INACTIVE_RESTORED_MAX))
     return found
+
+
+class Unreadable:
+    """What a start cannot do without and cannot read, in words."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+
+    def add(self, fault: FluxschedError) -> None:
+        """Something cannot be read."""
+        self.texts.append(fault.brief if isinstance(fault, DamagedJob) else str(fault))
+
+    def decoded(self, kind: str, key: object, row: Sequence[Any]) -> Any:
+        """Return what a row has whose last columns are a value and its checksum; None for one that cannot be read."""
+        try:
+            return decode_saved(kind, key, row[-2], is_intact(row))
+        except InvalidValue as fault:
+            self.add(fault)
+            return None
+
+
+def _active(store: Store, specs: JobspecMemo, faults: Unreadable) -> Iterator[StoredJob]:
+    """Yield active jobs. Raises InvalidValue naming all that cannot be read once the others were."""
+    for job in read_active(store.rows, faults.add):
+        try:
+            yield _stored(job, specs)
+        except (FluxschedError, ValueError) as fault:
+            faults.add(DamagedJob(job.jobid, fault))
+    if faults.texts:
+        raise InvalidValue(listed_losses(faults.texts))
 
 
 def _stored(job: JobRecord, specs: JobspecMemo) -> StoredJob:
@@ -995,8 +1061,8 @@ def stored_changes(statedir: Path | None) -> Mapping[str, ChangeRow]:
         return {}
     try:
         with closing(open_read_only(statedir / DATABASE_NAME)) as connection:
-            rows = connection.execute("SELECT key, value FROM saved WHERE kind = ?", (KIND,)).fetchall()
-        return {key: decode_saved(KIND, key, value) for key, value in rows}
+            rows = connection.execute("SELECT * FROM saved WHERE kind = ?", (KIND,)).fetchall()
+        return {row[1]: decode_saved(KIND, row[1], row[2], is_written("saved", row)) for row in rows}
     except (sqlite3.Error, InvalidValue):
         return {}
 

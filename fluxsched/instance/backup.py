@@ -27,6 +27,7 @@ from fluxsched.core.text import is_text, printable
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused, RPCError
 from fluxsched.executor.cleanup import DISOWNED, PROGRAM
 from fluxsched.instance.instance import lock_state
+from fluxsched.store.checksums import add_function
 from fluxsched.store.repair import INDEX_SUFFIX, LOG_SUFFIX, NEXT_SUFFIX, fault_of, open_read_only, salvage, sync
 from fluxsched.store.schema import refuse_newer
 from fluxsched.system.files import DATABASE_NAME, new_private_file, private_file, private_state, user_name
@@ -116,7 +117,8 @@ def _disown_processes(draft: Path) -> None:
     """Have it find none of the processes on record: they are those of the instance that was saved, which may live."""
     with closing(sqlite3.connect(draft, isolation_level=None)) as connection:
         connection.execute("DELETE FROM process WHERE jobid = ?", (PROGRAM,))
-        connection.execute("UPDATE process SET value = ?", (json.dumps(DISOWNED),))
+        add_function(connection)
+        connection.execute("UPDATE process SET value = ?1, crc = row_checksum(jobid, ?1)", (json.dumps(DISOWNED),))
 
 
 def _checked(path: Path) -> Backup:

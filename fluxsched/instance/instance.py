@@ -19,6 +19,7 @@ import fcntl
 import json
 import os
 import shutil
+import sqlite3
 import stat
 import sys
 import tempfile
@@ -117,7 +118,7 @@ class Instance:
     def _read_store(self, outside: Surroundings) -> StoredState:
         try:
             return read_store(outside.store, outside.state_notice)
-        except (ValueError, LookupError, TypeError, AttributeError) as fault:
+        except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as fault:
             raise self._unreadable(fault) from fault
 
     def _unreadable(self, fault: Exception) -> FluxschedError:
@@ -243,7 +244,7 @@ class Instance:
             restored.processes.pop(PROGRAM, None)  # it goes on
         try:
             self._parts.restore(restored)
-        except InvalidValue as fault:  # an active job that its log contradicts
+        except (sqlite3.Error, InvalidValue) as fault:  # of active jobs, which their logs may contradict
             raise self._unreadable(fault) from fault
 
     def began(self, program: int) -> None:

@@ -30,6 +30,7 @@ from fluxsched.history.samples import (
     SampleRow,
     Sampling,
     conditions,
+    damaged_history,
     read_intervals,
     read_runs,
     read_samples,
@@ -52,11 +53,15 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.services.instance import target_states
 from fluxsched.services.job_effects import JobCounts
 from fluxsched.services.resource import ResourceService
+from fluxsched.store.checksums import SELECTED, intact
 from fluxsched.store.jobs import Query
 from fluxsched.store.schema import DAY, HOUR, RESULT_COLUMNS, SUMS
 from fluxsched.store.store import Queries, Store
 from fluxsched.system.clock import local_day, local_hour
+from fluxsched.system.log import logger
 from fluxsched.system.loop import WAITS_S, Turns, quantile
+
+log = logger("history")
 
 STEPS_S: Final = (60, 120, 300, 600, 1800, 3600, 7200, 21_600, 86_400, 604_800)
 """Lengths of steps that an answer may have: a multiple of each kept length is among them."""
@@ -251,9 +256,9 @@ def read_accounts(read: Query, span: Span, by: str, userid: int | None) -> Accou
         total = [sum(column) for column in zip(*(sums for _, sums in rows), strict=True)] or [0.0] * len(SUMS)
     if by == "property":
         rows = _by_property(rows)
-    cores = ", ".join(f"total({state})" for state in CORE_STATES)
-    observed = f"SELECT total(observed), {cores} FROM sample WHERE step IN (60, 600, 3600) AND t >= ? AND t < ?"
-    observed_s, *seconds = next(iter(read(observed, (span.since_s, span.until_s))))
+    observed = f"SELECT {SELECTED['sample']} FROM sample WHERE step IN (60, 600, 3600) AND t >= ? AND t < ?"
+    samples = [row[2:-1] for row in intact(read(observed, (span.since_s, span.until_s)))]
+    observed_s, *seconds = map(sum, zip(*samples, strict=True)) if samples else [0.0] * (1 + len(CORE_STATES))
     return AccountSums(rows, total, left_out, observed_s, tuple(seconds))
 
 
@@ -354,6 +359,10 @@ class HistoryService:
                 "history.report": self._report,
             }
         )
+
+    def name_damaged(self, left_out: Callable[[list[str]], None]) -> None:
+        """Have `left_out` called with the names of rows that are damaged, and left out of answers."""
+        self._queries.run(damaged_history, left_out, lambda fault: log.error("%s", fault))
 
     def report(self) -> dict[str, int]:
         """What `history.stats-get` shows."""

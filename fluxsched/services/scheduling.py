@@ -32,6 +32,7 @@ from fluxsched.protocol.messages.live.plan import PlanRequest
 from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.module_processes import ModuleTable
+from fluxsched.store.checksums import SELECTED, is_intact
 from fluxsched.store.store import Store
 from fluxsched.system.log import logger
 
@@ -347,11 +348,12 @@ class SchedulerStates:
         known = self._known.get(key)
         if known is not None:
             return known
-        rows = self._store.read("SELECT value FROM saved WHERE kind = ? AND key = ?", (KIND, key))
+        rows = self._store.read(f"SELECT {SELECTED['saved']} FROM saved WHERE kind = ? AND key = ?", (KIND, key))
         if not rows:
             return None
-        (value,) = rows[0]
-        return value if isinstance(value, bytes) else str(value).encode(errors="replace")
+        value = rows[0][2]
+        value = value if isinstance(value, bytes) else str(value).encode(errors="replace")
+        return value if is_intact(rows[0]) else b"damaged: " + value[:SHOWN_BYTES]  # which is no JSON
 
 
 def _key(groups: Sequence[str]) -> str:

@@ -26,6 +26,7 @@ from msgspec.json import decode, encode
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.jobs.effects import Event
+from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact
 
 ALIKE_MAX = 64
 """Stretches of events that are kept read, some hundred bytes each: a restart logs the same for all jobs that wait."""
@@ -52,6 +53,7 @@ class DamagedJob(Refused):
     """A job whose rows cannot be read (EIO)."""
 
     def __init__(self, jobid: int, why: Exception) -> None:
+        self.brief = f"job {format_f58(jobid)} cannot be read: {why}"
         super().__init__(
             f"job {format_f58(jobid)} cannot be read from the state, which is damaged there: {why}: restore a backup "
             "(fluxsched restore), or start with --salvage to continue without it",
@@ -71,19 +73,26 @@ def read_job(read: Query, jobid: int) -> dict[str, Any] | None:
 def read_events(read: Query, jobid: int) -> list[Event] | None:
     """A job's log alone; None when the store does not know it."""
     found: list[Event] = []
-    for (events,) in read("SELECT events FROM job_log WHERE jobid = ? ORDER BY seq", (jobid,)):
+    for row in read(f"SELECT {SELECTED['job_log']} FROM job_log WHERE jobid = ? ORDER BY seq", (jobid,)):
         try:
-            found += unpack_events(events)
+            _check(row)
+            found += unpack_events(row[2])
         except (ValueError, LookupError, TypeError) as exc:
             raise DamagedJob(jobid, exc) from exc
     return found or None
 
 
-def read_active(read: Query) -> Iterator[JobRecord]:
-    """All active jobs, in order of job id."""
+def read_active(read: Query, damaged: Callable[[DamagedJob], None]) -> Iterator[JobRecord]:
+    """All active jobs, in order of job id; `damaged` is called for each that cannot be read."""
     part = _part(read)
     wanted = "SELECT jobid FROM job_log EXCEPT SELECT jobid FROM job_log WHERE ended"
-    return _rows(read, wanted, (), lambda row, ended: row.whole(part))
+
+    def whole(row: JobspecRow, ended: bool) -> bytes:
+        if ended:
+            raise ValueError("it has ended, and the index of ended jobs lacks it")
+        return row.whole(part)
+
+    return _rows(read, wanted, (), whole, damaged)
 
 
 def ended_last(read: Query, ended_max: int) -> list[int]:
@@ -150,7 +159,7 @@ def _rows(
     rows = read(
         f"""
         WITH wanted AS ({wanted})
-        SELECT job_log.jobid, ended, events, jobspec, environment, files, R
+        SELECT job_log.jobid, ended, events, jobspec, environment, files, R, crc
         FROM wanted CROSS JOIN job_log ON job_log.jobid = wanted.jobid ORDER BY wanted.jobid, seq
         """,
         parameters,
@@ -176,7 +185,9 @@ def _record(
     events: list[Event] = []
     jobspec = resources = None
     has_ended = False
-    for _, ended, some, text, environment, files, resources_text in stretch:
+    for row in stretch:
+        _check(row)
+        _, ended, some, text, environment, files, resources_text, _ = row
         has_ended |= bool(ended)
         known = alike.get(some)
         if known is None:
@@ -189,6 +200,12 @@ def _record(
     return JobRecord(jobid, events, None if jobspec is None else text_of(jobspec, has_ended), resources)
 
 
+def _check(row: Sequence[Any]) -> None:
+    """Raise ValueError unless the row is as it was written."""
+    if not is_intact(row):
+        raise ValueError(DIFFERS)
+
+
 def _part(read: Query) -> Callable[[int], bytes]:
     """Reads parts by id, and keeps the last ones."""
     known: OrderedDict[int, bytes] = OrderedDict()
@@ -196,8 +213,9 @@ def _part(read: Query) -> Callable[[int], bytes]:
     def part(number: int) -> bytes:
         text = known.get(number)
         if text is None:
-            ((value,),) = read("SELECT value FROM part WHERE id = ?", (number,))
-            text = known[number] = expanded(bytes(value))
+            (row,) = read(f"SELECT {SELECTED['part']} FROM part WHERE id = ?", (number,))
+            _check(row)
+            text = known[number] = expanded(bytes(row[2]))
             if len(known) > PARTS_READ_MAX:
                 known.popitem(last=False)
         return text

@@ -1,7 +1,7 @@
 """Checks of the store's file when an instance starts, and what is done if it is damaged.
 
-A file is sound if SQLite finds nothing wrong with it, it has all tables, no transaction of its log (WAL) is hidden
-behind damage, and it has the last transaction that is on record.
+A file is sound if SQLite finds nothing wrong with it, it has all tables and indexes, no transaction of its log (WAL) is
+hidden behind damage, and it has the last transaction that is on record.
 
 Law: a damaged file is only read: never written to, removed or silently emptied. What it has is read into a new one,
 each table from its beginning and from its end up to where that fails; a job of which rows are missing is left out,
@@ -16,7 +16,7 @@ from __future__ import annotations
 import json
 import os
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing, suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -24,20 +24,30 @@ from mmap import ACCESS_READ, mmap
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
+from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.lifecycle import restore
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 from fluxsched.resource.state.drain import Drain
+from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact
 from fluxsched.store.jobs import read_job
 from fluxsched.store.schema import KEY as USAGE_KEY
-from fluxsched.store.schema import SCHEMA_VERSION, decode_lease, make_tables, prepare, tables_of_form
+from fluxsched.store.schema import (
+    SCHEMA_VERSION,
+    decode_lease,
+    form_of,
+    known_form,
+    make_tables,
+    prepare,
+)
 from fluxsched.store.wal import examine_wal, frames_in_index, recorded_commit, stored_commit
 from fluxsched.system.files import COMMIT_SUFFIX, private_file
 
 CHECKED_BYTES: Final = 256 << 20
-"""Up to this size a file is checked at every start (0.3 s, a million jobs' logs take more); a larger one if the last
+"""Up to this size a file is checked at every start (1 s, a million jobs' logs take more); a larger one if the last
 instance on it did not end in good order."""
 INDEX_SUFFIX: Final = "-shm"
 NEXT_SUFFIX: Final = ".next"
@@ -106,7 +116,7 @@ def fault_at_start(path: Path, has_jobs: bool) -> StateFault | None:
         return StateFault("it is empty, but jobs have run on this state") if has_jobs else None
     text = fault_of(path) if is_unclean or path.stat().st_size <= CHECKED_BYTES else None
     if text is None:
-        text = _missing_tables(path, has_jobs or bool(recorded))
+        text = _fault_of_form(path, has_jobs or bool(recorded))
     if text is not None:
         return StateFault(text)
     with closing(open_read_only(path)) as connection:
@@ -123,24 +133,34 @@ def fault_of(path: Path) -> str | None:
     """What SQLite finds wrong with a file that is there, read without changing it; None if it is sound."""
     try:
         with closing(open_read_only(path)) as connection:
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
-    except sqlite3.Error as fault:
+            found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
+    except UNREADABLE as fault:
         return str(fault)
     return None if found == "ok" else " ".join(found.split()).removeprefix("*** in database main *** ")
 
 
-def _missing_tables(path: Path, has_state: bool) -> str | None:
-    """Return which tables a file lacks; one that was made and never used has none."""
+def _fault_of_form(path: Path, has_state: bool) -> str | None:
+    """Return which tables a file lacks, or has otherwise; one that was made and never used has none."""
     with closing(open_read_only(path)) as connection:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        found = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    wanted = tables_of_form(version)
-    missing = [name for name in wanted if name not in found]
-    if not missing or (not found and not has_state):
+        found = form_of(connection)
+    wanted = known_form(version)
+    missing = [name for name in wanted.tables if name not in found.tables]
+    if not found.tables and not has_state:
         return None
-    if len(missing) == len(wanted):
+    if missing and len(missing) == len(wanted.tables):
         return f"it has no table of an instance{', though jobs have run on this state' if has_state else ''}"
-    return f"it has no table {', '.join(missing)}"
+    if missing:
+        return f"it has no table {', '.join(missing)}"
+    if version < SCHEMA_VERSION:
+        return None  # earlier versions may have written the same in other words
+    others = [
+        f"{kind} {name}"
+        for kind, these, those in zip(("table", "index"), wanted, found, strict=True)
+        for name, sql in these.items()
+        if those.get(name) != sql
+    ]
+    return f"it has another {', '.join(others)} than an instance makes" if others else None
 
 
 def _log_fault(path: Path, recorded: int | None) -> str | None:
@@ -185,6 +205,8 @@ def _named(path: Path, suffix: str) -> Path:
 
 LOG_SUFFIX: Final = "-wal"
 """Of the name of SQLite's log beside a file; one that was closed has none."""
+UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
+"""Raised for a damaged file; the second where SQLite says why in words that have damaged ones."""
 LOST_NAMED_MAX: Final = 20
 """Losses that a text names; it says how many more there are."""
 KEYS: Final = {
@@ -208,8 +230,13 @@ class Salvaged:
         found = f"{self.jobs} jobs and {self.saved} settings (drains, groups, queues) were read"
         if not self.lost:
             return f"{found}, which is all"
-        more = len(self.lost) - LOST_NAMED_MAX
-        return f"{found}; lost: {', '.join(self.lost[:LOST_NAMED_MAX])}{f', and {more} more' if more > 0 else ''}"
+        return f"{found}; lost: {listed_losses(self.lost)}"
+
+
+def listed_losses(lost: Sequence[str]) -> str:
+    """Name the first of them, and say how many more there are."""
+    more = len(lost) - LOST_NAMED_MAX
+    return f"{', '.join(lost[:LOST_NAMED_MAX])}{f', and {more} more' if more > 0 else ''}"
 
 
 def salvage(damaged: Path, target: Path) -> Salvaged:
@@ -219,12 +246,14 @@ def salvage(damaged: Path, target: Path) -> Salvaged:
         new.execute("PRAGMA synchronous = OFF")  # the caller syncs it once
         with closing(open_read_only(damaged)) as old:
             _copy(old, new, found)
+            _drop_partial(old, new, found)
         try:
             prepare(new, str(target))
         except (FluxschedError, sqlite3.Error, ValueError, LookupError, TypeError) as fault:
             found.lost.append(f"everything, for it cannot be brought to the present form ({fault})")
             _clear(new)
             prepare(new, str(target))
+        _drop_damaged(new, found)
         _drop_unreadable(new, found)
         _drop_incomplete(new, found)
         found.saved = _count(new, "SELECT count(*) FROM saved WHERE kind <> 'instance'")
@@ -261,7 +290,7 @@ def _copy(old: sqlite3.Connection, new: sqlite3.Connection, found: Salvaged) -> 
     try:
         version = old.execute("PRAGMA user_version").fetchone()[0]
         tables = {name for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
-    except sqlite3.Error as fault:
+    except UNREADABLE as fault:
         found.lost.append(f"everything ({fault})")
         return
     if tables.isdisjoint(KEYS):
@@ -321,6 +350,37 @@ def _copy_rows(new: sqlite3.Connection, name: str, rows: Iterator[tuple[Any, ...
         new.execute(f"INSERT OR IGNORE INTO {name} VALUES ({', '.join('?' * len(row))})", row)
 
 
+def _drop_partial(old: sqlite3.Connection, new: sqlite3.Connection, found: Salvaged) -> None:
+    """Remove jobs of which rows could not be copied, or not as they were written, if the index says whose these are.
+
+    A job without its last row would be one that has not ended.
+    """
+    if "crc" not in _columns(new, "job_log"):
+        return
+    rows = new.execute(f"SELECT seq, {SELECTED['job_log']} FROM job_log")
+    damaged = {seq: jobid for seq, jobid, *row in rows if not is_intact((jobid, *row))}
+    jobids = set(damaged.values())
+    if damaged or found.lost:
+        known = {seq for (seq,) in new.execute("SELECT seq FROM job_log")} - damaged.keys()
+        with suppress(sqlite3.Error):  # as far as the index can be read
+            for seq, jobid in old.execute("SELECT seq, jobid FROM job_log INDEXED BY job_log_jobid"):
+                if seq not in known:
+                    jobids.add(jobid)
+    for jobid in sorted(jobids):
+        _drop_job(new, jobid, found)
+
+
+def _drop_damaged(new: sqlite3.Connection, found: Salvaged) -> None:
+    """Remove the rows outside of jobs that are not as they were written, and name them."""
+    for table, columns in SELECTED.items():
+        keys = KEYS[table].split(", ")
+        rows = new.execute(f"SELECT {KEYS[table]}, {columns} FROM {table}") if table != "job_log" else ()
+        for key in [row[: len(keys)] for row in rows if not is_intact(row[len(keys) :])]:
+            new.execute(f"DELETE FROM {table} WHERE {' AND '.join(f'{name} IS ?' for name in keys)}", key)
+            name = " ".join(map(str, key if table == "saved" else (table, *key)))
+            found.lost.append(f"{printable(name)} cannot be read: {DIFFERS}")
+
+
 def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
     """Remove the rows outside of jobs whose values cannot be read, and name them."""
     for table, kind, key, where in (
@@ -330,13 +390,13 @@ def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
     ):
         column = "event" if table == "journal" else "value"
         value = f"CASE WHEN {kind} LIKE 'scheduler%' THEN 'null' ELSE {column} END"  # only schedulers read theirs
-        for row in new.execute(f"SELECT {kind}, {key}, {value} FROM {table}").fetchall():
+        for *name, stored in new.execute(f"SELECT {kind}, {key}, {value} FROM {table}").fetchall():
             try:
-                decode_saved(*row)
+                decode_saved(name[0], name[1], stored, True)
             except InvalidValue as fault:
-                new.execute(f"DELETE FROM {table} WHERE {where}", row[:2])
+                new.execute(f"DELETE FROM {table} WHERE {where}", name)
                 found.lost.append(str(fault))
-    for row in new.execute("SELECT * FROM lease").fetchall():
+    for row in new.execute(f"SELECT {SELECTED['lease']} FROM lease").fetchall():
         try:
             decode_lease(row)
         except InvalidValue as fault:
@@ -345,7 +405,8 @@ def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
 
 
 def _drop_incomplete(new: sqlite3.Connection, found: Salvaged) -> None:
-    queue, dropped = JobQueue(QueueConfig()), 0
+    """Remove the jobs whose logs are false ones, for rows of them are missing."""
+    queue = JobQueue(QueueConfig())
     for (jobid,) in new.execute("SELECT DISTINCT jobid FROM job_log").fetchall():
         try:
             job = read_job(new.execute, jobid)
@@ -353,10 +414,12 @@ def _drop_incomplete(new: sqlite3.Connection, found: Salvaged) -> None:
             jobspec = None if job["jobspec"] is None else Jobspec.parse(job["jobspec"])
             restore.read((jobid, job["eventlog"], jobspec, job["R"]), queue)
         except (FluxschedError, ValueError, LookupError, TypeError):
-            new.execute("DELETE FROM job_log WHERE jobid = ?", (jobid,))
-            dropped += 1
-    if dropped:
-        found.lost.append(f"{dropped} jobs of which parts are missing")
+            _drop_job(new, jobid, found)
+
+
+def _drop_job(new: sqlite3.Connection, jobid: int, found: Salvaged) -> None:
+    new.execute("DELETE FROM job_log WHERE jobid = ?", (jobid,))
+    found.lost.append(f"job {format_f58(jobid)}, of which parts are missing")
 
 
 def _clear(new: sqlite3.Connection) -> None:
@@ -413,14 +476,16 @@ _CHECKS: Final[Mapping[str, Callable[[Any], object]]] = {
 _NUMBERS: Final = frozenset({("instance", "epoch_ms"), ("instance", "counted"), ("instance", "commit")})
 
 
-def decode_saved(kind: str, key: object, value: Any) -> Any:
-    """Return what a row has. Raises InvalidValue naming it if that is not what its kind needs."""
+def decode_saved(kind: str, key: object, value: Any, is_intact: bool) -> Any:
+    """Return what a row has. Raises InvalidValue naming it if that is not what was written, or its kind needs."""
     try:
+        if not is_intact:
+            raise ValueError(DIFFERS)
         found = json.loads(value)
         if (kind, key) in _NUMBERS:
             int(found)
         elif kind in _CHECKS:
             _CHECKS[kind](found)
     except (FluxschedError, ValueError, LookupError, TypeError, AttributeError) as fault:
-        raise InvalidValue(f"{kind} {key} cannot be read: {type(fault).__name__}: {fault}") from fault
+        raise InvalidValue(f"{printable(f'{kind} {key}')} cannot be read: {type(fault).__name__}: {fault}") from fault
     return found

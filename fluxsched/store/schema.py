@@ -12,19 +12,21 @@ import sqlite3
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 
 from fluxsched import __version__
+from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.leases.leases import Lease, LeaseState
+from fluxsched.store.checksums import DIFFERS, SELECTED, add_checksums, checksummed, is_intact
 from fluxsched.store.jobs import JobspecRow, Parts, compressed, pack_events
 from fluxsched.system.log import logger
 
 log = logger("store")
 
-SCHEMA_VERSION = 4
+SCHEMA_VERSION = 5
 
 SCHEMA = """
 CREATE TABLE saved (kind TEXT, key TEXT, value BLOB, PRIMARY KEY (kind, key)) WITHOUT ROWID;
@@ -40,7 +42,8 @@ CREATE TABLE part (id INTEGER PRIMARY KEY, digest BLOB, value BLOB);
 CREATE TABLE process (jobid INTEGER PRIMARY KEY, value BLOB);
 """
 """`ended` is the time in seconds at which the job ended, in its last row. `environment` and `files` are ids of parts
-that the jobspec of the same row lacks (`parts.py`)."""
+that the jobspec of the same row lacks (`parts.py`). All tables but `usage` have one column
+more, `crc` (`checksums.py`)."""
 
 WRITER = ("instance", "version")
 """The row of `saved` that has the version of fluxsched that used the file last."""
@@ -58,7 +61,8 @@ def prepare(connection: sqlite3.Connection, path: str) -> None:
                 log.warning("%s is changed from format %d to %d, which may take a while", path, older, older + 1)
                 MIGRATIONS[older](connection)
         connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION}")
-        connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?)", (*WRITER, msgspec.json.encode(__version__)))
+        (row,) = checksummed("saved", [(*WRITER, msgspec.json.encode(__version__))])
+        connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?, ?)", row)
         connection.execute("COMMIT")
     finally:
         if connection.in_transaction:
@@ -71,19 +75,34 @@ def make_tables(connection: sqlite3.Connection, version: int) -> None:
         _execute(connection, SCHEMA)
         for statement in (*TABLES, *LEASE_TABLES):
             connection.execute(statement)
+        add_checksums(connection)
     else:
         _execute(connection, FIRST_FORM)
         for older in range(1, version):
             MIGRATIONS[older](connection)
 
 
-def tables_of_form(version: int) -> list[str]:
-    """Return the names of the tables that a file of this form has; none for a form that is not known here."""
-    if version > SCHEMA_VERSION:
-        return []
+class StoreForm(NamedTuple):
+    """Tables and indexes by name, as SQL without what differs between a file that was changed and a new one."""
+
+    tables: dict[str, str]
+    indexes: dict[str, str]
+
+
+def form_of(connection: sqlite3.Connection) -> StoreForm:
+    """Return the form that a file has."""
+    found: dict[str, dict[str, str]] = {"table": {}, "index": {}}
+    for kind, name, sql in connection.execute("SELECT type, name, sql FROM sqlite_master"):
+        found.get(kind, {})[str(name)] = "".join(str(sql).replace('"', "").split())
+    return StoreForm(found["table"], found["index"])
+
+
+def known_form(version: int) -> StoreForm:
+    """Return the form of this number; without tables if it is not known here."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        make_tables(connection, version)
-        return [name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")]
+        if version <= SCHEMA_VERSION:
+            make_tables(connection, version)
+        return form_of(connection)
 
 
 def refuse_newer(connection: sqlite3.Connection, path: str) -> int:
@@ -151,14 +170,16 @@ ADD_USAGE_UP: Final = (
 COUNTED: Final = ("instance", "counted")
 """The row of `saved` that has the last row of jobs that `usage` knows of."""
 ALL_IS_COUNTED: Final = (
-    "INSERT OR REPLACE INTO saved (kind, key, value) "
-    "SELECT 'instance', 'counted', CAST(coalesce(max(seq), 0) AS TEXT) FROM job_log"
+    "INSERT OR REPLACE INTO saved (kind, key, value, crc) "
+    "SELECT 'instance', 'counted', last, row_checksum('instance', 'counted', last) "
+    "FROM (SELECT CAST(coalesce(max(seq), 0) AS TEXT) AS last FROM job_log)"
 )
 """Notes that `usage` has all jobs whose ends are on disk."""
 FEWER_ARE_COUNTED: Final = (
-    "UPDATE saved "
-    "SET value = CAST(min(CAST(value AS INTEGER), (SELECT coalesce(max(seq), 0) FROM job_log)) AS TEXT) "
-    "WHERE kind = 'instance' AND key = 'counted'"
+    "INSERT OR REPLACE INTO saved (kind, key, value, crc) "
+    "SELECT kind, key, fewer, row_checksum(kind, key, fewer) FROM (SELECT kind, key, "
+    "CAST(min(CAST(value AS INTEGER), (SELECT coalesce(max(seq), 0) FROM job_log)) AS TEXT) AS fewer "
+    "FROM saved WHERE kind = 'instance' AND key = 'counted')"
 )
 """Has the note be true after jobs were removed, whose numbers are given anew."""
 
@@ -188,25 +209,36 @@ LEASE_TABLES: Final = (
 LeaseQuery = Callable[[str, Sequence[Any]], Iterator[Any]]
 
 
-def read_leases(rows: LeaseQuery) -> Iterator[Lease]:
-    """All leases that are stored (`Lease.row`), in order of job id."""
-    for row in rows("SELECT * FROM lease ORDER BY jobid", ()):
-        yield decode_lease(row)
+def read_leases(rows: LeaseQuery, damaged: Callable[[InvalidValue], None]) -> Iterator[Lease]:
+    """All leases that are stored (`Lease.row`), in order of job id; `damaged` is called for each that cannot be read.
+    """
+    for row in rows(f"SELECT {SELECTED['lease']} FROM lease ORDER BY jobid", ()):
+        try:
+            yield decode_lease(row)
+        except InvalidValue as fault:
+            damaged(fault)
 
 
 def decode_lease(row: Sequence[Any]) -> Lease:
-    """Return the lease of a row. Raises InvalidValue naming its job if it has none."""
-    jobid, attempt, cluster, name, text, state = row
+    """Return the lease of a row with its checksum. Raises InvalidValue naming its job if it has none."""
+    jobid, attempt, cluster, name, text, state, _ = row
     try:
+        if not is_intact(row):
+            raise ValueError(DIFFERS)
         fields = msgspec.convert((jobid, attempt, cluster, name), tuple[int, int, str, str])
         return Lease(*fields, msgspec.json.decode(text, type=dict[str, Any]), LeaseState(state))
     except (ValueError, TypeError) as fault:
         raise InvalidValue(f"lease of job {jobid} cannot be read: {type(fault).__name__}: {fault}") from fault
 
 
-def read_leased(rows: LeaseQuery) -> Iterator[tuple[str, int]]:
+def read_leased(rows: LeaseQuery, damaged: Callable[[InvalidValue], None]) -> Iterator[tuple[str, int]]:
     """Names of jobs run for others, those of which nothing is known any more left out."""
-    yield from rows("SELECT name, jobid FROM leased WHERE jobid IN (SELECT jobid FROM job_log)", ())
+    for row in rows(f"SELECT {SELECTED['leased']} FROM leased WHERE jobid IN (SELECT jobid FROM job_log)", ()):
+        name, jobid, _ = row
+        if is_intact(row):
+            yield name, jobid
+        else:
+            damaged(InvalidValue(f"leased {printable(str(name))} cannot be read: {DIFFERS}"))
 
 
 # ---- migrations
@@ -277,5 +309,7 @@ def _fourth(connection: sqlite3.Connection) -> None:
         connection.execute(statement)
 
 
-MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType({1: _second, 2: _third, 3: _fourth})
+MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType(
+    {1: _second, 2: _third, 3: _fourth, 4: add_checksums}  # from 4 to 5 (0.2.0): rows have checksums
+)
 """What makes a file of each older form one of the next."""

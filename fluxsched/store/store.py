@@ -31,6 +31,7 @@ from typing import Any, Protocol, TypeVar
 
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.protocol.messages.metrics import StoreMetrics
+from fluxsched.store.checksums import COLUMNS, add_function, checksummed
 from fluxsched.store.jobs import Query, compressed
 from fluxsched.store.repair import decode_text
 from fluxsched.store.schema import ADD_USAGE, ADD_USAGE_UP, ALL_IS_COUNTED, FEWER_ARE_COUNTED, prepare
@@ -253,26 +254,26 @@ PASSING = frozenset(
 )  # fmt: skip
 """SQLite's primary result codes of faults that pass once the surroundings of the file are repaired."""
 
+
+def _into(table: str, verb: str = "INSERT OR REPLACE") -> tuple[str, str]:
+    columns = COLUMNS[table]
+    return f"{verb} INTO {table} ({columns}, crc) VALUES ", f"({'?,' * len(columns.split(','))}?)"
+
+
 INSERTS: Mapping[str, tuple[str, ...]] = {
-    "saved": ("INSERT OR REPLACE INTO saved (kind, key, value) VALUES ", "(?,?,?)"),
-    "journal": ("INSERT INTO journal (event) VALUES ", "(?)"),
+    "saved": _into("saved"),
+    "journal": _into("journal", "INSERT"),
     "job_log": (
-        "INSERT INTO job_log (jobid, ended, events, jobspec, environment, files, R) VALUES ",
-        "(?,nullif(?,0),?,nullif(?,''),nullif(?,0),nullif(?,0),nullif(?,''))",
+        _into("job_log", "INSERT")[0], "(?,nullif(?,0),?,nullif(?,''),nullif(?,0),nullif(?,0),nullif(?,''),?)"
     ),
-    "part": ("INSERT INTO part (id, digest, value) VALUES ", "(?,?,?)"),
-    "process": ("INSERT OR REPLACE INTO process (jobid, value) VALUES ", "(?,?)"),
-    "sample": (
-        "INSERT OR REPLACE INTO sample (step, t, observed, allocated, free, drained, down, excluded, rest) VALUES ",
-        "(?,?,?,?,?,?,?,?,?)",
-    ),
-    "run": ("INSERT OR REPLACE INTO run (began, seen) VALUES ", "(?,?)"),
-    "interval": (
-        "INSERT OR REPLACE INTO interval (id, targets, state, note, began, ended) VALUES ", "(?,?,?,?,?,?)"
-    ),
+    "part": _into("part", "INSERT"),
+    "process": _into("process"),
+    "sample": _into("sample"),
+    "run": _into("run"),
+    "interval": _into("interval"),
     "usage": ADD_USAGE,
-    "lease": ("INSERT OR REPLACE INTO lease (jobid, attempt, cluster, name, jobspec, state) VALUES ", "(?,?,?,?,?,?)"),
-    "leased": ("INSERT OR REPLACE INTO leased (name, jobid) VALUES ", "(?,?)"),
+    "lease": _into("lease"),
+    "leased": _into("leased"),
 }  # fmt: skip
 """The statement for a table's rows, what stands in it for one of them, and what comes after them. The interpreter takes
 a microsecond to hand over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and bytearrays."""
@@ -294,7 +295,8 @@ STATEMENTS = {
     "add usage up": ADD_USAGE_UP,
     "all is counted": ALL_IS_COUNTED,
     "fewer are counted": FEWER_ARE_COUNTED,
-    "lease is": "UPDATE lease SET state = ?2 WHERE jobid = ?1",
+    "lease is": "UPDATE lease SET state = ?2, crc = row_checksum(jobid, attempt, cluster, name, jobspec, ?2) "
+    "WHERE jobid = ?1",
 }
 """What changes rows by others."""
 
@@ -319,6 +321,7 @@ class Database:
         self._commit = self._prepare()
         self._inode = os.stat(self.path).st_ino
         self._connection = self._open()
+        add_function(self._connection)
         self._checkpoints = Checkpoints(self._open())
         self._record = CommitRecord(Path(path))
         self._record.write(self._commit)
@@ -329,7 +332,10 @@ class Database:
             prepare(self.reader, self.path)
             number = stored_commit(self.reader)
         except (sqlite3.Error, ValueError, LookupError, TypeError) as exc:
-            raise FluxschedError(f"cannot open the state in {self.path}: {exc}") from exc
+            raise FluxschedError(
+                f"cannot open the state in {self.path}: {exc}: restore a backup into a new directory (fluxsched "
+                "restore), or start with --salvage to continue with what can be read"
+            ) from exc
         self._copying(lambda: self.reader.execute(COPY_ALL))
         return number
 
@@ -381,10 +387,12 @@ class Database:
                 for sql, values in _statements(*group):
                     connection.execute(sql, values)
             connection.execute("COMMIT")
-        except sqlite3.Error:
+        except (sqlite3.Error, TypeError, OverflowError) as fault:
             if connection.in_transaction:
                 connection.execute("ROLLBACK")
-            raise
+            if isinstance(fault, sqlite3.Error):
+                raise
+            raise sqlite3.DataError(f"a value cannot be stored: {fault}") from fault
 
     def _copying(self, copy: Callable[[], object]) -> None:
         """Have the log copied into the file; where that fails for a while, it grows until it does not."""
@@ -412,12 +420,16 @@ def count(groups: Sequence[RowGroup]) -> int:
 
 
 def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
-    """Rows joined into multi-row INSERTs, parts compressed: this is not the loop's thread. Deletions as they come."""
+    """Rows joined into multi-row INSERTs, with their checksums, and parts compressed: this is not the loop's thread.
+    Deletions as they come.
+    """
     if table not in INSERTS:
         yield from ((table, key) for key in rows)
         return
     if table == "part":
         rows = [(number, digest, compressed(text)) for number, digest, text in rows]
+    if table in COLUMNS:
+        rows = checksummed(table, rows)
     done, left = 0, len(rows)
     while left:
         size = next((size for size in INSERT_SIZES if size <= left), left)

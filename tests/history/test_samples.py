@@ -37,6 +37,7 @@ from fluxsched.history.samples import (
 from fluxsched.scheduler.session import SAVE_EVERY_S
 from fluxsched.services.history import POINTS_MAX, SampleColumns, cores_by_state, step_of
 from fluxsched.services.scheduling import KIND, SET_ASIDE
+from fluxsched.store.checksums import checksummed
 from fluxsched.store.schema import WAITS
 from fluxsched.system.loop import LONG_S, WAITS_S, Histogram, quantile
 from tests.history.by_hand import BEGIN_S, ByHand
@@ -192,7 +193,7 @@ def test_a_kill_loses_the_running_minute_and_a_gap_is_no_zero(sampled):
     found = sampled.columns()
     assert [t - BEGIN_S for t in found.t] == [0, 660, 720, 780]
     assert found.observed == [60.0, 30.0, 60.0, 10.0], "stopped in good order it loses nothing"
-    runs = [(began - BEGIN_S, seen - BEGIN_S) for began, seen in sampled.rows("SELECT * FROM run")]
+    runs = [(began - BEGIN_S, seen - BEGIN_S) for began, seen in sampled.rows("SELECT began, seen FROM run")]
     assert runs == [(0.0, 60.0), (690.0, 790.0), (795.0, 795.0)]
 
 
@@ -554,7 +555,8 @@ async def test_damaged_history_is_said_and_set_aside_and_the_scheduler_serves(si
     await peer.ok("instance.stop")
     await eventually(lambda: not alive(pid))
     connection = sqlite3.connect(statedir / "state.sqlite")
-    connection.execute("INSERT OR REPLACE INTO saved VALUES (?, 'default', ?)", (KIND, b'"{\\"version\\": 7}"'))
+    (changed,) = checksummed("saved", [(KIND, "default", b'"{\\"version\\": 7}"')])
+    connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?, ?)", changed)
     connection.commit()
     connection.close()
     peer, _, statedir = await site()

@@ -15,6 +15,7 @@ from fluxsched.services import scheduling
 from fluxsched.services import scheduling as scheduler_states
 from fluxsched.services.module_processes import STATUS_EXITED
 from fluxsched.services.scheduling import STATE_BYTES_MAX
+from fluxsched.store.checksums import checksummed
 from fluxsched.transport.roster import Roster
 
 # What a scheduler has kept: returned to the next one of its groups, across restarts, as it was. Jobspecs in hello.
@@ -76,12 +77,13 @@ def rows(statedir):
 
 
 @pytest.mark.parametrize("value", [b"\xff\xfe{", b"", b'{"a": ', b"[" * 100_000, "text", 7])
-async def test_a_value_that_is_damaged_on_disk_is_the_schedulers_to_judge(world, value):
+async def test_a_value_that_is_no_json_is_the_schedulers_to_judge(world, value):
     statedir = world.directory / "state"
     site = await world.bare(fake="4x2", statedir=statedir)
     await world.stop(site)
     connection = sqlite3.connect(statedir / "state.sqlite")
-    connection.execute("INSERT INTO saved VALUES ('scheduler', 'default', ?)", (value,))
+    (row,) = checksummed("saved", [("scheduler", "default", value)])
+    connection.execute("INSERT INTO saved VALUES (?, ?, ?, ?)", row)
     connection.commit()
     connection.close()
     site = await world.bare(fake="4x2", statedir=statedir)
@@ -93,6 +95,24 @@ async def test_a_value_that_is_damaged_on_disk_is_the_schedulers_to_judge(world,
         "scheduler": b'"anew"',
         "scheduler-set-aside": value if isinstance(value, bytes) else str(value).encode(),
     }
+
+
+async def test_a_value_that_changed_on_disk_is_the_schedulers_to_judge_and_said(world):
+    statedir = world.directory / "state"
+    site = await world.bare(fake="4x2", statedir=statedir)
+    peer = world.second(site)
+    await kept(peer, "default")
+    await peer.ok("job-manager.sched-save", {"state": "written"})
+    await world.stop(site)
+    connection = sqlite3.connect(statedir / "state.sqlite")
+    connection.execute("UPDATE saved SET value = ? WHERE kind = 'scheduler'", (b'"wrItten"',))
+    connection.commit()
+    connection.close()
+    site = await world.bare(fake="4x2", statedir=statedir)
+    peer = world.second(site)
+    assert await kept(peer, "default") == 'damaged: "wrItten"'
+    notice = (await peer.ok("instance.info"))["state_notice"]
+    assert notice == "1 row is damaged and left out: what scheduler default saved"
 
 
 async def test_only_a_scheduler_may_have_something_kept_and_not_for_groups_of_another(world):

@@ -5,14 +5,17 @@ from __future__ import annotations
 import shutil
 import sqlite3
 import zlib
+from collections import deque
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.history.samples import MachineSample, damaged_history, read_intervals, read_runs, read_samples
 from fluxsched.instance.assembly import LEFT_OUT_NAMED_MAX, StateNotice, read_store
 from fluxsched.store import repair as damage
+from fluxsched.store.checksums import COLUMNS, add_function
 from fluxsched.store.jobs import NO_JOBSPEC, DamagedJob, pack_events, read_events, read_job
 from fluxsched.store.repair import LOST_NAMED_MAX, Salvaged, make_sound
 from fluxsched.store.schema import SUMS, prepare
@@ -48,7 +51,7 @@ def path(tmp_path):
     connection.execute("BEGIN")
     for number in range(SETTINGS):
         row = (f"host{number}", b'{"timestamp": 1, "reason": "%s"}' % (b"r" * 99))
-        connection.execute("INSERT INTO saved VALUES ('drain', ?, ?)", row)
+        connection.execute("INSERT INTO saved (kind, key, value) VALUES ('drain', ?, ?)", row)
     for ended in (0, 1):
         for jobid in range(1, JOBS + 1):
             events = log_of(jobid)[ended]
@@ -58,10 +61,18 @@ def path(tmp_path):
                 "VALUES (?, ?, ?, nullif(?, ''), nullif(?, 0), nullif(?, 0))",
                 row,
             )
+    add_all_checksums(connection)
     connection.execute("COMMIT")
     connection.close()
     assert not found.with_name("state.sqlite-wal").exists()
     return found
+
+
+def add_all_checksums(connection):
+    """Have all rows be as they were written."""
+    add_function(connection)
+    for table, columns in COLUMNS.items():
+        connection.execute(f"UPDATE {table} SET crc = row_checksum({columns})")
 
 
 def damage_page_of(path, name, which):
@@ -130,13 +141,16 @@ HISTORY = {
 def test_the_history_of_a_damaged_file_is_read_too(path):
     connection = sqlite3.connect(path)
     for table, row in HISTORY.items():
-        connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+        columns = f"({COLUMNS[table]})" if table in COLUMNS else ""
+        connection.execute(f"INSERT INTO {table} {columns} VALUES ({', '.join('?' * len(row))})", row)
+    add_all_checksums(connection)
     connection.commit()
     connection.close()
     damage_page_of(path, "job_log_jobid", middle)
     assert make_sound(path, has_jobs=True) is not None
     connection = sqlite3.connect(path)
-    assert {table: connection.execute(f"SELECT * FROM {table}").fetchone() for table in HISTORY} == HISTORY
+    for table, row in HISTORY.items():
+        assert connection.execute(f"SELECT {COLUMNS.get(table, '*')} FROM {table}").fetchone() == row
     connection.close()
 
 
@@ -157,7 +171,7 @@ def test_a_loss_is_refused_until_the_user_accepts_it(table, path):
     if table == "saved":
         assert (jobs, settings) == (JOBS, pytest.approx(SETTINGS - 30, abs=20))
     else:
-        assert "jobs of which parts are missing" in notice
+        assert "of which parts are missing" in notice
         assert (jobs, settings) == (pytest.approx(JOBS - 30, abs=29), SETTINGS)
     assert aside(path)[0].read_bytes() == damaged
 
@@ -165,7 +179,8 @@ def test_a_loss_is_refused_until_the_user_accepts_it(table, path):
 def test_what_a_killed_instance_had_in_the_log_alone_is_read_too(path, tmp_path):
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute("PRAGMA wal_autocheckpoint = 0")
-    connection.execute("INSERT INTO saved VALUES ('drain', 'late', ?)", (b'{"timestamp": 1}',))
+    connection.execute("INSERT INTO saved (kind, key, value) VALUES ('drain', 'late', ?)", (b'{"timestamp": 1}',))
+    add_all_checksums(connection)
     killed = tmp_path / "killed" / path.name
     killed.parent.mkdir()
     for suffix in ("", "-wal"):
@@ -365,6 +380,26 @@ def test_a_table_that_is_gone_is_a_loss_and_there_again_after_it_is_accepted(tab
     assert make_sound(path, has_jobs=True) is None
 
 
+@pytest.mark.parametrize(
+    ("changed", "said"),
+    [
+        ("replace(sql, 'event ', 'evens ') WHERE name = 'journal'", "another table journal .*lost: table journal"),
+        ("replace(sql, '(jobid)', '(seq)') WHERE name = 'job_log_jobid'", None),
+    ],
+)
+def test_a_table_or_an_index_of_another_form_is_damage(changed, said, path):
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.execute(f"UPDATE sqlite_master SET sql = {changed}")
+    connection.close()
+    if said is not None:
+        with pytest.raises(FluxschedError, match=said):
+            make_sound(path, has_jobs=True)
+    assert make_sound(path, has_jobs=True, accept_loss=said is not None) is not None
+    assert counts(path) == (JOBS, SETTINGS)
+    assert make_sound(path, has_jobs=True) is None
+
+
 def test_a_directory_is_named(tmp_path):
     (tmp_path / "state.sqlite").mkdir()
     with pytest.raises(FluxschedError, match="is a directory"):
@@ -375,12 +410,12 @@ def test_a_directory_is_named(tmp_path):
 
 ROWS = {
     "drain host7": "UPDATE saved SET value = {0} WHERE key = 'host7'",
-    "instance epoch_ms": "INSERT INTO saved VALUES ('instance', 'epoch_ms', {0})",
-    "assign host1": "INSERT INTO saved VALUES ('assign', 'host1', {0})",
-    "source R": "INSERT INTO saved VALUES ('source', 'R', {0})",
-    "lease of job 5": "INSERT INTO lease VALUES (5, 1, 'east', 'x/5', {0}, 'wanted')",
-    "process 5": "INSERT INTO process VALUES (5, {0})",
-    "journal 1": "INSERT INTO journal VALUES (1, {0})",
+    "instance epoch_ms": "INSERT INTO saved VALUES ('instance', 'epoch_ms', {0}, 0)",
+    "assign host1": "INSERT INTO saved VALUES ('assign', 'host1', {0}, 0)",
+    "source R": "INSERT INTO saved VALUES ('source', 'R', {0}, 0)",
+    "lease of job 5": "INSERT INTO lease VALUES (5, 1, 'east', 'x/5', {0}, 'wanted', 0)",
+    "process 5": "INSERT INTO process VALUES (5, {0}, 0)",
+    "journal 1": "INSERT INTO journal VALUES (1, {0}, 0)",
 }
 
 
@@ -389,6 +424,7 @@ ROWS = {
 def test_a_value_that_cannot_be_read_is_left_out_and_named(named, value, path):
     connection = sqlite3.connect(path, isolation_level=None)
     connection.execute(ROWS[named].format(value))
+    add_all_checksums(connection)
     connection.close()
     assert make_sound(path, has_jobs=True) is None, "SQLite finds nothing wrong with it"
     with pytest.raises(InvalidValue, match=f"{named} cannot be read"):
@@ -405,14 +441,21 @@ def read(path):
     store = Store(path, Turns(SystemClock()), ImmediateWriter())
     try:
         found = read_store(store, StateNotice())
+        deque(found.jobs, maxlen=0)
         assert [job for some in found.ended for job in some]
     finally:
         store.close()
 
 
-def test_a_job_that_cannot_be_read_hides_no_other(path):
+@pytest.mark.parametrize(
+    "changed",
+    ["events = CAST(x'ff' || substr(events, 2) AS BLOB)", "events = x'ff' || substr(events, 2)", "ended = ended + 1"],
+)
+def test_a_job_that_cannot_be_read_hides_no_other(changed, path):
     connection = sqlite3.connect(path, isolation_level=None)
-    connection.execute("UPDATE job_log SET events = x'ff' || substr(events, 2) WHERE jobid = 7")
+    connection.execute(f"UPDATE job_log SET {changed} WHERE jobid = 7")
+    if "CAST" in changed:
+        add_all_checksums(connection)
     connection.close()
     store, notice = Store(path, Turns(SystemClock()), ImmediateWriter()), StateNotice()
     ended = [job for some in read_store(store, notice).ended for job in some]
@@ -422,7 +465,89 @@ def test_a_job_that_cannot_be_read_hides_no_other(path):
         with pytest.raises(DamagedJob, match="cannot be read from the state, which is damaged there"):
             look(store.read, 7)
     store.close()
-    assert "1 jobs of which parts are missing" in str(make_sound(path, has_jobs=True, accept_loss=True))
+    assert "job \u01928, of which parts are missing" in str(make_sound(path, has_jobs=True, accept_loss=True))
+
+
+# -- rows that changed on the disk and can still be decoded ---------------------------------------------------------
+
+CHANGED = {
+    "drain host7 cannot be read": "UPDATE saved SET value = replace(value, 'rr', 'rs') WHERE key = 'host7'",
+    "drain hosu7 cannot be read": "UPDATE saved SET key = 'hosu7' WHERE key = 'host7'",
+    "process 5 cannot be read": "INSERT INTO process VALUES (5, '{}', 1)",
+    "journal 1 cannot be read": """INSERT INTO journal VALUES (1, '{"timestamp": 1, "name": "x"}', 1)""",
+    "lease of job 8 cannot be read": "INSERT INTO lease VALUES (8, 0, 'east', 'a/8', '{}', 'wanted', 1)",
+    "leased a/3 cannot be read": "INSERT INTO leased VALUES ('a/3', 3, 1)",
+    "job \u0192A cannot be read": "UPDATE job_log SET R = x'7b7d' WHERE jobid = 9",
+}
+
+
+def change(path, *statements):
+    connection = sqlite3.connect(path, isolation_level=None)
+    for statement in statements:
+        connection.execute(statement)
+    connection.close()
+
+
+@pytest.mark.parametrize("named", CHANGED)
+def test_a_row_that_changed_is_refused_at_the_start_and_left_out_with_salvage(named, path):
+    change(path, "DELETE FROM job_log WHERE jobid = 9 AND ended", CHANGED[named])  # so that it is active
+    with pytest.raises(InvalidValue, match=f"{named}.*: its checksum differs"):
+        read(path)
+    notice = make_sound(path, has_jobs=True, accept_loss=True)
+    assert named.split(" cannot")[0].replace(" of job", "") in str(notice)
+    read(path)
+    assert make_sound(path, has_jobs=True, accept_loss=True) is None
+
+
+def test_a_refusal_names_all_rows(path):
+    change(path, "DELETE FROM job_log WHERE jobid = 9 AND ended", *CHANGED.values())
+    with pytest.raises(InvalidValue) as refused:
+        read(path)
+    assert [named for named in CHANGED if named not in str(refused.value)] == ["drain host7 cannot be read"]
+    change(path, "UPDATE saved SET value = value || ' ' WHERE kind = 'drain'")
+    with pytest.raises(InvalidValue, match=f"drain host0 .*, and {SETTINGS + 5 - LOST_NAMED_MAX} more"):
+        read(path)
+
+
+def test_rows_of_the_history_that_changed_are_left_out_and_named(path):
+    store = Store(path, Turns(SystemClock()), ImmediateWriter())
+    for t in (60, 120):
+        store.add("sample", (60, t, *MachineSample().row()))
+        store.add("run", (t, t + 1))
+        store.add("interval", (t, "0", "drained", "fan", t, None))
+    store.close()
+    change(
+        path, "UPDATE sample SET free = 1e9 WHERE t = 60", "UPDATE run SET seen = 1e9 WHERE began = 60.0",
+        "UPDATE interval SET note = 'fun' WHERE id = 60",
+    )  # fmt: skip
+    store = Store(path, Turns(SystemClock()), ImmediateWriter())
+    assert [t for _, t, _ in read_samples(store.read, 0.0, 1000.0)] == [120]
+    assert read_runs(store.read, 0.0, 1000.0) == [(120.0, 121.0)]
+    assert read_intervals(store.read, 0.0, 1000.0, None, 0) == ([("0", "drained", 120.0, None, "fan")], 0)
+    notice = StateNotice()
+    notice.leave_out_rows(damaged_history(store.read))
+    assert notice.text == "3 rows are damaged and left out: sample 60 60; run 60.0 1000000000.0; interval 60 0"
+    store.close()
+    assert "lost: sample 60 60 cannot be read" in str(make_sound(path, has_jobs=True, accept_loss=True))
+
+
+def test_a_job_whose_last_row_is_damaged_is_no_job_that_has_not_ended(path):
+    """The index still says whose the row was."""
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA writable_schema = ON")
+    where = "WHERE type = 'index' AND tbl_name = 'job_log'"
+    indexes = connection.execute(f"SELECT * FROM sqlite_master {where}").fetchall()
+    connection.execute(f"DELETE FROM sqlite_master {where}")
+    connection.close()
+    change(path, "UPDATE job_log SET jobid = 4096 + 7 WHERE jobid = 7 AND ended")
+    connection = sqlite3.connect(path, isolation_level=None)
+    connection.execute("PRAGMA writable_schema = ON")
+    connection.executemany("INSERT INTO sqlite_master VALUES (?, ?, ?, ?, ?)", indexes)
+    connection.close()
+    with pytest.raises(FluxschedError, match=r"row \d+ missing from index .*lost: job \u01928, of which parts"):
+        make_sound(path, has_jobs=True)
+    assert make_sound(path, has_jobs=True, accept_loss=True) is not None
+    assert counts(path) == (JOBS - 1, SETTINGS)
 
 
 def test_a_notice_names_a_few_of_many():

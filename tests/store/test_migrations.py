@@ -11,8 +11,12 @@ from pathlib import Path
 import pytest
 
 from fluxsched.errors import FluxschedError
+from fluxsched.store.checksums import SELECTED, is_intact
 from fluxsched.store.jobs import ended_last, read_active, read_ended
-from fluxsched.store.schema import SCHEMA_VERSION, WRITER, prepare
+from fluxsched.store.schema import SCHEMA_VERSION, WRITER, make_tables, prepare
+from fluxsched.store.store import ImmediateWriter, Store
+from fluxsched.system.clock import SystemClock
+from fluxsched.system.loop import Turns
 
 # A file of an older form has that or the present one, wherever its change is interrupted; a newer one is refused.
 
@@ -23,6 +27,18 @@ OLD_STATES = {
     "schema 2": Path(__file__).with_name("from_schema_2") / "state.sql",
 }
 STATEMENTS_A_STEP = 5
+ROWS_OF_FORM_4 = {
+    "saved": ("drain", "host1", b"{}"),
+    "journal": (1, b"{}"),
+    "job_log": (1, 5, 7, b"\x90", b"{}", None, None, 3),
+    "part": (3, b"digest", b"text"),
+    "process": (5, b"{}"),
+    "sample": (60, 120, 60, 1.5, 2, 0.0, 0.0, 0.0, b""),
+    "run": (1, 2.5),
+    "interval": (1, "0-3", "drained", "fan \u2744", 1, None),
+    "lease": (5, 0, "east", "a/5", b"{}", "wanted"),
+    "leased": ("b/5", 5),
+}
 
 
 def opened(path):
@@ -103,12 +119,33 @@ def test_a_file_that_was_changed_has_the_tables_of_a_new_one(of, tmp_path):
     assert tables(made(tmp_path, of)) == tables(tmp_path / "new")
 
 
+def test_rows_of_the_form_before_get_checksums_and_those_of_later_changes_too(tmp_path):
+    connection = opened(tmp_path / "state.sqlite")
+    make_tables(connection, 4)
+    for table, row in ROWS_OF_FORM_4.items():
+        connection.execute(f"INSERT INTO {table} VALUES ({', '.join('?' * len(row))})", row)
+    connection.execute("PRAGMA user_version = 4")
+    connection.close()
+    store = Store(tmp_path / "state.sqlite", Turns(SystemClock()), ImmediateWriter())
+    for columns in SELECTED.values(), SELECTED.values():
+        for table, selected in zip(SELECTED, columns, strict=True):
+            assert all(map(is_intact, store.read(f"SELECT {selected} FROM {table}"))), table
+        store.change("lease is", (5, "running"))
+        store.change("all is counted")
+        store.change("fewer are counted")
+        store.flush()
+    for table, row in ROWS_OF_FORM_4.items():
+        assert store.read(f"SELECT count(*) FROM {table} WHERE crc") != [(0,)], row
+    assert store.read("SELECT state FROM lease") == [("running",)]
+    store.close()
+
+
 def test_jobs_of_the_old_form_are_read(tmp_path):
     connection = opened(made(tmp_path, "schema 1"))
     prepare(connection, "it")
     read = connection.execute
     ended = read_ended(read, ended_last(read, 100), pytest.fail)
-    jobs = sorted([*read_active(read), *ended], key=lambda job: job.jobid)
+    jobs = sorted([*read_active(read, pytest.fail), *ended], key=lambda job: job.jobid)
     assert len(jobs) == 9
     assert all(job.events[0]["name"] == "submit" for job in jobs)
     ends = connection.execute("SELECT ended FROM job_log WHERE ended ORDER BY seq").fetchall()
@@ -125,7 +162,7 @@ def test_a_newer_form_is_refused_by_name_and_left_as_it_is(writer, tmp_path):
     connection = opened(tmp_path / "state.sqlite")
     prepare(connection, "it")
     connection.execute(f"PRAGMA user_version = {SCHEMA_VERSION + 1}")
-    connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?)", (*WRITER, b'"9.9.9"'))
+    connection.execute("INSERT OR REPLACE INTO saved VALUES (?, ?, ?, 0)", (*WRITER, b'"9.9.9"'))
     if not writer:
         connection.execute("DROP TABLE saved")
     before = list(connection.iterdump())

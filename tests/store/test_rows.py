@@ -15,10 +15,12 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
+from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
 from fluxsched.instance.backup import restore
 from fluxsched.store import jobs as storage_parts
+from fluxsched.store.checksums import SELECTED, add_function, checksummed
 from fluxsched.store.jobs import (
     COMPRESSED_BYTES_MIN,
     EXPANDED_BYTES_MAX,
@@ -70,17 +72,16 @@ def parts_of(database):
     """As an instance has them that has just started."""
 
     def add(row):
-        database.execute("INSERT INTO part VALUES (?, ?, ?)", row)
+        database.execute("INSERT INTO part VALUES (?, ?, ?, ?)", *checksummed("part", [row]))
 
     return Parts(add, *known_parts(database.execute))
 
 
 def submit(database, parts, jobid, jobspec, ended_s=0):
     events = pack_events([{"timestamp": 1.5, "name": "submit"}])
-    row = (jobid, ended_s or None, events, *parts.split(jobspec))
-    database.execute(
-        "INSERT INTO job_log (jobid, ended, events, jobspec, environment, files) VALUES (?, ?, ?, ?, ?, ?)", row
-    )
+    row = (jobid, ended_s or None, events, *parts.split(jobspec), None)
+    into = f"INSERT INTO job_log ({SELECTED['job_log']}) VALUES (?, ?, ?, ?, nullif(?, 0), nullif(?, 0), ?, ?)"
+    database.execute(into, *checksummed("job_log", [row]))
 
 
 def count(database):
@@ -176,7 +177,7 @@ def test_more_objects_and_texts_than_are_kept_are_all_read(database):
     for jobid, environment in enumerate(environments * 2):
         submit(database, parts, jobid, spec("a", environment=environment))
     assert count(database) == number
-    jobs = [json.loads(job.jobspec or b"") for job in read_active(database.execute)]
+    jobs = [json.loads(job.jobspec or b"") for job in read_active(database.execute, pytest.fail)]
     assert [job["attributes"]["system"]["environment"] for job in jobs] == environments * 2
 
 
@@ -187,7 +188,7 @@ def test_an_ended_job_is_restored_without_its_large_parts(database):
     read = database.execute
     last = ended_last(read, 2)
     assert last == [3, 4]
-    found = [*read_active(read), *read_ended(read, [*last, 99], pytest.fail)]
+    found = [*read_active(read, pytest.fail), *read_ended(read, [*last, 99], pytest.fail)]
     jobs = {job.jobid: json.loads(job.jobspec or b"") for job in found}
     assert {jobid: jobspec["attributes"]["system"] for jobid, jobspec in jobs.items()} == {
         2: {"environment": {PER_JOB: "1", **ENVIRONMENT}, "files": "f" * 500},
@@ -275,8 +276,10 @@ async def test_an_environment_is_kept_compressed_and_found_again_after_restore_a
 async def test_salvage_leaves_out_a_job_whose_environment_expands_without_end(left, tmp_path):
     path, jobid = left
     with closing(sqlite3.connect(path)) as connection:
-        connection.execute("UPDATE part SET value = ?", (zlib.compress(b"{" * (EXPANDED_BYTES_MAX + 1)),))
+        add_function(connection)
+        large = zlib.compress(b"{" * (EXPANDED_BYTES_MAX + 1))
+        connection.execute("UPDATE part SET value = ?1, crc = row_checksum(id, digest, ?1)", (large,))
         connection.commit()
-    assert salvage(path, tmp_path / "salvaged").lost == ["1 jobs of which parts are missing"]
+    assert salvage(path, tmp_path / "salvaged").lost == [f"job {format_f58(jobid)}, of which parts are missing"]
     with closing(sqlite3.connect(tmp_path / "salvaged")) as connection:
         assert read_job(connection.execute, jobid) is None

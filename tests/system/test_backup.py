@@ -199,6 +199,6 @@ def test_nothing_but_known_tables_and_columns_is_restored(user: Any, daemon: Any
     columns = [row[1] for row in connection.execute("PRAGMA table_info(saved)")]
     connection.close()
     assert names.isdisjoint({"evil", "more", "seen"})
-    assert columns == ["kind", "key", "value"]
+    assert columns == ["kind", "key", "value", "crc"]
     again = daemon("--fake", "1x1", "--statedir", "other")
     assert again.info(waits)["state"] == "SCHED"

@@ -278,6 +278,23 @@ STORE = (
         "look at a log up to its first damage", "fluxsched.store.wal:_later_commit",
         "_starts(log, size, behind)", "()",
     ),
+    Sabotage(
+        "take all rows for intact", "fluxsched.store.checksums:is_intact",
+        "crc32(_pack(row[:-1])) == row[-1]", "True",
+    ),
+    Sabotage("take rows of jobs for intact", "fluxsched.store.jobs:_check", "not is_intact(row)", "False"),
+    Sabotage("take settings for intact", "fluxsched.store.repair:decode_saved", "not is_intact", "False"),
+    Sabotage(
+        "name no damaged history", "fluxsched.history.samples:damaged_history",
+        "if not is_intact(row)", "if False",
+    ),
+    Sabotage(
+        "do not look at indexes", "fluxsched.store.repair:fault_of", "integrity_check", "quick_check",
+    ),
+    Sabotage(
+        "name no ended job that is left out", "fluxsched.instance.assembly:StateNotice.leave_out",
+        "self._left_out.append(str(fault))", "pass",
+    ),
 )  # fmt: skip
 
 SABOTAGES = RESOURCE + JOBS + ELASTIC + SCHEDULERS + SHELL + STORE
