@@ -267,7 +267,7 @@ def end_process(process: subprocess.Popen[str]) -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether this process is there, and no zombie."""
+    """Whether this process exists, and no zombie."""
     found = processes.stat_of(pid)
     return found is not None and found.alive
 

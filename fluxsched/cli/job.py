@@ -230,7 +230,7 @@ def wait_for(handle: InstanceHandle, jobids: Sequence[int], verbose: bool = Fals
                 status = max(status, _ended(result, verbose, as_json, seen))
             break
         except Disconnected as fault:
-            come_back(handle, fault, "the jobs may go on: wait for them again")
+            come_back(handle, fault, "the jobs may continue: wait for them again")
     return status
 
 

@@ -162,6 +162,6 @@ def own_key(path: str | os.PathLike[str] | None = None) -> KeyPair:
     chosen = Path(path or os.environ.get(KEY_VARIABLE) or key_directory() / CLIENT_KEY_NAME)
     if not chosen.exists():
         remedy = f"make one with `fluxsched keygen NAME`, and name it by --key or {KEY_VARIABLE}"
-        text = f"the instance lets in only those who have a key, and {chosen} is not there: {remedy}"
+        text = f"the instance requires a key, and {chosen} is not there: {remedy}"
         raise FluxschedError(text, errno.ENOENT)
     return read_secret(chosen)

@@ -302,7 +302,7 @@ class Clusters:
             known = ", ".join(self._loops) or "none"
             raise Refused(f"there is no cluster {name!r}; there are: {known}", errno.ENOENT)
         if loop.table.is_known:
-            text = f"cluster {name} answers, so nothing of it need be given up: cancel its jobs instead"
+            text = f"cluster {name} answers, so its leases need not be given up: cancel its jobs instead"
             raise Refused(text, errno.EBUSY)
         returned, failed = loop.forget()
         self._effects.after_commit(lambda: request.respond(msg.ClusterForgetResponse(returned, failed)))
@@ -329,13 +329,13 @@ def lease_status(loop: ClusterLoop, lease: Lease) -> Why | None:
         return None
     if silent:
         what = "runs in" if has_begun else "was sent to" if lease.state is LeaseState.SENT else "is to run in"
-        kept = f"its jobs are kept until it answers; if nothing of it is left: fluxsched cluster forget {loop.name}"
+        kept = f"its jobs are kept until it answers; if it will not return: fluxsched cluster forget {loop.name}"
         return Why(f"it {what} cluster {loop.name}, which is silent{_since(loop)}: {loop.note}", kept)
     reason = f"it was given targets of cluster {loop.name} and waits to start there"
     if lease.wish is Wish.RETURN:
         return Why(f"{reason}; it is being taken back, since that took too long")
     late_s = lease.since_s + loop.table.return_after_s
-    rule = f"a job not begun there by {local_text(late_s)} is submitted again here, at no cost of attempts"
+    rule = f"a job not begun there by {local_text(late_s)} is submitted again here, without counting as an attempt"
     return Why(reason, rule)
 
 

@@ -638,7 +638,7 @@ class ClusterConnection(InstanceCalls):
                 if self._lost is None:
                     return False
         except FluxschedError as fault:
-            self.lose(f"it sends what is not understood: {fault}")
+            self.lose(f"its messages cannot be decoded: {fault}")
             return False
         if self._client.lost is not None:
             self.lose(self._client.lost)

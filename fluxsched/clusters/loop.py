@@ -470,7 +470,7 @@ class OfferedTargets:
             return self.closed
         jobs = "no job" if returned.wanted == 1 else f"no job of {returned.wanted} nodes or more"
         until = local_text(returned.until_s)
-        return f"{format_f58(returned.jobid)} was not begun there in time; {jobs} is sent until {until}"
+        return f"{format_f58(returned.jobid)} did not start there in time;  {jobs} is sent until {until}"
 
     @property
     def not_begun(self) -> _Returned | None:

@@ -133,7 +133,7 @@ class LeaseService:
         self._check_session(holder_of(wanted.name), wanted.session)
         jobid = self._jobids.get(wanted.name)
         if jobid is None:
-            raise Refused(f"there is no job of the name {wanted.name}", errno.ENOENT)
+            raise Refused(f"there is no job named {wanted.name}", errno.ENOENT)
         job = self._manager.jobs.find(jobid)
         if job is not None and job.state & PENDING:
             note, now_s = "its lease was withdrawn", self._turns.wall_s

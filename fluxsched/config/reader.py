@@ -234,7 +234,7 @@ def _entry(table: TomlTable) -> HostEntry:
     properties = table.texts("properties", check_property)
     amounts = table.amounts("amounts")
     if not any(key in table for key in ("cores", "gpus", "properties", "amounts")):
-        table.fault(None, "has none of cores, gpus, properties and amounts: it says nothing about its hosts")
+        table.fault(None, "has none of cores, gpus, properties and amounts: it describes nothing of its hosts")
     table.done()
     return HostEntry(hosts or "", cores or "", gpus or "", properties, amounts)
 
@@ -319,7 +319,7 @@ def _queue(
     requires = table.texts("requires", _check_required)
     hosts = table.text("hosts", Hostlist.parse)
     if hosts is not None and "requires" in table:
-        table.fault("hosts", "and requires cannot both be given (RFC 33): hosts alone says who the members are")
+        table.fault("hosts", "and requires cannot both be given (RFC 33): hosts alone determines the members")
     policy, own, own_defaults = _queue_policy(table)
     duration_s = own_defaults.duration_s if own_defaults.duration_s is not None else defaults.duration_s
     merged = _merged(own, limits)

@@ -98,7 +98,7 @@ def _switch(content: str) -> Switch:
 
 def _only(values: Sequence[str] | dict[str, str]) -> str:
     other = next(iter(values), "")
-    return f"{other} alone says nothing" if other else "give lines such as SwitchName=leaf0 Nodes=node[0-31]"
+    return f"{other} alone has no effect" if other else "give lines such as SwitchName=leaf0 Nodes=node[0-31]"
 
 
 def _values(content: str) -> dict[str, str]:

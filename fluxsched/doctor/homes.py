@@ -202,7 +202,7 @@ def homes() -> Iterator[Check]:
 
 
 def _own_instance() -> Check:
-    name, remedy = "an instance", "`fluxsched start -v --fake 1x1 -- fluxsched run true` says more"
+    name, remedy = "an instance", "`fluxsched start -v --fake 1x1 -- fluxsched run true` shows more"
     ours = [sys.executable, "-m", "fluxsched"]
     clean = {key: value for key, value in os.environ.items() if not key.startswith(("FLUX", "_FLUXSCHED"))}
     begin_s = SystemClock.monotonic_s()

@@ -49,7 +49,7 @@ def end_leftovers(run_directory: str, grace_s: float) -> None:
     path = Path(run_directory)
     logs.setup(path / LOG_NAME if (path / LOG_NAME).exists() else None, 0)
     log = logs.logger("keeper")
-    log.warning("the instance was killed: what it left running is ended")
+    log.warning("the instance was killed: its remaining processes are ended")
     clear(path, grace_s, log)
 
 
@@ -60,7 +60,7 @@ def clear(path: Path, grace_s: float, log: logging.Logger) -> None:
     try:
         notes = clear_orphans(stored_records(path), KILLED_S, grace_s)
     except (sqlite3.Error, ValueError) as fault:
-        log.error("what %s left running is not known: %s", path, fault)
+        log.error("the processes left by %s are unknown: %s", path, fault)
         notes = {}
     for jobid, note in notes.items():
         whose = "the initial program" if jobid == PROGRAM else f"job {format_f58(jobid)}"
@@ -151,9 +151,9 @@ class Clearing:
         boot = boot_id()
         for jobid, record in records.items():
             if record == DISOWNED:
-                self.notes[jobid] = "the state is a backup made while the job ran; what became of it since is not known"
+                self.notes[jobid] = "the state is a backup made while the job ran; its fate since is unknown"
             elif not _is_record(record):
-                self.notes[jobid] = "the record of its processes cannot be read, so none could be looked for"
+                self.notes[jobid] = "the record of its processes cannot be read, so none could be searched for"
             elif record["boot_id"] != boot:
                 self.notes[jobid] = "the machine was booted since, so no process of the job can be left"
             else:
@@ -272,7 +272,7 @@ def own(path: Path) -> int:
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
         stat = stat_of(os.getpid())
-        assert stat is not None, "this process is there"
+        assert stat is not None, "this process exists"
         process = {"pid": os.getpid(), "start_ticks": stat.start_ticks}
         os.write(fd, json.dumps({**process, "boot_id": boot_id(), "host": os.uname().nodename}).encode())
         fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)

@@ -549,7 +549,7 @@ class Keeper:
         """Where no instance could find it any more, its jobs end."""
         assert self._service is not None
         if not (self._service.has_instance or self.is_reachable):
-            log.warning("%s is gone, so no instance can find its jobs: they are ended", self._path)
+            log.warning("%s was removed, so no instance can find its jobs: they are ended", self._path)
             ended(True)
             return
         self._turns.after(LOOK_S, lambda: self._look(ended))

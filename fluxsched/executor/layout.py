@@ -296,7 +296,7 @@ def _of_parts(
             found += [block._replace(part=part.label) for block in some]
             first, nslots = first + count_tasks(some), nslots + slots
     if lost := resources.ranks - known:
-        raise InvalidValue(f"the job's R does not say whose part ranks {lost} are (scheduling.parts)")
+        raise InvalidValue(f"the job's R assigns ranks {lost} to no part (scheduling.parts)")
     return found, nslots
 
 

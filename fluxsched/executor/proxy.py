@@ -709,13 +709,13 @@ class LocalKeeperHost:
                     os.unlink(path)
             except BlockingIOError as fault:
                 raise FluxschedError(
-                    f"whether jobs run at keeper {path} cannot be known: it has accepted no connection within "
+                    f"cannot determine whether jobs run at keeper {path}: it has accepted no connection within "
                     f"{CONNECT_S:g} s; if it is stopped, continue it (kill -CONT) or end it (kill -KILL), then start "
                     "again",
                     errno.ETIMEDOUT,
                 ) from fault
             except OSError as fault:  # there may be jobs behind it, which would be lost with the socket
-                text = f"whether jobs run at keeper {path} cannot be known: {fault.strerror}; start again without that"
+                text = f"cannot determine whether jobs run at keeper {path}: {fault.strerror}; start again without that"
                 raise FluxschedError(text, fault.errno) from fault
         return found
 
@@ -748,7 +748,7 @@ class LocalKeeperHost:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
             if not select.select([fd], [], [], GONE_S)[0]:
-                log.error("keeper %d is not gone %g s after it was killed: does it wait for a disk?", pid, GONE_S)
+                log.error("keeper %d is not gone %g s after it was killed: it may be waiting for a disk", pid, GONE_S)
         os.close(fd)
         with contextlib.suppress(ChildProcessError):  # that of an instance before
             os.waitpid(pid, os.WNOHANG)

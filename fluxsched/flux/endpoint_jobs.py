@@ -56,8 +56,8 @@ SLICE_JOBS = 100
 _SLICE = re.compile(r"\[(?:(-?[0-9]{1,9})|(-?[0-9]{1,9})?:(-?[0-9]{1,9})?(?::(-?[0-9]{1,9})?)?)\]")
 
 UNSERVED = {
-    "job-manager.purge": "an instance of fluxsched forgets ended jobs by itself: its store keeps their record",
-    "job-manager.purge-id": "an instance of fluxsched forgets ended jobs by itself: its store keeps their record",
+    "job-manager.purge": "an instance of fluxsched removes ended jobs by itself: its store keeps their record",
+    "job-manager.purge-id": "an instance of fluxsched removes ended jobs by itself: its store keeps their record",
     "job-manager.events-journal": "an instance of fluxsched has no journal of all jobs in Flux's form: "
     "follow job-info.eventlog-watch, or ask its own job-manager.watch",
 }

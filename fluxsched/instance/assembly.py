@@ -370,7 +370,7 @@ class Assembly:
             if not module.has_served and module.is_running:
                 yield f"module {module.name} does not serve its groups yet"
         if not self._is_settled:
-            yield "it is not known yet what became of the jobs that ran before"
+            yield "the fate of the jobs that ran before is not known yet"
         if not self.clusters.have_answered:
             yield "not all clusters have answered"
 
@@ -939,7 +939,7 @@ def restart(uri: str | None, timeout_s: float) -> str:
                 return uri
         stat = stat_of(before["pid"])
         if stat is None or not stat.alive:
-            raise FluxschedError(f"instance {uri} has ended while it restarted: see its log; its jobs run on, if it "
+            raise FluxschedError(f"instance {uri} has ended while it restarted: see its log; its jobs continue, if it "
                                  "has a state directory, and the next start goes on with them")  # fmt: skip
         if SystemClock.monotonic_s() > until_s:
             raise FluxschedError(f"instance {uri} was not ready again within {timeout_s:g} s", errno.ETIMEDOUT)

@@ -171,7 +171,7 @@ def _refuse_foreign(path: Path, found: os.stat_result) -> None:
     else:
         return
     raise Refused(
-        f"backup {path} {why}, and the jobs in it would run as {user_name(os.geteuid())}: if you trust what it has, "
+        f"backup {path} {why}, and the jobs in it would run as {user_name(os.geteuid())}: if you trust its contents, "
         "restore a copy of your own",
         errno.EPERM,
     )

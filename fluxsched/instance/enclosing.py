@@ -140,7 +140,7 @@ class Enclosing(NamedTuple):
                             sized(ResourceSet.parse(change["R"]), config)
                     return
                 except (FluxschedError, OSError) as exc:
-                    log.info("the enclosing instance does not tell what our job has: %s", exc)
+                    log.info("the enclosing instance does not report the resources of this job: %s", exc)
                     if getattr(exc, "errnum", None) in (errno.ENOENT, errno.ENODATA):
                         return
                 await asyncio.sleep(AGAIN_S)
@@ -170,7 +170,7 @@ class Enclosing(NamedTuple):
             async with AsyncHandle(self.uri) as handle:
                 await handle.rpc("job-manager.memo", {"id": self.jobid, "memo": {"uri": local_uri, ADDRESS_KEY: uri}})
         except FluxschedError as exc:
-            log.warning("the enclosing instance does not know where we are: %s", exc)
+            log.warning("the enclosing instance was not given the address of this one: %s", exc)
 
 
 def enclosing_job() -> Enclosing | None:

@@ -337,7 +337,7 @@ class Instance:
         """End the instance, whose jobs and program go on. Raises FluxschedError if it could not start again."""
         self.settings.check_start()
         if self.store.fault is not None:
-            raise Refused(f"{self.store.fault}: what is not written yet would be lost by a restart", errno.EIO)
+            raise Refused(f"{self.store.fault}: changes that are not written yet would be lost by a restart", errno.EIO)
         self.is_restarting = True
         self.stop()
 

@@ -528,10 +528,10 @@ class LeaseTable:
             case LeaseAction.FINISH if seen is not None:
                 yield LeaseFinished(jobid, seen)
             case LeaseAction.FAIL:
-                why = seen.note if seen is not None and seen.note else "it was ended before it was begun"
+                why = seen.note if seen is not None and seen.note else "it was ended before it started"
                 yield LeaseFailed(jobid, f"cluster {self.cluster}: {why}")
             case LeaseAction.LOSE:
-                text = f"cluster {self.cluster} no longer knows the job, which was begun there: how it ended is unknown"
+                text = f"cluster {self.cluster} no longer knows the job, which had started there: its end is unknown"
                 yield LeaseFailed(jobid, text)
             case LeaseAction.RETURN:
                 yield LeaseReturned(jobid, self._why_returned(event, seen))
@@ -544,10 +544,10 @@ class LeaseTable:
 
     def _why_returned(self, event: LeaseEvent, seen: SeenJob | None) -> str:
         if event is LeaseEvent.FORGOTTEN:
-            return f"not begun in cluster {self.cluster}, which was forgotten"
+            return f"not started in cluster {self.cluster}, which was forgotten"
         if event is LeaseEvent.CLOSED and seen is not None:
             return f"cluster {self.cluster} takes no jobs at present: {seen.note}"
-        return f"not begun in cluster {self.cluster} within {self.return_after_s:g} s"
+        return f"not started in cluster {self.cluster} within {self.return_after_s:g} s"
 
 
 def _may_be_late(lease: Lease) -> bool:

@@ -17,7 +17,7 @@ from fluxsched.protocol.messages.resource import SchedStatusResponse
 from fluxsched.protocol.topics import Topic
 
 _INSTANCE = {
-    "broker.ping": Topic(FreeForm, FreeForm, "the request comes back, with route, userid, rolemask and rank", "broker"),
+    "broker.ping": Topic(FreeForm, FreeForm, "return the request with route, userid, rolemask and rank", "broker"),
     "attr.list": Topic(Empty, instance.AttributesResponse, "names of all attributes", "attr"),
     "state-machine.get": Topic(Empty, instance.StateResponse, "state of the broker, and since when", "state-machine"),
     "state-machine.wait": Topic(Empty, Empty, "answered once jobs can be run", "state-machine"),

@@ -111,7 +111,7 @@ class SessionState(Enum):
     READYING = "they all are, and sched-ready is sent"
     READY = "requests are handled"
     DECIDING = "a pass is under way"
-    LEAVING = "it was asked to leave, and saves what it remembers"
+    LEAVING = "it was asked to end, and saves its state"
     ENDED = "an error ended it, or its adapter did"
 
 

@@ -515,7 +515,7 @@ def draining(ask: AskInstance, targets: str, shown: str) -> Question:
         return f"drained {_short(shown)}"
 
     return Question(
-        f"Drain {_short(shown)}?", perform, ["Running jobs go on, no new ones start there."], "Reason"
+        f"Drain {_short(shown)}?", perform, ["Running jobs continue, no new ones start there."], "Reason"
     )  # fmt: skip
 
 

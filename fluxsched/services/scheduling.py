@@ -149,7 +149,7 @@ class SchedulingService:
             if self.scheduler_of(group) not in (None, request.peer):
                 raise Refused(f"another scheduler serves group {group!r} by now, and its state is kept", errno.EBUSY)
         if wanted.set_aside:
-            log.warning("what was saved for groups %s is set aside: the scheduler's log says why", ",".join(groups))
+            log.warning("the state saved for groups %s is set aside: the scheduler's log says why", ",".join(groups))
         self._states.keep(groups, wanted.state, wanted.set_aside, request.respond)
 
     def _grow(self, request: RpcRequest) -> None:
@@ -227,7 +227,7 @@ class SchedulingService:
         asked = msg.FeasibilityRequest(queue.admit(jobspec).bare, request.userid)  # with what the queue requires
         peer = self._serving(queue.group)
         if peer in self._silent:
-            text = "has left a feasibility.check unanswered: it is not asked again"
+            text = "has left a feasibility.check unanswered, and gets no more until it answers"
             raise Refused(f"the scheduler of group {queue.group!r} {text}", errno.ENOSYS)
 
         def late() -> None:

@@ -139,7 +139,7 @@ def private_directory(path: Path, what: str, is_ours: Callable[[Path], bool] = l
     if not stat.S_ISDIR(found.st_mode):
         raise Refused(f"{what} {path} is not a directory: name another one", errno.ENOTDIR)
     if found.st_uid != os.geteuid():
-        whose = f"{what} {path} belongs to {user_name(found.st_uid)}, who could read and change what is kept there"
+        whose = f"{what} {path} belongs to {user_name(found.st_uid)}, who could read and change its contents"
         raise Refused(f"{whose}: name one of your own", errno.EPERM)
     if found.st_mode & OTHERS:
         mode = stat.S_IMODE(found.st_mode)
@@ -229,7 +229,7 @@ PORT_MAX = 65_535
 UNIX = "unix:"
 OPEN = "where all could read everything"
 UNENCRYPTED = (
-    "where what is shown, and the token of the address, pass unencrypted: reach it by `ssh -L`, "
+    "where contents and the token of the address are sent unencrypted: reach it by `ssh -L`, "
     "or through a proxy with TLS on this machine"
 )
 

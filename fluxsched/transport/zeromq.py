@@ -36,7 +36,7 @@ if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
 
 TCP_IS_OPEN = (
     "without keys every account of this machine could run commands there as you: "
-    "make some with `fluxsched keygen --server`, use ipc:// or local://, or say --insecure-tcp if all of them may"
+    "make some with `fluxsched keygen --server`, use ipc:// or local://, or give --insecure-tcp if all of them may"
 )
 BEYOND_LOOPBACK = "tcp beyond loopback needs CURVE keys (`fluxsched keygen --server`); without them use 127.0.0.1"
 CHOSEN_IDENTITY = "a client with a key may not choose its identity"

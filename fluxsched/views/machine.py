@@ -38,7 +38,7 @@ class TargetState(NamedTuple):
 
 
 STATES: tuple[TargetState, ...] = (
-    TargetState("lost", "its agent is gone for good, as far as is known", "#b0305c", "#e8769b", 168, "L"),
+    TargetState("lost", "its host is considered gone for good", "#b0305c", "#e8769b", 168, "L"),
     TargetState("excluded", "withdrawn from all schedulers", "#b9bfc7", "#555d68", 240, "x"),
     TargetState("offline", "its agent is not connected", "#3f4650", "#8b95a1", 245, "o"),
     TargetState("draining", "drained, while a job still holds it", "#f0b95c", "#c98a1f", 214, "d"),

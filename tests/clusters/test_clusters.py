@@ -191,10 +191,10 @@ async def test_a_silent_cluster_keeps_its_leases_until_it_is_forgotten(pair):
     assert row.split()[:8] == ["east", "fluxsched", "silent", "4", "0", "0", "1", "1"]
     assert "nothing listens at" in listed or "connection closed" in listed
     assert await command(pair, "forget", "east") == "submitted again: 1 job; ended with an exception: 1 job\n"
-    assert "how it ended is unknown" in (await pair.wait(running))["errstr"]
+    assert "its end is unknown" in (await pair.wait(running))["errstr"]
     first = await pair.info(waiting)
     answer = await pair.near.ok("job-manager.why", {"id": first["requeued_as"]})
-    assert "exception return: not begun in cluster east, which was forgotten" in answer["attempt"]
+    assert "exception return: not started in cluster east, which was forgotten" in answer["attempt"]
 
 
 # Jobs that another instance does not begin: they are returned, at no cost, and run elsewhere, or there later.
@@ -243,7 +243,7 @@ async def test_what_one_cluster_does_not_begin_runs_elsewhere_and_waits_for_it_m
     await pair.near.ok("resource.undrain", {"targets": "0-1"})
     why = await pair.near.ok("job-manager.why", {"id": jobid})
     assert (why["state"], why["reason"]) == ("RUN", "it was given targets of cluster east and waits to start there")
-    assert "submitted again here, at no cost of attempts" in why["rule"]
+    assert "submitted again here, without counting as an attempt" in why["rule"]
     assert JobRow(await pair.info(jobid), 0.0).contextual_info() == "waits to start in cluster east"
     pair.make_late()
     following = await returned(pair, jobid)
@@ -265,7 +265,7 @@ async def test_for_a_while_no_job_is_sent_that_wants_as_many_targets_as_one_that
     assert "no job of 3 nodes or more is sent until" in found["note"]
     why = await pair.near.ok("job-manager.why", {"id": following})
     assert "; cluster east: " in why["reason"]
-    assert "was not begun there in time" in why["reason"]
+    assert "did not start there in time" in why["reason"]
     await stop(pair, start=True)
     assert (await pair.wait(await pair.submit(job(nodes=2, exclusive=True))))["success"]
     assert (await pair.info(following))["state"] == "SCHED"
@@ -370,7 +370,7 @@ async def test_one_without_its_state_does_not_run_again_what_had_begun(bench, ev
     empty = Other()
     made = bench(empty, state=LeaseState.RUNNING)
     await eventually(lambda: bool(made.reported))
-    assert "how it ended is unknown" in made.reported[0][2]
+    assert "its end is unknown" in made.reported[0][2]
     assert not empty.said("lease.submit")
     assert ("lease", (1,)) in made.rows
 

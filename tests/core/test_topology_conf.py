@@ -55,7 +55,7 @@ def test_line_ends_of_other_systems_and_a_last_line_that_continues_are_read() ->
         ("- topology: t", "t.conf:1: this is YAML"),
         ("SwitchName=s[0-1] Nodes=x", "t.conf:1: SwitchName: 's[0-1]' must be one word without commas"),
         ("BlockName=b0 Nodes=x", "t.conf:1: unknown key 'BlockName': a topology/tree has SwitchName, Nodes, Switches,"),
-        ("Nodes=x", "t.conf:1: SwitchName is missing: nodes alone says nothing"),
+        ("Nodes=x", "t.conf:1: SwitchName is missing: nodes alone has no effect"),
         ("SwitchName=a \\\n Nodes x", "t.conf:1: 'Nodes x' is not KEY=VALUE"),
         ("# nothing", "t.conf:1: names no switch: give lines such as SwitchName=leaf0 Nodes=node[0-31]"),
     ],

@@ -115,7 +115,7 @@ async def test_what_is_not_there_is_said(run):
     assert "unknown" in await run("job info f1 jobspec", status=1)
     assert "No such job" in await run("job attach f1", status=1)
     assert "JobID f1 unknown" in await run("jobs f1", status=1)
-    assert "forgets ended jobs by itself" in await run("job purge", status=1)
+    assert "removes ended jobs by itself" in await run("job purge", status=1)
 
 
 async def test_python_clients_submit_wait_and_follow(run):

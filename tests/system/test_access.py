@@ -60,7 +60,7 @@ def test_tcp_is_refused_until_there_are_keys(user: User) -> None:
     for how in (("--daemon",), ("--", "true")):
         done = user.process("start", "--fake", "1x1", "--bind", TCP, *how[:1], *how[1:], status=1)
         assert "every account of this machine could run commands there as you" in done.err
-        assert "say --insecure-tcp" in done.err
+        assert "give --insecure-tcp" in done.err
     assert not list(user.directory.glob("fluxsched-*/instance.json"))
 
 

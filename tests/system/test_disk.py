@@ -81,7 +81,7 @@ def test_on_a_full_disk_jobs_run_on_and_their_ends_are_stored_later(
         assert "nothing new is accepted until it can be written again; running jobs continue" in (
             found.err + here("submit", "true", status=1).err
         )
-        assert "what is not written yet would be lost by a restart" in here("restart", status=1).err
+        assert "changes that are not written yet would be lost by a restart" in here("restart", status=1).err
         assert here("job", "eventlog", first).out
         assert waiting.poll() is None
         tmpfs.empty()

@@ -101,7 +101,7 @@ def test_cancel_says_so_and_names_all_that_it_could_not(site: Any, full: str) ->
     assert found.err == f"fluxsched: wait: {full}: exception cancel: enough of it\n"
     found = site("cancel", full, "1234", status=1)
     assert found.err == (
-        f"fluxsched: cancel: job {full} has ended: nothing about it can be changed; "
+        f"fluxsched: cancel: job {full} has ended: it cannot be changed any more; "
         "job ƒNH is not known: it never existed, or it ended so long ago that only its record is left\n"
     )
 
@@ -149,7 +149,7 @@ def test_kill_sends_any_signal(site: Any) -> None:
         run.communicate(timeout=60)
     assert run.returncode == 137
     found = site("kill", jobid, status=1)
-    assert found.err == f"fluxsched: kill: job {jobid} has ended: nothing about it can be changed\n"
+    assert found.err == f"fluxsched: kill: job {jobid} has ended: it cannot be changed any more\n"
     assert site("kill", "-s", "NOPE", jobid, status=2).err.endswith(
         "'NOPE' is not a signal: give a name such as TERM or a number 1..64\n"
     )
@@ -170,7 +170,7 @@ def test_urgency_orders_holds_and_expedites(site: Any, full: str) -> None:
     site("urgency", held, "1")
     site("wait", low, held)
     assert site("urgency", low, "32", status=2).err.endswith("urgency '32' is not 0..31, hold, default, expedite\n")
-    assert site("urgency", low, "3", status=1).err.endswith("has ended: nothing about it can be changed\n")
+    assert site("urgency", low, "3", status=1).err.endswith("has ended: it cannot be changed any more\n")
 
 
 def test_dependencies(site: Any) -> None:

@@ -111,7 +111,7 @@ def test_a_state_directory_of_another_user_is_refused(user: User) -> None:
     state.mkdir(mode=0o700)
     os.chown(state, OTHER_USER, OTHER_USER)
     done = user.process("start", "--fake", "1x1", "--statedir", state, "--", "true", status=1)
-    assert f"state directory {state} belongs to nobody, who could read and change what is kept there" in done.err
+    assert f"state directory {state} belongs to nobody, who could read and change its contents" in done.err
     assert not os.listdir(state)
 
 

@@ -29,8 +29,8 @@ def test_the_column_of_hosts_has_those_that_a_lease_had() -> None:
 
 
 def test_one_that_was_returned_has_not_failed() -> None:
-    exception = {"type": "return", "severity": 0, "note": "not begun in cluster east within 60 s"}
+    exception = {"type": "return", "severity": 0, "note": "not started in cluster east within 60 s"}
     returned = row(result="FAILED", exception=exception, requeued_as=58)
     assert (returned.status_abbrev(), returned.word()) == ("RT", "returned")
-    assert returned.reason() == "again as f21; not begun in cluster east within 60 s"
+    assert returned.reason() == "again as f21; not started in cluster east within 60 s"
     assert row(result="FAILED", exception={**exception, "type": "exec"}).status_abbrev() == "F"

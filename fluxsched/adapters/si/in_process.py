@@ -128,7 +128,7 @@ class InProcessScheduler:
             registered = dict(self._callbacks)
         for effect in effects:
             if isinstance(effect, Broke):
-                log.error("resource manager %r: a bug of ours: %s", effect.rm_id, exception_text(effect.fault))
+                log.error("resource manager %r: a bug in fluxsched: %s", effect.rm_id, exception_text(effect.fault))
                 continue
             if isinstance(effect, PluginProblem):
                 log.error("resource manager %r: %s", effect.rm_id, effect.note)

@@ -84,7 +84,7 @@ def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
     except (KeyError, TypeError, ValueError, InvalidValue) as error:
         raise RemoteProtocolError(f"R for job {jobid} is not an RFC 20 R: {type(error).__name__}: {error}") from error
     if not parts:
-        raise RemoteProtocolError(f"R for job {jobid} has no ranks: deny the request instead of granting nothing")
+        raise RemoteProtocolError(f"R for job {jobid} has no ranks: deny the request instead")
     times_s = starttime_s, expiration_s
     return Grant(parts, ranks, ncores, ngpus, shared, nodelist, *times_s, properties, by_part, switch)
 

@@ -111,7 +111,7 @@ class JobTable:
         """The active job. Raises Refused: ENOENT for an unknown one, EINVAL for one that has ended."""
         found = self.active.get(jobid)
         if found is None:
-            raise Refused(f"{self.get(jobid).title} has ended: nothing about it can be changed", errno.EINVAL)
+            raise Refused(f"{self.get(jobid).title} has ended: it cannot be changed any more", errno.EINVAL)
         return found
 
     def known(self, jobids: Iterable[int]) -> list[Job]:

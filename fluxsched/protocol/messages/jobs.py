@@ -264,7 +264,7 @@ class EventlogResponse(Payload, frozen=True):
 
 
 class ChangesRequest(Payload, frozen=True):
-    """Stream what a job has, and by what it grows and shrinks, until it is inactive (ours)."""
+    """Stream a job's resources, and its grows and shrinks, until it is inactive (ours)."""
 
     id: JobNumber
 

@@ -131,7 +131,7 @@ class Forecast:
         if kept is not None and kept.start_s < inf:
             return kept.start_s, "as it is planned; sooner if running jobs end before their limits"
         if len(self._known) >= self._walks_max and (job.shape.number, job.duration_s) not in self._known:
-            return None, "not worked out: so many jobs run that it is known only if asked for this job alone"
+            return None, "not worked out: too many jobs run; ask for this job alone"
         start_s, head = self._earliest(job), queue.jobs.first
         if start_s == inf and job.shape.number in self._group.pool.narrowed:
             return None, "not known: plugins keep targets from it"
@@ -145,7 +145,7 @@ class Forecast:
             head_s = self._earliest(head) if planned is None else planned.start_s
             name = format_f58(head.jobid)
             if head_s == inf:
-                return None, f"not known: job {name}, first in line, has no time itself; {self._why_not()}"
+                return None, f"not known: job {name}, first in line, has no estimate itself; {self._why_not()}"
             return max(head_s, start_s), f"not before job {name}, first in line"
         if start_s <= self._now_s:
             return None, FITS_NOW
@@ -315,7 +315,7 @@ def _explain_ask(group: Group, queue: PolicyQueue, job: Waiting, application: Ap
     found = lacking(group, job)
     rule = f"of application {application.id} in queue {application.queue.path}, under {queue.policy.name}"
     if found is None:
-        return Why("waits its turn: nothing that it needs is lacking", rule, "in one of the next passes")
+        return Why("waits its turn: all its resources are available", rule, "in one of the next passes")
     not_preempted = _not_preempted(group, queue, job, now_s) if found.kind in (NODE, QUEUE, LIMIT) else ""
     return Why(f"{found.text}{not_preempted}", rule, "not known: allocations have no end that is known before")
 

@@ -70,11 +70,11 @@ class Fair:
     INNER: ClassVar[str] = "backfill"
     OPTIONS: ClassVar[Mapping[str, Option]] = {
         "backfill": Option("easy", help="the policy that decides which of the jobs start; its options may follow"),
-        "signal": Option(None, SIGNALS, help="what is remembered of past usage, by which accounts are ordered"),
+        "signal": Option(None, SIGNALS, help="the measure of past usage by which accounts are ordered"),
         "half-life": Option(None, parse=parse_duration, help="time after which past usage counts half, such as 7d"),
         "usage": Option(None, USAGES, help="what counts: the sum of weights, or the largest part of any one resource"),
         "shares": Option(None, SHARES, help="accounts that share: those that have jobs, or all configured ones"),
-        "cap": Option(None, parse=parse_amount, help="most that non-preemptible jobs may use: so many shares"),
+        "cap": Option(None, parse=parse_amount, help="maximal usage of non-preemptible jobs, in shares"),
         "budget": Option(None, parse=parse_amount, help="resource minutes a user for preemptible jobs above the share"),
         "rate": Option(None, parse=parse_rate, help="most jobs that may be preempted in any 60 s"),
     }

@@ -477,7 +477,7 @@ def limit_text(found: Blocked) -> str:
 
 # ---- why
 
-LIFTED = "by itself, as what was used before counts less and less; sooner if jobs of the account end"
+LIFTED = "with time, as past usage counts less and less; sooner if jobs of the account end"
 NOT_LIFTED = "not known: when jobs that draw on this limit end"
 TOO_LARGE = "not before the share of the account grows, or the limit: it asks for more than the whole limit"
 KEYS = {

@@ -285,7 +285,7 @@ class TreePreemption:
                 yield Wake(again_s)
             return
         self._changes = None
-        reason = f"{application.queue.path} takes back what it is guaranteed"
+        reason = f"{application.queue.path} takes back its guarantee"
         for victim in victims:
             yield Preempt(victim.jobid, job.jobid, reason)
         yield Withhold(job.jobid, rank, takes_over=True)
@@ -344,9 +344,9 @@ def why_not_preempted(
     if claim.is_vain:
         if not may_begin(application):
             return "no job is preempted for it: its application may not begin yet"
-        return "no job is preempted for it: with it no queue above it stays within what it is guaranteed"
+        return "no job is preempted for it: with it no queue above it stays within its guarantee"
     if not any(True for _ in claim.victims(running.jobs)):
-        return "no job is preempted for it: no preemptible job of another queue is beyond what is guaranteed there"
+        return "no job is preempted for it: no preemptible job of another queue is beyond its guarantee"
     due_s = job.t_submit_s + queue.settings.preemption_delay_s
     if due_s > now_s:
         return f"no job is preempted for it before {format_duration(ceil(due_s - now_s))} from now (preemption.delay)"

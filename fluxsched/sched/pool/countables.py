@@ -117,7 +117,7 @@ class InstanceCountables:
         for kind, amount in amounts:
             left = self._used.get(kind, 0) - amount
             if left < 0:
-                raise LocalProtocolError(f"{amount} {kind} freed, of which only {left + amount} is taken")
+                raise LocalProtocolError(f"{amount} {kind} freed, of which only {left + amount} is allocated")
             self._used[kind] = left
 
     def used(self) -> Amounts:

@@ -347,7 +347,7 @@ class Pool:
                 if not targets.take_down(at, 1 << id, cores, gpus):
                     raise misplaced(at, 1 << id, cores, gpus, "are not free")
             if amounts and not targets.take_amounts(at, word, amounts):
-                raise misplaced(at, word, cores, gpus, "have not that amount left")
+                raise misplaced(at, word, cores, gpus, "do not have that amount left")
 
     # ---- what a constraint allows
 

@@ -499,7 +499,7 @@ class QueueTree:
         if parent is None or not parent.settings.is_parent:
             raise InvalidValue(f"queue {path!r} cannot be made: {above!r} is not a queue that has others below it")
         if path in self._by_path or name != settings.name:
-            raise InvalidValue(f"queue {path!r} cannot be made as {settings.name!r}, or is there already")
+            raise InvalidValue(f"queue {path!r} cannot be created as {settings.name!r}, or exists already")
         if parent.draining:
             raise InvalidValue(f"queue {path!r} cannot be made: {above!r} is draining")
         if parent.depth >= QUEUE_DEPTH_MAX:

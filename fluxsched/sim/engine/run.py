@@ -83,7 +83,7 @@ def run(
     place = _site(traced, procs, nodes, cores, gpus, resources, config, topology)
     _check_grace(preempt_grace_s, place.preempt_timeout_s)
     if own_time and stopwatch is None:
-        raise InvalidValue("own_time needs a stopwatch: it says how much time passes while the scheduler works")
+        raise InvalidValue("own_time needs a stopwatch, which measures the time that the scheduler takes")
     steps = read_site(Path(site), place.resources) if isinstance(site, Path | str) else site
     title = policy if isinstance(policy, str) else policy.name
     own: dict[str, Policy] = {}

@@ -69,7 +69,7 @@ def test_some_targets_an_arrangement_and_json(draw) -> None:
 
 def test_each_of_many_switches_has_its_name_above_its_targets(draw) -> None:
     whole = watched(400)
-    assert "this instance knows no switches: describe them in [topology]" in draw(whole, "--by", "switch").err
+    assert "this instance has no switches: describe them in [topology]" in draw(whole, "--by", "switch").err
     leaves = [{"name": f"leaf{at}", "hosts": f"node[{10 * at}-{10 * at + 9}]"} for at in range(40)]
     whole["R"]["scheduling"] = {"writer": "fluxsched", "topology": leaves}
     lines = draw(whole, "--by", "switch").out.splitlines()

@@ -60,5 +60,5 @@ def test_the_tree_is_shown_with_what_is_free(capsys: pytest.CaptureFixture[str])
 
 def test_without_switches_the_remedy_is_told() -> None:
     output = Output(False, parse_format("{switch}", SWITCH_FIELDS), SWITCH_FIELDS, True)
-    with pytest.raises(Refused, match=r"knows no switches: describe them in \[topology\]"):
+    with pytest.raises(Refused, match=r"has no switches: describe them in \[topology\]"):
         show_switches(Instance(None), ANSWER, None, output)  # type: ignore[arg-type]

@@ -53,7 +53,7 @@ def test_without_the_extra_it_says_what_to_install(missing: tuple[str, ...], pac
     ("words", "says"),
     [
         (["nonsense"], "'nonsense' is not an address: write unix:PATH or HOST:PORT"),
-        (["unix:"], "has no path of a file"),
+        (["unix:"], "has no file path"),
         (["localhost:65536"], "port 65536 is above the limit of 65535"),
         ([f"unix:/{'x' * 107}"], "has 108 bytes, the limit of the system is 107"),
         (["unix:/s", "--cert", __file__], "is a local socket and takes no certificates"),

@@ -84,7 +84,7 @@ def test_where_a_running_job_has_no_limit_nothing_can_be_told(four):
         bench = four(policy, limit_s=0.0)
         assert why(bench, 2)[2:] == ("not known: ƒ2, running, has no time limit", None)
     assert why(four("fifo", limit_s=0.0), 3)[2:] == (
-        "not known: job ƒ3, first in line, has no time itself; ƒ2, running, has no time limit", None,
+        "not known: job ƒ3, first in line, has no estimate itself; ƒ2, running, has no time limit", None,
     )  # fmt: skip
 
 

@@ -420,7 +420,7 @@ class Bookings:
         if change.state in OVER:
             del partition.applications[application_id]
             for path in tree.remove_application(account):
-                self.observed.queue_event(path, partition.name, "Removed", REMOVE, "its last application has gone")
+                self.observed.queue_event(path, partition.name, "Removed", REMOVE, "its last application was removed")
 
     def _end_asks(self, application: ApplicationEntry, only_placeholders: bool, message: str) -> None:
         for ask in [ask for ask in application.asks.values() if ask.is_placeholder or not only_placeholders]:

@@ -12,7 +12,7 @@ from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts, less
 
-TOO_SMALL: Final = "no ask of its task group can take the placeholder: an ask is larger, or may not use its node"
+TOO_SMALL: Final = "no ask of its task group can take the placeholder: an ask is larger, or must not use its node"
 
 
 class Placeholder(NamedTuple):

@@ -209,7 +209,7 @@ class RM:
             elif partition.ranks or partition.applications:
                 faults.append(
                     f"partition {partition.name!r} of {self.rm_id!r} has {len(partition.ranks)} nodes and "
-                    f"{len(partition.applications)} applications: it cannot go before they have gone"
+                    f"{len(partition.applications)} applications: it cannot be removed before them"
                 )
         return faults
 

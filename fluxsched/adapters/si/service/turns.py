@@ -134,7 +134,7 @@ class TurnLoop:
 
     def _perform(self, effect: Effect) -> None:
         if isinstance(effect, Broke):
-            log.error("resource manager %r: a bug of ours: %s", effect.rm_id, exception_text(effect.fault))
+            log.error("resource manager %r: a bug in fluxsched: %s", effect.rm_id, exception_text(effect.fault))
             return
         if isinstance(effect, PluginProblem):
             log.error("resource manager %r: %s", effect.rm_id, effect.note)

@@ -61,7 +61,7 @@ def parse_address(text: str | None) -> Address:
 
 def _socket_path(text: str) -> Path:
     if not text or "\0" in text:
-        raise InvalidValue(f"unix:{shown(text)} has no path of a file: write unix:PATH")
+        raise InvalidValue(f"unix:{shown(text)} has no file path: write unix:PATH")
     path = Path(os.path.abspath(text))
     size = len(bytes(path))
     if size > SOCKET_PATH_BYTES_MAX:

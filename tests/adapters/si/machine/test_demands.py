@@ -233,7 +233,7 @@ def test_preempted_allocations_are_demanded_and_their_node_is_used_once_they_are
     rm = preempting().run(5)
     found = list(rm.items("allocations"))
     assert {item.message for _, item in found} == {
-        "preempted so that ask 'mine' of application 'mine' can start: root.one takes back what it is guaranteed"
+        "preempted so that ask 'mine' of application 'mine' can start: root.one takes back its guarantee"
     }
     assert [(field, item.terminationType, item.UUID) for field, item in found] == [
         ("released", PREEMPTED_BY_SCHEDULER, "u4"),

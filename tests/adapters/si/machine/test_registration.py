@@ -275,7 +275,7 @@ def test_a_partition_in_use_cannot_go(what: str) -> None:
         rm.node("n1", 1, attributes={"si/node-partition": "gpu"}).run()
     else:
         rm.application(partitionName="gpu").run()
-    with pytest.raises(InvalidValue, match="cannot go"):
+    with pytest.raises(InvalidValue, match="cannot be removed"):
         update(rm, ONE_PARTITION)
     rm.dump("gpu")
 

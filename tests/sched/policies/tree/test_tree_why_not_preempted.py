@@ -36,11 +36,11 @@ def ask(site: TreeSite, vcore: int, options: AskOptions = MAY) -> str:
     ("settings", "vcore", "options", "said"),
     [
         ({}, 5, AskOptions(), "no job is preempted for it: it may preempt none (allowPreemptOther)"),
-        ({}, 6, MAY, "no job is preempted for it: with it no queue above it stays within what it is guaranteed"),
+        ({}, 6, MAY, "no job is preempted for it: with it no queue above it stays within its guarantee"),
         ({"delay_s": 30.0}, 5, MAY, "no job is preempted for it before 30s from now (preemption.delay)"),
         (
             {"guaranteed": amounts(vcore=10)}, 5, MAY,
-            "no job is preempted for it: no preemptible job of another queue is beyond what is guaranteed there",
+            "no job is preempted for it: no preemptible job of another queue is beyond its guarantee",
         ),
     ],
 )  # fmt: skip

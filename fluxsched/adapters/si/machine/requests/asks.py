@@ -82,7 +82,7 @@ class AskReader:
             raise LimitExceeded(f"the ask has {message.ByteSize()} bytes: the limit is {ASK_BYTES_MAX}")
         resource = bookings.quantities.read(message.resourceAsk)
         if not resource.amounts:
-            raise InvalidValue(resource.fault or "the ask is for nothing: give at least one quantity above 0")
+            raise InvalidValue(resource.fault or "the ask requests nothing: give at least one quantity above 0")
         repeats = message.maxAllocations
         if repeats < 1:
             raise InvalidValue(f"maxAllocations is {repeats}: at least 1 is needed")

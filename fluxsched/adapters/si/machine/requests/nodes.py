@@ -127,7 +127,7 @@ class NodeReader:
             removed = dict.fromkeys(properties - node.properties, ranks)
             scheduler.updated(DEFAULT_GROUP, None, added, removed, now_s)
         self._set_availability(node, was_up, now_s)
-        self._changed(node, "Updated", "its resources, or what is said about it")
+        self._changed(node, "Updated", "its resources or attributes have changed")
 
     def _drain(self, message: Any, now_s: float) -> None:
         node = self._known(message)
