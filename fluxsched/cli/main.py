@@ -71,7 +71,7 @@ DEBUG_VERBOSITY = 2
 SECTIONS = {
     "Instance": {
         "start": Lazy("fluxsched.cli.instance:start", "Start an instance, with a command or a shell inside."),
-        "restart": Lazy("fluxsched.cli.instance:restart", "Restart an instance in place: its jobs go on."),
+        "restart": Lazy("fluxsched.cli.instance:restart", "Restart an instance in place: its jobs continue."),
         "stop": Lazy("fluxsched.cli.instance:stop", "Stop an instance."),
         "uri": Lazy("fluxsched.cli.instance:uri", "Print where the instance listens."),
         "top": Lazy("fluxsched.cli.top:top", "Watch machine and jobs on a terminal, and act on them."),

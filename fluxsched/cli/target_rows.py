@@ -303,7 +303,7 @@ def show_switches(handle: InstanceHandle, answer: Mapping[str, Any], wanted: Ids
 def known_switches(resources: ResourceSet) -> Topology:
     """The network's shape. Raises Refused if it is not known."""
     if not resources.topology:
-        raise Refused("this instance knows no switches: describe them in [topology] of its configuration")
+        raise Refused("this instance has no switches: describe them in [topology] of its configuration")
     return resources.topology
 
 

@@ -626,7 +626,7 @@ def _parts(obj: dict[str, Any]) -> str | None:
     if not isinstance(value, list) or not value:
         raise InvalidValue("parts is not a list of parts")
     if both := [key for key in _REPLACED if obj.get(key) is not None]:
-        raise InvalidValue(f"{', '.join(both)} cannot be combined with parts, each of which says so itself")
+        raise InvalidValue(f"{', '.join(both)} cannot be combined with parts, each of which has its own")
     text = json.dumps(value, sort_keys=True)
     check_parts(text)
     return text

@@ -129,7 +129,7 @@ class PreemptionJudge:
                 continue
             del self._awaited[jobid]
             if jobid in waiting and awaited.users == users:
-                text = f"job {format_f58(jobid)} waits on, although all have gone that were preempted for it"
+                text = f"job {format_f58(jobid)} waits on, although all jobs preempted for it have ended"
                 raise RuleBroken(IN_VAIN, text, awaited.line)
 
 

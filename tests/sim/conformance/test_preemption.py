@@ -68,7 +68,7 @@ def test_the_other_job_waits_on(judge):
     judge.ended(1)
     judge.passed({FOR: None})  # another one still goes
     judge.ended(4)
-    with pytest.raises(RuleBroken, match="job ƒA waits on, although all have gone") as caught:
+    with pytest.raises(RuleBroken, match="job ƒA waits on, although all jobs preempted for it have ended") as caught:
         judge.passed({FOR: None})
     assert (caught.value.law, caught.value.line) == ("in-vain", "mine.py:7")
     judge.passed({FOR: None})  # told once
