@@ -75,7 +75,7 @@ def parse_amounts(obj: object) -> Amounts:
 
 
 def in_unit(count: int, unit: str) -> int:
-    """So many of a unit: of bytes (`GB`, `GiB`, ... give bytes), or "" for the kind's own."""
+    """Return a count of a unit: of bytes (`GB`, `GiB`, ... give bytes), or "" for the kind's own."""
     factor = _UNITS.get(unit)
     if factor is None:
         raise InvalidValue(f"unit {shown(unit)} is not known: give {', '.join(list(_UNITS)[1:])}, or none")
@@ -83,7 +83,9 @@ def in_unit(count: int, unit: str) -> int:
 
 
 def parse_amount(value: object) -> int:
-    """What people write in a configuration or a command: a whole number, or a text such as `512GiB` or `2`."""
+    """Return the amount that is written in a configuration or a command: a whole number, or a text such as `512GiB` or
+    `2`.
+    """
     if not isinstance(value, str):
         return check_amount(value)
     match = _NUMBER_UNIT.fullmatch(value)
@@ -119,22 +121,22 @@ def times(amounts: Amounts, n: int) -> Amounts:
 
 
 def total(one: Amounts, other: Amounts) -> Amounts:
-    """Both together."""
+    """Return the sum as of bags."""
     return _each(int.__add__, one, other)
 
 
 def larger(one: Amounts, other: Amounts) -> Amounts:
-    """Union as of bags."""
+    """Return the union as of bags."""
     return _each(max, one, other)
 
 
 def smaller(one: Amounts, other: Amounts) -> Amounts:
-    """Intersection as of bags."""
+    """Return the intersection as of bags."""
     return _each(min, one, other)
 
 
 def less(one: Amounts, other: Amounts) -> Amounts:
-    """Difference as of bags."""
+    """Return the difference as of bags."""
     return _each(int.__sub__, one, other)
 
 

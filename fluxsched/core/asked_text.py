@@ -1,4 +1,4 @@
-"""What a job asked for whose size is not fixed, in words: `1-4 nodes, elastic`, `lead:1 work:4-10 nodes, elastic`.
+"""Text of a request whose size is not fixed: `1-4 nodes, elastic`, `lead:1 work:4-10 nodes, elastic`.
 
 Law: a request of fixed size without a bound has no text, for its size says it all.
 """

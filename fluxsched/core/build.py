@@ -1,4 +1,4 @@
-"""How this installation was built: compiled by mypyc, or as plain Python. Both behave the same."""
+"""Kind of this build: compiled by mypyc, or plain Python. Both behave the same."""
 
 from __future__ import annotations
 
@@ -7,4 +7,4 @@ from typing import Final
 COMPILED, PLAIN = "compiled", "plain"
 
 BUILD: Final[str] = PLAIN if __file__.endswith(".py") else COMPILED
-"""What `fluxsched --version` and `fluxsched module stats` show."""
+"""Build as shown by `fluxsched --version` and `fluxsched module stats`."""

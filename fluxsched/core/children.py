@@ -1,4 +1,4 @@
-"""What one execution target controls: ids of cores, of GPUs and of further kinds (RFC 20), and amounts of countables.
+"""Children of one execution target: ids of cores, of GPUs and of further kinds (RFC 20), and amounts of countables.
 
 Law: `Children` is a set of (kind, id) pairs and a bag of amounts; its algebra is that of each kind's Idset, or amount.
 `Entry` gives the same children to a set of ranks, which is why a machine of equal targets costs one entry whatever its
@@ -111,11 +111,11 @@ class Children:
         return tuple(found)
 
     def count(self, kind: str) -> int:
-        """How many ids of one kind (`core`, `gpu`, ...) there are, or how much of it."""
+        """Return the number of ids of one kind (`core`, `gpu`, ...), or the amount of a countable."""
         return next((len(ids) for name, ids in self.kinds() if name == kind), dict(self.amounts).get(kind, 0))
 
     def mask_bits(self) -> int:
-        """What the masks take, in bits: the weight that R's limit counts."""
+        """Return the size of the masks in bits, the weight that R's limit counts."""
         bits = self.cores.mask.bit_length() + self.gpus.mask.bit_length()
         return bits + sum([ids.mask.bit_length() for _, ids in self.extra]) if self.extra else bits
 
@@ -142,7 +142,7 @@ class Children:
         return Children(self.cores - other.cores, self.gpus - other.gpus, extra, amounts)
 
     def __le__(self, other: Children) -> bool:
-        """Whether `other` has every child of this one."""
+        """Return whether `other` has every child of this one."""
         return not self - other
 
 
@@ -156,7 +156,7 @@ _usual_cached = lru_cache(CACHED_TEXTS_MAX)(_usual)
 
 
 class Entry(NamedTuple):
-    """The same children on every one of these ranks."""
+    """Ranks with the same children on every one of them."""
 
     ranks: Idset
     children: Children

@@ -1,4 +1,4 @@
-"""How many of a resource a jobspec wants (RFC 14, `count`): one number, a range (RFC 45) or a list (RFC 22).
+"""Count of a resource in a jobspec (RFC 14, `count`): one number, a range (RFC 45) or a list (RFC 22).
 
 Law: a Count is never expanded to be stored, compared or asked for its largest value that fits; `1-67108864` costs what
 `1` costs.
@@ -42,7 +42,7 @@ class Count:
 
     @classmethod
     def fixed(cls, count: int) -> Count:
-        """Exactly so many."""
+        """Return the count of exactly this number."""
         return cls(count, count)
 
     @classmethod
@@ -84,7 +84,7 @@ class Count:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether just one count will do."""
+        """Return whether only one number is allowed."""
         return self.min == self.max
 
     def values(self, limit: int) -> Sequence[int]:

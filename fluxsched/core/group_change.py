@@ -1,4 +1,4 @@
-"""What changes in an acquired group of targets (RFC 28): one value from the resource module to the scheduler.
+"""Changes of an acquired group of targets (RFC 28): one value from the resource module to the scheduler.
 
 Law: the parts of a change apply in the order grow, shrink, offline, online, update. `difference` is the only place that
 works out a change from two states.
@@ -15,12 +15,12 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 
 Properties: TypeAlias = Mapping[str, Idset]
-"""Property name to targets."""
+"""Mapping of property names to targets."""
 
 
 @dataclass(frozen=True, slots=True)
 class GroupChange:
-    """What is reported to an acquirer in one message; `online` and `offline` cover all targets of `grow`.
+    """Change reported to an acquirer in one message; `online` and `offline` cover all targets of `grow`.
 
     `grow` is empty, not None, when a group without targets is acquired; with `incomplete` its targets are not known
     yet, so nothing may be concluded from what it lacks. `expiration_s` (seconds since the epoch, 0 for none), the
@@ -39,12 +39,12 @@ class GroupChange:
 
     @property
     def joined(self) -> Idset:
-        """The targets of `grow`."""
+        """Return the targets of `grow`."""
         return EMPTY if self.grow is None else self.grow.ranks
 
     @property
     def is_update(self) -> bool:
-        """Whether R changes on targets that stay."""
+        """Return whether R changes on targets that stay."""
         properties = bool(self.property_add) or bool(self.property_remove)
         return properties or self.expiration_s is not None or self.topology is not None
 
@@ -58,7 +58,7 @@ class GroupState(NamedTuple):
 
 
 def difference(before: GroupState, after: GroupState) -> GroupChange | None:
-    """What changed from one state to the next; None if nothing did."""
+    """Return the change from one state to the next; None if there is none."""
     joined = left = EMPTY
     if before.targets != after.targets:
         joined, left = after.targets - before.targets, before.targets - after.targets
@@ -79,7 +79,7 @@ def difference(before: GroupState, after: GroupState) -> GroupChange | None:
 
 
 def with_own_topology(resources: ResourceSet) -> ResourceSet:
-    """The same with the switches of its hosts alone."""
+    """Return the resources with the switches of their hosts alone."""
     topology = resources.topology
     return resources.with_topology(topology.restrict(resources.nodelist.hosts)) if topology else resources
 

@@ -21,7 +21,7 @@ HOST_CHARS_MAX = 255
 """Length of one name, the longest that POSIX and DNS know; bounds what HOSTS_MAX hosts can weigh."""
 
 SHOWN_CHARS: Final = 40
-"""How much of an offending text an error repeats."""
+"""Number of characters of an offending text that an error repeats."""
 
 _DIGITS: Final = "0123456789"
 _PRINTABLE: Final = re.compile(r"[!-~]*")
@@ -89,12 +89,15 @@ class Hostlist:
         return host in self.hosts
 
     def __add__(self, other: Hostlist) -> Hostlist:
-        """This list, then the other. Raises LimitExceeded above HOSTS_MAX."""
+        """Return this list followed by the other. Raise LimitExceeded above HOSTS_MAX."""
         _check_size(len(self.hosts) + len(other.hosts), 0)
         return Hostlist(self.hosts + other.hosts)
 
     def positions(self, host: str) -> tuple[int, ...]:
-        """Where the host stands in the list, ascending; empty when it does not. Linear: index the list for many."""
+        """Return the positions of the host in the list, ascending; empty if it is not there.
+
+        Linear: index the list for many.
+        """
         return tuple([at for at, name in enumerate(self.hosts) if name == host])
 
     def unique(self) -> Hostlist:

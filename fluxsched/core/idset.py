@@ -27,7 +27,7 @@ CACHED_TEXTS_MAX = 256
 """Bounds the cache: at worst this many sets of ID_MAX bits, 128 MiB; in practice a few KiB."""
 
 SHOWN_CHARS: Final = 40
-"""How much of an offending text an error repeats."""
+"""Number of characters of an offending text that an error repeats."""
 
 _NUMBER: Final = "(?:0|[1-9][0-9]{0,6})"
 _RANGE = f"{_NUMBER}(?:-{_NUMBER})?"
@@ -44,8 +44,9 @@ class Idset:
     __slots__ = ("_mask", "_only")
 
     def __init__(self, mask: int = 0, only: int = -1) -> None:
-        """The set with these bits, or of the id `only`, for which see `one`. Raises InvalidValue for a negative mask,
-        LimitExceeded for an id above ID_MAX.
+        """The set with these bits, or of the id `only`, for which see `one`.
+
+        Raises InvalidValue for a negative mask, LimitExceeded for an id above ID_MAX.
         """
         if mask >> ID_MAX + 1:
             raise _bad_mask(mask)
@@ -54,7 +55,7 @@ class Idset:
 
     @property
     def mask(self) -> int:
-        """The set as bits."""
+        """Return the set as a bit mask."""
         return self._mask if self._only < 0 else 1 << self._only
 
     def __reduce__(self) -> tuple[type[Idset], tuple[int]]:
@@ -157,17 +158,17 @@ class Idset:
         return Idset(self.mask ^ other.mask)
 
     def __le__(self, other: Idset) -> bool:
-        """Whether every id is in `other` too."""
+        """Return whether every id is in `other` too."""
         if self._only >= 0:
             return self._only in other
         return self._mask & other.mask == self._mask
 
     def __lt__(self, other: Idset) -> bool:
-        """Whether every id is in `other`, and `other` has more."""
+        """Return whether every id is in `other`, and `other` has more."""
         return self.mask != other.mask and self.mask & other.mask == self.mask
 
     def isdisjoint(self, other: Idset) -> bool:
-        """Whether no id is in both."""
+        """Return whether no id is in both."""
         if self._only >= 0:
             return self._only not in other
         if other._only >= 0:
@@ -243,7 +244,7 @@ class Idset:
         return _select(self.mask, k)
 
     def index(self, id: int) -> int:
-        """How many ids of the set are lower than `id`, which need not be in the set."""
+        """Return the number of ids lower than `id`, which need not be in the set."""
         return (self.mask & ((1 << min(id, ID_MAX + 1)) - 1)).bit_count() if id > 0 else 0
 
 

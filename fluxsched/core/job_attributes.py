@@ -12,8 +12,10 @@ from typing import Final, NamedTuple
 
 
 class JobAttribute(NamedTuple):
-    """`listed`: job-manager.list has it. `flux`: Flux's job-list has it (RFC 43). `heading`: that of its column in
-    `fluxsched jobs`, empty if it is not shown under its own name.
+    """`listed`: job-manager.list has it.
+
+    `flux`: Flux's job-list has it (RFC 43). `heading`: that of its column in `fluxsched jobs`, empty if it is not shown
+    under its own name.
     """
 
     name: str

@@ -93,7 +93,7 @@ def parse_tasks(obj: object, label: str, gpus: int) -> tuple[tuple[str, ...], Ta
 
 
 def parse_task(task: dict[str, Any], where: str, label: str, gpus: int) -> tuple[tuple[str, ...], TaskCount]:
-    """The same of one entry of `tasks`, for the slot with this label, which has so many GPUs."""
+    """Parse one entry of `tasks`, for the slot with this label and number of GPUs."""
     if not task.keys() <= _TASK_KEYS:
         unknown = ", ".join(sorted(map(str, task.keys() - _TASK_KEYS)))
         raise InvalidValue(f"{where}: unknown {unknown[:80]}: a task has {', '.join(sorted(_TASK_KEYS))}")
@@ -157,7 +157,9 @@ def array_of(system: Mapping[str, Any]) -> int | None:
 
 
 def run_duration(system: Mapping[str, Any]) -> float | None:
-    """How long a job of the `test` execution pretends to run (an RFC 23 duration), or None if it is to run really."""
+    """Return how long a job of the `test` execution pretends to run (an RFC 23 duration, seconds), or None for a real
+    run.
+    """
     obj = inner(system, "exec", "test").get("run_duration")
     if obj is None:
         return None
@@ -233,7 +235,7 @@ def checked_max_hops(hops: object, path: str) -> int:
 
 
 def elastic_of(system: Mapping[str, Any]) -> bool:
-    """Whether the number of a job's nodes stays open while it runs."""
+    """Return whether the number of a job's nodes may change while it runs."""
     elastic = inner(system, "fluxsched").get("elastic", False)
     if type(elastic) is not bool:
         raise InvalidValue(f"attributes.system.fluxsched.elastic: {shown(elastic)} is not true or false")
@@ -275,7 +277,7 @@ def file_of(system: Mapping[str, Any], direction: str, stream: str) -> str | Non
 
 
 def pmi_of(system: Mapping[str, Any]) -> bool | None:
-    """Whether the tasks are offered PMI (shell option `pmi`); None if the jobspec leaves it open."""
+    """Return whether the tasks are offered PMI (shell option `pmi`); None if the jobspec leaves it open."""
     wanted = inner(system, "shell", "options").get("pmi")
     if wanted is None:
         return None

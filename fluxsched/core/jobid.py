@@ -99,13 +99,13 @@ def format_f58(id: int, *, ascii: bool = False) -> str:
 
 
 def format_dothex(id: int) -> str:
-    """RFC 19 dothex: `0000.0000.0000.04d2`."""
+    """Format an id as RFC 19 dothex: `0000.0000.0000.04d2`."""
     digits = f"{_checked(id):016x}"
     return ".".join([digits[at : at + 4] for at in range(0, 16, 4)])
 
 
 def format_hex(id: int) -> str:
-    """RFC 19 hex: `0x4d2`."""
+    """Format an id as RFC 19 hex: `0x4d2`."""
     return f"{_checked(id):#x}"
 
 

@@ -34,8 +34,9 @@ MEMBERS_MAX = 1 << 17
 
 @dataclass(slots=True)
 class Attributes:
-    """What is read of a jobspec's `attributes`, which jobs that are submitted together mostly share. `bare` is their
-    JSON without what only the tasks need (`without_bulk`).
+    """Parsed `attributes` of a jobspec, which jobs that are submitted together mostly share.
+
+    `bare` is their JSON without what only the tasks need (`without_bulk`).
     """
 
     bare: Any
@@ -248,13 +249,16 @@ class Jobspec:
         return self.raw
 
     def ntasks(self, nslots: int) -> int:
-        """How many tasks run on an allocation of `nslots` slots; of several parts ask each (`JobPart.ntasks`)."""
+        """Return the number of tasks on an allocation of `nslots` slots; of several parts ask each (`JobPart.ntasks`).
+        """
         count = self.ntasks_per_slot, self.ntasks_total, self.ntasks_per_resource
         return tasks_on(count, self.request, nslots)
 
     def ntasks_on(self, nnodes: int, ncores: int, nslots: object, by_part: Mapping[str, str] | None) -> int:
-        """How many tasks run on what was granted. `nslots` is as R has it, and ignored if it is not a number from 1 to
-        `ncores`; `by_part` has the ranks of each of several parts.
+        """Return the number of tasks on the granted resources.
+
+        `nslots` is as R has it, and ignored if it is not a number from 1 to `ncores`; `by_part` has the ranks of each
+        of several parts.
         """
         if self._several:
             ranks = [Idset.parse((by_part or {}).get(part.label, "")) for part in self._several]
@@ -297,12 +301,13 @@ class Jobspec:
         max_hops: int | None = None,
         parts: Sequence[PartAsked] = (),
     ) -> Jobspec:
-        """What the command line makes: a slot a task, spread evenly over `nodes` if given (a count as in RFC 14).
+        """Make the jobspec of a command line: a slot a task, spread evenly over `nodes` if given (a count as in RFC
+        14).
 
         Without `ntasks` it is one task, or one a node. With `parts` it is one a node of each, and command, nodes and
-        tasks are theirs. Amounts of countable resources are numbers or texts such as
-        `8GiB`. Without a file for `input` the tasks read what is sent to the job. `preemptible_after_s` None is never.
-        Raises InvalidValue like `parse`, which it goes through.
+        tasks are theirs. Amounts of countable resources are numbers or texts such as `8GiB`. Without a file for `input`
+        the tasks read what is sent to the job. `preemptible_after_s` None is never. Raises InvalidValue like `parse`,
+        which it goes through.
         """
         system: dict[str, Any] = {
             "duration": duration_s,

@@ -21,7 +21,7 @@ PATH_KEYS_MAX = 64
 """Keys in a path such as `attributes.system.duration`: a jobspec is no deeper."""
 
 SHOWN_CHARS: Final = 40
-"""How much of an offending value an error repeats."""
+"""Number of characters of an offending value that an error repeats."""
 
 
 def load_object(source: object, what: str) -> dict[str, Any]:
@@ -45,8 +45,9 @@ def load_object(source: object, what: str) -> dict[str, Any]:
 
 
 def check_shape(obj: dict[str, Any], what: str, *, depth_limit: int, items_limit: int) -> int:
-    """How many members an object has in all. Raises LimitExceeded for one that is nested deeper than `depth_limit` or
-    has more than `items_limit`.
+    """Return the number of members of an object, in all.
+
+    Raise LimitExceeded if it is nested too deep or has too many. The limits are `depth_limit` and `items_limit`.
 
     Breadth first: the cost is a type test a member, and shared parts (which text cannot make) count as often as they
     are reached, so they cannot multiply unseen.
@@ -64,7 +65,7 @@ def check_shape(obj: dict[str, Any], what: str, *, depth_limit: int, items_limit
 
 
 def named(path: str, fault: InvalidValue) -> InvalidValue:
-    """The same fault, of the same class, with the path of the part that has it in front."""
+    """Return a fault of the same class with the path of the faulty part in front."""
     return type(fault)(f"{path}: {fault}", fault.errnum)
 
 

@@ -14,11 +14,12 @@ from fluxsched.core.jsontext import with_path
 from fluxsched.errors import InvalidValue
 
 SCRIPT: Final = "{{tmpdir}}/script"
-"""Where the script of a batch job is written to: below the job's own directory."""
+"""Path of the script of a batch job, below the job's own directory."""
 CONFIG: Final = "conf.json"
 """The configuration of the nested instance, as Flux names the file."""
 ADDRESS_KEY: Final = "fluxsched_uri"
 """The key of the memo in which a nested instance says, at its job, where it is; `uri` is as Flux's commands want it.
+
 Flux wants identifiers as keys.
 """
 
@@ -28,7 +29,7 @@ _STAYS: Final = "broker.rc2_none"
 
 
 class Nested(NamedTuple):
-    """What a nested instance runs: `command` (empty: a shell), or nothing if it `stays` until it is stopped.
+    """Program of a nested instance: `command` (empty: a shell), or none if it `stays` until it is stopped.
 
     `config` is the path of its configuration; it may have `{{tmpdir}}` in it, as the command may.
     """
@@ -39,12 +40,12 @@ class Nested(NamedTuple):
 
 
 def is_nested(command: Sequence[str]) -> bool:
-    """Whether a job with this command is an instance."""
+    """Return whether a job with this command is an instance."""
     return len(command) > 1 and command[1] == _BROKER[1] and command[0].rpartition("/")[2] == _BROKER[0]
 
 
 def parse_nested(command: Sequence[str]) -> Nested:
-    """What the instance is to run. Raises InvalidValue for an option that no broker has."""
+    """Return the program that the instance is to run. Raise InvalidValue for an option that no broker has."""
     stays, config = False, None
     words = list(command[len(_BROKER) :])
     while words and words[0].startswith("-"):

@@ -41,7 +41,7 @@ class JobPart:
     ntasks_per_resource: tuple[str, int] | None
 
     def ntasks(self, nslots: int) -> int:
-        """How many tasks run on `nslots` slots of this part."""
+        """Return the number of tasks on `nslots` slots of this part."""
         count = self.ntasks_per_slot, self.ntasks_total, self.ntasks_per_resource
         return tasks_on(count, self.request, nslots)
 
@@ -99,7 +99,7 @@ def with_parts(jobspec: Mapping[str, Any], parts: Sequence[PartAsked]) -> dict[s
 
 
 def tasks_on(count: TaskCount, request: Request, nslots: int) -> int:
-    """How many tasks run on so many slots of a request."""
+    """Return the number of tasks on `nslots` slots of a request."""
     per_slot, total, per_resource = count
     if total is not None:
         return total
@@ -148,7 +148,8 @@ def _check_part(where: str, part: Request, label: str, others: Sequence[str]) ->
 
 
 def parse_tasks(obj: object, request: Request) -> tuple[JobPart, ...]:
-    """What runs in each part: the one entry of `tasks` that names its slot. Raises InvalidValue naming the path."""
+    """Parse the tasks of each part: the one entry of `tasks` that names its slot. Raise InvalidValue naming the path.
+    """
     if not isinstance(obj, list | tuple) or not all(isinstance(task, dict) for task in obj):
         raise InvalidValue("tasks must be a list of objects, one for each slot (RFC 14)")
     by_label = {part.label: part for part in request.parts}

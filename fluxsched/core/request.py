@@ -1,4 +1,4 @@
-"""What must be placed for a job: the `resources` of a jobspec, in the graphs that RFC 25 (V1) knows.
+"""Request for resources of a job: the `resources` of a jobspec, in the graphs that RFC 25 (V1) knows.
 
 Law: `slot > core`, `slot > (core, gpu)`, and either of them inside `node`; and a vertex of any other type, which asks
 for an amount of a countable resource (RFC 14): inside the slot for each slot, inside the node for each node, beside
@@ -60,7 +60,7 @@ class Request:
 
     @classmethod
     def of_amounts(cls, amounts: Amounts, constraint: Constraint | None = None) -> Request:
-        """So much of each kind on one node, and no cores: for targets that have none."""
+        """Return a request for amounts on one node, without cores: for targets that have none."""
         return cls(cores=0, constraint=EVERYTHING if constraint is None else constraint, amounts=amounts)
 
     @classmethod
@@ -78,9 +78,9 @@ class Request:
         return cls(nodes, ONE, cores, gpus, True, shared=shared, parts=tuple(parts))
 
     def bound(self, constraint: Constraint, max_hops: int | None, elastic: bool) -> Request:
-        """The same with what a job says of all its nodes, beside what they ask for themselves.
+        """Return the request with a job's constraint, bound on hops and elasticity, beside those of its parts.
 
-        Raises InvalidValue for an elastic job whose number of nodes is fixed.
+        Raise InvalidValue for an elastic job whose number of nodes is fixed.
         """
         if elastic:
             self._check_elastic()
@@ -91,7 +91,7 @@ class Request:
         return replace(self, constraint=both, max_hops=max_hops, elastic=elastic, parts=parts)
 
     def _check_elastic(self) -> None:
-        """Whether there is a range that can stay open, and what a node of it has is known."""
+        """Check that the number of nodes is a range, and that the resources of a node are known. Raise InvalidValue."""
         path = "attributes.system.fluxsched.elastic"
         if self.nodes is None:
             raise InvalidValue(f"{path}: the job asks for slots, not for nodes: give a range of nodes, such as 4-10")
@@ -103,7 +103,7 @@ class Request:
 
     @property
     def is_fixed(self) -> bool:
-        """Whether it is of one part, and asks for no range."""
+        """Return whether the request is of one part without a range."""
         return not self.parts and self.slots.is_fixed and (self.nodes is None or self.nodes.is_fixed)
 
     @property
@@ -113,27 +113,27 @@ class Request:
 
     @property
     def least_nodes(self) -> int:
-        """How many nodes it takes at least, if it asks for nodes; else 1."""
+        """Return the least number of nodes, if the request asks for nodes; else 1."""
         return 1 if self.nodes is None else self.nodes.min
 
     @property
     def least_slots(self) -> int:
-        """How many slots it takes at least, in all."""
+        """Return the least number of slots in all."""
         return sum([part.least_nodes * part.slots.min for part in self.parts or (self,)])
 
     @property
     def least_cores(self) -> int:
-        """How many cores its slots have at least, in all."""
+        """Return the least number of cores of all slots."""
         return sum([part.least_nodes * part.slots.min * part.cores for part in self.parts or (self,)])
 
     @property
     def least_gpus(self) -> int:
-        """How many GPUs its slots have at least, in all."""
+        """Return the least number of GPUs of all slots."""
         return sum([part.least_nodes * part.slots.min * part.gpus for part in self.parts or (self,)])
 
     @property
     def is_of_amounts(self) -> bool:
-        """Whether it asks for no cores and no GPUs, which no jobspec can."""
+        """Return whether the request is for no cores and no GPUs, as that of no jobspec is."""
         return not self.cores and not self.gpus
 
     def __hash__(self) -> int:
@@ -181,7 +181,7 @@ def parse_groups(obj: object, what: str, most: int) -> tuple[list[tuple[str, Any
 
 
 def parse_group(where: str, vertex: Any) -> tuple[Request, str]:
-    """What one of these asks for, and the label of its slot."""
+    """Parse a vertex of these types into a request and the label of its slot."""
     nodes, exclusive = None, False
     node_amounts: Amounts = ()
     if vertex["type"] == "node":
@@ -240,7 +240,7 @@ def _leaves(below: list[tuple[str, Any]], path: str) -> tuple[int, int]:
 
 
 def _amount(vertex: dict[str, Any], path: str) -> int:
-    """How much of a countable resource a vertex asks for, in the kind's smallest unit."""
+    """Return the amount of a countable resource that a vertex asks for, in the kind's smallest unit."""
     for key in ("with", "label"):
         if key in vertex:
             raise InvalidValue(f"{path}.{key}: {vertex['type']} is counted, it has no {key}")
@@ -300,7 +300,7 @@ def _not_a_list_of(obj: object, path: str, what: str) -> InvalidValue:
 
 
 def is_group(vertex: object) -> bool:
-    """Whether it is a node or a slot, which stand alone in version 1."""
+    """Return whether a vertex is a node or a slot, of which there is just one in version 1."""
     return isinstance(vertex, dict) and vertex.get("type") in GROUPS
 
 

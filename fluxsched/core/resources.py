@@ -39,7 +39,9 @@ SCAN_MAX = 8
 
 @dataclasses.dataclass(frozen=True, slots=True, repr=False)
 class ResourceSet:
-    """What R says. Times are seconds since the Unix epoch, 0.0 for unset; `nslots` is None where R is no allocation.
+    """Resources described by an R.
+
+    Times are seconds since the Unix epoch, 0.0 for unset. `nslots` is None where R is no allocation.
 
     `nodelist` has one host a rank, in ascending order of ranks, or is empty where hosts are not known. `scheduling`
     (`core.rscheduling`) and `attributes` are carried along. The bare constructor trusts its arguments. `shared` are
@@ -131,14 +133,14 @@ class ResourceSet:
     # ---- looking up
 
     def __len__(self) -> int:
-        """The number of ranks."""
+        """Return the number of ranks."""
         return len(self.ranks)
 
     def __bool__(self) -> bool:
         return bool(self.entries)
 
     def children(self, rank: int) -> Children:
-        """What the target controls. Raises InvalidValue for a rank that is not here."""
+        """Return the children of the target. Raise InvalidValue for an unknown rank."""
         return self._entry(rank).children
 
     def host(self, rank: int) -> str:
@@ -184,7 +186,7 @@ class ResourceSet:
         return Idset.of(ranks), unknown
 
     def count(self, kind: str) -> int:
-        """How many cores, GPUs or others (`core`, `gpu`, ...) there are; `node` counts the targets."""
+        """Return the number of cores, GPUs or others (`core`, `gpu`, ...); `node` counts the targets."""
         if kind == "node":
             return len(self.ranks)
         on_targets = sum([len(entry.ranks) * entry.children.count(kind) for entry in self.entries])
@@ -247,16 +249,16 @@ class ResourceSet:
         return self._cut(kept, self.ranks & ranks, ())
 
     def without(self, ranks: Idset) -> ResourceSet:
-        """All but these ranks."""
+        """Return the resources without these ranks."""
         return self.restrict(self.ranks - ranks)
 
     # ---- variants
 
     def rerank(self, first: int = 0) -> ResourceSet:
-        """The same targets in the same order as ranks `first`, `first` + 1, ...
+        """Return the targets in the same order as ranks `first`, `first` + 1, ...
 
-        Properties follow; `scheduling` is dropped, since what is opaque cannot be renumbered (RFC 20). The topology
-        stays, since it names hosts.
+        Properties follow their targets. `scheduling` is dropped, since what is opaque cannot be renumbered (RFC 20).
+        The topology stays, since it names hosts.
         """
         if self.entries and self._lookup.dense_from == first:
             return dataclasses.replace(self, scheduling=None)
@@ -296,21 +298,21 @@ class ResourceSet:
         return dataclasses.replace(self, properties=rfields.cut_properties(left, self.ranks))
 
     def with_expiration(self, starttime_s: float, expiration_s: float) -> ResourceSet:
-        """The same resources with other times (seconds since the epoch, 0.0 for unset)."""
+        """Return the resources with other times (seconds since the epoch, 0.0 for unset)."""
         start_s, end_s = rfields.parse_times(starttime_s, expiration_s)
         return dataclasses.replace(self, starttime_s=start_s, expiration_s=end_s)
 
     def with_shared(self, shared: Amounts) -> ResourceSet:
-        """The same resources with other amounts of what the instance has once."""
+        """Return the resources with other amounts of the instance."""
         return dataclasses.replace(self, shared=shared) if shared != self.shared else self
 
     def with_topology(self, topology: Topology) -> ResourceSet:
-        """The same resources with other switches."""
+        """Return the resources with other switches."""
         return dataclasses.replace(self, topology=topology) if topology is not self.topology else self
 
     @property
     def parts(self) -> dict[str, Idset]:
-        """Which ranks are whose part of the job, by label; empty where it has not several. Raises InvalidValue."""
+        """Return the ranks of each part of the job, by label; empty unless it has several. Raise InvalidValue."""
         return rscheduling.parts_of(self.scheduling, self.ranks)
 
     def job_view(self) -> ResourceSet:

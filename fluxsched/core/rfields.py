@@ -29,7 +29,7 @@ OPAQUE_MEMBERS_MAX = 1 << 24
 """Members of what R only carries: a graph of a hundred vertices for each of 131,072 targets."""
 
 PROPERTY_ILLEGAL: Final = frozenset("!&'\"^`|()")
-"""What RFC 20 forbids in property names, since RFC 31 and 35 give these characters a meaning."""
+"""Characters that RFC 20 forbids in property names, since RFC 31 and 35 give them a meaning."""
 
 LOCAL_PREFIX: Final = "+"
 """Marks a property of the instance, not of the hardware; no job's R has it."""
@@ -156,12 +156,12 @@ def join_properties(left: Mapping[str, Idset], right: Mapping[str, Idset]) -> di
 
 
 def cut_properties(properties: Mapping[str, Idset], ranks: Idset) -> dict[str, Idset]:
-    """What is left of the properties on these ranks."""
+    """Return the properties restricted to these ranks, without those that have none left."""
     return {name: kept for name, ids in properties.items() if (kept := ids & ranks)}
 
 
 def for_jobs(properties: Mapping[str, Idset], ranks: Idset) -> dict[str, Idset]:
-    """The same without those of the instance alone."""
+    """Return the properties on these ranks that jobs see: without those of the instance alone."""
     given = [(name, ids & ranks) for name, ids in properties.items() if not name.startswith(LOCAL_PREFIX)]
     return {name: kept for name, kept in given if kept}
 

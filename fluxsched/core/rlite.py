@@ -194,7 +194,7 @@ class _Gather:
         self._more: dict[int, list[Idset | int]] = {}
 
     def slot(self, children: Children) -> int:
-        """Where to add the ranks of these children."""
+        """Return the slot to which the ranks of these children are added."""
         if not children.extra and not children.amounts:
             return self.usual_slot(children.cores, children.gpus, children)
         return self._slot((children.cores.mask, children.gpus.mask, children.extra, children.amounts), children)
@@ -294,7 +294,7 @@ def _ranks(text: object) -> Idset | int:
 
 
 def _entry_fault(path: str, item: object, fault: Exception) -> InvalidValue:
-    """What is wrong with one entry, found out only once something is."""
+    """Return the fault of one entry in words, looked for only once there is one."""
     if not isinstance(item, dict):
         return InvalidValue(f"{path} must be an object with rank and children, not {kind_of(item)}")
     missing = [key for key in ("rank", "children") if key not in item]

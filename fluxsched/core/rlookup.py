@@ -33,7 +33,7 @@ class Lookup:
 
     @cached_property
     def entry_of(self) -> dict[int, Entry]:
-        """Rank -> entry."""
+        """Return the entry of each rank."""
         return {rank: entry for entry in self._entries for rank in entry.ranks}
 
     @cached_property

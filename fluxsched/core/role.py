@@ -1,4 +1,4 @@
-"""What a peer may do: roles, each of which may all that those below it may (RFC 12, which knows owner and guest)."""
+"""Roles of peers, each with all rights of those below it (RFC 12, which knows owner and guest)."""
 
 from __future__ import annotations
 

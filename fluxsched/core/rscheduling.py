@@ -1,6 +1,6 @@
-"""What we write into R's `scheduling` (RFC 20): which ranks are whose part, and which switches its hosts are under.
+"""Our content of R's `scheduling` (RFC 20): the ranks of each part, and the switches above the hosts.
 
-Law: ours says so by its `writer`; that of any other scheduler is carried along untouched and never read. A key is
+Law: ours is marked by its `writer`; that of any other scheduler is carried along untouched and never read. A key is
 absent where there is nothing to say. Ranks that an R no longer has may still be named: readers leave them out.
 """
 
@@ -22,14 +22,14 @@ _TOPOLOGY: Final = "topology"
 
 
 def is_foreign(scheduling: object) -> bool:
-    """Whether another scheduler has written this."""
+    """Return whether another scheduler has written this."""
     return scheduling is not None and not (isinstance(scheduling, dict) and scheduling.get("writer") == WRITER)
 
 
 def parts_of(scheduling: object, ranks: Idset) -> dict[str, Idset]:
-    """Which of these ranks are whose part, by label in the order of the parts; empty where there are not several.
+    """Return the ranks of each part among these, by label in the order of the parts; empty unless there are several.
 
-    Raises InvalidValue for what is ours by name and cannot be read.
+    Raise InvalidValue for content that is marked as ours and cannot be read.
     """
     if scheduling is None or is_foreign(scheduling):
         return {}
@@ -55,14 +55,14 @@ def parts_of(scheduling: object, ranks: Idset) -> dict[str, Idset]:
 
 
 def part_texts(scheduling: object, ranks: Idset) -> dict[str, str] | None:
-    """The same as texts, for those who show it; None where there are not several parts."""
+    """Return the ranks of each part as texts; None unless there are several."""
     return {label: str(own) for label, own in parts_of(scheduling, ranks).items()} or None
 
 
 def split(scheduling: dict[str, Any] | None) -> tuple[object, Topology]:
-    """What is written there without the topology, and this; a foreign one stays as it is, and has none.
+    """Return the content without the topology, and the topology; a foreign one stays as it is, and has none.
 
-    Raises InvalidValue for what is ours by name and cannot be read.
+    Raise InvalidValue for content that is marked as ours and cannot be read.
     """
     if scheduling is None or is_foreign(scheduling) or _TOPOLOGY not in scheduling:
         return scheduling, EMPTY_TOPOLOGY
@@ -79,12 +79,12 @@ def switch_above(topology: Topology, hosts: Iterable[str]) -> str:
 
 
 def with_topology(scheduling: object, topology: Topology) -> object:
-    """The same with these switches; a foreign one stays as it is."""
+    """Return the content with these switches; a foreign one stays as it is."""
     return scheduling if is_foreign(scheduling) else _written(scheduling, _TOPOLOGY, topology.to_json())
 
 
 def with_parts(scheduling: object, parts: Mapping[str, Idset]) -> object:
-    """The same with these parts; a foreign one stays as it is."""
+    """Return the content with these parts; a foreign one stays as it is."""
     if is_foreign(scheduling):
         return scheduling
     return _written(scheduling, _PARTS, {label: str(ranks) for label, ranks in parts.items()})

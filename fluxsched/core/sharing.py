@@ -1,4 +1,4 @@
-"""How a job shares the machine with others: which bank it is charged to, when it may be preempted, what it belongs to.
+"""Attributes by which a job shares the machine: its bank, when it may be preempted, its job set.
 
 Read of `attributes.system`: `bank` and `preemptible-after` (RFC 14), `job.set` and `fluxsched.requeue` (ours).
 """
@@ -20,7 +20,7 @@ NAME_CHARS_MAX = 255
 """Of a bank or a job set: both are shown in tables and kept for each account."""
 
 REQUEUE_MAX = 100
-"""How often a job may ask to be submitted again after it was preempted."""
+"""Maximum number of times that a job may ask to be submitted again after preemption."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class Sharing:
 
 
 USUAL: Final = Sharing()
-"""That of a job that says nothing."""
+"""Sharing of a job without such attributes."""
 
 
 def parse_sharing(system: Mapping[str, Any]) -> Sharing:

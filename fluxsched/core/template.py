@@ -22,7 +22,7 @@ ID_FORMS: Final[dict[str, Callable[[int], str]]] = {
     "hex": format_hex,
     "dothex": format_dothex,
 }
-"""What `{{id.FORM}}` and `{{jobid.FORM}}` may be."""
+"""Formats of `{{id.FORM}}` and `{{jobid.FORM}}`, by FORM."""
 JOB_TAGS: Final = ("id", "jobid", "name", "nnodes", "size", "ntasks")
 NODE_TAGS: Final = ("node.id", "node.name", "node.broker_rank", "node.cores", "node.gpus", "node.ncores")
 TASK_TAGS: Final = ("taskid", "task.id", "task.rank", "task.index", "task.localid")
@@ -54,12 +54,12 @@ def check_outputs(output: str | None, error: str | None) -> None:
 
 
 def has_tags(template: str) -> bool:
-    """Whether it has a tag that is known, `{{tmpdir}}` among them."""
+    """Return whether the template has a known tag, `{{tmpdir}}` among them."""
     return "{{" in template and any(tag in _KNOWN or tag == "tmpdir" for tag in _TAG.findall(template))
 
 
 def is_shared(template: str) -> bool:
-    """Whether it is the same for all tasks of a job: it has no tag of a node or a task."""
+    """Return whether all tasks of a job get the same path: the template has no tag of a node or a task."""
     return all(tag in _SHARED or tag not in _KNOWN for tag in _TAG.findall(template))
 
 

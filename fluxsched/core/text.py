@@ -17,7 +17,7 @@ _SHORT = {"\n": r"\n", "\r": r"\r", "\t": r"\t"}
 
 
 def is_text(text: str) -> bool:
-    """Whether `text` can be encoded as UTF-8: Python represents undecodable bytes as lone surrogates."""
+    """Return whether `text` can be encoded as UTF-8: Python represents undecodable bytes as lone surrogates."""
     if text.isascii():
         return True
     try:
@@ -45,7 +45,7 @@ def some_of(names: Sequence[str]) -> str:
 
 
 def kind_of(value: object) -> str:
-    """What a wrong value is, in the words of JSON: `null`, `an object`, `a number`, ..."""
+    """Return the kind of a wrong value, in the words of JSON: `null`, `an object`, `a number`, ..."""
     if value is None or isinstance(value, bool):
         return {None: "null", True: "true", False: "false"}[value]
     kinds = ((dict, "an object"), (list | tuple, "an array"), (str, "a string"), (int | float, "a number"))

@@ -35,7 +35,7 @@ class Switch:
 
     @property
     def is_leaf(self) -> bool:
-        """Whether hosts are connected to it."""
+        """Return whether hosts are connected to the switch."""
         return not self.switches
 
     @classmethod
@@ -70,7 +70,7 @@ def _is_host(name: str) -> bool:
 
 
 class SwitchFault(NamedTuple):
-    """What is wrong with the switch at this place of a sequence, and with which of its keys (None: with all of it)."""
+    """Fault of the switch at a position of a sequence, in one of its keys (None: in all of it)."""
 
     at: int
     key: str | None
@@ -157,7 +157,7 @@ class Topology:
         return found
 
     def heights(self) -> Mapping[str, int]:
-        """How many links there are at most from each switch down to a host; 1 for a leaf."""
+        """Return the greatest number of links from each switch down to a host; 1 for a leaf."""
         if self._heights is None:
             heights: dict[str, int] = {}
             for leaf in self.switches.values():
@@ -245,7 +245,7 @@ EMPTY_TOPOLOGY: Final = Topology()
 
 
 def check_switches(count: int) -> None:
-    """Raises LimitExceeded above SWITCHES_MAX."""
+    """Check a number of switches. Raise LimitExceeded above SWITCHES_MAX."""
     if count > SWITCHES_MAX:
         raise LimitExceeded(f"{count} switches are above the limit of {SWITCHES_MAX}: leave out those without hosts")
 

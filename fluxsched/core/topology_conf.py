@@ -29,7 +29,7 @@ _PAIR: Final = re.compile(r'([^\s=]+)\s*=\s*(?:"([^"]*)"|([^\s"]*))(?:\s+|$)')
 
 
 class ConfTopology(NamedTuple):
-    """What a file says, and the line on which each of its switches begins."""
+    """Topology of a file, and the line on which each of its switches begins."""
 
     topology: Topology
     line_of: dict[str, int]

@@ -36,6 +36,6 @@ def and_in_clusters(reason: str, texts: Iterable[str]) -> str:
 
 
 def apart(text: str) -> tuple[str, list[str]]:
-    """What was joined so: the reason that holds everywhere, which may be empty, and a text for each place."""
+    """Split a joined text into the reason that holds everywhere, which may be empty, and a text for each place."""
     reason, *places = _PLACE.split(text)
     return reason, places

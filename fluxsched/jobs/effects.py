@@ -1,4 +1,4 @@
-"""What the job manager wants done: plain values that the shell performs in the order of the list.
+"""Effects of the job manager: plain values that the shell performs in the order of the list.
 
 Law: *at once* may be done before the store has committed, *after commit* must wait for the Persist of the same list.
 Structs without garbage collection: a job makes a dozen of them, and a named tuple costs four times as much.

@@ -1,4 +1,4 @@
-"""What the parts of an instance exchange, without I/O: messages, framing, codec, bundles, and sessions.
+"""Protocol between the parts of an instance, without I/O: messages, framing, codec, bundles, and sessions.
 
 Law: sockets, clocks and other packages' states are unknown here; a session takes what arrived and returns what to send.
 """

@@ -1,8 +1,8 @@
-"""What a peer must be to call a topic: the least role, and what a guest may do with its own jobs.
+"""Rights to call topics: the least role, and what a guest may do with its own jobs.
 
-Law: every topic of `topics` and `local_topics` is here (a test compares), and what is not here is the owner's alone.
-What starts a program, or speaks to one that runs, is the owner's: tasks run as the instance's user. So is the memo of a
-job, which tells the owner's commands where a nested instance is.
+Law: every topic of `topics` and `local_topics` is here (a test compares), and any other topic is the owner's alone. A
+topic that starts a program, or reaches one that runs, is the owner's: tasks run as the instance's user. So is the memo
+of a job, which tells the owner's commands where a nested instance is.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from fluxsched.core.role import Role
 
 
 class Scope(Enum):
-    """Which jobs a guest may name: those that are its own, or those that it may see (in private mode the same)."""
+    """Jobs that a guest may name: its own, or those that it may see (in private mode the same)."""
 
     OWN = "own"
     SEEN = "seen"
@@ -121,7 +121,7 @@ OWNERS_ALONE: Final[Least] = (Role.OWNER, None)
 
 
 def least_of(topic: str, *, private_jobs: bool) -> Least:
-    """What a peer must be to call `topic`."""
+    """Return the least role for `topic`, and the scope of a guest."""
     if private_jobs and topic in COUNTS_OF_JOBS:
         return Role.ADMIN, None
     return LEAST.get(topic, OWNERS_ALONE)

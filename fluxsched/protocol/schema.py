@@ -48,7 +48,7 @@ def classes(module: ModuleType) -> list[type[Payload]]:
 
 
 def all_classes() -> list[type[Payload]]:
-    """Every message class."""
+    """Return every message class."""
     return [found for module in MODULES for found in classes(module)]
 
 

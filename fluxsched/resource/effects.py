@@ -1,4 +1,4 @@
-"""What the resource module wants done: values that its methods return and the shell performs, in order.
+"""Effects of the resource module: values that its methods return and the shell performs, in order.
 
 Law: an effect is data. `Save` comes with the change that it makes durable; the shell stores all of a turn before it
 answers any request. Nothing here knows how an acquirer is reached or where a row is kept.

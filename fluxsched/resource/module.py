@@ -35,7 +35,7 @@ from fluxsched.resource.state.properties import PropertyOverrides
 
 
 class MoveState(NamedTuple):
-    """How far a move is: done, leaving (shrunk or held), or drained and waiting for its jobs (graceful)."""
+    """State of a move: done, leaving (shrunk or held), or drained and waiting for its jobs (graceful)."""
 
     moved: Idset
     leaving: Idset
@@ -197,7 +197,7 @@ class ResourceModule:
         return [] if found is None else self.reload(*found, now_s, force=True)
 
     def reload_faults(self, inventory: Inventory, groups: Mapping[str, Idset], *, force: bool) -> list[str]:
-        """What `reload` would refuse, a sentence each; nothing changes."""
+        """Return the reasons for which `reload` would refuse, a sentence each; nothing changes."""
         try:
             plan = plan_reload(self.targets, self._groups, inventory, groups)
             if not force:
@@ -294,12 +294,12 @@ class ResourceModule:
 
     @property
     def lost(self) -> Idset:
-        """The lost targets."""
+        """Return the lost targets."""
         return self.targets.lost
 
     @property
     def held(self) -> Idset:
-        """What jobs hold."""
+        """Return the targets that jobs hold."""
         return self._holdings.held
 
     @property
@@ -321,17 +321,17 @@ class ResourceModule:
         return self._groups.targets_of(name)
 
     def group_of(self, target: int) -> str | None:
-        """Who owns a target, also while it leaves; None when it is lost and gone."""
+        """Return the group that owns a target, also while it leaves; None when it is lost and has left."""
         return self._groups.group_of(target)
 
     def foreign(self, groups: Iterable[str], targets: Idset) -> Idset:
-        """Those of `targets` that a scheduler of these groups must not allocate: they belong to other groups."""
+        """Return the targets that a scheduler of these groups must not allocate: they belong to other groups."""
         for name in groups:
             targets -= self._groups.owned(name)
         return targets
 
     def settled(self, targets: Idset, group: str | None) -> Idset:
-        """Those that have no move to make to this group, or (None) to their configured one."""
+        """Return the targets that have no move to make to this group, or (None) to their configured one."""
         goals = self._groups.configured if group is None else {group: targets}
         there = EMPTY
         for name, part in split(goals, targets):
@@ -340,7 +340,7 @@ class ResourceModule:
         return there - self._groups.waiting
 
     def move_state(self, targets: Idset) -> MoveState:
-        """How far the move of these targets is."""
+        """Return the state of the move of these targets."""
         leaving, draining = targets & self._groups.all_leaving, targets & self._groups.waiting
         return MoveState(targets - leaving - draining, leaving, draining)
 
@@ -349,7 +349,7 @@ class ResourceModule:
         return self._holdings.jobs_on(targets & self._sessions.unreleased)
 
     def groups(self) -> list[GroupView]:
-        """All groups, for people."""
+        """Return all groups, for people."""
         return status.groups(self._groups, self._sessions)
 
     def status(self) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""What was reported to each acquirer about its group, and so what comes next (RFC 28; dialects: rfc/acquisition.md).
+"""Reports to each acquirer about its group, from which the next one follows (RFC 28; dialects: rfc/acquisition.md).
 
 Law: a group has at most one acquirer, and an acquirer counts a target from its grow until its shrink (plain) or its
 release (typed). At the end of every call it is sent the difference to the last report, nothing of leaving targets.
@@ -32,7 +32,7 @@ class Session:
 
     @property
     def counts(self) -> Idset:
-        """What it must be presumed to use."""
+        """Return the targets that the acquirer must be presumed to use."""
         return self.targets | self.unreleased
 
     def leave(self, targets: Idset) -> None:
@@ -43,7 +43,9 @@ class Session:
             self.unreleased |= leaving
 
     def change(self, resources: ResourceSet, members: Idset, usable: Idset) -> GroupChange | None:
-        """What changed since the last report; the plain dialect has no grow, so what joins stays unmentioned there."""
+        """Return the change since the last report; the plain dialect has no grow, so targets that join are not
+        reported.
+        """
         if self.typed:
             self.targets = members
         before = self.reported

@@ -1,4 +1,4 @@
-"""What people and tools see of the resource module: `resource.status`, `resource.sched-status`, groups.
+"""Status of the resource module for people and tools: `resource.status`, `resource.sched-status`, groups.
 
 Law: reading changes nothing, and equal lines are merged; the shapes are those of Flux, with our own keys beside them.
 """

@@ -37,7 +37,8 @@ class MayGo(Protocol):
 
     def takes(self, account: Account | None, usage: float) -> bool:
         """Return whether this much more usage of the account may be taken after all taken before; if so, count it as
-        taken."""
+        taken.
+        """
         ...
 
     def fresh(self) -> MayGo:

@@ -690,7 +690,8 @@ class ElasticPart:
 
     def rounded(self, count: int) -> int | None:
         """Return the least number of targets, `count` or more, to release for a value of the range; None below the
-        minimum."""
+        minimum.
+        """
         size = len(self.ranks)
         left = self.nodes.largest(size - count)
         return None if left is None else size - left

@@ -272,7 +272,8 @@ class View(Protocol):
 
     def find_on(self, job: Waiting, rank: int) -> Fits | None:
         """Return a placement of the job on this one target, even if the target is reserved for it; None if there is
-        none."""
+        none.
+        """
         ...
 
     @property

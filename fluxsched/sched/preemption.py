@@ -128,7 +128,8 @@ class Preemptions:
 
     def refuses(self, jobid: int, now_s: float) -> bool:
         """Return whether the job must not be preempted at `now_s`: it is not here, is ending, or has not allowed it
-        yet."""
+        yet.
+        """
         holding = self._ledger.get(jobid)
         if holding is None or holding.must_end or holding.preemptible_after_s is None:
             return True

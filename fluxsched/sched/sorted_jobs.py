@@ -95,7 +95,8 @@ class Skips:
     @property
     def kinds(self) -> set[int]:
         """Return a set for policies of 0.1.0 that add to it instead of `fits_nowhere`; that has no effect but longer
-        walks."""
+        walks.
+        """
         return set()
 
     def fits_nowhere(self, job: Waiting) -> None:

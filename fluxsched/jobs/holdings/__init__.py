@@ -1,1 +1,1 @@
-"""Which job holds what: grants (RFC 20), targets and countables."""
+"""Record of the resources that jobs hold: grants (RFC 20), targets and countables."""

@@ -1,4 +1,4 @@
-"""How much of countable resources jobs hold, on each target and of those that the instance has once.
+"""Amounts of countable resources that jobs hold, on each target and of those that the instance has once.
 
 Law: an amount is fungible, so only sums over all holders are kept; what is not held is not recorded.
 """
@@ -41,7 +41,7 @@ class CountableUsage:
                 self._on[rank] = left
 
     def on(self, rank: int) -> Amounts:
-        """What is held on a rank."""
+        """Return the amounts held on a rank."""
         return self._on.get(rank, ())
 
     def ranks(self) -> Iterator[int]:
@@ -51,7 +51,9 @@ class CountableUsage:
     def lacking(
         self, asked: Iterable[tuple[Iterable[int], Amounts]], shared: Amounts, there: ResourceSet
     ) -> list[str]:
-        """What of a grant is more than is free of `there`, in words; nothing is free on a rank that does not exist."""
+        """Return the amounts of a grant that exceed what is free of `there`, in words; nothing is free on an unknown
+        rank.
+        """
         found = []
         for ranks, amounts in asked:
             for rank in ranks:

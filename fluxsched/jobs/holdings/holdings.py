@@ -1,4 +1,4 @@
-"""Which job holds which core, and how much of what is counted: the job manager's record.
+"""Record of the cores and amounts that each job holds, kept by the job manager.
 
 Law (law 5 of the design): a core, GPU or other child of a target belongs to at most one job, and of an amount no more
 is granted than there is. It is asserted for what each grant touches, in time linear in the grant; `check` asserts the
@@ -46,9 +46,11 @@ class GrantPart(msgspec.Struct, frozen=True, gc=False):
 
 
 class Grant(msgspec.Struct, frozen=True, gc=False):
-    """What an R (RFC 20) gives: its parts, with disjoint ranks, their ranks together, cores and GPUs in all, amounts of
-    the instance, the hosts' names as one text, from when until when (0: without end), properties that some of the
-    ranks have, each in a line, the ranks of each of several parts of the job, and the lowest switch above all hosts.
+    """Resources granted by an R (RFC 20).
+
+    These are its parts, with disjoint ranks, their ranks together, cores and GPUs in all, amounts of the instance, the
+    hosts' names as one text, from when until when (0: without end), properties that some of the ranks have, each in a
+    line, the ranks of each of several parts of the job, and the lowest switch above all hosts.
     """
 
     parts: tuple[GrantPart, ...]
@@ -159,8 +161,9 @@ class Holdings:
         return len(self._parts)
 
     def take(self, jobid: int, grant: Grant) -> None:
-        """The job holds the grant from now on. Raises RemoteProtocolError naming cores and jobs, or amounts, and then
-        nothing has changed.
+        """The job holds the grant from now on.
+
+        Raises RemoteProtocolError naming cores and jobs, or amounts, and then nothing has changed.
         """
         self._check_amounts(jobid, grant)
         self.adopt(jobid, grant)
@@ -258,7 +261,7 @@ class Holdings:
 
     @property
     def shared(self) -> Amounts:
-        """What jobs hold of the instance's amounts."""
+        """Return the amounts of the instance that jobs hold."""
         return self._usage.on(INSTANCE)
 
     def check(self) -> None:

@@ -32,8 +32,9 @@ class ActiveIds:
             self._ids = array("Q", self._present)
 
     def walk(self, step: int) -> Iterator[Sequence[int]]:
-        """The latest first, `step` ids at a time. Each id that is present throughout comes once, whatever happens
-        meanwhile; others may have left before or since.
+        """The latest first, `step` ids at a time.
+
+        Each id that is present throughout comes once, whatever happens meanwhile; others may have left before or since.
         """
         ids = self._ids
         return (ids[max(0, end - step) : end][::-1] for end in range(len(ids), 0, -step))

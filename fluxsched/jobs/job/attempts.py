@@ -20,12 +20,14 @@ RETURN: Final = "return"
 """The type of the exception of a job that was not begun where it was to run: it is submitted again, at no cost."""
 
 REQUEUE: Final = "requeue"
-"""What tells of other attempts in the context of `submit` and `clean`."""
+"""Key of other attempts in the context of `submit` and `clean`."""
 
 
 class Attempt(NamedTuple):
-    """Which attempt a job is: that after the job `of`, the `number`th after the first, which was submitted at
-    `t_first` (seconds since the epoch).
+    """Number of a further attempt of a job, with the attempt before it.
+
+    It is the attempt after the job `of`, the `number`th after the first, which was submitted at `t_first` (seconds
+    since the epoch).
     """
 
     of: int
@@ -34,17 +36,17 @@ class Attempt(NamedTuple):
 
 
 def submit_context(attempt: Attempt) -> dict[str, Any]:
-    """What the `submit` event of an attempt says beside what that of every job does."""
+    """Return the part of a `submit` event's context that only a further attempt has."""
     return {REQUEUE: {"of": attempt.of, "attempt": attempt.number, "t_first": attempt.t_first}}
 
 
 def clean_context(next_id: int) -> dict[str, Any]:
-    """What the `clean` event of a job says that is submitted again."""
+    """Return the context of the `clean` event of a job that is submitted again."""
     return {REQUEUE: {"as": next_id}}
 
 
 def read_attempt(context: Mapping[str, Any]) -> Attempt:
-    """That of the context of a `submit` event that has one. Raises KeyError, TypeError or ValueError."""
+    """Read the attempt in the context of a `submit` event that has one. Raise KeyError, TypeError or ValueError."""
     found = context[REQUEUE]
     return Attempt(int(found["of"]), int(found["attempt"]), float(found["t_first"]))
 

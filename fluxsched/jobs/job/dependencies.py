@@ -1,4 +1,4 @@
-"""What a job waits for before it may be scheduled (RFC 26): other jobs, a time, or all jobs of its user and name.
+"""Dependencies of a job (RFC 26): other jobs, a time, or all jobs of its user and name.
 
 Law: whether a dependency is met depends on its scheme and the antecedent alone, and every dependency can be read back
 from its description in the eventlog, so a restart needs nothing else. As in Flux, the antecedents of `singleton` are
@@ -32,7 +32,7 @@ SCHEMES: Final = (*JOB_SCHEMES, "begin-time", SINGLETON)
 
 
 class Antecedent(Protocol):
-    """What a dependency looks at in the job that it waits for."""
+    """Attributes of an antecedent that its dependencies depend on."""
 
     id: int
     userid: int
@@ -97,12 +97,12 @@ def parse_dependencies(objects: Iterable[Mapping[str, Any]]) -> list[Dependency]
 
 
 def is_met_by_start(dependency: Dependency, job: Antecedent) -> bool:
-    """Whether all that it waits for is the start of the antecedent, which has started."""
+    """Return whether the dependency is on the start of the antecedent alone, which has started."""
     return dependency.scheme in START_SCHEMES and job.started
 
 
 def verdict(jobid: int, dependency: Dependency, job: Antecedent) -> Verdict | None:
-    """What the antecedent's present means for the dependency; None while it is open (RFC 26)."""
+    """Return the verdict on a dependency by the antecedent's present state; None while it is open (RFC 26)."""
     scheme = dependency.scheme
     if is_met_by_start(dependency, job):
         return Verdict(jobid, dependency, "")
@@ -140,7 +140,7 @@ class _Namesakes:
 
 
 class DependencyIndex:
-    """Who waits for which job, which times are to come, and the active jobs of each name."""
+    """Index of the open dependencies by antecedent, of begin times to come, and of the active jobs of each name."""
 
     def __init__(self) -> None:
         self._waiting: dict[int, dict[int, list[Dependency]]] = {}
@@ -149,7 +149,7 @@ class DependencyIndex:
         self._changed_names: dict[Name, None] = {}
 
     def __contains__(self, antecedent: int) -> bool:
-        """Whether any job waits for this one."""
+        """Return whether any job waits for this one."""
         return antecedent in self._waiting
 
     def enter(self, job: Antecedent) -> None:
@@ -214,7 +214,7 @@ class DependencyIndex:
         return self._waiting.pop(antecedent, {})
 
     def settle(self, job: Antecedent) -> list[Verdict]:
-        """What has been decided by the antecedent's present; decided dependencies are forgotten."""
+        """Return verdicts by the antecedent's present state; decided dependencies are removed."""
         dependents = self._waiting.pop(job.id, {})
         decided: list[Verdict] = []
         for jobid, dependencies in dependents.items():
@@ -237,7 +237,7 @@ class DependencyIndex:
         return self._times[0][0] if self._times else None
 
     def open_of(self, jobid: int, dependencies: Iterable[Dependency]) -> bool:
-        """Whether all these dependencies of the job are remembered (for the whole-state check)."""
+        """Return whether all these dependencies of the job are in the index (for the whole-state check)."""
         found = {(waiting, dependency) for _, waiting, dependency in self._times}
         found.update((waiting, one) for named in self._names.values() for waiting, one in named.waiting.items())
         return all(

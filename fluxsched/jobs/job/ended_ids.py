@@ -46,6 +46,8 @@ class EndedIds:
             self._forgotten = 0
 
     def between(self, low: int, high: int) -> Sequence[int]:
-        """Those with numbers from `low` to below `high`, the first to end first, without the oldest forgotten ones."""
+        """Return ids numbered from `low` to below `high`, in the order in which they ended, without the oldest
+        forgotten ones.
+        """
         begin = self._first + self._forgotten
         return self._ids[max(low, begin) - self._first : max(high, begin) - self._first]

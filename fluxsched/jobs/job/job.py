@@ -46,7 +46,7 @@ EXPEDITED_PRIORITY: Final = 4294967295
 """The highest priority (RFC 27)."""
 
 URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
-"""RFC 30's special urgencies."""
+"""Special urgencies of RFC 30."""
 
 _decode: Final[Callable[[bytes], Any]] = msgspec.msgpack.Decoder().decode
 
@@ -77,9 +77,9 @@ class Job(msgspec.Struct, eq=False, gc=False):
     state: State = NEW
     t_submit: float = 0.0
     t_first: float = 0.0
-    """When its first attempt was submitted: by this time it stands in line."""
+    """Submission time of its first attempt, by which it is ordered (seconds since the epoch)."""
     attempt: Attempt | None = None
-    """None for the first."""
+    """Attempt that this job is; None for the first."""
     next_id: int = 0
     """The attempt after it, 0 if there is none."""
     sharing: Sharing = USUAL
@@ -102,15 +102,15 @@ class Job(msgspec.Struct, eq=False, gc=False):
     going: Idset = EMPTY
     """Targets that it was shrunk by and has not released."""
     grown: Idset = EMPTY
-    """Those of its targets that it has grown by."""
+    """Targets among its own that it has grown by."""
     t_shrunk: float = 0.0
-    """When it was last shrunk; 0 if never."""
+    """Time of its last shrink; 0 if never."""
     sizes: list[tuple[float, int, int, Idset]] | None = None
     """Its former sizes: until when, cores, GPUs and targets. None if it never grew or shrank."""
     ncores: int = 0
     ngpus: int = 0
     properties: str = ""
-    """Those of its targets, each in a line."""
+    """Properties of its targets, each in a line."""
     nodelist: str = ""
     by_part: Mapping[str, str] | None = None
     """The ranks of each of several parts, by label."""
@@ -147,7 +147,9 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     @property
     def R(self) -> dict[str, Any] | None:  # noqa: N802 - RFC 20's name
-        """What the job has been given (RFC 20), decoded anew each time; None if nothing, and once it has ended."""
+        """Return the resources granted to the job (RFC 20), decoded anew each time; None if none, and once it has
+        ended.
+        """
         return None if self.packed_r is None else _decode(self.packed_r)
 
     @R.setter
@@ -156,7 +158,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     @property
     def annotations(self) -> dict[str, Any] | None:
-        """What its scheduler and its user have said of it."""
+        """Return the annotations by its scheduler and its user."""
         kept = self.kept_annotations
         return _decode(kept) if isinstance(kept, bytes) else kept
 
@@ -166,7 +168,7 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     @property
     def success(self) -> bool:
-        """Whether it ended well: no fatal exception, status 0. Meaningful once the job is inactive.
+        """Return whether the job ended well: no fatal exception, status 0. Meaningful once the job is inactive.
 
         Preempted or not, a job that ended with status 0 has done its work.
         """
@@ -174,17 +176,17 @@ class Job(msgspec.Struct, eq=False, gc=False):
 
     @property
     def is_preempted(self) -> bool:
-        """Whether it was ended for the sake of another job, and by nothing before."""
+        """Return whether the job was ended by preemption, and by nothing before."""
         return self.fatal is not None and self.fatal["type"] == PREEMPT
 
     @property
     def is_returned(self) -> bool:
-        """Whether it was not begun where it was to run."""
+        """Return whether the job was returned without having begun where it was to run."""
         return self.fatal is not None and self.fatal["type"] == RETURN
 
     @property
     def is_due_again(self) -> bool:
-        """Whether it is to be submitted again once it ends now."""
+        """Return whether the job is to be submitted again if it ends now."""
         if self.is_returned:
             return not any(_is_cancel(event) for event in self.exceptions or ())
         if not self.is_preempted or self.success or any(_is_cancel(event) for event in self.exceptions or ()):
@@ -281,7 +283,7 @@ def _with_event(recent: tuple[str, ...], name: str) -> tuple[str, ...]:
 
 
 def count_tasks(jobspec: Jobspec) -> int:
-    """How many tasks the jobspec asks for, at its smallest."""
+    """Return the least number of tasks that the jobspec asks for."""
     return jobspec.ntasks(jobspec.request.least_slots)
 
 
@@ -429,7 +431,7 @@ _HANDLERS: Final[Mapping[str, Callable[[Job, Event], None]]] = {
 }
 
 _STAMPS = {SCHED: "t_sched", RUN: "t_run", CLEANUP: "t_cleanup", INACTIVE: "t_inactive"}
-"""When a job came into these states."""
+"""Fields with the time at which a job entered these states."""
 
 _STEPS = {
     state: {

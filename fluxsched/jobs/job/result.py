@@ -1,4 +1,4 @@
-"""How a job ended.
+"""Results of jobs.
 
 Law: it follows from the job's log alone, so a job that is read back from the store has the result that it had.
 """
@@ -14,7 +14,7 @@ from fluxsched.jobs.job.states import INACTIVE
 
 
 class JobResult(msgspec.Struct, frozen=True, gc=False):
-    """How a job ended; `status` is a wait status, -1 if nothing ran; `result` COMPLETED, FAILED, CANCELED, TIMEOUT.
+    """Result of a job; `status` is a wait status, -1 if nothing ran; `result` COMPLETED, FAILED, CANCELED, TIMEOUT.
 
     `next_id` is the attempt that follows on it; `last_id` the attempt that it tells of, where that is another job (0:
     there is none).
@@ -33,7 +33,7 @@ class JobResult(msgspec.Struct, frozen=True, gc=False):
 
 
 RESULTS: Final = ("COMPLETED", "FAILED", "CANCELED", "TIMEOUT")
-"""All names of results."""
+"""Names of all results."""
 _RESULTS = {"cancel": "CANCELED", "timeout": "TIMEOUT", "timelimit": "TIMEOUT"}
 
 
@@ -79,7 +79,7 @@ def shell_status(status: int) -> int:
 
 
 def error_text(job: Job) -> str:
-    """What ended the job, in words; empty if nothing but itself, and well."""
+    """Return the reason of the job's end, in words; empty if it ended well by itself."""
     fatal, status = job.fatal, job.status
     if job.success:
         return ""

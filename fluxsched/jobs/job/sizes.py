@@ -1,4 +1,4 @@
-"""How large a job was when, where it has grown and shrunk while it ran.
+"""Sizes of a job over time, where it has grown and shrunk while it ran.
 
 Law: the sizes that are over follow each other without gaps from the job's start on; the last one lasts. A job that
 never changed has none, and costs nothing here.
@@ -18,7 +18,7 @@ SIZES_LISTED_MAX = 100
 
 
 class Used(NamedTuple):
-    """Core-seconds and GPU-seconds."""
+    """Usage in core-seconds and GPU-seconds."""
 
     core_s: float
     gpu_s: float
@@ -28,7 +28,7 @@ UNUSED: Final = Used(0.0, 0.0)
 
 
 def used(job: Job, since_s: float, until_s: float) -> Used:
-    """What the job held in some of the time that it ran."""
+    """Return the usage of a job from `since_s` to `until_s`, within the time that it ran."""
     if until_s <= since_s:
         return UNUSED
     if job.sizes is None:

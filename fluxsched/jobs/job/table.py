@@ -59,7 +59,7 @@ class JobTable:
             self.keep(job)
 
     def add(self, job: Job) -> None:
-        """A job becomes active."""
+        """Add a job that becomes active."""
         self.active[job.id] = job
         self._active_ids.add(job.id)
 
@@ -115,13 +115,14 @@ class JobTable:
         return found
 
     def known(self, jobids: Iterable[int]) -> list[Job]:
-        """Those of the jobs that are active or kept."""
+        """Return the jobs among these that are active or kept."""
         found = map(self.find, jobids)
         return [job for job in found if job is not None]
 
     def walk_active(self, step: int) -> Iterator[list[Job]]:
-        """The jobs that are active now, the latest first, at most `step` at a time. Anything may happen between two
-        steps: a job that has ended since comes as what it is then.
+        """The jobs that are active now, the latest first, at most `step` at a time.
+
+        Anything may happen between two steps: a job that has ended since comes as what it is then.
         """
         end = self._ended_ids.end
         since: set[int] = set()
@@ -131,8 +132,9 @@ class JobTable:
             yield self.known(jobid for jobid in jobids if jobid in self.active or jobid in since)
 
     def walk_ended(self, step: int) -> Iterator[list[Job]]:
-        """The jobs that have ended by now and are kept, the last to end first, at most `step` at a time. Of those that
-        are forgotten between two steps none comes.
+        """The jobs that have ended by now and are kept, the last to end first, at most `step` at a time.
+
+        Of those that are forgotten between two steps none comes.
         """
         self._read()  # numbers change when what ended before a restart is read
         return self._walk_ended(step, self._ended_ids.end)

@@ -1,4 +1,4 @@
-"""What a job used, as its `finish` event tells it.
+"""Usage of a job, as in its `finish` event.
 
 Law: sums only, a few numbers a job, since a hundred thousand ended jobs are kept; rows of tasks stay in the eventlog.
 """
@@ -34,7 +34,9 @@ class Usage(msgspec.Struct, frozen=True, gc=False):
 
 
 def read_usage(context: Mapping[str, Any]) -> Usage | None:
-    """That of the context of a `finish` event; None where it was not measured (pretended execution, version 0.1)."""
+    """Read the usage in the context of a `finish` event; None where it was not measured (pretended execution, version
+    0.1).
+    """
     found = context.get("usage")
     if found is None:
         return None

@@ -1,1 +1,1 @@
-"""How jobs go from submit to inactive: turns of events in, effects out."""
+"""Lifecycle of jobs from submit to inactive: turns of events in, effects out."""

@@ -27,7 +27,7 @@ from fluxsched.jobs.lifecycle.resizing import check_grow, check_shrink
 from fluxsched.jobs.queue.queues import DEFAULT_GROUP
 
 Foreign: TypeAlias = Callable[[Iterable[str], Idset], Idset]
-"""Which of some targets are not of these groups."""
+"""Function that returns the targets among some that are not of these groups."""
 
 SCHEDULER_LOST: Final = "the scheduler was lost before it answered; ask again when one is ready"
 
@@ -42,8 +42,9 @@ class Allocation:
     def hello(
         self, scheduler: Hashable, groups: Iterable[str] = (DEFAULT_GROUP,), *, partial_ok: bool = True
     ) -> list[HelloItem]:
-        """The jobs that hold resources of these groups. Raises Refused (EBUSY) if another scheduler serves one, and
-        (EINVAL) if a queue has other groups as well.
+        """The jobs that hold resources of these groups.
+
+        Raises Refused (EBUSY) if another scheduler serves one, and (EINVAL) if a queue has other groups as well.
 
         Without `partial_ok` a partly released job comes with the rest of its R and nothing free. To start the
         conversation of a connection anew, report it lost first.
@@ -128,8 +129,10 @@ class Allocation:
         now_s: float,
         foreign: Foreign | None = None,
     ) -> list[Effect]:
-        """A running elastic job holds these targets, too. `grow_answered` is to be called before the answer, which is
-        sent once this is stored. Raises Refused (ENOENT, EINVAL), and RemoteProtocolError like `alloc_granted`.
+        """A running elastic job holds these targets, too.
+
+        `grow_answered` is to be called before the answer, which is sent once this is stored. Raises Refused (ENOENT,
+        EINVAL), and RemoteProtocolError like `alloc_granted`.
         """
         link, job = self._running(scheduler, jobid)
         grant = parse_grant(jobid, R)
@@ -143,8 +146,10 @@ class Allocation:
         return self._lifecycle.end()
 
     def grow_answered(self, scheduler: Hashable, jobid: int, ranks: Idset) -> None:
-        """A grow by these ranks is answered now. Raises Refused if the job has ended meanwhile: the scheduler has heard
-        of no free there, and takes them back by the error.
+        """A grow by these ranks is answered now.
+
+        Raises Refused if the job has ended meanwhile: the scheduler has heard of no free there, and takes them back by
+        the error.
         """
         link = self._lifecycle.links.find(scheduler)
         if link is None:

@@ -28,7 +28,7 @@ class Execution:
         self._jobs = lifecycle.jobs
 
     def started(self, jobid: int, now_s: float) -> list[Effect]:
-        """The job's shells run."""
+        """Record that the job's shells run."""
         job = self._executing(jobid, "start")
         if job.started:
             raise InvalidTransition(f"job {jobid}: started twice")
@@ -56,8 +56,9 @@ class Execution:
         return self._lifecycle.end()
 
     def released(self, jobid: int, ranks: Idset | None, final: bool, now_s: float) -> list[Effect]:
-        """Nothing of the job runs on these ranks any more (None: on all that are left). Of a job that runs on these are
-        some that it was shrunk by.
+        """Nothing of the job runs on these ranks any more (None: on all that are left).
+
+        Of a job that runs on these are some that it was shrunk by.
 
         Raises RemoteProtocolError for ranks that it does not hold, and for a `final` that leaves some.
         """

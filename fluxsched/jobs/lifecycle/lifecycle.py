@@ -37,7 +37,7 @@ from fluxsched.jobs.lifecycle.next_attempt import jobspec_of_next, submitted_aga
 from fluxsched.jobs.queue.queues import Queues
 
 SIGTERM: Final = 15
-"""How a job with a fatal exception is first asked to end."""
+"""First signal sent to a job with a fatal exception."""
 
 
 class Lifecycle:
@@ -66,7 +66,7 @@ class Lifecycle:
     # -- a turn
 
     def begin(self, now_s: float) -> None:
-        """Begin a turn."""
+        """Begin a turn at `now_s`."""
         self.now_s = now_s
         self.out = []
         self._events = {}
@@ -118,7 +118,7 @@ class Lifecycle:
     # -- the way of a job
 
     def admit(self, job: Job) -> None:
-        """A job becomes active."""
+        """Enter a job that becomes active."""
         self.jobs.add(job)
         self.dependencies.enter(job)
         job.queue.active += 1
@@ -189,8 +189,10 @@ class Lifecycle:
             self.clean(job)
 
     def clean(self, job: Job) -> None:
-        """Nothing is left to be done: the job becomes inactive. Its next attempt, if it is to have one, is submitted in
-        the same turn, so in the same transaction: a crash can neither lose it nor submit it twice.
+        """Nothing is left to be done: the job becomes inactive.
+
+        Its next attempt, if it is to have one, is submitted in the same turn, so in the same transaction: a crash can
+        neither lose it nor submit it twice.
         """
         next_id = self._new_id(self.now_s) if job.fatal is not None and job.is_due_again else 0
         self.log(job, "clean", clean_context(next_id) if next_id else None)
@@ -271,7 +273,7 @@ class Lifecycle:
         self.wake()
 
     def _verdict(self, job: Job, dependency: Dependency) -> Verdict | None:
-        """Whether a dependency is met, or never will be; None while that is open."""
+        """Return whether a dependency is met, or never will be; None while it is open."""
         if dependency.antecedent is None:
             at_s = dependency.at_s
             return None if at_s is None or at_s > self.now_s else Verdict(job.id, dependency, "")

@@ -187,7 +187,7 @@ class Links:
         return self._by_group.get(group)
 
     def known(self, scheduler: Hashable) -> bool:
-        """Whether this scheduler has said hello."""
+        """Return whether this scheduler has sent its hello."""
         return scheduler in self._by_scheduler
 
 

@@ -1,7 +1,7 @@
-"""What a preempted job is submitted with again.
+"""Jobspec and context of the next attempt of a preempted job.
 
-Law: it asks for what it asked for at last, and waits for nothing that it has waited for: its dependencies were met
-when it was started.
+Law: it asks for what it asked for at last, and waits for nothing that it has waited for: its dependencies were met when
+it was started.
 """
 
 from __future__ import annotations
@@ -38,6 +38,6 @@ def submitted(userid: int, urgency: int, flags: int) -> dict[str, Any]:
 
 
 def submitted_again(job: Job) -> dict[str, Any]:
-    """That of the attempt after this one; what was never begun counts as none."""
+    """Return the context of the `submit` event of the next attempt; one that never began is not counted."""
     number = (0 if job.attempt is None else job.attempt.number) + (not job.is_returned)
     return submitted(job.userid, job.urgency, job.flags) | submit_context(Attempt(job.id, number, job.t_first))

@@ -1,4 +1,4 @@
-"""What administrators do to queues (RFC 33): enable, start, reconfigure; and what a restart restores of them."""
+"""Control of queues by administrators (RFC 33): enable, start, reconfigure; and what a restart restores of them."""
 
 from __future__ import annotations
 
@@ -45,8 +45,9 @@ class QueueControl:
     def reconfigure(
         self, configs: Mapping[str | None, QueueConfig], default: str | None, now_s: float
     ) -> list[Effect]:
-        """Other configurations of the queues, against which `queues.faults` has nothing to say. Jobs that were accepted
-        stay accepted; those of a queue that is gone wait until it is back.
+        """Other configurations of the queues, against which `queues.faults` has nothing to say.
+
+        Jobs that were accepted stay accepted; those of a queue that is gone wait until it is back.
         """
         new, gone = self._queues.reconfigure(configs, default)
         self._lifecycle.begin(now_s)
@@ -66,8 +67,9 @@ class QueueControl:
                 queue.started, queue.start_reason = bool(state["start"]), str(state["start_reason"])
 
     def held_back(self, queue: JobQueue) -> tuple[str | None, str]:
-        """What else than an administrator keeps the queue from being scheduled (`scheduler`: none is ready), and why it
-        is not scheduled, empty if it is.
+        """Return the obstacle to scheduling the queue besides administrators, and the reason why it is not scheduled.
+
+        The obstacle is `scheduler` if none is ready; the reason is empty if the queue is scheduled.
         """
         link = self._lifecycle.links.serving(queue.group)
         if queue.started and (link is None or not link.ready):

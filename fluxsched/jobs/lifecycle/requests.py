@@ -1,4 +1,4 @@
-"""What users and the instance ask of jobs: submit, exceptions, signals, urgency, updates, memos.
+"""Requests about jobs by users and the instance: submit, exceptions, signals, urgency, updates, memos.
 
 Law: every request is checked before anything changes (Refused, InvalidValue: the sender's fault); then one turn of the
 lifecycle, whose effects the caller performs. Permissions are the caller's business, which knows roles.
@@ -97,8 +97,9 @@ class Requests:
         wait_status: int | None = None,
         ranks: Idset | None = None,
     ) -> list[Effect]:
-        """An exception (RFC 21): severity 0 ends the job, 1-7 are only logged. Nothing happens to a job that holds none
-        of the `ranks`, if they are given. Raises Refused or InvalidValue.
+        """An exception (RFC 21): severity 0 ends the job, 1-7 are only logged.
+
+        Nothing happens to a job that holds none of the `ranks`, if they are given. Raises Refused or InvalidValue.
         """
         if not 0 <= severity <= 7:
             raise InvalidValue(f"exception severity {severity} is not within 0 (fatal) to 7 (RFC 21)")
@@ -180,8 +181,9 @@ class Requests:
         return [SchedExpiration(link.scheduler, jobid, expiration_s)]
 
     def memo(self, jobid: int, memo: Mapping[str, Any], now_s: float, *, volatile: bool = False) -> list[Effect]:
-        """Add a user's memo to an active job (RFC 21), shown in `annotations.user`; null removes a key. A volatile one
-        is not in the eventlog, so a restart forgets it.
+        """Add a user's memo to an active job (RFC 21), shown in `annotations.user`; null removes a key.
+
+        A volatile one is not in the eventlog, so a restart forgets it.
 
         Raises Refused (ENOENT, EINVAL), LimitExceeded.
         """
@@ -230,9 +232,9 @@ class Requests:
 
 
 def check_submitted(jobspec: Jobspec) -> None:
-    """What is refused at submission only: a job that is in the store was accepted by the rules of its day.
+    """Check the rules that hold at submission only: a job in the store was accepted by the rules of its day.
 
-    Raises InvalidValue for unknown tags in names of output files and unknown attributes of ours, LimitExceeded for a
+    Raise InvalidValue for unknown tags in names of output files and unknown attributes of ours, LimitExceeded for a
     name above NAME_CHARS_MAX.
     """
     check_ours(jobspec.raw["attributes"].get("system") or {})

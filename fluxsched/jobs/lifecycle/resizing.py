@@ -1,4 +1,4 @@
-"""Which targets a running elastic job may be given, and which it may be made to leave.
+"""Checks of the targets that a running elastic job is granted, and of those that it is made to release.
 
 Law: each part of the job has a value of its range of nodes, at every time and not counting targets that it is to leave;
 so it never has less than its minimum. Nothing is changed here.
@@ -66,7 +66,10 @@ def _check_elastic(job: Job) -> None:
 
 
 def _staying(job: Job) -> _Parts:
-    """What the job has and is not to leave. Raises InvalidValue if it cannot be said of its R which part is where."""
+    """Return the targets of each part that the job is not to release.
+
+    Raise InvalidValue if its R does not name the parts.
+    """
     assert job.jobspec is not None, "a running job has its jobspec"
     found = job.parsed().parts
     if not job.jobspec.request.parts:

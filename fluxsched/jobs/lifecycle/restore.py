@@ -20,12 +20,14 @@ from fluxsched.jobs.lifecycle.lifecycle import Lifecycle
 from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
 
 StoredJob = tuple[int, Sequence[Event], Jobspec | None, dict[str, Any] | None]
-"""A stored job: id, all its events, the jobspec as stored with `submit`, R as stored with `alloc`. What it has grown
-and shrunk by since is in its events."""
+"""A stored job: id, all its events, the jobspec as stored with `submit`, R as stored with `alloc`.
+
+What it has grown and shrunk by since is in its events.
+"""
 
 
 class Restored(NamedTuple):
-    """What is to be done, and the jobs whose processes may still be there."""
+    """Effects of a restore, and the jobs whose processes may still exist."""
 
     effects: list[Effect]
     orphans: tuple[int, ...]

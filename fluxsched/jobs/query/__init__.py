@@ -1,1 +1,1 @@
-"""What may be asked about jobs: selections, listings, attributes, results. Reads only."""
+"""Queries about jobs: selections, listings, attributes, results. Reads only."""

@@ -1,4 +1,4 @@
-"""What a job has under the names of `core.job_attributes`, in both dialects: ours, and Flux's with its numbers.
+"""Attributes of jobs under the names of `core.job_attributes`, in both dialects: ours, and Flux's with its numbers.
 
 Law: reads only; an attribute that has no value yet, or never will, is None and stays out of a listing.
 """
@@ -136,12 +136,14 @@ _FLUX_GETTERS: Final[Mapping[str, Get]] = {
     "ncores": lambda job: job.ncores if job.ranks else _asked_cores(job),
     "nodelist": lambda job: job.nodelist or None,
 }
-"""Where Flux's dialect differs: numbers for states and results, what is asked for until something is given."""
+"""Attributes in Flux's dialect where it differs: numbers for states and results, requested values until some are
+granted.
+"""
 
 LISTED: Final[tuple[tuple[str, Get], ...]] = tuple(
     (name, _GETTERS[name]) for name, declared in JOB_ATTRIBUTES.items() if declared.listed
 )
-"""The attributes of job-manager.list."""
+"""Attributes listed by job-manager.list."""
 
 FLUX_ATTRIBUTES: Final[Mapping[str, Get]] = MappingProxyType(
     {name: _FLUX_GETTERS.get(name, _GETTERS[name]) for name, declared in JOB_ATTRIBUTES.items() if declared.flux}
@@ -150,7 +152,7 @@ FLUX_ATTRIBUTES: Final[Mapping[str, Get]] = MappingProxyType(
 
 
 def info(job: Job) -> dict[str, Any]:
-    """What job-manager.list shows of a job."""
+    """Return the attributes of a job in job-manager.list."""
     return {name: value for name, get in LISTED if (value := get(job)) is not None}
 
 

@@ -1,4 +1,4 @@
-"""What a job has, and by what it has grown and shrunk, made out of its events as they are stored. Reads only.
+"""Size changes of a job, and its resources after each, derived from its stored events. Reads only.
 
 Law: a target counts until the job is told to leave it, so what is said at last is what the job may go on to use.
 """
@@ -32,7 +32,7 @@ class SizeChanges:
         self._is_told = False
 
     def take(self, events: Iterable[Mapping[str, Any]]) -> list[SizeChange]:
-        """What is to be told of some more events; of those that come first only what the job has after them."""
+        """Return the size changes in further events; of the stored ones only the final resources."""
         found: list[SizeChange] = []
         for event in events:
             name, time_s = event["name"], event["timestamp"]

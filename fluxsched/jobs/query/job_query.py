@@ -1,4 +1,4 @@
-"""Which jobs are meant, by a listing or by a command for many of them.
+"""Selection of jobs by a constraint, for a listing or for a command on many jobs.
 
 A constraint has RFC 31's shape with the operators of RFC 43, made into one test a job. Ours are `id` (ids and ranges of
 ids), `array` (jobs submitted together), `set` (job sets), `targets` (ranks, hosts and sets of targets) and

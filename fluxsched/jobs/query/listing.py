@@ -27,8 +27,9 @@ PIECE_JOBS = 128
 def list_jobs(
     jobs: JobTable, query: JobQuery, piece_jobs: int = PIECE_JOBS
 ) -> Iterator[list[dict[str, Any]]]:
-    """What job-manager.list shows of the jobs that are meant, newest first, active ones before those that have ended;
-    piece by piece. Whatever happens between two pieces, no job is listed twice, and each as it is then.
+    """Yield the attributes of the selected jobs in pieces, newest first, active jobs before ended ones.
+
+    Whatever happens between two pieces, no job is listed twice, and each as it is then.
     """
     left = query.max_entries
     for some in find(jobs, query, piece_jobs):
@@ -66,7 +67,7 @@ class Best:
         self._jobs: list[Job] = []
 
     def append(self, job: Job) -> None:
-        """One more."""
+        """Add a job."""
         self._jobs.append(job)
         if len(self._jobs) > 2 * self._count + STEP_JOBS:
             self._jobs = self.first()

@@ -24,7 +24,7 @@ STEP_HOLDERS = 512
 
 
 class RunningQuery(NamedTuple):
-    """Which of them are meant: those that hold one of `targets`, those of one user; at most so many."""
+    """Selection of running jobs: those that hold one of `targets`, those of one user; at most `max_entries`."""
 
     targets: Idset | None = None
     userid: int | None = None
@@ -41,7 +41,7 @@ class Largest(NamedTuple):
 def largest(
     jobs: JobTable, holders: Iterable[int], query: RunningQuery, step_holders: int = STEP_HOLDERS
 ) -> Iterator[Largest | None]:
-    """Those of the jobs that are meant, by core-seconds from start to limit; those without a limit come first.
+    """Yield the selected jobs by core-seconds from start to limit; those without a limit are first.
 
     `holders` are the jobs that hold something now, by the record; what happens later does not change it.
     """

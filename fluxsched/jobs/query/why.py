@@ -1,4 +1,4 @@
-"""What a job waits for outside of a scheduler; while one has its request, `sched/engine/why.py` answers."""
+"""Reason why a job waits outside of a scheduler; while one has its request, `sched/engine/why.py` answers."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from fluxsched.jobs.job.table import JobTable
 from fluxsched.jobs.lifecycle.links import Links
 
 BEGIN_TIME: Final = "begin-time="
-"""What such a dependency is described by; seconds since the epoch follow."""
+"""Prefix of the description of a begin-time dependency; seconds since the epoch follow."""
 
 
 def _what_became(job: Job) -> str:
@@ -30,7 +30,7 @@ def _what_became(job: Job) -> str:
 
 
 def history(jobs: JobTable, job: Job) -> str | None:
-    """Which attempt it is and why there is one, in words; None for a first attempt."""
+    """Return the number of the attempt and its reason, in words; None for a first attempt."""
     attempt = job.attempt
     if attempt is None:
         return None
@@ -42,7 +42,7 @@ def history(jobs: JobTable, job: Job) -> str | None:
 
 
 def why(links: Links, job: Job) -> Why:
-    """What the job waits for; the scheduler's own reason if it has given one."""
+    """Return the reason why the job waits; the scheduler's own reason if it has given one."""
     if not job.state & PENDING:
         return Why(_what_became(job))
     if job.state is DEPEND:

@@ -1,4 +1,4 @@
-"""Which banks jobs may be charged to (RFC 14), decided once, when a job is submitted.
+"""Banks that jobs may be charged to (RFC 14), decided once, when a job is submitted.
 
 Law: a job that was accepted stays accepted, whatever becomes of its bank.
 """
@@ -37,4 +37,4 @@ class Banks:
 
 
 ANY_BANK: Final = Banks()
-"""Nothing is configured."""
+"""Banks where none are configured: any bank is accepted."""

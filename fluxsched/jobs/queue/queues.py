@@ -29,11 +29,12 @@ MISSING_REASON: Final = "the queue is not in the configuration"
 
 @dataclass(frozen=True, slots=True)
 class QueueConfig:
-    """What the configuration says of one queue (RFC 33); 0 and None mean no limit. Name None is the anonymous queue.
+    """Configuration of one queue (RFC 33); 0 and None mean no limit.
 
-    `requires` is what its jobs need: the configured properties, or with `hosts`, which names its members (RFC 29, or
-    `all`), the property `+NAME` that these get. `policy` orders it, with options; None: that of its group's scheduler.
-    `others` are further groups, of the same scheduler, in which its jobs may run.
+    Name None is the anonymous queue. `requires` is the constraint on its jobs: the configured properties, or with
+    `hosts`, which names its members (RFC 29, or `all`), the property `+NAME` that these get. `policy` orders it, with
+    options; None: that of its group's scheduler. `others` are further groups, of the same scheduler, in which its jobs
+    may run.
     """
 
     name: str | None = None
@@ -85,11 +86,11 @@ class JobQueue:
 
     @property
     def title(self) -> str:
-        """How messages call it."""
+        """Return the name of the queue in messages."""
         return f"queue {self.config.name}" if self.config.name else "the queue"
 
     def state(self) -> dict[str, Any]:
-        """Its switches, as stored."""
+        """Return the switches of the queue, as stored."""
         return {
             "enable": self.enabled,
             "enable_reason": self.enable_reason,
@@ -99,7 +100,7 @@ class JobQueue:
 
     @property
     def is_missing(self) -> bool:
-        """Whether jobs are in it though it is not configured."""
+        """Return whether the queue has jobs though it is not configured."""
         return self.enable_reason == MISSING_REASON
 
     def set_missing(self, is_missing: bool) -> None:
@@ -200,7 +201,7 @@ class Queues:
         return self._queues[name]
 
     def faults(self, configs: Mapping[str | None, QueueConfig]) -> list[str]:
-        """What prevents other configurations while jobs are active, a sentence each."""
+        """Return the obstacles to other configurations while jobs are active, a sentence each."""
         found = []
         for name, queue in self._queues.items():
             have = f"{queue.title} has {queue.active} active job{'s' * (queue.active > 1)}"
@@ -272,6 +273,6 @@ def checked_reason(reason: str | None, default: str) -> str:
 
 
 def _both(raw: Mapping[str, Any], requires: Any) -> Any:
-    """What the job and the queue require, together (RFC 31 `and`)."""
+    """Return the constraint of the job and that of the queue, joined (RFC 31 `and`)."""
     own = raw.get("attributes", {}).get("system", {}).get("constraints")
     return {"and": [own, requires]} if own else requires

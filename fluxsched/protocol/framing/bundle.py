@@ -57,7 +57,9 @@ _Packed = tuple[int, str, int, int, int, msgspec.Raw | str | None]
 
 
 def pack_bundles(messages: Iterable[Message]) -> list[list[bytes]]:
-    """What to send for `messages`, in order: bundles within the limits, and alone what cannot share one."""
+    """Return the frames to send for `messages`, in order: bundles within the limits, and single messages that fit in
+    none.
+    """
     sent: list[list[bytes]] = []
     batch: list[_Packed] = []
     room = BUNDLE_BYTES_MAX
@@ -108,7 +110,7 @@ def _flush(batch: list[_Packed], last: Message) -> list[bytes]:
 
 
 def _item(message: Message) -> _Packed | None:
-    """How the message travels in a bundle; None if it must travel alone."""
+    """Return the message as an item of a bundle; None if it must be sent alone."""
     type_, topic, aux1, data = message.type, message.topic, message.aux1, message.payload
     if type_ == CONTROL or not topic or topic == BUNDLE_TOPIC:
         return None

@@ -22,7 +22,7 @@ SHALLOW_LEVELS: Final = 6
 """Levels of an object that `QuickReader` knows: R without `scheduling` has five, and each level doubles the decoder."""
 
 SHOWN_CHARS: Final = 80
-"""How much of a text that cannot be sent an error repeats."""
+"""Number of characters that an error repeats of a text that cannot be sent."""
 
 T = TypeVar("T")
 
@@ -107,7 +107,7 @@ def to_local(data: bytes) -> bytes:
 
 
 def is_well_formed(data: bytes) -> bool:
-    """Whether this is exactly one msgpack value, not nested too deep to skip; its content is not checked."""
+    """Return whether this is exactly one msgpack value, not nested too deep to skip; its content is not checked."""
     try:
         _well_formed(data)
     except (RecursionError, msgspec.DecodeError):
@@ -186,7 +186,8 @@ def _checked(kind: Any, decode: Callable[[bytes], Any]) -> Callable[[bytes], Any
 
 
 def _is_open(kind: Any) -> bool:
-    """Whether some part of `kind` is declared as Any: only then can a sender put in more than the class names."""
+    """Return whether some part of `kind` is declared as Any: only then can a sender put in more than the class names.
+    """
     found: list[Any] = [msgspec.inspect.type_info(kind)]
     seen: list[Any] = []
     while found:
@@ -227,7 +228,7 @@ def _check_open(value: object, name: str) -> None:
 
 
 def _fields(item: Any, name: str) -> Iterable[Any]:
-    """What a message leaves open; raises for what is no JSON container at all."""
+    """Return the open fields of a message; raise for a value that is no JSON container at all."""
     kind: Any = type(item)
     names = _open_fields(kind)
     if names is None:

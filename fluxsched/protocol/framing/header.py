@@ -42,10 +42,13 @@ NODEID_ANY: Final = 0xFFFFFFFF
 """AUX1 of a request that any rank may answer."""
 
 ERROR_CHARS_MAX = 8192
-"""How much of an error's text is sent, and kept by who gets it: it names what was asked for, which may be 512 MiB."""
+"""Maximum number of characters of an error's text that are sent, and kept by the receiver.
+
+The text names the request, which may be 512 MiB.
+"""
 
 USERID_UNKNOWN: Final = 0xFFFFFFFF
-"""What a client sends: the receiving side stamps the credentials that it has verified."""
+"""Userid that a client sends: the receiving side stamps the credentials that it has verified."""
 
 MATCHTAG_NONE: Final = 0
 

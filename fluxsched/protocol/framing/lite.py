@@ -17,7 +17,10 @@ from fluxsched.protocol.messages.alloc import FreeRequest
 
 
 class LiteEntry(TypedDict):
-    """The same children and amounts on every one of these ranks; a plain dictionary, as parsers of R_lite expect it."""
+    """Entry of R_lite: ranks with the same children and amounts.
+
+    It is a plain dictionary, as parsers of R_lite expect it.
+    """
 
     rank: str
     children: dict[str, str]

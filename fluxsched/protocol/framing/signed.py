@@ -20,7 +20,7 @@ _REMEDY: Final = "sign with mechanism none (RFC 15), or send the jobspec unsigne
 
 
 class Unwrapped(NamedTuple):
-    """What is in a J: the jobspec's bytes (JSON), and the userid that signed it (None: unsigned)."""
+    """Content of a J: the jobspec's bytes (JSON), and the userid that signed it (None: unsigned)."""
 
     jobspec: bytes
     userid: int | None

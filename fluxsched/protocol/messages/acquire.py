@@ -30,12 +30,12 @@ class AcquireRequest(Payload, frozen=True):
 
     @property
     def typed(self) -> bool:
-        """Whether this asks for the typed dialect."""
+        """Return whether the request is for the typed dialect."""
         return self.group is not None
 
     @property
     def accept_update(self) -> bool:
-        """Whether update responses may be sent."""
+        """Return whether update responses may be sent."""
         return ACCEPT_UPDATE in self.accept
 
 

@@ -55,7 +55,7 @@ class HelloResponse(Payload, frozen=True):
 
 
 class ReadyRequest(Payload, frozen=True):
-    """How many alloc requests the scheduler takes at once (RFC 27, Ready); `limit` in limited mode only."""
+    """Number of alloc requests that the scheduler takes at once (RFC 27, Ready); `limit` in limited mode only."""
 
     mode: Literal["limited", "unlimited"]
     limit: Annotated[int, Meta(ge=1, le=2147483647)] | None = None
@@ -122,8 +122,9 @@ class GrowRequest(Payload, frozen=True):
 
 
 class ShrinkRequest(Payload, frozen=True):
-    """A running elastic job is to leave these targets (`job-manager.sched-shrink`; ours). Empty response once stored;
-    each target comes back with a `sched.free` when nothing of the job runs there any more.
+    """A running elastic job is to leave these targets (`job-manager.sched-shrink`; ours).
+
+    Empty response once stored; each target comes back with a `sched.free` when nothing of the job runs there any more.
     """
 
     id: JobNumber

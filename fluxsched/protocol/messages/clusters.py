@@ -33,7 +33,7 @@ class LeaseSubmitRequest(Payload, frozen=True):
 
 
 class LeaseSubmitResponse(Payload, frozen=True):
-    """The job's id."""
+    """Id of the job that was submitted."""
 
     id: JobNumber
 
@@ -106,7 +106,7 @@ class ClusterForgetRequest(Payload, frozen=True):
 
 
 class ClusterForgetResponse(Payload, frozen=True, omit_defaults=False):
-    """How many leases there were: jobs that are submitted anew here, and jobs that end with an exception."""
+    """Numbers of leases: of jobs that are submitted anew here, and of jobs that end with an exception."""
 
     returned: Size
     failed: Size

@@ -1,4 +1,5 @@
-"""What every service shares: the base of all messages, the types of recurring fields, attributes, instance, streams."""
+"""Common parts of all services: the base of all messages, the types of recurring fields, attributes, instance, streams.
+"""
 
 from __future__ import annotations
 
@@ -69,8 +70,9 @@ class ConfigChange(Payload, frozen=True):
 
 
 class ConfigReloadResponse(Payload, frozen=True, omit_defaults=False):
-    """What is different since the configuration was read last: what holds now, what will after a restart, and the
-    modules that are started anew to serve other queues.
+    """Differences of the configuration from the one read before.
+
+    `changed` holds now, `restart` will after a restart; `modules` are those started anew to serve other queues.
     """
 
     changed: list[ConfigChange]
@@ -94,15 +96,15 @@ class InstanceInfo(Payload, frozen=True, kw_only=True):
     jobs: dict[str, Size] = msgspec.field(default_factory=dict)
     error: str | None = None
     level: Size = 0
-    """How many instances are around this one."""
+    """Number of instances around this one."""
     parent: str | None = None
-    """Where the innermost of these is."""
+    """URI of the innermost of these instances."""
     endpoints: tuple[str, ...] = ()
     """All that it listens at: `uri`, the socket for Flux's own clients, and what `--bind` adds."""
     state_notice: str | None = None
-    """That the stored state was damaged when the instance started, and what was lost of it."""
+    """Notice that the stored state was damaged when the instance started, and what was lost of it."""
     role: Literal["guest", "admin", "owner"] | None = None
-    """Which role the asking connection has, and as which user it is known."""
+    """Role of the asking connection, and the user as which it is known."""
     userid: Unsigned32 | None = None
 
 

@@ -1,4 +1,4 @@
-"""What stock Flux clients ask about the instance and its resources at the local socket, and our own clients do not.
+"""Requests of stock Flux clients about the instance and its resources at the local socket, which our own do not send.
 
 Recorded from 0.88. Of an instance of ours each target counts as a broker.
 """

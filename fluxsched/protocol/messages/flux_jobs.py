@@ -1,4 +1,4 @@
-"""What stock Flux clients ask about jobs at the local socket, where it differs from our own job manager's messages.
+"""Requests of stock Flux clients about jobs at the local socket, where they differ from our own job manager's.
 
 Recorded from 0.88; RFC 43 has the listing, RFC 15 the signed jobspec, RFC 18 the events.
 """
@@ -27,7 +27,7 @@ class IngestRequest(Payload, frozen=True):
 
 
 class JobListRequest(Payload, frozen=True):
-    """Which jobs, and which of their attributes (RFC 43); `since`: inactive after this time; 0 entries: no limit."""
+    """Selection of jobs and of their attributes (RFC 43); `since`: inactive after this time; 0 entries: no limit."""
 
     max_entries: Size
     attrs: list[str]
@@ -57,13 +57,13 @@ class JobListIdResponse(Payload, frozen=True):
 
 
 class JobAttributesResponse(Payload, frozen=True):
-    """Names of attributes."""
+    """Names of all job attributes."""
 
     attrs: list[str]
 
 
 class JobStates(Payload, frozen=True, omit_defaults=False):
-    """Jobs a state."""
+    """Number of jobs by state."""
 
     depend: Size
     priority: Size
@@ -136,7 +136,7 @@ class WaitableRequest(Payload, frozen=True):
 
 
 class WaitableResponse(Payload, frozen=True, omit_defaults=False):
-    """How the job ended, and what to tell a person if not well."""
+    """Result of the job, and a text for people if it did not end well."""
 
     id: JobNumber
     success: bool
@@ -150,7 +150,7 @@ class OldUrgencyResponse(Payload, frozen=True):
 
 
 class FluxQueueStatus(Payload, frozen=True):
-    """Whether a queue takes jobs and has them scheduled, with the reason if not."""
+    """Status of a queue: whether it takes jobs and has them scheduled, with the reason if not."""
 
     enable: bool
     start: bool
@@ -182,7 +182,7 @@ class HistoryRequest(Payload, frozen=True):
 
 
 class HistoryResponse(Payload, frozen=True):
-    """The ids."""
+    """Ids of jobs, in the order of the history."""
 
     jobs: list[JobNumber]
 
@@ -207,7 +207,7 @@ class KillAllRequest(Payload, frozen=True):
 
 
 class CountResponse(Payload, frozen=True, omit_defaults=False):
-    """How many jobs were meant, and for how many it could not be done."""
+    """Numbers of jobs that were selected, and of those for which the request failed."""
 
     count: Size
     errors: Size = 0

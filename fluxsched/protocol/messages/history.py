@@ -23,8 +23,10 @@ class SamplesRequest(Payload, frozen=True):
 
 
 class SamplesResponse(Payload, frozen=True, kw_only=True, omit_defaults=False):
-    """Columns, a value a step. `t` has the beginnings of the steps, each `step` long; a step that is not there was not
-    observed, and one that was observed in part has so many seconds in `observed`.
+    """Columns, a value a step.
+
+    `t` has the beginnings of the steps, each `step` long; a step that is not there was not observed, and one that was
+    observed in part has so many seconds in `observed`.
 
     `cores` by state, and `pending` and `running` jobs by queue (its name is empty if it has none), are means over what
     was observed; `submitted`, `started` and `ended` by result are counts. `wait_p50` and `wait_p95` are of the jobs
@@ -60,8 +62,9 @@ StateInterval = tuple[IdsetText, str, WallTime, WallTime | None, str]
 
 
 class IntervalsResponse(Payload, frozen=True, kw_only=True, omit_defaults=False):
-    """When targets could not be used, and why, in order of their beginnings; at all other times that are `observed`
-    they could. Outside `observed`, while no instance ran, a state is what it was before. `left_out` earlier ones exist.
+    """Intervals in which targets could not be used, and why, by begin; at all other `observed` times they could.
+
+    Outside `observed`, while no instance ran, a state is what it was before. `left_out` earlier ones exist.
     """
 
     intervals: list[StateInterval]
@@ -76,8 +79,9 @@ ReportBy = Literal["user", "bank", "queue", "group", "property"]
 
 
 class ReportRequest(Payload, frozen=True):
-    """What jobs used from `since` (absent: 30 days before `until`) until `until` (absent: now), in `max_entries` rows
-    (0: 1000), those with most core-seconds.
+    """Request for the usage of jobs from `since` until `until`, in `max_entries` rows with the most core-seconds.
+
+    `since` is 30 days before `until` if absent, `until` is now if absent, and 0 entries mean 1000.
     """
 
     by: ReportBy = "user"

@@ -48,7 +48,7 @@ class SubmitRequest(Payload, frozen=True):
 
 
 class SubmitResponse(Payload, frozen=True):
-    """The new job's id."""
+    """Id of the new job."""
 
     id: JobNumber
 
@@ -63,8 +63,9 @@ class WaitRequest(Payload, frozen=True):
 
 
 class WaitResponse(Payload, frozen=True):
-    """How the job ended; the exception is the one that ended it. `last`: the attempt that this is about, if another;
-    `requeued_as`: the one that continues this one.
+    """Result of the job; the exception is the one that ended it.
+
+    `last`: the attempt that this is about, if another; `requeued_as`: the one that continues this one.
     """
 
     id: JobNumber
@@ -145,8 +146,9 @@ class UpdateRequest(Payload, frozen=True):
 
 
 class ListRequest(Payload, frozen=True):
-    """Which jobs to list; filters that are absent let everything pass. `since`: inactive after this time; `constraint`:
-    what else must hold, as in SelectRequest.
+    """Selection of jobs to list; absent filters let everything pass.
+
+    `since`: inactive after this time; `constraint`: a further condition, as in SelectRequest.
     """
 
     ids: list[JobNumber] | None = None
@@ -168,13 +170,13 @@ class SelectRequest(Payload, frozen=True):
 
 
 class SelectResponse(Payload, frozen=True):
-    """Some of the ids."""
+    """Part of the selected ids."""
 
     ids: list[JobNumber]
 
 
 class UsageInfo(Payload, frozen=True, kw_only=True):
-    """What a job's tasks used: `max_rss_bytes` is the peak of their largest process (or more: `max_rss_is_bound`)."""
+    """Usage of a job's tasks: `max_rss_bytes` is the peak of their largest process (or more: `max_rss_is_bound`)."""
 
     wall_s: Seconds
     user_s: Seconds
@@ -277,8 +279,10 @@ class ReleasedRequest(Payload, frozen=True):
 
 
 class ChangesResponse(Payload, frozen=True):
-    """What the job has from then on: `R`, without targets that it is to leave. `ranks` are what it grows or shrinks by,
-    in the first response (`now`) all that it has; `note` says why it is to shrink.
+    """Resources of the job from `timestamp` on: `R`, without targets that it is to release.
+
+    `ranks` are what it grows or shrinks by, in the first response (`now`) all that it has; `note` says why it is to
+    shrink.
     """
 
     id: JobNumber
@@ -319,8 +323,10 @@ class OutputResponse(Payload, frozen=True):
 
 
 class InputRequest(Payload, frozen=True):
-    """Send a job's tasks input, all of them or some; `eof`: that is its end. Answered when there is room for more.
-    `window` has the rows and columns that the terminal of the task has from now on.
+    """Send a job's tasks input, all of them or some; `eof`: that is its end.
+
+    Answered when there is room for more. `window` has the rows and columns that the terminal of the task has from now
+    on.
     """
 
     id: JobNumber

@@ -6,7 +6,7 @@ from fluxsched.protocol.messages.common import Integer, Payload, Size, WallTime
 
 
 class HistogramValue(Payload, frozen=True, omit_defaults=False):
-    """How often a value was seen: `counts[i]` times not above `bounds[i]`; the last count is of larger ones."""
+    """Histogram of a value: `counts[i]` times not above `bounds[i]`; the last count is of larger ones."""
 
     bounds: tuple[float, ...]
     counts: tuple[Size, ...]

@@ -18,11 +18,11 @@ class QueueStatusRequest(Payload, frozen=True):
 
 
 class QueueStatus(Payload, frozen=True):
-    """Whether the queue takes jobs and has them scheduled, with the reason if not; `blocked`: by what but an admin.
+    """Status of a queue: whether it takes jobs and has them scheduled, with the reason if not.
 
-    Then the group that serves it, and all of them if there are several; the policy by which their scheduler orders it,
-    while there is one; and what its configuration says (RFC 33): what its jobs require (RFC 31), and its limits; what
-    is not there is not limited.
+    `blocked` is the obstacle besides an administrator. `group` is the group that serves it, and `groups` are all of
+    them if there are several; `policy` is the policy by which their scheduler orders it, while there is one. The others
+    are its configuration (RFC 33): the constraint on its jobs (RFC 31), and its limits; an absent limit is no limit.
     """
 
     enable: bool

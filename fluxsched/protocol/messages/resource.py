@@ -41,7 +41,9 @@ class IncludeRequest(Payload, frozen=True):
 
 
 class MoveResponse(Payload, frozen=True, omit_defaults=False):
-    """What an assign or include has done: moved, leaving their group, draining before they leave; `there` were so.
+    """Outcome of an assign or include: targets that moved, are leaving their group, or drain before they leave.
+
+    `there` are those that were in the group already.
 
     `ending` are the jobs on targets that are leaving: their scheduler ends them, or shrinks those that are elastic.
     """
@@ -108,7 +110,7 @@ class StatusResponse(Payload, frozen=True):
 
 
 class SchedStatusResponse(Payload, frozen=True):
-    """What schedulers may use, what of it is down, and what is allocated, each as R."""
+    """Resources that schedulers may use, those of them that are down, and those allocated, each as R."""
 
     all: RObject
     down: RObject

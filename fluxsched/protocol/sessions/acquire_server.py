@@ -50,7 +50,7 @@ class AcquireServer:
         self.typed = typed
         self.state = AcquireState.WAITING
         self.targets = EMPTY
-        """What the stream holds: grown and not shrunk."""
+        """Targets in the stream: grown and not shrunk."""
         self._accept_update = accept_update or not typed
         self._online = EMPTY  # as of now
         self._reported = EMPTY  # as of the last change made; the difference is the next offline and online
@@ -61,7 +61,7 @@ class AcquireServer:
 
     @property
     def pending(self) -> bool:
-        """Whether `take` has something to send."""
+        """Return whether `take` has something to send."""
         return bool(self._made or self._updates or self._grow is not None or self._reported != self._online)
 
     def add(self, change: GroupChange) -> None:
@@ -100,7 +100,7 @@ class AcquireServer:
             self._updates.append(GroupChange(None, EMPTY, EMPTY, EMPTY, *update))
 
     def take(self) -> list[GroupChange]:
-        """What to send now, in order; it is forgotten here."""
+        """Remove and return the changes to send now, in order."""
         self._make()
         made, self._made = self._made, []
         return made

@@ -1,4 +1,4 @@
-"""What both ends of an acquire stream share (RFC 28): its state tables, and group changes as messages of a dialect.
+"""Common part of both ends of an acquire stream (RFC 28): state tables, and group changes as messages of a dialect.
 
 Law: the typed dialect has one message a part of a change; the plain one has no grow after the first response.
 """

@@ -55,9 +55,9 @@ class Failed(NamedTuple):
     rank: int
     note: str
     left: bool = False
-    """Because it has gone."""
+    """True if the client left without MPI_Finalize, False if it aborted."""
     exit_code: int = 0
-    """That it gave for the program; 0 if it gave none."""
+    """Exit code that the client gave for the program; 0 if it gave none."""
 
 
 PmiEffect: TypeAlias = PmiReply | Hangup | Failed
@@ -65,11 +65,11 @@ PmiFields: TypeAlias = dict[str, str]
 
 
 class PmiFault(ValueError):
-    """What is wrong with a request; one word, since clients read no more."""
+    """Fault of a request; one word, since clients read no more."""
 
 
 def process_mapping(ntasks: Iterable[int]) -> str:
-    """Which tasks share a node, given the tasks of each node in order; "" if that is too long for a value."""
+    """Return which tasks share a node, given the tasks of each node in order; "" if that is too long for a value."""
     blocks, node = [], 0
     for each, nodes in groupby(ntasks):
         count = len(list(nodes))
@@ -81,7 +81,7 @@ def process_mapping(ntasks: Iterable[int]) -> str:
 
 
 class _Client:
-    """What is known of one task's end."""
+    """State of one task's connection."""
 
     __slots__ = ("buffer", "finalized", "gone", "initialized", "spawn_lines", "waits")
 
@@ -106,7 +106,7 @@ class PmiServer:
         self._failed = False
 
     def receive(self, rank: int, data: bytes) -> list[PmiEffect]:
-        """What a task has sent, in any pieces."""
+        """Process bytes that a task has sent, in pieces of any size."""
         client = self._clients[rank]
         effects: list[PmiEffect] = []
         if client.gone:
@@ -123,7 +123,7 @@ class PmiServer:
         return effects
 
     def excuse(self, rank: int) -> None:
-        """This task, if it is one of them, may leave the MPI program without MPI_Finalize."""
+        """Allow a task, if it is one of these, to leave the MPI program without MPI_Finalize."""
         if rank < self.size:
             self._clients[rank].finalized = True
 

@@ -82,7 +82,7 @@ class Calls:
         return make_request(topic, payload, matchtag=matchtag, flags=STREAMING if streaming else 0, nodeid=nodeid)
 
     def receive(self, message: Message) -> Answer:
-        """Whose response this is. Raises RemoteProtocolError for a stray one."""
+        """Return the response with its call. Raise RemoteProtocolError for a stray response."""
         call = self._calls.get(message.matchtag)
         if message.type != RESPONSE or call is None or call.topic != message.topic:
             raise RemoteProtocolError(

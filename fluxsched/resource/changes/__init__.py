@@ -1,1 +1,1 @@
-"""What moves targets: between groups, into and out of the inventory, and back to their places after a restart."""
+"""Moves of targets: between groups, into and out of the inventory, and back to their groups after a restart."""

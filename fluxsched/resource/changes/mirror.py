@@ -34,7 +34,7 @@ def with_mirror(
 
 
 def _describes(known: ResourceSet, admitted: ResourceSet) -> bool:
-    """Whether the properties and switches of these targets are known as they are now."""
+    """Return whether these targets are known with the properties and switches that they have now."""
     mine, hosts = known.restrict(admitted.ranks).job_view(), admitted.nodelist.hosts
     if mine.properties != admitted.properties:
         return False

@@ -1,4 +1,4 @@
-"""How targets go from group to group: shrink, wait, arrive, grow (rfc/acquisition.md).
+"""Moves of targets from group to group: shrink, wait, arrive, grow (rfc/acquisition.md).
 
 Law: nothing leaves while a job holds it, nor before the typed acquirer that was told to shrink has released it or is
 lost; only then does the next group grow. The one shortcut: a target that returns to the group it was leaving is a

@@ -45,7 +45,7 @@ class Presence:
         self._out = out
 
     def lose(self, targets: Idset, now_s: float) -> None:
-        """They are offline and leave to no group."""
+        """Mark targets as offline and remove them from their groups, into no other."""
         if targets:
             self._monitor.set_offline(targets, now_s)
             self._targets.lost |= targets

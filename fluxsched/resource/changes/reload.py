@@ -32,7 +32,10 @@ class ReloadPlan:
 
 
 def plan_reload(targets: Targets, groups: Groups, inventory: Inventory, configured: Mapping[str, Idset]) -> ReloadPlan:
-    """What to do; `configured` is in the ranks of the new inventory. Raises InvalidValue like a start would."""
+    """Return the plan of a reload; `configured` is in the ranks of the new inventory.
+
+    Raises InvalidValue like a start would.
+    """
     check_configured(inventory.resources, configured)  # in its own ranks: the text must name what the person wrote
     admission = targets.admit(inventory.resources)
     admitted = admission.resources

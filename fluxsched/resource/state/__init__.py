@@ -1,1 +1,1 @@
-"""What is known of the targets: inventory, properties, groups, presence, drains, and which of them jobs hold."""
+"""State of the targets: inventory, properties, groups, presence, drains, and which of them jobs hold."""

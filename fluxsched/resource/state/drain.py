@@ -34,13 +34,13 @@ class Drain:
     for_move: bool = False
 
     def to_row(self) -> dict[str, Any]:
-        """As it is stored."""
+        """Return the drain as it is stored."""
         row: dict[str, Any] = {"timestamp": self.timestamp_s, "reason": self.reason, "user": self.user}
         return row | {"for_move": True} if self.for_move else row
 
     @classmethod
     def from_row(cls, row: Mapping[str, Any]) -> Drain:
-        """From what `to_row` stored."""
+        """Return the drain that `to_row` stored."""
         return cls(float(row["timestamp"]), row.get("reason"), row.get("user"), bool(row.get("for_move", False)))
 
 
@@ -126,7 +126,7 @@ class Drains:
         self._out.post(now_s, "undrain", self._context(lifted, reason, overwrite, user))
 
     def made_for_move(self, targets: Idset) -> Idset:
-        """Those of them whose drain a graceful move made."""
+        """Return the targets among these whose drain a graceful move made."""
         return Idset.of([rank for rank in targets & self.drained if self._of[rank].for_move])
 
     def report(self, targets: Idset, held: Idset) -> dict[Idset, DrainStatus]:

@@ -1,4 +1,4 @@
-"""Which group owns a target: groups as configured, as changed live, and targets on their way between groups.
+"""Ownership of targets by groups: groups as configured, as changed live, and targets on their way between groups.
 
 Law: every target has one *goal*, the group where it belongs by live assignment, configuration or, named by neither,
 `default`. It is either settled (a member of one group) or leaving one; a settled target whose goal is another group is
@@ -74,7 +74,7 @@ class Groups:
 
     @property
     def moving(self) -> Idset:
-        """Leaving, or waiting to."""
+        """Return the targets that are leaving or wait to leave."""
         return self.all_leaving | self.waiting
 
     @property
@@ -177,7 +177,7 @@ class Groups:
         return changed
 
     def view(self, name: str, acquirer: object | None, dialect: str | None) -> GroupView:
-        """One group for people."""
+        """Return the view of one group for people."""
         present = self._targets.present
         incoming = (self.goals[name] - self.members[name]) & present
         return GroupView(name, self.members[name], self.leaving[name], incoming, acquirer, dialect)

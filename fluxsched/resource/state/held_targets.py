@@ -1,4 +1,4 @@
-"""Which jobs hold which targets, by the job manager's record.
+"""Targets held by jobs, by the job manager's record.
 
 Law: a target is held from the moment its scheduler's success arrives until the stored `release` that names it; several
 jobs may share a target. Every change costs the size of the job, not of the machine.
@@ -26,7 +26,7 @@ class HeldTargets:
 
     @property
     def held(self) -> Idset:
-        """What jobs hold."""
+        """Return the targets that jobs hold."""
         if self._changed:
             changed, self._changed = self._changed, set()
             now = Idset.of([rank for rank in changed if rank in self._holders])
@@ -62,7 +62,7 @@ class HeldTargets:
         return freed
 
     def of(self, jobid: int) -> Idset:
-        """What the job holds."""
+        """Return the targets that the job holds."""
         return self._jobs.get(jobid, EMPTY)
 
     def jobs_on(self, targets: Idset) -> list[int]:

@@ -15,7 +15,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 METHODS: Final = ("configuration", "dynamic-discovery", "job-info", "reload", "kvs")
-"""Where R came from, in RFC 44's words (resource-define)."""
+"""Origins of R, in RFC 44's words (resource-define)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,7 +65,7 @@ class Targets:
         return self.resources.ranks - self.lost
 
     def key(self, rank: int) -> str:
-        """What identifies a target across restarts and renumbering: `host`, or `host,index` from the second on."""
+        """Return the key of a target across restarts and renumbering: `host`, or `host,index` from the second on."""
         return self._key_of[rank]
 
     def rank(self, key: str) -> int | None:
@@ -87,7 +87,7 @@ class Targets:
             raise InvalidValue(f"cannot {purpose}: {'; '.join(faults)}; the targets are {self.present}")
 
     def faults(self, targets: Idset) -> list[str]:
-        """What `require` would complain of, one text a kind of fault."""
+        """Return the faults for which `require` would raise, one text a kind of fault."""
         unknown, lost = targets - self.resources.ranks, targets & self.lost
         faults = [f"{self.describe(unknown)} {_verb(unknown)} not exist"] if unknown else []
         return [*faults, f"{self.describe(lost)} {are(lost)} lost"] if lost else faults
@@ -113,7 +113,7 @@ class Targets:
         return Admission(resources.rerank_by(mapped) if renumbered else resources, renumbered)
 
     def changed(self, admitted: ResourceSet) -> Idset:
-        """Those targets of an admitted R that we know with other children."""
+        """Return the targets of an admitted R that are known with other children."""
         known = self.resources.ranks & admitted.ranks
         ours, theirs = self.resources, admitted
         if not known or ours.restrict(known).entries == theirs.restrict(known).entries:
@@ -121,7 +121,8 @@ class Targets:
         return Idset.of([rank for rank in known if ours.children(rank) != theirs.children(rank)])
 
     def merged(self, admitted: ResourceSet) -> ResourceSet:
-        """What we know with an admitted R taken over: it replaces its ranks and leaves the others alone."""
+        """Return the known resources with an admitted R taken over: it replaces its ranks and leaves the others alone.
+        """
         kept = self.resources.without(admitted.ranks)
         return admitted | kept if kept else admitted
 

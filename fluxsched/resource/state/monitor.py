@@ -1,7 +1,7 @@
-"""Which targets respond: online or offline, lively or torpid (RFC 44).
+"""Presence of targets: online or offline, lively or torpid (RFC 44).
 
-Law: only a change is an event. Only online targets are torpid: one that goes offline stops being torpid, and
-one that comes back is lively.
+Law: only a change is an event. Only online targets are torpid: one that goes offline stops being torpid, and one that
+comes back is lively.
 """
 
 from __future__ import annotations
@@ -20,30 +20,30 @@ class Monitor:
 
     @property
     def available(self) -> Idset:
-        """Online and lively."""
+        """Return the targets that are online and lively."""
         return self.online - self.torpid
 
     def set_online(self, targets: Idset, now_s: float) -> None:
-        """Those of them that were offline are online now."""
+        """Mark the targets among these that were offline as online."""
         joined = targets - self.online
         self.online |= joined
         self._post("online", joined, now_s)
 
     def set_offline(self, targets: Idset, now_s: float) -> None:
-        """Those of them that were online are offline now."""
+        """Mark the targets among these that were online as offline."""
         left = targets & self.online
         self.online -= left
         self._post("offline", left, now_s)
         self.set_lively(left, now_s)
 
     def set_torpid(self, targets: Idset, now_s: float) -> None:
-        """Those of them that are online have sent no heartbeat for a while."""
+        """Mark the online targets among these as torpid: they have sent no heartbeat for a while."""
         silent = (targets & self.online) - self.torpid
         self.torpid |= silent
         self._post("torpid", silent, now_s)
 
     def set_lively(self, targets: Idset, now_s: float) -> None:
-        """Those of them that were torpid have sent a heartbeat."""
+        """Mark the targets among these that were torpid as lively: they have sent a heartbeat."""
         lively = targets & self.torpid
         self.torpid -= lively
         self._post("lively", lively, now_s)

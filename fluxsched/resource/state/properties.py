@@ -20,7 +20,7 @@ PROPERTIES_MAX = 1024
 
 
 class PropertyOverrides:
-    """What was changed live, by target and name: True for added, False for removed."""
+    """Properties changed live, by target and name: True for added, False for removed."""
 
     def __init__(self, targets: Targets, out: Outbox) -> None:
         self._targets = targets

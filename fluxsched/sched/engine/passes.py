@@ -182,8 +182,9 @@ class Passes:
     def _refused(
         self, group: Group, queue: PolicyQueue, decision: object, refused: int, now_s: float
     ) -> Sequence[DecisionRefused]:
-        """Counts a refused decision, the `refused`th of this pass; what to log of it. Raises LocalProtocolError beyond
-        REFUSALS_MAX.
+        """Counts a refused decision, the `refused`th of this pass; what to log of it.
+
+        Raises LocalProtocolError beyond REFUSALS_MAX.
         """
         self._counts["refused"] += 1
         why = why_refused(group, queue.jobs.by_id, decision, now_s)
@@ -311,7 +312,8 @@ class _Plans:
 
     def _has_all(self, plan: CountedPlan | PoolPlan) -> bool:
         """Return whether the plan has all reservations; those of jobs that others are preempted for are made
-        separately."""
+        separately.
+        """
         for queue in self._group.queues.values():
             for jobid, kept in queue.planned.items():
                 if kept.start_s < inf and not plan.has(jobid):

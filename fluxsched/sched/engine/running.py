@@ -374,7 +374,8 @@ def _text(value: object) -> object:
 
 def adopted_jobspec(jobspec: Jobspec | Mapping[str, Any] | None) -> Jobspec | None:
     """Return the jobspec of a job found running; None if it has none or an invalid one, which is no reason to refuse
-    it."""
+    it.
+    """
     try:
         return jobspec if isinstance(jobspec, Jobspec) or jobspec is None else Jobspec.parse(jobspec)
     except InvalidValue:

@@ -153,7 +153,8 @@ class Forecast:
 
     def _behind(self, queue: PolicyQueue, head: Waiting, start_s: float) -> bool:
         """Return whether the head of the queue blocks the job: the job fits now but does not start, or only the head is
-        tried."""
+        tried.
+        """
         if start_s <= self._now_s:
             return True
         reasons = self._group.notices.reasons

@@ -140,8 +140,10 @@ def _read(state: object) -> _State:
 
 
 def _check_fits(accounts: Accounts, found: _State, now_s: float) -> None:
-    """Check that signals are defined as they were when saved, and that all accounts fit. Raise InvalidValue or
-    LimitExceeded."""
+    """Check that signals are defined as they were when saved, and that all accounts fit.
+
+    Raise InvalidValue or LimitExceeded.
+    """
     ours, half_life_s = accounts.signal.value, accounts.decay.half_life_s
     if found.signal != ours:
         raise InvalidValue(f"of signal {shown(found.signal)}, which is {shown(ours)} by now")

@@ -250,8 +250,10 @@ class UsageBook:
     # ---- accounts
 
     def account_of(self, bank: str | None, userid: int) -> Account:
-        """Return the account of a user in a bank, created if need be. Raise InvalidValue naming the limit that it would
-        exceed."""
+        """Return the account of a user in a bank, created if need be.
+
+        Raise InvalidValue naming the limit that it would exceed.
+        """
         account = self._known.get((bank, userid))
         if account is None:
             path = self.settings.account_path(bank or DEFAULT_BANK, self._user_name(userid))
@@ -499,7 +501,8 @@ def _start_of(job: _Adopted) -> tuple[float, int]:
 
 def safe_of(preemptible_after_s: float | None, limit_s: float) -> float | None:
     """Return the time for which a job is safe from its start on, at most its time limit (0.0: it has none); None: it is
-    firm."""
+    firm.
+    """
     if preemptible_after_s is None:
         return None
     return min(preemptible_after_s, limit_s or inf)

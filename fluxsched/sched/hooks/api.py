@@ -76,7 +76,8 @@ ARRIVAL, START, FREE, TARGETS = "arrival", "start", "free", "targets"
 
 EVENTS: Final = (ARRIVAL, START, FREE, TARGETS)
 """Events that a Gate may wait for: a job of the queue arrived, started, or has freed everything; targets were added,
-removed or changed."""
+removed or changed.
+"""
 
 
 class Pass:
@@ -157,8 +158,10 @@ class JobSeen(NamedTuple):
         return self.shape.request
 
     def label(self, name: str) -> Any:
-        """Return the value of a name in `READS`; None if the job has none. Objects and arrays of JSON are returned as
-        text."""
+        """Return the value of a name in `READS`; None if the job has none.
+
+        Objects and arrays of JSON are returned as text.
+        """
         return self.shape.label(name)
 
 

@@ -41,8 +41,10 @@ class Plan(Protocol):
         ...
 
     def placeable(self, jobs: Iterable[Waiting | None], placement: str) -> Iterator[tuple[Waiting, Fits] | None]:
-        """Yield the jobs that `place` finds a placement for, one at a time; None is passed on. Start each before the
-        next."""
+        """Yield the jobs that `place` finds a placement for, one at a time; None is passed on.
+
+        Start each before the next.
+        """
         ...
 
     def reserve(self, job: Waiting) -> Reservation:

@@ -155,7 +155,8 @@ class BusyTargets:
         self, ranks: Iterable[int], soon_s: float
     ) -> tuple[list[TargetIds], dict[float, list[TargetIds]]]:
         """Return the ids of these targets that are free now, and those that jobs free, by time; none of targets that
-        are down."""
+        are down.
+        """
         pool, now = self._pool, list[TargetIds]()
         ends: dict[float, list[TargetIds]] = {}
         for rank in ranks:
@@ -227,7 +228,8 @@ class BusyTargets:
 
     def given(self, ranks: Collection[int], until_s: float) -> Blocks:
         """Return the ids that jobs will have freed on these targets by `until_s`; job by job where jobs are fewer than
-        targets."""
+        targets.
+        """
         return self._given_by_jobs(ranks, until_s) if len(ranks) > len(self._known) else self._given(ranks, until_s)
 
     def _gains_of(self, shape: Shape) -> _ShapeGains:
@@ -339,7 +341,8 @@ def _is_in(rank: int, words: Mapping[int, int]) -> bool:
 
 Units: TypeAlias = Callable[[int, int, int], int]
 """Function that returns the number of nodes, or slots, of the request that fit on a target with these cores and GPUs
-free."""
+free.
+"""
 
 
 class Within:
@@ -627,8 +630,10 @@ class Reserved(NamedTuple):
 
 
 class Timeline:
-    """Steps from `now_s` on: `times` is when each begins. `now` is what is free now, `ranks` are the targets that are
-    looked at, and `stamp` says as of which change all that is.
+    """Steps from `now_s` on: `times` is when each begins.
+
+    `now` is what is free now, `ranks` are the targets that are looked at, and `stamp` says as of which change all that
+    is.
 
     What jobs free is kept by time and target, and joined into a number when `given_by` is asked for it. `_most` is an
     upper bound of the free cores of each step, so that most steps need no number.
@@ -712,7 +717,8 @@ class Timeline:
 
     def free_for(self, first: int, end_s: float, cores: int) -> int:
         """Return the ids that are free from the begin of a step to before an instant; 0 if they have fewer than
-        `cores`."""
+        `cores`.
+        """
         if self._most[first] < cores:
             return 0
         free = self.between(self.times[first], end_s)

@@ -133,7 +133,8 @@ class PoolPlan(Planner):
 
     def _is_plain(self, request: Request) -> bool:
         """Return whether the request is of one part and takes only cores and GPUs; whole targets have what is counted,
-        too."""
+        too.
+        """
         if request.parts or request.amounts or request.node_amounts or request.shared:
             return False
         return not (request.exclusive and any(each.targets.amounts for each in self._pool.choice(request.constraint)))

@@ -103,7 +103,8 @@ class RunningJobs:
     @property
     def weight_leaving(self) -> int:
         """Return the number of usable cores that become free when jobs that go on have released what they are to
-        release."""
+        release.
+        """
         return sum([self.releases.weight_of(-jobid) for jobid in self._split])
 
     def usable(self, blocks: Iterable[Block]) -> bool:
@@ -123,9 +124,11 @@ class RunningJobs:
         return {at: word & self._usable.get(at, 0) for at, word in words_of(allowed)}
 
     def need(self, shape: Shape) -> int:
-        """Return the number of cores that the shape takes if any free ones will do; 0 if it matters which. Any will do
-        where targets are equal and the shape takes them whole, wherever they are, or where all cores are on one target:
-        then whatever is free in number can be had (intervals on equal units can always be packed)."""
+        """Return the number of cores that the shape takes if any free ones will do; 0 if it matters which.
+
+        Any will do where targets are equal and the shape takes them whole, wherever they are, or where all cores are on
+        one target: then whatever is free in number can be had (intervals on equal units can always be packed).
+        """
         known = self.needs.get(shape.number)
         if known is None:
             if len(self.needs) >= NEEDS_MAX:

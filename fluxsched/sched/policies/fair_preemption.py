@@ -280,7 +280,8 @@ class VictimSearch:
     @property
     def looked_at(self) -> int:
         """Return the approximate number of running jobs looked at: for an estimate of the work lost, targets count for
-        less."""
+        less.
+        """
         return self._looked + self._estimated // ESTIMATES_A_JOB
 
     @property
@@ -426,7 +427,8 @@ class VictimSearch:
 
     def _candidates(self, rank: int, whole: bool) -> dict[Account, list[PartHeld]] | None:
         """Return the jobs that may be preempted, by account, in order of start; None if one must be preempted and may
-        not be."""
+        not be.
+        """
         parts = self._running.by_target[rank].parts
         self._looked += len(parts)
         found: dict[Account, list[PartHeld]] = {}

@@ -175,7 +175,8 @@ class FairView:
 
 FEW: Final = 4
 """Divisor of the number of accounts: if fewer than one in so many has jobs left that could start, these are ordered on
-their own."""
+their own.
+"""
 
 
 class FairWalk:
@@ -392,8 +393,9 @@ class FairWalk:
 # ---- limits
 
 class PassLimits:
-    """Asked about each job when it is its turn. `blocked` are jobs that met a limit, `wake_s` when the first may start
-    by itself (wall time, seconds).
+    """Asked about each job when it is its turn.
+
+    `blocked` are jobs that met a limit, `wake_s` when the first may start by itself (wall time, seconds).
     """
 
     __slots__ = ("_capped", "_kept", "_kept_for", "_lines", "_now_s", "_spent", "any", "blocked", "wake_s")
@@ -411,7 +413,8 @@ class PassLimits:
 
     def admits(self, job: Waiting, may_start: bool) -> bool:
         """Return whether a job that `may_start` otherwise is within limits now; one that may not can still defer
-        others."""
+        others.
+        """
         if not self.any or job.jobid in self._kept_for:
             return may_start
         account = job.account

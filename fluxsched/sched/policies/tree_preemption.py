@@ -49,8 +49,10 @@ NODES_AT_ONCE: Final = 128
 
 
 class Offer(NamedTuple):
-    """Jobs to preempt on a node; of two offers the lesser is better. `further` are those that might be preempted as
-    well."""
+    """Jobs to preempt on a node; of two offers the lesser is better.
+
+    `further` are those that might be preempted as well.
+    """
 
     kind: VictimKind
     victims: int
@@ -210,7 +212,8 @@ class NodeSearch:
 
     def _may_take(self, rank: int) -> bool:
         """Return whether a reserved node may be taken: its ask can be placed elsewhere, and no job is preempted for
-        that ask."""
+        that ask.
+        """
         view = self._view
         jobid = view.reserved_nodes.holder(rank)
         if jobid is None or jobid == self._job.jobid:
@@ -237,7 +240,8 @@ OFFERS_MAX = 64
 
 Judge: TypeAlias = Callable[[Waiting, int, Sequence[int], int], int | None]
 """(job, rank, ids of those that may go in order, index of the last that must) -> index of the last that does go; None
-if the job does not start there even so."""
+if the job does not start there even so.
+"""
 
 
 class TreePreemption:

@@ -240,7 +240,8 @@ class Changes:
 
     def of_queue(self, queue: Queue) -> dict[str, int]:
         """Return the usage of the queue, by kind, once all preempted jobs have ended and the asks they end for are
-        placed."""
+        placed.
+        """
         return _sum(queue.used, self._of_queue.get(queue))
 
     def left_to(self, queue: Queue) -> dict[str, int]:
@@ -249,7 +250,8 @@ class Changes:
 
     def admit(self, application: Application, amounts: Amounts) -> bool:
         """Return whether these amounts leave room, under each maximum and limit, for the asks that others are preempted
-        for."""
+        for.
+        """
         for queue in application.path:
             if queue in self._of_queue and _over(self.of_queue(queue), dict(amounts), queue.bounds):
                 return False
@@ -291,7 +293,8 @@ class Excess:
 
     def is_freed_by(self, lacking: Mapping[str, int]) -> bool:
         """Return whether the excess is freed with what a node lacks, whichever jobs are preempted: all are below the
-        root."""
+        root.
+        """
         return self.queue is not None and self.queue.parent is None and lacking.get(self.kind, 0) >= self.amount
 
     def freed(self, application: Application, amounts: Amounts) -> tuple[tuple[str, int], ...]:

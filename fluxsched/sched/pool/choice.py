@@ -132,7 +132,8 @@ def need_of(request: Request, slots: int) -> Need:
 
 def slots_on(request: Request, cores: int, gpus: int, amounts: Amounts = ()) -> int:
     """Return the number of slots that fit in these free ids and amounts of one target; a slot of a jobspec has at least
-    one core (RFC 25)."""
+    one core (RFC 25).
+    """
     slots = cores // request.cores if request.cores else 0
     if request.gpus:
         slots = min(slots, gpus // request.gpus)
@@ -284,7 +285,8 @@ class AskedAmounts:
 
     def count(self) -> tuple[int, int, int]:
         """Return the numbers of targets that can hold it now, that could ever, and that could but are down; linear, for
-        people."""
+        people.
+        """
         now = ever = down = 0
         for target in self._candidates():
             if target.could_hold(self.need):

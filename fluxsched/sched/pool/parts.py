@@ -367,7 +367,8 @@ def infeasible_parts(request: Request, choices: Sequence[PartChoice]) -> str | N
 
 def never_within_parts(pool: Pool, request: Request, choices: Sequence[PartChoice]) -> str | None:
     """Return which part can never be within the bound on hops, or that never all are at one time; None if they could
-    be."""
+    be.
+    """
     for part, (need, able) in zip(request.parts, choices, strict=True):
         _, why = never_within(pool.rooms, able, part, need)
         if why is not None:

@@ -171,7 +171,8 @@ def _find_many(
 
 def room_for(pool: Pool, shape: Shape, among: int | None = None) -> tuple[Room, int]:
     """Return the room of a shape in nodes, or slots, under each switch now, and the most on one target; only `among`
-    these."""
+    these.
+    """
     request, choice = shape.request, pool.choice_of(shape)
     constraint = None if shape.number in pool.narrowed or among is not None else request.constraint
     choice = choice if among is None else restricted(choice, among)

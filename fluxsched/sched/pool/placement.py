@@ -71,8 +71,9 @@ class Shape:
 
 
 class Shapes:
-    """The shapes that a scheduler remembers. Unless it `resizes` jobs, the number of an elastic one's nodes is settled
-    at its start, like that of any other.
+    """The shapes that a scheduler remembers.
+
+    Unless it `resizes` jobs, the number of an elastic one's nodes is settled at its start, like that of any other.
     """
 
     __slots__ = ("_known", "_labelled", "_resizes")

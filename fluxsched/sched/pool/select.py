@@ -405,7 +405,8 @@ def _listed(amounts: Amounts) -> str:
 
 def infeasible(choice: Sequence[Candidates], able: Sequence[Candidates], request: Request, have: int) -> str:
     """Return what is missing for good: `have` nodes (or slots) of the group could hold the request, in the classes
-    `able`."""
+    `able`.
+    """
     if not choice:
         return f"needs {asked(request)}; no node of the group matches"
     if not able:

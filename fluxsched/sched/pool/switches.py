@@ -193,7 +193,8 @@ RoomKey: TypeAlias = tuple[Constraint, Need, bool]
 
 Layers: TypeAlias = Mapping[int, tuple[int, Mapping[int, int]]]
 """Targets that fit, in layers that have no target in common: how many nodes or slots of the request each holds, and the
-words of the targets."""
+words of the targets.
+"""
 
 NO_WORDS: Mapping[int, int] = {}
 

@@ -730,7 +730,8 @@ class TargetClasses:
 
     def counted(self, blocks: Iterable[Block]) -> Iterator[Piece]:
         """Yield the part of the blocks that the pool counts, in pieces of one class, with ids and kinds that its
-        targets have."""
+        targets have.
+        """
         for at, word, cores, gpus, amounts in blocks:
             for members, targets in self.by_word.get(at, ()):
                 if not (mine := word & members):

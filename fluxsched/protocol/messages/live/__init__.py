@@ -1,1 +1,1 @@
-"""What one looks at while it changes: the machine, what runs, what is planned, messages as they pass (rfc/live.md)."""
+"""Messages of live views: the machine, what runs, what is planned, messages as they pass (rfc/live.md)."""

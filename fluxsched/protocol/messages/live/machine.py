@@ -7,11 +7,12 @@ from fluxsched.protocol.messages.resource import DrainInfo, GroupInfo
 
 
 class MachineChange(Payload, frozen=True, kw_only=True):
-    """What is new; in the first answer all of it. A key that is left out stays as it was.
+    """Changed state of targets; all of it in the first response. An absent key is unchanged.
 
     `states` has targets by their state, `busy` and `busy_gpus` by the number of their cores and GPUs that jobs hold: of
-    all targets only those that changed, and in the first answer only those of which a job holds some. `drains` and
-    `groups` are whole, as in `resource.status` and `resource.groups`. Targets that a new `R` does not have are gone.
+    all targets only those that changed, and in the first response only those of which a job holds some. `drains` and
+    `groups` are complete, as in `resource.status` and `resource.groups`. Targets that a new `R` does not have are
+    removed.
     """
 
     R: RObject | None = None

@@ -10,7 +10,8 @@ from fluxsched.protocol.messages.common import IdsetText, JobNumber, Payload, Si
 
 PlannedJob = tuple[JobNumber, WallTime, WallTime, IdsetText | None, Size, Size, bool]
 """Job id, start, end (0: none), targets if they are chosen already, numbers of nodes (0: any) and cores, and whether it
-is promised: kept as a reservation. What is not promised is a forecast: the earliest start as things are now."""
+is promised: kept as a reservation. What is not promised is a forecast: the earliest start as things are now.
+"""
 
 
 class PlanRequest(Payload, frozen=True):

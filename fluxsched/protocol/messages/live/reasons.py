@@ -17,19 +17,19 @@ ReasonEntry = tuple[JobNumber, str, WallTime | None, bool]
 
 
 class ReasonsRequest(Payload, frozen=True):
-    """About these jobs."""
+    """Request for the reasons of these jobs."""
 
     ids: JobNumbers
 
 
 class SchedReasonsRequest(Payload, frozen=True):
-    """The same to the scheduler of a group."""
+    """Request for the reasons of these jobs to the scheduler of a group."""
 
     ids: JobNumbers
     group: str = "default"
 
 
 class ReasonsResponse(Payload, frozen=True, omit_defaults=False):
-    """Those of them that wait."""
+    """Reasons of those of the jobs that wait."""
 
     jobs: list[ReasonEntry]

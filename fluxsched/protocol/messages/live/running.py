@@ -24,7 +24,7 @@ sizes before, if it has grown or shrunk.
 
 
 class RunningRequest(Payload, frozen=True):
-    """Those on some `targets` only, if given; `max_entries` of them at most."""
+    """Selection of running jobs: on some `targets` only, if given; `max_entries` of them at most."""
 
     targets: TargetsText | None = None
     max_entries: Annotated[int, Meta(ge=0, le=0x7FFFFFFF)] | None = None
