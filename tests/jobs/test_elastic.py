@@ -280,6 +280,7 @@ def test_of_many_sizes_the_last_are_told_and_when_they_begin(world):
     told = sizes.listed_sizes(world.manager.jobs.get(1), 1)
     assert [(ranks, ncores) for ranks, _, ncores in told] == [("", 0), ("0-3", 8)]
     assert told[0][1] < told[1][1]
+    assert sizes.SIZES_LISTED_MAX == 100, "as rfc/live.md says"
 
 
 def test_an_elastic_job_that_is_preempted_starts_anew(world):
