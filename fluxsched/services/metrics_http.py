@@ -158,8 +158,9 @@ _STATUS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 431: "Request
 class MetricsServer:
     """Serves `text()` at an address."""
 
-    def __init__(self, text: Text) -> None:
+    def __init__(self, text: Text, *, request_s: float = REQUEST_S) -> None:
         self._text = text
+        self._request_s = request_s
         self.open = 0
         """Connections at present."""
         self._server: asyncio.Server | None = None
@@ -188,7 +189,7 @@ class MetricsServer:
                 self.refused += 1
                 writer.write(_page(503, f"{CONNECTIONS_MAX} connections are open, which is the limit\n"))
             else:
-                async with asyncio.timeout(REQUEST_S):
+                async with asyncio.timeout(self._request_s):
                     writer.write(await self._answer(reader))
                     await writer.drain()
         except (TimeoutError, ConnectionError, asyncio.IncompleteReadError):
@@ -197,7 +198,7 @@ class MetricsServer:
             self.open -= 1
             writer.close()
             with contextlib.suppress(ConnectionError, TimeoutError):
-                await asyncio.wait_for(writer.wait_closed(), REQUEST_S)
+                await asyncio.wait_for(writer.wait_closed(), self._request_s)
 
     async def _answer(self, reader: asyncio.StreamReader) -> bytes:
         try:
