@@ -268,7 +268,7 @@ def test_a_plugin_within_a_policy_of_ours_is_not_run_either(tmp_path):
     path.write_text("import sys\nsys.exit(3)\n")
     assert check_policies(f"fifo;debug={spec}") == ("fifo", {"debug": spec})
     assert schedulers_of(StartOptions(schedulers=(spec,)), Config()) == (SchedulerSettings(spec),)
-    told = fault_of(spec)
+    told = fault_of(spec, import_s=60.0)
     assert told is not None
     assert "3" in told
     with pytest.raises(InvalidValue, match="cap='x'"):
