@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+import gc
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import replace
+from types import FunctionType, ModuleType
+from typing import Any, ClassVar
 
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobspec import Count, Request
+from fluxsched.core.jobspec import Count, Jobspec, Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.decisions import Effect, Granted
+from fluxsched.sched.decisions import Denied, Effect, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.policy import Policy
+from fluxsched.sched.policy import BEST_FIT, LEAST_LOST, WORST_FIT, Decision, Policy, View
 from fluxsched.sched.registry import load
 
 
@@ -64,21 +69,24 @@ def spec(
     constraint: object = None,
     queue: str | None = None,
     parts: tuple[tuple[int | str, object], ...] = (),
+    name: str | None = None,
+    max_hops: int | None = None,
+    **more: Any,
 ) -> dict[str, Any]:
     """A jobspec as it comes over the wire: slots of cores and GPUs, on so many nodes or anywhere.
 
-    `parts` are pairs of nodes and a constraint or None.
+    `parts` are pairs of nodes and a constraint or None, `more` attributes of the system; None leaves one out.
     """
     children = [{"type": "core", "count": cores}] + ([{"type": "gpu", "count": gpus}] if gpus else [])
     slot: dict[str, Any] = {"type": "slot", "count": nslots, "label": "task", "with": children}
     node: dict[str, Any] = {"type": "node", "count": nodes, "with": [slot]}
     if exclusive:
         node["exclusive"] = True
-    system: dict[str, Any] = {"duration": duration}
-    if constraint is not None:
-        system["constraints"] = constraint
-    if queue is not None:
-        system["queue"] = queue
+    ours = None if max_hops is None else {"max-hops": max_hops}
+    job = None if name is None else {"name": name}
+    given = {"constraints": constraint, "queue": queue, "job": job, "fluxsched": ours, **more}
+    system = {key.replace("_", "-"): value for key, value in given.items() if value is not None}
+    system["duration"] = duration
     several = [
         {**node, "count": count, "exclusive": True, "with": [{**slot, "label": f"p{at}"}], "constraints": own or {}}
         for at, (count, own) in enumerate(parts)
@@ -103,6 +111,40 @@ def scheduler_of(
     """Return a scheduler whose policies may be named."""
     own = {queue: policy_of(each) for queue, each in (policies or {}).items()}
     return Scheduler(policy_of(policy), *args, policies=own, **options)
+
+
+def under_fair(policy: Policy) -> Policy:
+    """Return `fair` around a policy of a test."""
+    return type(policy_of("fair"))(policy)  # type: ignore[call-arg]
+
+
+class Scripted(type(policy_of("easy"))):  # type: ignore[misc]
+    """EASY, and then what a test wants."""
+
+    name = "scripted"
+    OPTIONS: ClassVar[dict[str, Any]] = {}
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wanted: list[Decision] = []
+        self.seen: list[tuple[float, dict[int, int], int]] = []
+
+    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
+        yield from super().schedule(view, now_s)
+        self.preemptions = view.preemptions
+        self.seen.append((now_s, dict(view.preemptions.going), view.preemptions.left(now_s)))
+        while self.wanted:
+            yield self.wanted.pop(0)
+
+
+def holding(scheduler: Scheduler, jobid: int) -> Any:
+    """Return what the ledger knows of a job that runs."""
+    return scheduler._ledger.holdings[jobid]
+
+
+def beneficiaries(scheduler: Scheduler) -> list[int]:
+    """Return the jobs for which others are going."""
+    return list(scheduler._preemptions.awaited)
 
 
 class Bench:
@@ -180,6 +222,114 @@ def started(effects: Iterable[Effect]) -> dict[int, str]:
     return {each.jobid: str(Idset.of([part.rank for part in each.fit.parts])) for each in grants}
 
 
+def size_of(root: object) -> int:
+    """Return the number of entries in all containers that can be reached from an object."""
+    seen: set[int] = set()
+    found, entries = [root], 0
+    while found:
+        one = found.pop()
+        if id(one) in seen or isinstance(one, type | ModuleType | FunctionType):
+            continue
+        seen.add(id(one))
+        if isinstance(one, dict | list | set):
+            entries += len(one)
+        found += gc.get_referents(one)
+    return entries
+
+
+class Later(str):
+    """The reason of a job that waits."""
+
+    __slots__ = ()
+
+
+class Never(str):
+    """The reason of a job that is denied."""
+
+    __slots__ = ()
+
+
+class Places:
+    """A group on which one request after the other is tried, by any placement: a fit, or why there is none."""
+
+    def __init__(self, *resources: ResourceSet, offline: str = "", **options: Any) -> None:
+        queues = dict.fromkeys((BEST_FIT, WORST_FIT, LEAST_LOST), "default")
+        own = {name: f"firstfit:placement={name}" for name in queues}
+        self.bench = Bench("firstfit", queues=queues, policies=own, **options)
+        for each in resources:
+            self.bench.grow(each, offline)
+        self.scheduler = self.bench.scheduler
+        self.last = 0
+
+    def take(self, request: Request, placement: str = BEST_FIT) -> Any:
+        """Start a job that asks for this; `take(...).parts` are (rank, cores, GPUs, amounts)."""
+        self.last += 1
+        asked = replace(Jobspec.from_command(["true"]), request=request, queue=placement)
+        effects = [*self.bench.submit(self.last, asked), *self.bench.run()]
+        for effect in effects:
+            if isinstance(effect, Denied):
+                return Never(effect.note)
+            if isinstance(effect, Granted):
+                return effect.fit
+        why = Later(self.bench.why(self.last))
+        self.bench.cancel(self.last)
+        return why
+
+    def find(self, request: Request, placement: str = BEST_FIT) -> Any:
+        """Return what `take` would, and leave all as it was."""
+        found = self.take(request, placement)
+        if not isinstance(found, str):
+            self.bench.free(self.last)
+        return found
+
+    def ranks(self, request: Request, placement: str = BEST_FIT) -> str:
+        found = self.find(request, placement)
+        assert not isinstance(found, str), found
+        return str(Idset.of([part.rank for part in found.parts]))
+
+    def occupy(self, ranks: str | Idset, **wanted: Any) -> None:
+        """Start a job on each of these targets, of whole nodes unless something else is wanted."""
+        for rank in Idset.parse(ranks) if isinstance(ranks, str) else ranks:
+            there = {"ranks": [str(rank)]}
+            found = self.take(request_of(constraint=there, **(wanted or {"nodes": 1, "exclusive": True})))
+            assert not isinstance(found, str), found
+
+    def up(self, ranks: str) -> None:
+        self.bench.did(self.scheduler.went_online(Idset.parse(ranks)))
+
+    def down(self, ranks: str) -> None:
+        self.bench.did(self.scheduler.went_offline(Idset.parse(ranks)))
+
+
+def limit(*names: str) -> Any:
+    """Return a limit or time of the scheduler, or several, by name, wherever they are defined."""
+    found = []
+    for name in names:
+        (value,) = {getattr(module, name) for module in _defining(name)}
+        found.append(value)
+    return found if len(names) > 1 else found[0]
+
+
+@contextmanager
+def lowered(**limits: float) -> Iterator[None]:
+    """Set limits of the scheduler by their names."""
+    before = [(module, name, getattr(module, name)) for name in limits for module in _defining(name)]
+    for module, name, _ in before:
+        setattr(module, name, limits[name])
+    try:
+        yield
+    finally:
+        for module, name, value in before:
+            setattr(module, name, value)
+
+
+def _defining(name: str) -> list[ModuleType]:
+    loaded = [module for path, module in sys.modules.items() if path.startswith("fluxsched.sched")]
+    found = [module for module in loaded if hasattr(module, name)]
+    assert found, f"there is no {name}"
+    return found
+
+
 class Study:
     """What became of a workload: when each job started, and every estimate that was made for it, with its time."""
 
@@ -208,7 +358,7 @@ def simulate(
     for jobid, (at, _, _) in enumerate(jobs):
         happens[at].append(jobid)
     times = sorted(happens)
-    (group,) = scheduler._groups.values()
+    group = scheduler.group("default")
     while times:
         now_s = times.pop(0)
         for jobid in ends.pop(now_s, ()):

@@ -6,10 +6,9 @@ import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sched.loading import SPEC_CHARS_MAX, parse_spec
-from fluxsched.sched.policies.backfill import DEPTH_DIGITS_MAX, Fifo, FirstFit, parse_depth
 from fluxsched.sched.policy import Option
 from fluxsched.sched.registry import check_class, find, make
-from tests.sched.site import Bench
+from tests.sched.site import Bench, limit
 
 NEWCOMER = Path(__file__).parents[2] / "examples" / "policy_smallest.py"
 NEWCOMER_LINES_MAX = 25
@@ -38,10 +37,9 @@ def test_a_spec_has_a_limit():
 
 
 def test_ours_are_found_by_name():
-    assert find("fifo") is Fifo
-    assert isinstance(make("firstfit", {"placement": "best-fit"}), FirstFit)
-    for cls in (Fifo, FirstFit):
-        check_class(cls)
+    for name in ("fifo", "firstfit"):
+        assert isinstance(make(name, {"placement": "best-fit"}), find(name))
+        check_class(find(name))
 
 
 def test_an_unknown_name_lists_the_known_ones():
@@ -91,7 +89,7 @@ class Loose:
         (Coloured, r"Coloured: name is '\\x1b\[31mred'; it should be a text"),
         (Bare, "'bare' has no method schedule"),
         (Loose, "'loose': OPTIONS should map"),
-        ("fifo", "should be a class"),
+        (make("fifo", {}), "should be a class"),
     ],
 )
 def test_the_check_says_what_it_has_and_should_have(cls, words):
@@ -158,6 +156,7 @@ def test_the_newcomers_policy():
 
 
 def test_a_depth_has_a_bounded_number_of_digits():
-    assert parse_depth("9" * DEPTH_DIGITS_MAX) == 10**DEPTH_DIGITS_MAX - 1
-    with pytest.raises(ValueError, match="a depth is a number or 'all'"):
-        parse_depth("9" * (DEPTH_DIGITS_MAX + 1))
+    most = limit("DEPTH_DIGITS_MAX")
+    make("hybrid", {"depth": "9" * most})
+    with pytest.raises(InvalidValue, match="a number"):
+        make("hybrid", {"depth": "9" * (most + 1)})

@@ -1,9 +1,7 @@
 """Bounds on hops in the scheduler: what is waited for, what is denied, and another network while it runs."""
 
-from fluxsched.core.group_change import GroupChange
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
 from fluxsched.sched.decisions import Denied
-from fluxsched.sched.engine.scheduler import apply
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
 from tests.sched.site import make_r, spec
 
@@ -50,12 +48,12 @@ def test_another_network_is_taken_while_jobs_wait(bench):
     bench.submit(1, bounded(spec(nodes=4, exclusive=True), 2))
     bench.run()
     assert 1 not in bench.granted
-    bench.did(apply(bench.scheduler, "default", GroupChange(topology=ONE_LEAF), True, bench.now_s))
+    bench.did(bench.scheduler.updated("default", topology=ONE_LEAF))
     bench.run()
     assert str(bench.granted[1].ranks) == "0-2,4"
     assert bench.granted[1].topology.lowest_common(["n0", "n4"]) == "all"
     bench.submit(2, bounded(spec(nodes=2, exclusive=True), 2))
-    bench.did(apply(bench.scheduler, "default", GroupChange(topology=EMPTY_TOPOLOGY), True, bench.now_s))
+    bench.did(bench.scheduler.updated("default", topology=EMPTY_TOPOLOGY))
     bench.run()
     assert 2 not in bench.granted  # it was accepted, and waits until there is a network again
     assert "since there is no [topology]" in bench.why(2)

@@ -4,12 +4,12 @@ import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import Bank, FairSettings
-from fluxsched.sched.pool.placement import Shape
 from fluxsched.sched.registry import load
-from tests.sched.site import make_r, request_of, scheduler_of, spec
+from tests.sched.site import make_r, scheduler_of, spec
 
 GIB = 2**30
 
@@ -31,13 +31,17 @@ def run(scheduler, now_s=0.0):
 
 
 def test_a_job_of_cores_a_gpu_and_memory_weighs_16():
-    _, book = site()
-    request = Jobspec.from_command(
-        ["x"], ntasks=1, cores_per_task=4, gpus_per_task=1, amounts_per_task={"memory": 8 * GIB}
-    ).request
-    assert book.usage(Shape(request)) == 16.0
-    nodes = request_of(nodes=3, slots=2, cores=4, gpus=1)
-    assert book.usage(Shape(nodes)) == 3 * 2 * (4 + 10)
+    scheduler, book = site()
+    r = make_r("0-3", cores=8, gpus=2).to_json()
+    r["execution"]["R_lite"][0]["amounts"] = {"memory": 64 * GIB}
+    resources = ResourceSet.parse(r)
+    scheduler.grown("default", resources, resources.ranks, EMPTY)
+    one = {"cores_per_task": 4, "gpus_per_task": 1, "amounts_per_task": {"memory": 8 * GIB}}
+    scheduler.alloc(1, 16, 1, 0.0, Jobspec.from_command(["x"], ntasks=1, **one))
+    scheduler.alloc(2, 16, 2, 0.0, spec(nodes=3, nslots=2, cores=4, gpus=1))
+    run(scheduler)
+    assert user(book).all_jobs.usage == 16.0
+    assert user(book, 2).all_jobs.usage == 3 * 2 * (4 + 10)
 
 
 def test_the_dominant_part_counts():
@@ -56,8 +60,7 @@ def test_a_bank_that_is_not_configured_weighs_1_beside_those_that_are():
     """Inside Flux, where a job in such a bank cannot be refused at submission."""
     scheduler, book = site(banks={"physics": Bank(3.0)})
     for jobid, bank in ((1, "physics"), (2, "elsewhere")):
-        jobspec = spec(cores=1)
-        jobspec["attributes"]["system"]["bank"] = bank
+        jobspec = spec(cores=1, bank=bank)
         assert scheduler.alloc(jobid, 16, 1, 0.0, jobspec) == []
     shares = {account.name: book.tree.share(account) for account in book.tree.root.children.values()}
     assert shares == {"physics": 0.75, "elsewhere": 0.25}
@@ -144,10 +147,9 @@ def test_held_jobs_and_those_set_aside_make_no_account_active():
     scheduler.check()
 
 
-def test_a_running_job_beyond_the_limit_of_accounts_is_taken_over(monkeypatch):
-    from fluxsched.sched.fair import accounts as tree
+def test_a_running_job_beyond_the_limit_of_accounts_is_taken_over(lower):
 
-    monkeypatch.setattr(tree, "ACCOUNTS_MAX", 2)
+    lower(ACCOUNTS_MAX=2)
     scheduler, book = site()
     resources = make_r("0-1", cores=4)
     scheduler.grown("default", resources, resources.ranks, EMPTY)

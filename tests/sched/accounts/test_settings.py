@@ -5,8 +5,10 @@ from math import inf, nan
 import pytest
 
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
-from fluxsched.sched.fair import accounts as settings
-from fluxsched.sched.fair.accounts import DEPTH_MAX, RATE_MAX, Bank, FairSettings
+from fluxsched.sched.fair.accounts import RATE_MAX, Bank, FairSettings
+from tests.sched.site import limit
+
+DEPTH_MAX = limit("DEPTH_MAX")
 
 
 def test_banks_have_a_path():
@@ -75,6 +77,6 @@ def test_limits():
     deep.popitem()
     FairSettings(banks=deep)
     with pytest.raises(LimitExceeded, match="remove some"):
-        FairSettings(weights={f"r{at}": 1.0 for at in range(settings.RESOURCES_MAX + 1)})
+        FairSettings(weights={f"r{at}": 1.0 for at in range(limit("RESOURCES_MAX") + 1)})
     with pytest.raises(LimitExceeded, match="banks and users"):
-        FairSettings(banks={"a": Bank(users={f"u{at}": 1.0 for at in range(settings.ACCOUNTS_MAX)})})
+        FairSettings(banks={"a": Bank(users={f"u{at}": 1.0 for at in range(limit("ACCOUNTS_MAX"))})})

@@ -125,16 +125,16 @@ def test_more_accounts_than_there_can_be_are_not_even_made():
     assert not accounts.root.children
 
 
-def test_beyond_its_limit_the_accounts_nearest_nothing_are_left_out(monkeypatch):
+def test_beyond_its_limit_the_accounts_nearest_nothing_are_left_out(lower):
     accounts = cores(1000, Signal.DECAYED_USAGE)
     for number in range(100):
         user = accounts.account((f"user{number:02}",))
         accounts.book(user, (number + 1,), 1, False, 0.0)
     assert STATE_BYTES_MAX == 1 << 24
-    monkeypatch.setattr(state, "STATE_BYTES_MAX", 1000)
+    lower(STATE_BYTES_MAX=1000)
     text = state.saved(accounts, 600.0)
     assert 800 < len(text) <= 1000
     kept = [path for path, *_ in json.loads(text)["accounts"]]
     assert kept == [[], *[[f"user{99 - at}"] for at in range(len(kept) - 1)]]
-    monkeypatch.setattr(state, "STATE_BYTES_MAX", len(text) - 1)
+    lower(STATE_BYTES_MAX=len(text) - 1)
     assert state.restore(accounts, text, 600.0) == f"too large: {len(text)} bytes, the limit is {len(text) - 1}"

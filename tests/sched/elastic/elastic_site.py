@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.sched.decisions import DecisionRefused, Effect, Granted, Grown, Raise, Shrunk
-from fluxsched.sched.policies.backfill import Easy
-from fluxsched.sched.policy import Decision, Policy, View
-from tests.sched.site import scheduler_of
+from fluxsched.sched.policy import Fits, Policy
+from fluxsched.sched.pool.placement import blocks_in
+from tests.sched.site import holding, scheduler_of
 
 
 def resources(ranks: str, cores: int = 4, gpus: Sequence[int] = (), **properties: str) -> ResourceSet:
@@ -53,22 +53,6 @@ def jobspec(
     own = {"duration": 0.0, **system, "fluxsched": ours}
     version = 1 if len(nodes) == 1 else 999
     return {"version": version, "resources": vertices, "tasks": tasks, "attributes": {"system": own}}
-
-
-class Scripted(Easy):
-    """EASY, and then what a test wants."""
-
-    name = "scripted"
-    OPTIONS: dict[str, Any] = {}  # noqa: RUF012
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.wanted: list[Decision] = []
-
-    def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        yield from super().schedule(view, now_s)
-        while self.wanted:
-            yield self.wanted.pop(0)
 
 
 class ElasticSite:
@@ -155,6 +139,16 @@ class ElasticSite:
         self.leaving.pop(jobid, None)
         if jobid in self.held:
             self.did(self.scheduler.free(jobid, self.held.pop(jobid), True, self.now_s))
+
+    def elastic(self, jobid: int) -> Any:
+        """Return what the scheduler knows of the job's sizes and parts; None if it is not elastic."""
+        return holding(self.scheduler, jobid).elastic
+
+    def fit(self, jobid: int, ranks: str, cores: int = 4, part: int | None = None) -> Fits:
+        """Return a fit by which the job, or a part of it, could grow on these targets."""
+        blocks, shape = blocks_in(resources(ranks, cores)), self.elastic(jobid).shape
+        by_part = [] if part is None else [Idset.parse(ranks) if at == part else EMPTY for at in range(2)]
+        return Fits(shape, blocks, len(by_part) or 1, tuple(by_part))
 
     def sizes(self, *jobids: int) -> list[int]:
         """How many targets jobs have that they are not to leave."""

@@ -4,10 +4,7 @@ import pytest
 
 from fluxsched.core.idset import EMPTY
 from fluxsched.sched.decisions import Granted, Grown, Raise, Shrunk
-from fluxsched.sched.engine import passes as growing
-from fluxsched.sched.engine.scheduling_pass import plan_of_all
 from fluxsched.sched.fair.accounts import FairSettings
-from fluxsched.sched.policies.backfill import until_gone
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
 from tests.sched.site import scheduler_of
 
@@ -229,9 +226,6 @@ def test_the_place_is_kept_until_all_have_left_it(policy):
 
 
 def test_the_owner_is_told_what_has_to_go_first():
-    assert until_gone(1, 0) == "starts when 1 preempted job is gone"
-    assert until_gone(2, 0) == "starts when 2 preempted jobs are gone"
-    assert until_gone(0, 1) == "starts when extras of 1 elastic job are gone"
     site = with_extras_and_a_whole_job_to_go()
     why = "starts when 1 preempted job and extras of 1 elastic job are gone"
     assert site.scheduler.why(2, site.now_s).reason == why
@@ -255,9 +249,7 @@ def test_in_the_pass_in_which_extras_go_for_a_job_others_do_not_grow_where_it_is
     assert site.sizes(1, 2, 3) == [4, 2, 2]
 
 
-def test_jobs_grow_beside_all_reservations_of_several_queues(monkeypatch):
-    made = []
-    monkeypatch.setattr(growing, "plan_of_all", lambda *given: made.append(given) or plan_of_all(*given))
+def test_jobs_grow_beside_all_reservations_of_several_queues():
     queues = {"batch": "default", "debug": "default"}
     site = ElasticSite("conservative", "0-7", queues=queues, policies={"debug": "easy"})
     site.submit(1, jobspec(3, elastic=False, duration=100.0))
@@ -272,7 +264,6 @@ def test_jobs_grow_beside_all_reservations_of_several_queues(monkeypatch):
     site.submit(7, jobspec("1-9", duration=50.0, queue="debug"))
     site.run()
     assert site.sizes(6, 7) == [2, 3]  # what has no end stays where no reservation is
-    assert not made
 
 
 @pytest.mark.parametrize("policy", [*PLAIN, FAIR])

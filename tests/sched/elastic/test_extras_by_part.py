@@ -107,7 +107,7 @@ def test_the_fewest_go_that_would_do_and_none_if_none_would(chance, fair):
     wanted = [(1, chance.choice([0, 1])), (1, chance.choice([1, 2])), (chance.randint(1, 2), 0)]
     counts, needs = zip(*chance.sample(wanted, chance.randint(2, 3)), strict=True)
     ranks = {jobid: set(held.ranks) for jobid, held in site.held.items()}
-    leads = {site.scheduler._ledger.holdings[jobid].elastic.first for jobid in least}
+    leads = {site.elastic(jobid).first for jobid in least}
     free = set(range(8)).difference(*ranks.values())
     may_leave = [(jobid, rank) for jobid in least for rank in ranks[jobid] - leads]
     most = 4 if fair else 8  # of its 8 at most; then the account is at its share

@@ -92,7 +92,7 @@ def test_they_go_just_if_some_choice_of_them_would_do(seed):
     could_go = {}
     for jobid, count in elastic.items():
         ranks = set(site.held[jobid].ranks)
-        held = site.scheduler._ledger.holdings[jobid].elastic
+        held = site.elastic(jobid)
         first = -1 if held is None else held.first
         could_go[jobid] = ranks - {first}, max(n for n in range(len(ranks)) if len(ranks) - n in count)
     free = [len(set(domain) - taken) for domain in domains]

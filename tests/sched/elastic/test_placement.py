@@ -7,8 +7,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.sched.decisions import Granted, Grown
-from fluxsched.sched.policy import placement_of
-from fluxsched.sched.pool.placement import BEST_FIT, LEAST_LOST, WORST_FIT
+from fluxsched.sched.policy import BEST_FIT, LEAST_LOST, WORST_FIT, placement_of
 from tests.sched.site import policy_of, scheduler_of
 
 GIB = 1 << 30

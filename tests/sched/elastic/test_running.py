@@ -6,14 +6,13 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.errors import LocalProtocolError, RemoteProtocolError
+from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Granted, Grown, Raise, Shrunk
-from fluxsched.sched.engine.passes import REFUSALS_LOGGED_MAX, REFUSALS_MAX
-from fluxsched.sched.ledger import SHRINK_PAUSE_S
-from fluxsched.sched.policy import Fits, Grow, Shrink
-from fluxsched.sched.pool.placement import blocks_in, ranks_in
-from tests.sched.elastic.elastic_site import ElasticSite, Scripted, jobspec, resources
-from tests.sched.site import scheduler_of
+from fluxsched.sched.policy import Grow, Preempt, Shrink
+from tests.sched.elastic.elastic_site import ElasticSite, jobspec, resources
+from tests.sched.site import Scripted, holding, limit, scheduler_of
+
+REFUSALS_LOGGED_MAX, REFUSALS_MAX, SHRINK_PAUSE_S = limit("REFUSALS_LOGGED_MAX", "REFUSALS_MAX", "SHRINK_PAUSE_S")
 
 
 def ids(text):
@@ -104,7 +103,7 @@ def test_a_bound_on_hops_holds_as_it_grows_also_for_policies():
     assert site.held[1].ranks == ids("6-7")
     site.submit(2, jobspec(8, elastic=False))
     site.end(9)
-    policy.wanted = [Grow(1, Fits(site.scheduler._ledger.holdings[1].elastic.shape, blocks_in(resources("0")), 1))]
+    policy.wanted = [Grow(1, site.fit(1, "0"))]
     site.run()
     assert site.scheduler.stats()["refused"] == 1
     assert site.held[1].ranks == ids("4-7")
@@ -121,7 +120,7 @@ def test_where_a_job_grows_does_not_change_what_other_jobs_of_that_size_need():
     site.end(9)
     site.run()
     assert site.held[1].ranks == ids("4-7")
-    running = site.scheduler._groups["default"].running
+    running = site.scheduler.group("default").running
     assert running.needs
     assert all(running.needs.values())
 
@@ -131,21 +130,21 @@ def test_nodes_in_part_are_grown_on_others_than_it_has():
     site.submit(1, jobspec("1-3", exclusive=False, cores=2))
     site.run()
     assert site.sizes(1) == [3]
-    assert all(cores == 0b11 for cores, _ in site.scheduler._ledger.holdings[1].parts.values())
+    assert all(cores == 0b11 for cores, _ in holding(site.scheduler, 1).parts.values())
     more = resources("3-4")
     site.did(site.scheduler.grown("default", more, more.ranks, EMPTY, site.now_s))
     assert site.run() == []  # it is at its maximum
 
 
-@pytest.fixture
-def scripted():
+def scripted_site(grows=False):
     """Job 1 has 0 and 1-4, of which it may have 2, 4 or 6; 2 has 7 and is not elastic; 5-6, which 1 has left, are idle.
 
     3 waits for all.
     """
     policy = Scripted()
+    policy.GROWS = grows
     site = ElasticSite(policy, "0-7")
-    site.submit(1, jobspec(1, "2-6:2"))
+    site.submit(1, jobspec(1, "2-6:2", **{"preemptible-after": 0.0}))
     site.run()
     site.submit(2, jobspec(1, elastic=False))
     site.submit(3, jobspec(8, elastic=False))
@@ -157,11 +156,9 @@ def scripted():
     return site, policy
 
 
-def fit_on(site, ranks, cores=4, part=1):
-    blocks = blocks_in(resources(ranks, cores))
-    by_part = [EMPTY, EMPTY]
-    by_part[part] = ids(ranks)
-    return Fits(site.scheduler._ledger.holdings[1].elastic.shape, blocks, 2, tuple(by_part))
+@pytest.fixture
+def scripted():
+    return scripted_site()
 
 
 @pytest.mark.parametrize(
@@ -207,11 +204,10 @@ def test_a_shrink_twice_is_refused_and_what_leaves_is_held_until_it_is_freed(scr
         ("5", 4, 0, "part p0 would have 2 nodes, and asks for 1"),
     ],
 )
-def test_grows_that_are_refused(scripted, ranks, cores, part, why):
-    site, policy = scripted
-    policy.wanted = [Grow(1, fit_on(site, ranks, cores, part))]
-    site.scheduler._ledger.elastic.by_id[1].elastic.paused_until_s = 0.0
-    site.scheduler._ledger.elastic.growable.clear()  # the engine itself would grow it by what is free
+def test_grows_that_are_refused(ranks, cores, part, why):
+    site, policy = scripted_site(grows=True)  # else the engine itself would grow it by what is free
+    policy.wanted = [Grow(1, site.fit(1, ranks, cores, part))]
+    site.elastic(1).paused_until_s = site.now_s - 1.0
     assert site.look() == []
     assert site.scheduler.stats()["refused"] == 1
     assert site.refused == [f"policy 'scripted': job ƒ2 cannot grow: {why}"]
@@ -219,13 +215,11 @@ def test_grows_that_are_refused(scripted, ranks, cores, part, why):
 
 def test_who_cannot_grow_at_all_is_named_with_the_reason(scripted):
     site, policy = scripted
-    fit = fit_on(site, "5-6")
+    fit = site.fit(1, "5-6", part=1)
     policy.wanted = [Grow(2, fit), Grow(9, fit)]
     site.look()
-    site.scheduler._ledger.elastic.by_id[1].elastic.paused_until_s = 0.0
-    site.scheduler._ledger.set_going(1, site.now_s)
-    site.scheduler.group("default").running.began(site.scheduler._ledger.holdings[1])
-    policy.wanted = [Grow(1, fit), Shrink(1, ids("3-4"), "")]
+    site.elastic(1).paused_until_s = site.now_s - 1.0
+    policy.wanted = [Preempt(1, 3, ""), Grow(1, fit), Shrink(1, ids("3-4"), "")]
     site.look()
     assert [note.removeprefix("policy 'scripted': job ") for note in site.refused] == [
         "ƒ3 cannot grow: it is not elastic", "ƒA cannot grow: it does not run",
@@ -249,11 +243,11 @@ def test_what_is_told_of_one_pass_is_limited(scripted):
 
 def test_a_grow_that_a_policy_wants_is_made(scripted):
     site, policy = scripted
-    policy.wanted = [Grow(1, fit_on(site, "5-6"))]
+    policy.wanted = [Grow(1, site.fit(1, "5-6", part=1))]
     assert site.look() == []
     assert "less than 60 s ago" in site.refused[0]
     site.now_s += SHRINK_PAUSE_S
-    policy.wanted = [Grow(1, fit_on(site, "5-6"))]
+    policy.wanted = [Grow(1, site.fit(1, "5-6", part=1))]
     (grown,) = site.look()
     assert isinstance(grown, Grown)
     assert grown.R["scheduling"]["parts"] == {"p1": "5-6"}
@@ -288,8 +282,6 @@ def test_a_grow_that_failed_is_taken_back_and_not_tried_at_once():
     assert site.scheduler.resource_status()[2].ranks == ids("0-1")
     site.now_s += SHRINK_PAUSE_S
     assert [type(effect) for effect in site.run()] == [Grown]
-    with pytest.raises(RemoteProtocolError, match="no grow by ranks 0 that is not stored"):
-        site.scheduler.grow_failed(1, ids("0"), site.now_s) if site.scheduler._ledger.ungrow(1, ids("0"), 0.0) else None
 
 
 def test_a_size_that_is_settled_is_never_changed_again():
@@ -301,7 +293,7 @@ def test_a_size_that_is_settled_is_never_changed_again():
     site.end(9)
     (grown,) = site.run()
     site.unanswered.clear()
-    site.did(site.scheduler.grow_failed(1, ranks_in(grown.fit.blocks), site.now_s, is_settled=True))
+    site.did(site.scheduler.grow_failed(1, grown.resources.ranks, site.now_s, is_settled=True))
     site.now_s += 1000.0
     assert site.look() == []
     site.submit(2, jobspec(2, elastic=False))
@@ -339,7 +331,7 @@ def test_a_shrink_that_failed_leaves_all_as_it_was(scripted):
     site.scheduler.shrink_failed(1, ids("3-4"), site.now_s)
     site.leaving.clear()
     site.scheduler.check()
-    assert not site.scheduler._preemptions.leaving
+    assert not site.elastic(1).leaving
     assert site.sizes(1) == [5]
 
 
@@ -370,14 +362,14 @@ def test_hello_restores_parts_sizes_and_what_is_going(going):
     scheduler.grown("default", whole, whole.ranks, EMPTY, 1000.0)
     held = ResourceSet.parse(_with_parts(resources("0-6").to_json(), p0="0", p1="1-6"))
     scheduler.hello(1, 16, 1000, 1.0, held, EMPTY, jobspec(1, "2-6:2"), 1000.0, going=ids(going), grown=ids("3-6"))
-    elastic = scheduler._ledger.holdings[1].elastic
+    elastic = holding(scheduler, 1).elastic
     assert [part.ranks for part in elastic.parts] == [ids("0"), ids("1-6") - ids(going)]
     assert elastic.leaving == ids(going)
     scheduler.check()
     if going:
         scheduler.free(1, held.restrict(ids(going)), False, 1001.0)
         scheduler.check()
-        assert not scheduler._preemptions.leaving
+        assert not elastic.leaving
 
 
 def _with_parts(r, **parts):

@@ -5,15 +5,14 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.topology import Topology
 from fluxsched.sched.decisions import Grown
-from fluxsched.sched.ledger import SHRINK_PAUSE_S
-from fluxsched.sched.policies.backfill import Easy
-from fluxsched.sched.policies.fair import Fair
 from fluxsched.sched.policy import Grow, Shrink
-from fluxsched.sched.pool.placement import ranks_in
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec
+from tests.sched.site import limit, policy_of, under_fair
+
+SHRINK_PAUSE_S = limit("SHRINK_PAUSE_S")
 
 
-class Stepping(Easy):
+class Stepping(type(policy_of("easy"))):
     """EASY, and then a step for each of `grows`; `found` are the targets of each, None where there is none."""
 
     name = "stepping"
@@ -31,7 +30,7 @@ class Stepping(Easy):
         yield from self.shrinks
         for jobid in self.grows:
             fit = view.step(jobid)
-            self.found.append(None if fit is None else str(ranks_in(fit.blocks)))
+            self.found.append(None if fit is None else str(Idset.of([part.rank for part in fit.parts])))
             if fit is not None:
                 yield Grow(jobid, fit)
         self.grows, self.shrinks = [], []
@@ -67,7 +66,7 @@ def test_steps_are_values_of_the_range_up_to_the_largest(policy):
 def test_the_part_that_is_least_beyond_its_minimum_comes_next(policy):
     site = site_of(policy, jobspec("1-2", "2-4"), jobspec(1, elastic=False))
     assert steps(site, policy, 1, 1, 1, 1) == ["4", "5", "6", None]
-    parts = site.scheduler._ledger.holdings[1].elastic.parts
+    parts = site.elastic(1).parts
     assert [(part.size, str(part.ranks - part.base)) for part in parts] == [(2, "4"), (4, "5-6")]
 
 
@@ -109,7 +108,7 @@ def test_a_job_that_ends_before_a_reservation_begins_may_have_what_is_idle_until
 
 
 def test_under_fair_the_inner_policy_is_asked(policy):
-    site = site_of(Fair(policy), jobspec("1-4"), jobspec(1, elastic=False))
+    site = site_of(under_fair(policy), jobspec("1-4"), jobspec(1, elastic=False))
     assert steps(site, policy, 1, 1) == ["2", "3"]
 
 

@@ -13,10 +13,8 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Canceled, Denied, Granted, Raise, Release
-from fluxsched.sched.pool.placement import blocks_of, parts_in
-from fluxsched.sched.pool.pool import Pool
 from tests.generated.share import examples
-from tests.sched.site import scheduler_of
+from tests.sched.site import scheduler_of, spec
 
 RANKS, CORES = 6, 3
 
@@ -209,21 +207,18 @@ TestEasy, TestHybrid, TestCompress = EasyMachine.TestCase, HybridMachine.TestCas
 @pytest.mark.plain_only("replaces a method of Pool")
 def test_the_auditor_catches_a_skipped_free(monkeypatch):
     """The mutation: `give` forgets rank 1, so the cores freed there stay allocated."""
-    give = Pool.give
-
-    def forgetful(pool, blocks):
-        give(pool, blocks_of(part for part in parts_in(blocks) if part.rank != 1))
-
     scheduler, auditor = scheduler_of("fifo"), Auditor()
+    pool = type(scheduler.group("default").pool)
+    give = pool.give
     auditor.ours = auditor.up = Idset.parse("0-1")
     scheduler.grown("default", targets(auditor.ours), auditor.ours, EMPTY)
     auditor.waiting.add(1)
-    scheduler.alloc(1, 16, 1000, 0.0, Jobspec.from_command(["true"], nodes=2))
+    scheduler.alloc(1, 16, 1000, 0.0, spec(nodes=1, constraint={"ranks": ["1"]}))
     (granted,) = scheduler.schedule(1.0)
     auditor.sees([granted])
     auditor.audits(scheduler)
     assert isinstance(granted, Granted)
-    monkeypatch.setattr(Pool, "give", forgetful)
+    monkeypatch.setattr(pool, "give", lambda own, blocks: give(own, [block for block in blocks if block.word != 0b10]))
     whole = ResourceSet.parse(granted.R)
     auditor.freed(whole)
     scheduler.free(1, whole, True)

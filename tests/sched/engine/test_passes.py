@@ -3,9 +3,10 @@
 import pytest
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.engine.passes import REFUSALS_MAX
 from fluxsched.sched.policy import NOTHING, Start
-from tests.sched.site import Bench, policy_of, spec
+from tests.sched.site import Bench, limit, policy_of, spec
+
+REFUSALS_MAX = limit("REFUSALS_MAX")
 
 
 class Stubborn:

@@ -5,11 +5,12 @@ from math import inf
 import pytest
 
 from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
-from fluxsched.sched.engine import why as forecast
-from fluxsched.sched.engine import why as planned_starts
-from fluxsched.sched.engine.why import FORECAST_KEPT_S, FORECASTS_MAX, KEPT_S, PLANNED_JOBS_MAX
 from fluxsched.scheduler.session import reasons_of
-from tests.sched.site import Bench, spec
+from tests.sched.site import Bench, limit, spec
+
+FORECASTS_MAX, FORECAST_KEPT_S, KEPT_S, PLANNED_JOBS_MAX = limit(
+    "FORECASTS_MAX", "FORECAST_KEPT_S", "KEPT_S", "PLANNED_JOBS_MAX"
+)
 
 ENDS_S = 200.0
 
@@ -115,16 +116,16 @@ def test_within_a_pass_what_it_has_not_come_to_stands_as_before(four):
     assert during[2][2] is True
 
 
-def test_an_answer_has_limits(four, monkeypatch):
+def test_an_answer_has_limits(four, lower):
     assert (PLANNED_JOBS_MAX, FORECASTS_MAX) == (1000, 8)
-    monkeypatch.setattr(planned_starts, "PLANNED_JOBS_MAX", 1)
+    lower(PLANNED_JOBS_MAX=1)
     assert list(starts(four("conservative"))) == [2], "the first in time"
-    monkeypatch.setattr(planned_starts, "PLANNED_JOBS_MAX", 2)
-    monkeypatch.setattr(planned_starts, "FORECASTS_MAX", 1)
+    lower(PLANNED_JOBS_MAX=2)
+    lower(FORECASTS_MAX=1)
     assert list(starts(four("fifo"))) == [2]
-    monkeypatch.setattr(planned_starts, "FORECASTS_MAX", 2)
+    lower(FORECASTS_MAX=2)
     assert list(starts(four("fifo"))) == [2, 3]
-    monkeypatch.setattr(forecast, "WALKED_PARTS_MAX", 0)
+    lower(WALKED_PARTS_MAX=0)
     assert list(starts(four("fifo"))) == [2], "one is made in any case"
 
 
@@ -139,7 +140,7 @@ def test_before_the_first_grow_nothing_is_planned():
     assert plan(bench) == []
 
 
-def test_reasons_of_many_share_what_is_forecast(four, monkeypatch):
+def test_reasons_of_many_share_what_is_forecast(four, lower):
     bench = four("easy")
     for jobid in (7, 8):
         bench.submit(jobid, nodes=3, cores=4, duration=10.0)
@@ -155,14 +156,15 @@ def test_reasons_of_many_share_what_is_forecast(four, monkeypatch):
         alone = bench.scheduler.why(jobid, bench.now_s)
         assert (reason, earliest_s) == (alone.reason, alone.earliest_s)
     assert [jobid for jobid in found if found[jobid][2]] == [2]
-    monkeypatch.setattr(forecast, "WALKED_PARTS_MAX", 0)
+    lower(WALKED_PARTS_MAX=0)
     assert [jobid for jobid, (_, earliest_s, _) in asked().items() if earliest_s is None] != []
     assert asked()[2] == found[2], "what is planned needs no forecast"
 
 
-def test_jobs_on_many_targets_make_forecasts_dear(four, monkeypatch):
-    ledger = four("easy").scheduler._ledger
-    parts = sum(len(holding.parts) for holding in ledger)
-    assert parts > len(ledger)
-    monkeypatch.setattr(forecast, "WALKED_PARTS_MAX", 3 * parts)
-    assert forecast.forecasts_max(ledger) == 3
+def test_jobs_on_many_targets_make_forecasts_dear(four, lower):
+    lower(WALKED_PARTS_MAX=6)  # job 1 runs on two targets: forecasts for three jobs are made
+    bench = four("fifo")
+    for jobid in (4, 5):
+        bench.submit(jobid, nodes=4, cores=4, duration=10.0)
+    bench.run()
+    assert len(starts(bench)) == 3

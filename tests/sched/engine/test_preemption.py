@@ -8,35 +8,8 @@ import pytest
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import PREEMPT, Granted, Raise
 from fluxsched.sched.fair.accounts import RATE_WINDOW_S, FairSettings
-from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.policies.backfill import Easy
 from fluxsched.sched.policy import Preempt, Wake
-from fluxsched.sched.preemption import REST_FROM, REST_MAX_S, Preemptions
-from tests.sched.site import Bench, make_r, spec
-
-
-class Scripted(Easy):
-    """EASY, and then what a test wants."""
-
-    name = "scripted"
-    OPTIONS = {}  # noqa: RUF012
-
-    def __init__(self):
-        super().__init__()
-        self.wanted = []
-        self.seen = []
-
-    def schedule(self, view, now_s):
-        yield from super().schedule(view, now_s)
-        self.seen.append((now_s, dict(view.preemptions.going), view.preemptions.left(now_s)))
-        while self.wanted:
-            yield self.wanted.pop(0)
-
-
-def preemptible(spec, after):
-    if after is not None:
-        spec["attributes"]["system"]["preemptible-after"] = after
-    return spec
+from tests.sched.site import Bench, Scripted, limit, make_r, size_of, spec
 
 
 @pytest.fixture
@@ -49,7 +22,7 @@ def full(policy):
     """Jobs 1 and 2 hold the two targets, 1 preemptible after 10 s, 2 never; 3 waits for one of them."""
     bench = Bench(policy)
     bench.grow("0-1")
-    bench.submit(1, preemptible(spec(nodes=1, exclusive=True), 10))
+    bench.submit(1, spec(nodes=1, exclusive=True, preemptible_after=10))
     bench.submit(2, nodes=1, exclusive=True)
     bench.run()
     bench.submit(3, nodes=1, exclusive=True, duration=60)
@@ -116,7 +89,7 @@ def test_one_that_began_in_the_future_began_when_it_was_found_running(policy):
     bench = Bench(policy)
     bench.grow("0")
     later = replace(make_r("0"), starttime_s=bench.now_s + 3600)
-    bench.scheduler.hello(1, 16, 1, 1.0, later, jobspec=preemptible(spec(cores=4), 10), now_s=bench.now_s)
+    bench.scheduler.hello(1, 16, 1, 1.0, later, jobspec=spec(cores=4, preemptible_after=10), now_s=bench.now_s)
     bench.submit(3, cores=4, duration=60)
     bench.run()
     assert preempt(bench, policy, 1) == []
@@ -146,7 +119,7 @@ def test_an_end_of_its_own_that_comes_sooner_stays():
     policy = Scripted()
     bench = Bench(policy, preempt_timeout_s=30.0)
     bench.grow("0")
-    bench.submit(1, preemptible(spec(cores=4, duration=20), 0))
+    bench.submit(1, spec(cores=4, duration=20, preemptible_after=0))
     bench.run()
     bench.submit(3, cores=4, duration=60)
     bench.now_s += 1
@@ -164,16 +137,9 @@ def test_if_the_beneficiary_leaves_its_victims_are_going_all_the_same(full, poli
     full.did(full.scheduler.cancel(3))
     assert full.scheduler.stats()["preempted"] == 1
     full.free(1)
-    full.submit(4, {**preemptible_any()})
+    full.submit(4)
     full.run()
     assert policy.seen[-1][1] == {}
-
-
-def preemptible_any():
-    """A job of one core."""
-    slot = {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 1}]}
-    tasks = [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}]
-    return {"version": 1, "resources": [slot], "tasks": tasks, "attributes": {"system": {"duration": 0.0}}}
 
 
 def test_a_job_found_running_may_be_preempted_by_what_its_jobspec_says():
@@ -184,7 +150,7 @@ def test_a_job_found_running_may_be_preempted_by_what_its_jobspec_says():
     bench.grow(machine)
     held = ResourceSet.parse({**machine.to_json(), "execution": {**machine.to_json()["execution"], "starttime": 90.0}})
     bench.granted[1] = held
-    bench.did(bench.scheduler.hello(1, 16, 1000, 1.0, held, jobspec=preemptible(spec(cores=4), 20), now_s=100.0))
+    bench.did(bench.scheduler.hello(1, 16, 1000, 1.0, held, jobspec=spec(cores=4, preemptible_after=20), now_s=100.0))
     bench.submit(3, cores=4)
     assert preempt(bench, policy, 1) == []
     bench.now_s = 110.0
@@ -197,7 +163,7 @@ def test_a_job_that_is_found_going_is_going():
     machine = make_r("0")
     bench.grow(machine)
     bench.granted[1] = machine
-    jobspec = preemptible(spec(cores=4), 0)
+    jobspec = spec(cores=4, preemptible_after=0)
     bench.did(bench.scheduler.hello(1, 16, 1000, 1.0, machine, jobspec=jobspec, now_s=100.0, preempted_s=98.0))
     bench.submit(3, cores=4)
     assert preempt(bench, policy, 1) == []
@@ -218,7 +184,7 @@ def test_the_rate_holds_in_any_window():
     bench = Bench(policy, fair=FairSettings(rate=2))
     bench.grow(make_r("0", cores=8))
     for jobid in range(1, 9):
-        bench.submit(jobid, preemptible(spec(), 0))
+        bench.submit(jobid, spec(preemptible_after=0))
     bench.run()
     bench.submit(9, cores=8)
     assert len(preempt(bench, policy, 1, 2, 3, beneficiary=9)) == 2
@@ -238,7 +204,7 @@ def test_at_rate_0_none_is_preempted():
     policy = Scripted()
     bench = Bench(policy, fair=FairSettings(rate=0))
     bench.grow("0")
-    bench.submit(1, preemptible(spec(cores=4), 0))
+    bench.submit(1, spec(cores=4, preemptible_after=0))
     bench.run()
     bench.submit(3, cores=4)
     assert preempt(bench, policy, 1) == []
@@ -247,27 +213,28 @@ def test_at_rate_0_none_is_preempted():
 # ---- searches
 
 
-def test_a_long_search_in_vain_rests_for_the_time_that_it_is_worth():
-    preemptions = Preemptions(Ledger([]))
-    preemptions.searched_in_vain(7, REST_FROM, 100.0)
-    assert preemptions.rests_until_s(7, 100.0) == 100.0, "a short one is made again in each pass"
-    preemptions.searched_in_vain(7, 10_000, 100.0)
-    assert preemptions.rests_until_s(7, 100.0) == 101.0
-    assert preemptions.rests_until_s(8, 100.0) == 100.0, "another job"
-    assert preemptions.rests_until_s(7, 101.0) == 101.0
-    assert preemptions.rests_until_s(7, 101.0 - REST_MAX_S - 1) == 101.0 - REST_MAX_S - 1, "the clock stepped back"
+def test_a_long_search_in_vain_rests_for_the_time_that_it_is_worth(full, policy):
+    searches = policy.preemptions
+    searches.searched_in_vain(7, limit("REST_FROM"), 100.0)
+    assert searches.rests_until_s(7, 100.0) == 100.0, "a short one is made again in each pass"
+    searches.searched_in_vain(7, 10_000, 100.0)
+    assert searches.rests_until_s(7, 100.0) == 101.0
+    assert searches.rests_until_s(8, 100.0) == 100.0, "another job"
+    assert searches.rests_until_s(7, 101.0) == 101.0
+    before_s = 101.0 - limit("REST_MAX_S") - 1
+    assert searches.rests_until_s(7, before_s) == before_s, "the clock stepped back"
 
 
 def test_what_begins_and_ends_unseen_leaves_nothing_behind():
-    policy = Scripted()
-    bench = Bench(policy)
+    bench = Bench("easy")
     bench.grow("0")
+    sizes = []
     for jobid in range(1, 20):
-        bench.submit(jobid, preemptible(spec(cores=4), 0))
+        bench.submit(jobid, spec(cores=4, preemptible_after=0))
         bench.run()
         bench.free(jobid)
-    running = bench.scheduler._preemptions.running
-    assert (len(running), running._touched, running._known) == (0, {}, {})
+        sizes.append(size_of(bench.scheduler))
+    assert max(sizes[10:]) <= max(sizes[:10])
 
 
 # ---- waking

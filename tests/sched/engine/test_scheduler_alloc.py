@@ -5,11 +5,10 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
-from fluxsched.sched import queue as pending
 from fluxsched.sched.decisions import Annotated, Canceled, Denied, Granted
-from fluxsched.sched.engine import group
-from fluxsched.sched.engine.group import NOTICE_EVERY_S
-from tests.sched.site import make_r, scheduler_of, spec
+from tests.sched.site import limit, make_r, scheduler_of, spec
+
+NOTICE_EVERY_S = limit("NOTICE_EVERY_S")
 
 
 def test_a_grant_says_everything(bench):
@@ -98,8 +97,8 @@ def test_a_job_alloced_twice_is_the_senders_fault(bench):
         bench.run()
 
 
-def test_a_full_queue_denies_politely(bench, monkeypatch):
-    monkeypatch.setattr(pending, "WAITING_MAX", 1)
+def test_a_full_queue_denies_politely(bench, lower):
+    lower(WAITING_MAX=1)
     bench.grow("0")
     bench.submit(1, spec())
     (denied,) = bench.submit(2, spec())
@@ -148,7 +147,7 @@ def test_expiration_of_a_running_job(bench):
         bench.scheduler.expiration(1, 501.0)
     with pytest.raises(Refused, match="job 2"):
         bench.scheduler.expiration(2, 200.0)
-    (running,) = bench.scheduler._groups["default"].holdings()
+    (running,) = bench.scheduler.group("default").holdings()
     assert running.expiration_s == 200.0
 
 
@@ -194,13 +193,3 @@ def test_groups_are_checked_when_it_is_made():
         scheduler_of("fifo", ())
     with pytest.raises(InvalidValue, match="groups b"):
         scheduler_of("fifo", ("a",), {"q": "b"})
-
-
-def test_a_verdict_that_was_forgotten_is_worked_out_again(bench, monkeypatch):
-    assert group.VERDICTS_MAX > 2
-    monkeypatch.setattr(group, "VERDICTS_MAX", 2)
-    bench.grow(make_r("0-1", 4))
-    for jobid, cores in enumerate([1, 2, 3, 4, 5, 1, 5]):
-        denied = [effect for effect in bench.submit(jobid, cores=cores) if isinstance(effect, Denied)]
-        assert bool(denied) == (cores == 5)
-        assert len(bench.scheduler._groups["default"]._verdicts) <= 2

@@ -3,11 +3,9 @@
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
+from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.decisions import Annotated, Canceled, Denied, Granted, Release
-from fluxsched.sched.engine.policy_queue import utc_text
-from fluxsched.sched.queue import PendingJobs
-from tests.sched.site import Bench, make_r, spec
+from tests.sched.site import Bench, lowered, make_r, spec
 
 NOON_S = 1763812980.0  # Nov22 12:03 UTC
 MISSING = "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes; it had 4 until Nov22 12:03 UTC"
@@ -133,22 +131,20 @@ def test_cancel_priority_and_numbers_of_who_is_set_aside():
     assert "is held" in bench.why(2)
 
 
-@pytest.mark.plain_only("replaces a method of PendingJobs")
-def test_the_way_back_into_a_full_queue_waits_for_the_next_change(bench, monkeypatch):
+def test_the_way_back_into_a_full_queue_waits_for_the_next_change(bench):
     bench.grow("0-3")
     bench.submit(1, nodes=4)
     shrink(bench, "3")
-
-    def full(queue, job):
-        raise LimitExceeded("full")
-
-    with monkeypatch.context() as patched:
-        patched.setattr(PendingJobs, "add", full)
+    bench.submit(2)
+    with lowered(WAITING_MAX=1):
         grow(bench, make_r("3"))
     assert bench.scheduler.set_aside().keys() == {1}
     grow(bench, make_r("4"))
     assert not bench.scheduler.set_aside()
 
 
-def test_times_beyond_the_calendar_are_still_words():
-    assert utc_text(1e18) == "1000000000000000000 s"
+def test_times_beyond_the_calendar_are_still_words(bench):
+    bench.grow("0-3")
+    bench.submit(1, nodes=4)
+    words = told(bench.shrink("3", now_s=1e18), 1)["reason_pending"]
+    assert words.endswith("it had 4 until 1000000000000000000 s")

@@ -7,20 +7,34 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.sched.decisions import Granted, PluginFailed
-from fluxsched.sched.engine.plugins import FAULTS_MAX, ROUNDS_MAX
 from fluxsched.sched.hooks.api import PASS, SKIP, Gate, Later, Never, Wait
-from fluxsched.sched.hooks.chain import (
+from tests.sched.site import Bench, limit, make_r, scheduler_of, spec
+
+(
     ANNOTATION_KEYS_MAX,
+    FAULTS_MAX,
     LABEL_CHARS_MAX,
     PLUGINS_MAX,
     READS_MAX,
     RETRY_S,
+    ROUNDS_MAX,
+    SHAPES_MAX,
     SORT_ITEMS_MAX,
+    VERDICTS_MAX,
     WHY_CHARS_MAX,
+) = limit(
+    "ANNOTATION_KEYS_MAX",
+    "FAULTS_MAX",
+    "LABEL_CHARS_MAX",
+    "PLUGINS_MAX",
+    "READS_MAX",
+    "RETRY_S",
+    "ROUNDS_MAX",
+    "SHAPES_MAX",
+    "SORT_ITEMS_MAX",
+    "VERDICTS_MAX",
+    "WHY_CHARS_MAX",
 )
-from fluxsched.sched.hooks.verdicts import VERDICTS_MAX
-from fluxsched.sched.pool.placement import SHAPES_MAX
-from tests.sched.site import Bench, make_r, scheduler_of, spec
 
 POLICIES = ["fifo", "firstfit", "easy", "conservative", "hybrid"]
 FAILING = ("pre_enqueue", "queue_sort", "pre_filter", "filter", "pre_score", "score", "look", "reserve", "permit",
@@ -308,9 +322,9 @@ def test_labels_make_shapes_and_are_what_plugins_read(plugin):
     }  # fmt: skip
 
 
-def test_verdicts_are_forgotten_with_their_jobs(plugin, monkeypatch):
+def test_verdicts_are_forgotten_with_their_jobs(plugin, lower):
     assert VERDICTS_MAX <= SHAPES_MAX
-    monkeypatch.setattr("fluxsched.sched.hooks.verdicts.VERDICTS_MAX", 4)
+    lower(VERDICTS_MAX=4)
     asked = plugin(reads=("name",), pre_filter=lambda shape, group: Idset.parse("0"))
     asked.generation = 0
     bench = Bench("firstfit", plugins={"": [asked]})
@@ -322,7 +336,7 @@ def test_verdicts_are_forgotten_with_their_jobs(plugin, monkeypatch):
     bench.run()
     asked.generation = 1
     bench.run()
-    (group,) = bench.scheduler._groups.values()
+    group = bench.scheduler.group("default")
     assert len(group.pool.narrowed) == 0
     bench.submit(11, spec())
     assert len(bench.run()) == 1

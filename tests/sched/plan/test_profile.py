@@ -2,10 +2,11 @@
 
 from math import inf, nextafter
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.plan.counted import CHUNK, Profile
+from fluxsched.sched.plan.counted import CHUNK, Profile, least_beyond
 from fluxsched.sched.plan.running import ReleaseIndex
 from tests.generated.share import examples
 
@@ -91,3 +92,24 @@ def test_it_holds_at_a_later_time(running, free, jobs, later):
         assert start_s == loop.earliest(cores, limit_s, now_s)
         until_s = profile.free_until_s(cores)
         assert (until_s >= now_s + limit_s) == loop.fits(now_s, limit_s, cores)
+
+
+# ---- the least that carries a sum over a time
+
+times = st.floats(0, 2.0**33)
+
+
+@given(times, times)
+def test_it_is_beyond_and_nothing_less_is(until_s, part_s):
+    least_s = least_beyond(until_s, part_s)
+    assert least_s + part_s > until_s
+    assert nextafter(least_s, -inf) + part_s <= until_s
+
+
+@pytest.mark.parametrize(("until_s", "part_s"), [(2.0**31, 2.0**31 - 0.3), (2.0**18, 2.0**18 - 400), (5.39, 5.3)])
+def test_across_a_power_of_two(until_s, part_s):
+    test_it_is_beyond_and_nothing_less_is.hypothesis.inner_test(until_s, part_s)
+
+
+def test_never():
+    assert least_beyond(inf, 5.0) == inf

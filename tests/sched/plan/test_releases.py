@@ -7,8 +7,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.plan import running as releases
 from fluxsched.sched.plan.running import JobRelease, ReleaseIndex
+from tests.sched.site import lowered
 
 STEPS = st.lists(
     st.tuples(st.integers(0, 60), st.sampled_from([0.0, 1.5, 2.0, 3.0, 7.25, inf]), st.integers(0, 9)), max_size=120
@@ -18,8 +18,7 @@ STEPS = st.lists(
 @given(STEPS, st.sampled_from([1, 3, 256]))
 @settings(max_examples=60)
 def test_releases_are_a_sorted_list(steps, chunk):
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(releases, "CHUNK", chunk)  # so that few jobs make many chunks
+    with lowered(CHUNK=chunk):  # so that few jobs make many chunks
         mine, want = ReleaseIndex(), dict[int, JobRelease]()
         for jobid, end_s, weight in steps:
             if jobid in want:

@@ -2,16 +2,14 @@
 
 from math import inf
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.ledger import Ledger
-from fluxsched.sched.plan import earliest as timeline
-from fluxsched.sched.plan.earliest import BusyTargets, IdLayout, Timeline
-from fluxsched.sched.pool.placement import LOW_BITS, WORD_SHIFT, Part, blocks_of, parts_in
-from fluxsched.sched.pool.pool import Pool
-from tests.sched.site import make_r
+from fluxsched.sched.plan.earliest import IdLayout, Timeline
+from fluxsched.sched.pool.placement import Part, blocks_of, parts_in
+from tests.sched.site import limit, lowered
+
+LOW_BITS, WORD_SHIFT = limit("LOW_BITS", "WORD_SHIFT")
 
 CORES, GPUS = 5, 2
 
@@ -46,25 +44,8 @@ def test_numbers_say_what_the_blocks_say(several, some):
     assert not everything & ~layout.among(dict.fromkeys(range(8), -1))
 
 
-@settings(max_examples=40)
-@given(st.lists(st.tuples(st.sets(st.integers(0, 7), min_size=1), st.integers(0, 3), st.sampled_from([0.0, 5.0, 9.0]))))
-def test_what_is_given_is_the_same_job_by_job_and_target_by_target(wanted):
-    pool = Pool()
-    resources = make_r("0-7", 4, 0)
-    pool.add(resources, resources.ranks)
-    ledger = Ledger([pool])
-    for jobid, (where, core, end_s) in enumerate(wanted):
-        free = [rank for rank in where if pool.free_ids(rank)[0] >> core & 1]
-        if free:
-            ledger.adopt(jobid, blocks_of([Part(rank, 1 << core, 0) for rank in free]), end_s)
-    busy = BusyTargets(pool, ledger)
-    busy.timeline(busy.layout(), 0.0)
-    for until_s in (0.0, 5.0, 9.0):
-        assert set(parts_in(busy._given_by_jobs(range(8), until_s))) == set(parts_in(busy._given(range(8), until_s)))
-
-
 @settings(max_examples=20)
-@given(st.randoms(use_true_random=False), st.sampled_from([0, timeline.KEPT_BYTES_MAX]))
+@given(st.randoms(use_true_random=False), st.sampled_from([0, limit("KEPT_BYTES_MAX")]))
 def test_what_is_free_is_what_was_given_by_then_and_is_not_reserved(chance, kept_bytes):
     jobs = [
         (rank, 1 << core, chance.choice([inf, *map(float, range(1, 20))]))
@@ -83,8 +64,7 @@ def test_what_is_free_is_what_was_given_by_then_and_is_not_reserved(chance, kept
 
     layout = IdLayout(CORES, GPUS)
     reserved = []
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(timeline, "KEPT_BYTES_MAX", kept_bytes)
+    with lowered(KEPT_BYTES_MAX=kept_bytes):
         view = Timeline(layout, 0.0, None, project)
         for _ in range(chance.randint(1, 25)):
             start_s = float(chance.randint(0, 20))

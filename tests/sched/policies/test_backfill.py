@@ -7,13 +7,10 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.engine.scheduling_pass import SchedulingPass
-from fluxsched.sched.plan.counted import CountedPlan
-from fluxsched.sched.plan.placed import PoolPlan
-from fluxsched.sched.plan.running import RunningJobs
-from fluxsched.sched.sorted_jobs import ORDERS
 from tests.generated.share import examples
-from tests.sched.site import Bench, make_r, simulate, spec
+from tests.sched.site import Bench, limit, make_r, simulate, spec
+
+ORDERS = limit("ORDERS")
 
 SSD = {"properties": ["ssd"]}
 TIMES = st.integers(0, 60).map(float)
@@ -136,6 +133,14 @@ def test_examining_only_what_may_have_changed_changes_nothing(nodes, drawn, poli
         assert quick.estimates == whole.estimates
 
 
+def simulate_by_place(policy, resources, jobs):
+    """With a target of another size, which is down all the time, so that nothing is counted."""
+    other = make_r("8", 3, 1)
+    first_s = min(at for at, _, _ in jobs)
+    down = {first_s: lambda scheduler: scheduler.went_offline(other.ranks)}
+    return simulate(policy, resources | other, jobs, meanwhile=down)
+
+
 @pytest.mark.parametrize("machine", ["one target a core", "one target"])
 @pytest.mark.parametrize("policy", ["easy", "easy:order=sjf"])
 @given(drawn=COUNTED)
@@ -144,42 +149,14 @@ def test_counting_says_what_the_pool_says(policy, machine, drawn):
     """With one reservation; several have their places on the pool, which counting does not fix before they start."""
     resources = make_r("0-5", 1) if machine == "one target a core" else make_r("0", 6)
     jobs = workload(drawn)
-    counted = simulate(policy, resources, jobs)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunningJobs, "uniform", False)
-        assert simulate(policy, resources, jobs).starts == counted.starts
+    assert simulate_by_place(policy, resources, jobs).starts == simulate(policy, resources, jobs).starts
 
 
 @given(drawn=WHOLE)
 @settings(max_examples=examples(20))
 def test_counting_says_what_the_pool_says_of_parts(drawn):
-    jobs = workload(drawn)
-    counted = simulate("easy", make_r("0-5"), jobs)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(RunningJobs, "uniform", False)
-        assert simulate("easy", make_r("0-5"), jobs).starts == counted.starts
-
-
-@pytest.mark.plain_only("replaces classes of the planner")
-def test_both_ways_are_taken_where_they_should_be(nodes, monkeypatch):
-    kinds = set()
-    make = SchedulingPass._make_plan
-    monkeypatch.setattr(
-        SchedulingPass, "_make_plan", lambda scheduling_pass: (plan := make(scheduling_pass), kinds.add(type(plan)))[0]
-    )
-    single = [(0.0, 5.0, spec(nslots=4, duration=5.0))] * 3
-    whole = [(0.0, 9.0, spec(nodes=2, exclusive=True, duration=9.0))] * 4
-    mixed = [*whole, (1.0, 3.0, spec(cores=2, duration=3.0))]
-    parts = [*whole, (1.0, 3.0, spec(parts=((1, None), (2, None)), duration=3.0))]
-    cases = [
-        (make_r("0-5", 1), single, CountedPlan), (nodes, whole, CountedPlan), (nodes, mixed, PoolPlan),
-        (nodes, parts, CountedPlan),
-    ]  # fmt: skip
-    for resources, jobs, kind in cases:
-        kinds.clear()
-        simulate("easy", resources, jobs)
-        assert kind in kinds
-        assert kind is PoolPlan or kinds == {kind}
+    jobs, resources = workload(drawn), make_r("0-5")
+    assert simulate_by_place("easy", resources, jobs).starts == simulate("easy", resources, jobs).starts
 
 
 @pytest.mark.parametrize("is_plain", [True, False])

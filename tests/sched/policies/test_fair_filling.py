@@ -1,4 +1,4 @@
-"""`fair` on made-up histories: a pass with room for all starts jobs in the order of a brute-force filling.
+"""`fair` on made-up histories: a pass starts jobs in the order of a brute-force filling, with room for all or for few.
 
 Both signals, trees, ties, weights, shares of the active and of all, caps, budgets, urgency 31, and jobs on hold.
 """
@@ -21,8 +21,8 @@ from tests.generated.share import examples
 from tests.sched.progressive_filling import EXPEDITED, Asked, Filling, Site, filled
 from tests.sched.site import scheduler_of
 
-CORES = 2000
-"""More than all jobs of a history ask for."""
+ROOM = [("fifo", 2000), ("firstfit", 64)]
+"""The policy inside and the cores: more than all jobs of a history ask for, and few."""
 
 SHAPES = [{"core": 1}, {"core": 3}, {"core": 40}, {"core": 1, "gpu": 1}]
 USAGES = [1, 3, 40, 11]
@@ -70,11 +70,13 @@ def site(signal, shares_of_all, limited):
 class Beside:
     """A scheduler under `fair`, and a filling that is told the same."""
 
-    def __init__(self, fair):
+    def __init__(self, fair, inner, cores):
         self.fair = fair
+        self.cores = cores
+        self.asked = {}
         self.now_s = 1000.0
-        self.scheduler = scheduler_of("fair:backfill=fifo", fair=fair, user_name=str)
-        children = {"core": f"0-{CORES - 1}", "gpu": "0-99"}
+        self.scheduler = scheduler_of(f"fair:backfill={inner}", fair=fair, user_name=str)
+        children = {"core": f"0-{cores - 1}", "gpu": "0-99"}
         execution = {"R_lite": [{"rank": "0", "children": children}], "nodelist": ["n0"]}
         resources = ResourceSet.parse({"version": 1, "execution": {**execution, "starttime": 0, "expiration": 0}})
         self.scheduler.grown("default", resources, resources.ranks, EMPTY, self.now_s)
@@ -84,7 +86,7 @@ class Beside:
         caps = {fair.path(name): bank.cap for name, bank in banks.items() if bank.cap is not None}
         self.filling = Filling(
             Site(
-                Fraction(CORES + 1000), fair.signal.value, fair.half_life_s, weights, fair.shares_of_all,
+                Fraction(cores + 1000), fair.signal.value, fair.half_life_s, weights, fair.shares_of_all,
                 fair.cap, caps, fair.budget_min,
             )
         )  # fmt: skip
@@ -121,6 +123,7 @@ class Beside:
             self.jobs, path, Fraction(USAGES[step.shape]), 16, self.now_s, step.after_s, step.limit_s,
         )  # fmt: skip
         self.filling.waits(job)
+        self.asked[self.jobs] = SHAPES[step.shape]["core"]
         system = {"duration": step.limit_s, "bank": step.bank}
         if step.after_s is not None:
             system["preemptible-after"] = step.after_s
@@ -139,9 +142,13 @@ class Beside:
         self.filling.waits(Asked(job.jobid, job.path, job.usage, priority, *_rest(job)))
         self.scheduler.prioritize([(jobid, priority)])
 
+    def _fits(self, job):
+        return sum(self.asked[jobid] for jobid in [*self.filling.holding, job.jobid]) <= self.cores
+
     def _pass(self):
+        self.scheduler.updated("default", 0.0)  # all is examined, as the filling does
         started = [one.jobid for one in self.scheduler.schedule(self.now_s) if isinstance(one, Granted)]
-        expected = filled(self.filling, self.now_s, lambda job: True)
+        expected = filled(self.filling, self.now_s, self._fits)
         for at, jobid in enumerate(started):
             meant = [job.jobid for job in next(expected, [])]
             assert jobid in meant, f"{at} jobs started, {jobid} is next and not {meant} at {self.now_s} s"
@@ -154,11 +161,12 @@ def _rest(job):
     return job.submit_s, job.preemptible_after_s, job.limit_s
 
 
+@pytest.mark.parametrize(("inner", "cores"), ROOM)
 @pytest.mark.parametrize("limited", [False, True])
 @pytest.mark.parametrize("signal", list(Signal))
-@settings(max_examples=examples(40), deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(steps=STEPS, shares_of_all=st.booleans())
-def test_a_pass_with_room_for_all_is_a_progressive_filling(signal, limited, steps, shares_of_all):
-    beside = Beside(site(signal, shares_of_all, limited))
+def test_a_pass_is_a_progressive_filling(signal, limited, inner, cores, steps, shares_of_all):
+    beside = Beside(site(signal, shares_of_all, limited), inner, cores)
     for step in [*steps, Step("pass", "a", 1, 0, 1, None, 0.0, 1.0)]:
         beside.do(step)

@@ -11,8 +11,7 @@ from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Granted
-from fluxsched.sched.fair.accounts import Bank, FairSettings, Signal
-from tests.generated.share import first
+from fluxsched.sched.fair.accounts import Bank, FairSettings
 from tests.sched.site import scheduler_of
 
 CORES = 100
@@ -110,20 +109,3 @@ def test_the_past_is_made_up_for_within_some_half_lives():
     later = (site.core_s["b", 2] - before["b", 2]) / (site.core_s["a", 1] - before["a", 1])
     assert early > 1.5
     assert later == pytest.approx(1.0, rel=0.05)
-
-
-@pytest.mark.parametrize("policy", first(["fair:backfill=easy", "fair:backfill=fifo"]))
-@pytest.mark.parametrize(("signal", "light"), [(Signal.FLOW, 0), (Signal.DECAYED_USAGE, 1100)])
-def test_jobs_of_the_whole_machine_one_after_the_other(signal, light, policy):
-    """Weights 1:3, 4000 jobs of 600 s: the light account gets none under `flow`."""
-    banks = {"a": Bank(1.0), "b": Bank(3.0)}
-    fair = FairSettings(signal=signal, half_life_s=3600.0, banks=banks)
-    site = EndlessBacklog(fair, [], policy)
-    users = [("a", 1), ("b", 2)]
-    for user in users:
-        site.submit(user, CORES, 600.0)
-    site.again = lambda user: site.submit(user, CORES, 600.0)
-    for _ in range(4000):
-        assert len(site.step()) == 1
-    assert site.starts["a", 1] == pytest.approx(light, abs=25)
-    assert site.starts.total() == 4000

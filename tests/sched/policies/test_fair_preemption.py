@@ -8,12 +8,9 @@ from hypothesis import strategies as st
 
 from fluxsched.sched.decisions import PAUSED, Raise
 from fluxsched.sched.fair.accounts import RATE_WINDOW_S, Bank
-from fluxsched.sched.policies import fair_preemption as victims
-from fluxsched.sched.policies.fair_preemption import VictimSearch
-from fluxsched.sched.preemption import Preemptions
 from tests.generated.share import examples
 from tests.sched.policies.preemption_site import Site
-from tests.sched.site import make_r, spec
+from tests.sched.site import beneficiaries, holding, make_r, spec
 
 INNER = ("easy", "fifo", "conservative", "hybrid", "firstfit")
 
@@ -82,7 +79,7 @@ def test_for_a_whole_target_those_on_one_target_go(site_of):
     site.submit("b", nodes=1)
     preempted = site.passes(60)
     assert len(preempted) == 32
-    ranks = {rank for jobid in preempted for rank in site.scheduler._ledger.holdings[jobid].parts}
+    ranks = {rank for jobid in preempted for rank in holding(site.scheduler, jobid).parts}
     assert ranks == {0}, "both lose as much work: the lower rank"
     assert set(preempted) < set(a)
     site.settle()
@@ -93,7 +90,7 @@ def test_for_a_job_of_parts_those_go_where_its_parts_can_be(site_of):
     site = site_of(5, 4)
     alone = site.submit("a", 5, nodes=1)
     site.passes()
-    place = {rank: jobid for jobid in alone for rank in site.scheduler._ledger.holdings[jobid].parts}
+    place = {rank: jobid for jobid in alone for rank in holding(site.scheduler, jobid).parts}
     wanted = spec(parts=((1, {"ranks": ["3"]}), (1, {"ranks": ["2-3"]})))
     assert not site.scheduler.alloc(100, 16, 2, site.now_s, wanted, site.now_s)
     assert sorted(site.passes()) == sorted([place[2], place[3]])
@@ -165,7 +162,7 @@ def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go(full_of_a):
     assert site.going == preempted
     site.settle()
     assert site.held == {"a": 3}
-    assert not site.scheduler._preemptions.awaited
+    assert not beneficiaries(site.scheduler)
 
 
 def test_none_goes_within_an_account_nor_before_its_time(site_of):
@@ -251,9 +248,8 @@ def test_where_none_may_go_nothing_is_searched(site_of, after, monkeypatch):
     def no_search(*_):
         raise AssertionError("a search")
 
-    monkeypatch.setattr(VictimSearch, "go_on", no_search)
-    monkeypatch.setattr(Preemptions, "if_gone", no_search)
     site = site_of(1, 4)
+    monkeypatch.setattr(type(site.scheduler.group("default").preemptions), "if_gone", no_search)
     site.submit("a", 4 if after is None else 2, after=after)
     site.submit("b", 2, after=after)
     site.passes()
@@ -262,8 +258,8 @@ def test_where_none_may_go_nothing_is_searched(site_of, after, monkeypatch):
 
 
 @pytest.mark.plain_only("constants are compiled in")
-def test_a_long_search_lets_questions_be_answered(full_of_a, monkeypatch):
-    monkeypatch.setattr(victims, "LOOKED_AT_ONCE", 8)
+def test_a_long_search_lets_questions_be_answered(full_of_a, lower):
+    lower(LOOKED_AT_ONCE=8)
     site = full_of_a(8, 4)
     (b,) = site.submit("b", nodes=3)
     effects = list(site.scheduler.schedule(site.now_s))
@@ -306,7 +302,7 @@ def played(site, events):
         elif event == "wait":
             site.now_s += rest[0]
         found.append(site.passes(1.0))
-        yield_to = beneficiaries(site)
+        yield_to = beneficiaries(site.scheduler)
         site.end(*site.going)
         again = site.passes()
         for jobid in yield_to:
@@ -319,17 +315,13 @@ def played(site, events):
     return found
 
 
-def beneficiaries(site):
-    return list(site.scheduler._preemptions.awaited)
-
-
 @given(EVENTS, st.sampled_from(INNER), st.integers(2, 4), st.sampled_from([3, 1000]))
 @settings(max_examples=examples(150), deadline=None)
 def test_none_is_preempted_in_vain_and_it_comes_to_an_end(events, inner, targets, rate):
     site = Site(make_r, targets, 4, policy=f"fair:backfill={inner}", rate=rate)
     played(site, events)
     assert not site.going
-    assert not site.scheduler._preemptions.awaited
+    assert not beneficiaries(site.scheduler)
 
 
 @given(EVENTS, st.sampled_from(INNER))

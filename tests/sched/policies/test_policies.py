@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Annotated, Denied, Granted
-from fluxsched.sched.engine.group import REASON_CHARS_MAX
-from fluxsched.sched.engine.scheduling_pass import SchedulingPass
 from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Deny, Fits, Option, Pending, Start
-from tests.sched.site import Bench, policy_of, spec
+from tests.sched.site import Bench, limit, policy_of, spec
+
+REASON_CHARS_MAX = limit("REASON_CHARS_MAX")
 
 NO_OPTIONS = {}
 
@@ -48,12 +48,16 @@ def test_firstfit_skips_the_blocked():
     assert "2 ahead of it" in bench.why(6)
 
 
-@pytest.mark.plain_only("replaces a method of SchedulingPass")
-def test_equal_requests_are_tried_once_a_pass(monkeypatch):
+def test_equal_requests_are_tried_once_a_pass():
     tried = []
-    find = SchedulingPass.find
-    monkeypatch.setattr(SchedulingPass, "find", lambda view, job, p: (tried.append(job.jobid), find(view, job, p))[1])
-    bench = Bench("firstfit")
+
+    class Tries(type(policy_of("firstfit"))):
+        def schedule(self, view, now_s):
+            for decision in super().schedule(view, now_s):
+                tried.append(getattr(decision, "jobid", None))
+                yield decision
+
+    bench = Bench(Tries())
     bench.grow("0")
     bench.submit(1, cores=4)
     for jobid in range(2, 50):

@@ -5,18 +5,17 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.decisions import Annotated, Granted, Paused
-from fluxsched.sched.engine.group import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.registry import load
-from fluxsched.sched.sorted_jobs import CHUNK, CHUNKS_SKIPPED
-from tests.sched.site import Bench, make_r, scheduler_of, spec
+from tests.sched.site import Bench, limit, make_r, scheduler_of, spec
+
+CHUNKS_SKIPPED, NOTICE_EVERY_S = limit("CHUNKS_SKIPPED", "NOTICE_EVERY_S")
 
 PLANNING = ["easy", "hybrid:depth=3", "conservative", "conservative:compress"]
 
 
-def planned(scheduler, group="default"):
-    queues = scheduler._groups[group].queues.values()
-    return {jobid: kept.start_s for queue in queues for jobid, kept in queue.planned.items()}
+def planned(scheduler):
+    return {kept.jobid: kept.start_s for kept in scheduler.planned()}
 
 
 def blocked(bench):
@@ -194,7 +193,7 @@ def test_a_pass_over_many_who_are_blocked_pauses():
     scheduler.alloc(0, 16, 1, 0.0, spec(nslots=3, duration=100.0))
     list(scheduler.schedule(0.0))
     wide, long = spec(nslots=4, duration=50.0), spec(nslots=1, duration=500.0)
-    jobs = 3 * CHUNKS_SKIPPED * CHUNK
+    jobs = 3 * CHUNKS_SKIPPED * 512
     for jobid in range(1, jobs):
         scheduler.alloc(jobid, 16, 1, 0.0, wide if jobid % 2 else long)
     effects = list(scheduler.schedule(1.0))

@@ -6,13 +6,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.policies import fair_preemption as victims
-from fluxsched.sched.policies.fair_preemption import VICTIMS_MAX, Levels
+from fluxsched.sched.policies.fair_preemption import Levels
 from fluxsched.sched.pool.place import find_fit
 from fluxsched.sched.pool.placement import BEST_FIT, Shape
+from fluxsched.sched.preemption import Openings
 from tests.generated.share import examples
 from tests.sched.policies.plain_victims import Machine, Plainly
-from tests.sched.site import make_r, request_of
+from tests.sched.site import limit, make_r, request_of
+
+VICTIMS_MAX = limit("VICTIMS_MAX")
 
 
 @pytest.fixture
@@ -94,7 +96,7 @@ def test_what_is_too_young_names_the_time_from_which_it_may_go(machine):
 
 
 @pytest.mark.plain_only("replaces a method")
-def test_so_many_are_looked_at_and_no_more(machine, monkeypatch):
+def test_so_many_are_looked_at_and_no_more(machine, lower, monkeypatch):
     assert VICTIMS_MAX == 65_536
     made = machine("0-31", 4)
     a, b, c = made.account("a"), made.account("b"), made.account("c", waits=1)
@@ -103,11 +105,11 @@ def test_so_many_are_looked_at_and_no_more(machine, monkeypatch):
         made.run(jobid, a, request_of(), float(jobid), 0.0)
     whole = request_of(nodes=1, exclusive=True, cores=4)
     assert made.search(c, request_of()).fit is not None
-    monkeypatch.setattr(victims, "VICTIMS_MAX", 64)
-    monkeypatch.setattr(victims, "LOOKED_AT_ONCE", 16)
+    lower(VICTIMS_MAX=64)
+    lower(LOOKED_AT_ONCE=16)
     looked = []
-    at = victims.Openings.at
-    monkeypatch.setattr(victims.Openings, "at", lambda openings, rank: (looked.append(rank), at(openings, rank))[1])
+    at = Openings.at
+    monkeypatch.setattr(Openings, "at", lambda openings, rank: (looked.append(rank), at(openings, rank))[1])
     found = made.search(c, whole)
     assert (found.fit, dict(found.victims), found.early_s) == (None, {}, inf)
     assert len(looked) < 32

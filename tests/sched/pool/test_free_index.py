@@ -3,9 +3,9 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.pool import target_class as free_index
 from fluxsched.sched.pool.placement import BEST_FIT, WORD_BITS, WORST_FIT
 from fluxsched.sched.pool.target_class import FreeIndex
+from tests.sched.site import limit
 
 CORES, GPUS = 3, 2
 PLACES = st.tuples(st.integers(0, CORES), st.integers(0, GPUS))
@@ -46,9 +46,9 @@ def test_needs_beyond_the_totals_fit_nowhere():
     assert index.first(0) == (0, 0)
 
 
-def test_remembered_needs_are_bounded(monkeypatch):
-    assert free_index.FITTING_MAX > 2
-    monkeypatch.setattr(free_index, "FITTING_MAX", 2)
+def test_remembered_needs_are_bounded(lower):
+    assert limit("FITTING_MAX") > 2
+    lower(FITTING_MAX=2)
     index = FreeIndex(CORES, GPUS)
     for _ in range(2):
         for cores in range(CORES + 1):

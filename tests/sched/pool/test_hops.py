@@ -11,12 +11,10 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.core.topology import Switch, Topology
-from fluxsched.sched.pool import switches as rooms_module
-from fluxsched.sched.pool.place import WhatIf, find_fit, place_now
-from fluxsched.sched.pool.placement import BEST_FIT, FIRST_FIT, WORST_FIT, Fits, Infeasible, Insufficient, Shape
-from fluxsched.sched.pool.pool import Pool
-from fluxsched.sched.pool.switches import ROOMS_MAX
 from tests.generated.share import examples
+from tests.sched.site import Later, Never, Places
+
+PLACEMENTS = ("best-fit", "worst-fit")
 
 
 def leaves_of(*sizes):
@@ -28,7 +26,7 @@ def leaves_of(*sizes):
     return made
 
 
-def pool_of(switches, targets, cores=4, free=None, gpus=""):
+def places_on(switches, targets, cores=4, free=None, gpus=""):
     """Targets 0, 1, ... on hosts n0, n1, ..., of which all but `free` are taken whole."""
     with_gpus = Idset.parse(gpus)
     ranks = Idset.span(0, targets - 1)
@@ -38,14 +36,10 @@ def pool_of(switches, targets, cores=4, free=None, gpus=""):
         entries, Hostlist(tuple(f"n{at}" for at in range(targets))), {"gpu": with_gpus} if gpus else {},
         topology=Topology.of(switches),
     )  # fmt: skip
-    pool = Pool()
-    pool.add(resources, resources.ranks)
+    places = Places(resources)
     if free is not None:
-        for rank in resources.ranks - Idset.parse(free):
-            fit = find_fit(pool, Shape(nodes(1)), BEST_FIT, None, Idset(1 << rank))
-            assert fit is not None
-            assert pool.take(fit.blocks)
-    return pool
+        places.occupy(resources.ranks - Idset.parse(free))
+    return places
 
 
 def nodes(n, slots=1, cores=1, exclusive=True, **more):
@@ -56,151 +50,122 @@ def slots(n, cores=1, **more):
     return Request(None, Count.parse(n), cores, **more)
 
 
-def ranks(pool, request, placement=BEST_FIT):
-    outcome = place_now(pool, Shape(request), placement)
-    assert isinstance(outcome, Fits), outcome
-    return str(Idset.of([part.rank for part in outcome.parts]))
-
-
 TWO = [*leaves_of(4, 4), Switch("spine", switches=("l0", "l1"))]
 
 
 def test_nodes_go_where_their_largest_hops_are_least():
-    pool = pool_of(TWO, 8, free="0,1,4-7")
-    for placement in (BEST_FIT, WORST_FIT, FIRST_FIT):
-        assert ranks(pool, nodes(4), placement) == "4-7"
-        assert ranks(pool, nodes(4, exclusive=False), placement) == "4-7"
-    assert ranks(pool, nodes(2)) == "0-1"  # the fullest
-    assert ranks(pool, nodes(5)) == "0-1,4-6"
+    places = places_on(TWO, 8, free="0,1,4-7")
+    for placement in PLACEMENTS:
+        assert places.ranks(nodes(4), placement) == "4-7"
+        assert places.ranks(nodes(4, exclusive=False), placement) == "4-7"
+    assert places.ranks(nodes(2)) == "0-1"  # the fullest
+    assert places.ranks(nodes(5)) == "0-1,4-6"
 
 
 def test_a_bound_waits_and_says_why():
-    pool = pool_of(TWO, 8, free="0,1,4,5")
-    outcome = place_now(pool, Shape(nodes(4, max_hops=2)), BEST_FIT)
-    assert outcome == Insufficient(
+    places = places_on(TWO, 8, free="0,1,4,5")
+    outcome = places.find(nodes(4, max_hops=2))
+    assert outcome == Later(
         "needs 4 exclusive nodes of 1 slot of 1 core within 2 hops; 4 nodes fit now, 4 nodes are busy; "
         "at most 2 nodes are under one switch of 2 hops (l0 or l1)"
     )
-    assert ranks(pool, nodes(4, max_hops=4)) == "0-1,4-5"
-    assert ranks(pool, nodes("2-8", max_hops=2)) == "0-1"
+    assert places.ranks(nodes(4, max_hops=4)) == "0-1,4-5"
+    assert places.ranks(nodes("2-8", max_hops=2)) == "0-1"
 
 
 def test_a_bound_that_can_never_be_met_is_denied():
-    pool = pool_of(TWO, 8)
-    assert place_now(pool, Shape(nodes(5, max_hops=2)), BEST_FIT) == Infeasible(
+    places = places_on(TWO, 8)
+    assert places.find(nodes(5, max_hops=2)) == Never(
         "needs 5 exclusive nodes of 1 slot of 1 core within 2 hops; "
         "at most 4 nodes are under one switch of 2 hops (l0 or l1), also when all are free"
     )
-    assert ranks(pool, nodes(4, max_hops=2)) == "0-3"
-    assert isinstance(place_now(pool, Shape(slots(17, max_hops=2)), BEST_FIT), Infeasible)
-    assert ranks(pool, slots(16, max_hops=2)) == "0-3"
+    assert places.ranks(nodes(4, max_hops=2)) == "0-3"
+    assert isinstance(places.find(slots(17, max_hops=2)), Never)
+    assert places.ranks(slots(16, max_hops=2)) == "0-3"
 
 
 def test_a_bound_without_a_topology_is_denied_with_the_remedy():
-    pool = pool_of([], 8)
-    outcome = place_now(pool, Shape(nodes(2, max_hops=2)), BEST_FIT)
-    assert isinstance(outcome, Infeasible)
-    assert outcome.why.endswith("since there is no [topology]: submit without max-hops")
-    assert ranks(pool, nodes(1, max_hops=2)) == "0"
-    assert ranks(pool, nodes("1-4", max_hops=2)) == "0"
-    assert ranks(pool, slots(4, max_hops=2)) == "0"
+    places = places_on([], 8)
+    outcome = places.find(nodes(2, max_hops=2))
+    assert isinstance(outcome, Never)
+    assert outcome.endswith("since there is no [topology]: submit without max-hops")
+    assert places.ranks(nodes(1, max_hops=2)) == "0"
+    assert places.ranks(nodes("1-4", max_hops=2)) == "0"
+    assert places.ranks(slots(4, max_hops=2)) == "0"
 
 
 def test_targets_under_other_roots_are_never_within_a_bound():
-    pool = pool_of(leaves_of(2, 2), 6)
-    assert ranks(pool, nodes(3)) == "0-2"
-    assert isinstance(place_now(pool, Shape(nodes(3, max_hops=16)), BEST_FIT), Infeasible)
-    assert ranks(pool, nodes(2, max_hops=2)) == "0-1"
+    places = places_on(leaves_of(2, 2), 6)
+    assert places.ranks(nodes(3)) == "0-2"
+    assert isinstance(places.find(nodes(3, max_hops=16)), Never)
+    assert places.ranks(nodes(2, max_hops=2)) == "0-1"
 
 
 def test_slots_over_several_targets_go_under_one_leaf():
-    pool = pool_of([*leaves_of(2, 2), Switch("s", switches=("l0", "l1"))], 4, cores=32)
-    partly = find_fit(pool, Shape(slots(1, 16)), BEST_FIT)
-    assert partly is not None
-    assert pool.take(partly.blocks)
-    assert ranks(pool, slots(4, 16)) == "2-3"  # leaf 0 has a partly used one, and holds 3
-    assert ranks(pool, slots(3, 16)) == "0-1"
-    assert ranks(pool, slots(2, 16)) == "1"  # one target will do
-    assert ranks(pool, slots(7, 16)) == "0-3"
-    assert isinstance(place_now(pool, Shape(slots(5, 16, max_hops=2)), BEST_FIT), Infeasible)
+    places = places_on([*leaves_of(2, 2), Switch("s", switches=("l0", "l1"))], 4, cores=32)
+    places.take(slots(1, 16))
+    assert places.ranks(slots(4, 16)) == "2-3"  # leaf 0 has a partly used one, and holds 3
+    assert places.ranks(slots(3, 16)) == "0-1"
+    assert places.ranks(slots(2, 16)) == "1"  # one target will do
+    assert places.ranks(slots(7, 16)) == "0-3"
+    assert isinstance(places.find(slots(5, 16, max_hops=2)), Never)
 
 
 def test_gangs_over_groups_of_8_and_1_never_use_the_smaller():
-    pool = pool_of([*leaves_of(8, 1), Switch("s", switches=("l0", "l1"))], 9)
+    places = places_on([*leaves_of(8, 1), Switch("s", switches=("l0", "l1"))], 9)
     for _ in range(4):
-        fit = find_fit(pool, Shape(nodes(2)), BEST_FIT)
-        assert fit is not None
-        assert pool.take(fit.blocks)
+        fit = places.take(nodes(2))
         assert all(part.rank != 8 for part in fit.parts)
-    assert isinstance(place_now(pool, Shape(nodes(2)), BEST_FIT), Insufficient)
+    assert isinstance(places.find(nodes(2)), Later)
 
 
 def test_constraints_and_gpus_count_where_they_are():
-    pool = pool_of(TWO, 8, gpus="1-2,4-6")
+    places = places_on(TWO, 8, gpus="1-2,4-6")
     three = nodes(3, constraint=Constraint.parse({"properties": ["gpu"]}))
-    assert ranks(pool, three) == "4-6"
-    assert ranks(pool, Request(Count.parse(3), gpus=1)) == "4-6"
-    assert ranks(pool, nodes(2, constraint=three.constraint)) == "1-2"
-    assert ranks(pool, nodes(4), WORST_FIT) == "0-3"
+    assert places.ranks(three) == "4-6"
+    assert places.ranks(Request(Count.parse(3), gpus=1)) == "4-6"
+    assert places.ranks(nodes(2, constraint=three.constraint)) == "1-2"
+    assert places.ranks(nodes(4), "worst-fit") == "0-3"
 
 
 def test_a_range_takes_the_most_that_fits_then_the_nearest():
-    pool = pool_of(TWO, 8, free="0,1,4-6")
-    assert ranks(pool, nodes("2-4")) == "0-1,4-5"
-    assert ranks(pool, nodes("2-4", max_hops=2)) == "4-6"
-    assert ranks(pool, nodes("2-3")) == "4-6"
+    places = places_on(TWO, 8, free="0,1,4-6")
+    assert places.ranks(nodes("2-4")) == "0-1,4-5"
+    assert places.ranks(nodes("2-4", max_hops=2)) == "4-6"
+    assert places.ranks(nodes("2-3")) == "4-6"
 
 
 def test_targets_come_go_and_move():
-    pool = pool_of(TWO, 8, free="0-1,4-7")
-    assert ranks(pool, nodes(4)) == "4-7"
-    pool.set_down(Idset.parse("4"))
-    assert ranks(pool, nodes(3)) == "5-7"
-    assert ranks(pool, nodes(4)) == "0-1,5-6"
-    pool.set_up(Idset.parse("4"))
-    assert ranks(pool, nodes(4)) == "4-7"
-    pool.remove(Idset.parse("7"))
-    assert ranks(pool, nodes(3)) == "4-6"
-    pool.connect(Topology.of([Switch("x", Hostlist.parse("n[0,4-6]")), Switch("y", Hostlist.parse("n[1-3]"))]))
-    assert ranks(pool, nodes(4)) == "0,4-6"
-    pool.connect(Topology())
-    assert not pool.rooms.network
-    assert ranks(pool, nodes(4)) == "0-1,4-5"
+    places = places_on(TWO, 8, free="0-1,4-7")
+    assert places.ranks(nodes(4)) == "4-7"
+    places.down("4")
+    assert places.ranks(nodes(3)) == "5-7"
+    assert places.ranks(nodes(4)) == "0-1,5-6"
+    places.up("4")
+    assert places.ranks(nodes(4)) == "4-7"
+    places.bench.shrink("7")
+    assert places.ranks(nodes(3)) == "4-6"
+    places.bench.did(
+        places.scheduler.updated(
+            "default",
+            topology=Topology.of([Switch("x", Hostlist.parse("n[0,4-6]")), Switch("y", Hostlist.parse("n[1-3]"))]),
+        )
+    )
+    assert places.ranks(nodes(4)) == "0,4-6"
+    places.bench.did(places.scheduler.updated("default", topology=Topology()))
+    assert places.ranks(nodes(4)) == "0-1,4-5"
 
 
 def test_a_host_that_joins_is_under_its_switch():
-    pool = pool_of(leaves_of(2), 2)
+    places = places_on(leaves_of(2), 2)
     late = ResourceSet(
         (Entry(Idset.parse("2-3"), Children(Idset.span(0, 3))),), Hostlist.parse("n[2-3]"),
         topology=Topology.of([Switch("l1", Hostlist.parse("n[2-3]")), Switch("s", switches=("l1",))]),
     )  # fmt: skip
-    pool.add(late, late.ranks)
-    assert ranks(pool, nodes(2)) == "0-1"
-    assert pool.source.topology.leaf_of["n3"] == "l1"
-    assert pool.rooms.network.within(Idset.parse("2"), 2) == Idset.parse("2-3")
-    assert pool.rooms.network.within(Idset.parse("1-2"), 16) == Idset.parse("1-2")
-
-
-def test_what_ifs_are_seen_and_undone():
-    pool = pool_of(TWO, 8, free="0,1,4-7")
-    shape = Shape(nodes(4))
-    whole = find_fit(pool, shape, BEST_FIT)
-    assert whole is not None
-    with WhatIf(pool) as what_if:
-        what_if.take(whole.blocks)
-        assert what_if.find(Shape(nodes(2)), BEST_FIT) is not None
-        assert what_if.find(shape, BEST_FIT) is None
-        what_if.give(whole.blocks)
-        assert what_if.find(shape, BEST_FIT, prefer_given=True) is not None
-    assert ranks(pool, nodes(4)) == "4-7"
-
-
-def test_only_so_many_rooms_are_kept(monkeypatch):
-    assert ROOMS_MAX == 32
-    pool = pool_of(TWO, 8, cores=64)
-    for cores in range(1, 40):
-        assert ranks(pool, nodes(4, cores=cores, exclusive=False)) == "0-3"
-    assert len(pool.rooms._kept) <= rooms_module.ROOMS_MAX
+    places.bench.grow(late)
+    assert places.ranks(nodes(2)) == "0-1"
+    places.occupy("0")
+    assert places.ranks(nodes(2, max_hops=2)) == "2-3"
 
 
 # ---- against all sets
@@ -245,13 +210,12 @@ def least_spread(topology, units, n):
 @given(machines(), st.data())
 def test_the_largest_hops_are_the_least_of_all(machine, data):
     switches, targets = machine
-    pool, topology = pool_of(switches, targets), Topology.of(switches)
+    places, topology = places_on(switches, targets), Topology.of(switches)
     free = dict.fromkeys(range(targets), 4)
     for rank in data.draw(st.lists(st.integers(0, targets - 1), unique=True)):
-        taken = find_fit(pool, Shape(slots(1, data.draw(st.integers(1, 4)))), BEST_FIT, None, Idset(1 << rank))
-        assert taken is not None
-        assert pool.take(taken.blocks)
-        free[rank] -= sum(part.cores.bit_count() for part in taken.parts)
+        busy = data.draw(st.integers(1, 4))
+        places.occupy(Idset(1 << rank), cores=busy)
+        free[rank] -= busy
     for _ in range(4):
         n, cores = data.draw(st.integers(1, 12)), data.draw(st.sampled_from([1, 2, 4]))
         bound = data.draw(st.sampled_from([None, 2, 4, 6]))
@@ -261,17 +225,17 @@ def test_the_largest_hops_are_the_least_of_all(machine, data):
         else:
             request = slots(n, cores, max_hops=bound)
             units = {rank: left // cores for rank, left in free.items() if left >= cores}
-        placement = data.draw(st.sampled_from([BEST_FIT, WORST_FIT, FIRST_FIT]))
-        outcome = place_now(pool, Shape(request), placement)
+        placement = data.draw(st.sampled_from(PLACEMENTS))
+        kept = data.draw(st.booleans())
+        outcome = (places.take if kept else places.find)(request, placement)
         least, enough = least_spread(topology, units, n), sum(units.values()) >= n
         if not enough or (bound is not None and least > bound):
-            assert not isinstance(outcome, Fits), (request, least)
+            assert isinstance(outcome, str), (request, least)
             continue
-        assert isinstance(outcome, Fits), (request, least, outcome)
+        assert not isinstance(outcome, str), (request, least, outcome)
         got = [part.rank for part in outcome.parts]
         assert outcome.nslots == n
         assert spread(topology, got) == least, (request, got)
-        if data.draw(st.booleans()):
-            assert pool.take(outcome.blocks)
+        if kept:
             for part in outcome.parts:
                 free[part.rank] -= part.cores.bit_count()

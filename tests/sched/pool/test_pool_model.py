@@ -4,7 +4,8 @@ A hypothesis machine drives both, with what-ifs in between, and compares every o
 Ranks are spread over words, and few layouts are told apart, so that mixed classes are met too.
 """
 
-import pytest
+from contextlib import ExitStack
+
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
@@ -13,12 +14,12 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.sched.pool import target_class as target_classes
 from fluxsched.sched.pool.place import WhatIf, find_fit, find_on, infeasible, place_now
 from fluxsched.sched.pool.placement import LIKE, PLACEMENTS, Fits, Infeasible, Part, Shapes, blocks_of, parts_in
 from fluxsched.sched.pool.pool import Pool
 from tests.generated.share import examples
 from tests.sched.pool.plain_pool import Plain, Reference
+from tests.sched.site import lowered
 
 RANKS = (0, 1, 2, 3, 510, 511, 512, 513, 1023, 1024, 8191, 8192)
 NAMES = ("gpu", "new", "ssd")
@@ -73,13 +74,13 @@ class PoolMachine(RuleBasedStateMachine):
     def __init__(self):
         super().__init__()
         self.shapes = Shapes()
-        self.patch = pytest.MonkeyPatch()
-        self.patch.setattr(target_classes, "LAYOUTS_MAX", 2)
+        self.patch = ExitStack()
+        self.patch.enter_context(lowered(LAYOUTS_MAX=2))
         self.pool, self.reference = Pool(), Reference()
         self.jobs = []
 
     def teardown(self):
-        self.patch.undo()
+        self.patch.close()
 
     @initialize(ranks=MASKS, amounts=SOME_AMOUNTS, some=st.booleans())
     def begin(self, ranks, amounts, some):

@@ -3,18 +3,20 @@
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sched.quotas import tree as trees
-from fluxsched.sched.quotas.queue import COMPLETING, RUNNING, Limit, QueueSettings
-from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QUEUES_MAX, QueueTree
+from fluxsched.sched.quotas.queue import Limit, QueueSettings
+from fluxsched.sched.quotas.tree import QueueTree
+from tests.sched.site import limit
+
+COMPLETING, QUEUES_MAX, QUEUE_DEPTH_MAX, RUNNING = limit("COMPLETING", "QUEUES_MAX", "QUEUE_DEPTH_MAX", "RUNNING")
 
 
 def parent(name, *children):
     return QueueSettings(name, is_parent=True, children=children)
 
 
-def test_there_are_only_so_many_queues(monkeypatch):
+def test_there_are_only_so_many_queues(lower):
     assert QUEUES_MAX > 1000
-    monkeypatch.setattr(trees, "QUEUES_MAX", 3)
+    lower(QUEUES_MAX=3)
     tree = QueueTree(parent("root", QueueSettings("a")))
     tree.create("root.b", QueueSettings("b"))
     with pytest.raises(LimitExceeded, match="there are 3"):

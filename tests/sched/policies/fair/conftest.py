@@ -10,7 +10,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.sched.decisions import Annotated, Denied, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import FairSettings
-from tests.sched.site import make_r, policy_of
+from tests.sched.site import holding, make_r, policy_of
 
 
 class Shared:
@@ -60,9 +60,8 @@ class Shared:
         book = self.scheduler.accounts
         assert book is not None
         for jobid in self.starts():
-            holding = self.scheduler._ledger.get(jobid)
-            assert holding is not None
-            used[self.users[jobid]] += sum(cores.bit_count() for cores, _ in holding.parts.values())
+            held = holding(self.scheduler, jobid)
+            used[self.users[jobid]] += sum(cores.bit_count() for cores, _ in held.parts.values())
             found.append(f"{self.users[jobid].upper()}{used[self.users[jobid]]}")
         return found
 

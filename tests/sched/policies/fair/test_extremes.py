@@ -2,8 +2,9 @@
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.sched.decisions import Denied, Granted
-from fluxsched.sched.fair.accounts import ACCOUNTS_MAX
-from tests.sched.site import make_r, scheduler_of
+from tests.sched.site import limit, make_r, scheduler_of
+
+ACCOUNTS_MAX = limit("ACCOUNTS_MAX")
 
 
 def grown(cores):

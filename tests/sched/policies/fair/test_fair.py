@@ -1,6 +1,8 @@
 """Policy `fair` through the real scheduler: the worked examples of its order, its options, and walks within walks."""
 
+import random
 from collections import Counter
+from math import inf
 
 import pytest
 
@@ -9,10 +11,9 @@ from fluxsched.errors import InvalidValue
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import Bank, FairSettings, Signal
 from fluxsched.sched.loading import parse_spec
-from fluxsched.sched.policies.fair import Fair
 from fluxsched.sched.policy import Skips, Start
 from fluxsched.sched.registry import load, make
-from tests.sched.site import make_r, scheduler_of
+from tests.sched.site import make_r, scheduler_of, simulate, spec, under_fair
 
 # ---- order: progressive filling
 
@@ -29,33 +30,19 @@ def test_tens_and_fours(shared, inner, signal, expected):
 
 
 @pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
-def test_weights(shared, signal):
-    banks = {"x": Bank(users={"a": 1.0, "b": 3.0})}
-    site = shared(40, f"fair:signal={signal}", banks=banks)
-    site.submit("a", 1, 50, "x")
-    site.submit("b", 1, 50, "x")
+@pytest.mark.parametrize(
+    ("weights", "banks", "used"),
+    [
+        ({"a": 1.0, "b": 3.0}, "xx", {"a": 10, "b": 30}), ({}, "xxy", {"a": 10, "b": 10, "c": 20}),
+        ({"a": 1.0, "b": 0.5, "c": 0.1}, "xxx", {"a": 60, "b": 30, "c": 6}),
+    ],
+)  # fmt: skip
+def test_weights_of_users_and_banks(shared, signal, weights, banks, used):
+    site = shared(sum(used.values()), f"fair:signal={signal}", banks={"x": Bank(users=weights)})
+    for user, bank in zip(used, banks, strict=True):
+        site.submit(user, 1, 99, bank)
     site.starts()
-    assert site.used() == {"a": 10, "b": 30}
-
-
-@pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
-def test_weights_of_three(shared, signal):
-    banks = {"x": Bank(users={"a": 1.0, "b": 0.5, "c": 0.1})}
-    site = shared(96, f"fair:signal={signal}", banks=banks)
-    for user in "abc":
-        site.submit(user, 1, 99, "x")
-    site.starts()
-    assert site.used() == {"a": 60, "b": 30, "c": 6}
-
-
-@pytest.mark.parametrize("signal", ["flow", "decayed-usage"])
-def test_banks(shared, signal):
-    site = shared(40, f"fair:signal={signal}")
-    site.submit("a", 1, 50, "x")
-    site.submit("b", 1, 50, "x")
-    site.submit("c", 1, 50, "y")
-    site.starts()
-    assert site.used() == {"a": 10, "b": 10, "c": 20}
+    assert site.used() == used
 
 
 @pytest.mark.parametrize(("signal", "expected"), [("flow", (0, 4000)), ("decayed-usage", (1100, 2900))])
@@ -109,7 +96,7 @@ def test_a_reservation_counts_and_a_job_passed_over_does_not(shared):
     small = site.submit("a", 1, 2, limit=50.0)
     other = site.submit("b", 1, 2, limit=50.0)
     assert site.starts() == [*other, *small], "a, which has a reservation of 8, comes after b"
-    assert site.scheduler._groups["default"].queues[""].planned.keys() == {large}
+    assert site.scheduler.group("default").queues[""].planned.keys() == {large}
 
 
 # ---- options, and several policies
@@ -167,10 +154,9 @@ def test_no_policy_asks_no_accounts():
     assert scheduler_of("easy").accounts is None
 
 
-def test_one_account_too_many_is_denied(shared, monkeypatch):
-    from fluxsched.sched.fair import accounts as tree
+def test_one_account_too_many_is_denied(shared, lower):
 
-    monkeypatch.setattr(tree, "ACCOUNTS_MAX", 3)
+    lower(ACCOUNTS_MAX=3)
     site = shared(4)
     site.submit("a", 1, 2)
     site.submit("b", 1)
@@ -211,7 +197,7 @@ class Nested:
 def test_walks_within_walks_are_told_apart(shared, signal):
     inner = Nested()
     site = shared(64, "fair", signal=Signal(signal))
-    site.scheduler = Scheduler(Fair(inner), fair=FairSettings(signal=Signal(signal)))
+    site.scheduler = Scheduler(under_fair(inner), fair=FairSettings(signal=Signal(signal)))
     resources = make_r("0", cores=64)
     site.scheduler.grown("default", resources, resources.ranks, Idset())
     for user, cores in (("a", 3), ("b", 1), ("c", 9), ("a", 1), ("b", 4)):
@@ -220,3 +206,27 @@ def test_walks_within_walks_are_told_apart(shared, signal):
     assert sorted(inner.met) == sorted(inner.plain)
     if signal == "decayed-usage":  # under flow the start moves others
         assert inner.met[:6] == inner.plain[:6]
+
+
+# ---- one account
+
+INNER = [
+    "fifo", "firstfit", "easy", "conservative", "hybrid:depth=3", "firstfit:order=sjf", "easy:order=lxf",
+    "conservative:compress", "conservative:order=saf", "hybrid:depth=2,order=ljf", "easy:placement=best-fit",
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("inner", INNER)
+def test_with_one_account_it_is_the_policy_inside(inner):
+    name, _, options = inner.partition(":")
+    for whole, signal in enumerate(("flow", "decayed-usage")):
+        chance = random.Random(whole)
+        jobs = []
+        for _ in range(40):
+            size = {"nodes": chance.randrange(1, 5), "exclusive": True} if whole else {"cores": chance.randrange(1, 5)}
+            limit_s = chance.choice([0.0, 10.0, 20.0, 50.0, 77.0])
+            jobs.append((float(chance.randrange(40)), chance.uniform(1.0, 60.0), spec(duration=limit_s, **size)))
+        alone = simulate(inner, make_r("0-3", cores=4), jobs)
+        around = f"fair:backfill={name},signal={signal}" + (f",{options}" if options else "")
+        assert simulate(around, make_r("0-3", cores=4), jobs).starts == alone.starts
+        assert max(alone.starts.values()) < inf

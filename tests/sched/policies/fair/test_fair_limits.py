@@ -19,7 +19,7 @@ def test_a_cap_holds_back_those_that_draw_on_it(shared):
     (last,) = site.submit("a", 10, 1, "x", after=0.0)
     site.submit("b", 1000, 1, "x")
     assert last in site.starts()
-    assert {blocked, behind} <= site.scheduler._groups["default"].queues[""].jobs.by_id.keys()
+    assert {blocked, behind} <= site.scheduler.group("default").queues[""].jobs.by_id.keys()
     assert "290 of 300" in site.told[blocked]
     assert "20" in site.told[blocked]
     assert behind not in site.told

@@ -2,7 +2,9 @@
 
 from math import inf
 
-from fluxsched.sched.engine.group import NOTICE_EVERY_S, SETTLE_S
+from tests.sched.site import limit
+
+NOTICE_EVERY_S, SETTLE_S = limit("NOTICE_EVERY_S", "SETTLE_S")
 
 
 def test_an_estimate_is_told_once_it_has_lasted_and_withdrawn_at_once(shared):

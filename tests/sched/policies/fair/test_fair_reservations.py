@@ -10,7 +10,6 @@ from typing import ClassVar
 import pytest
 
 from fluxsched.sched.fair.accounts import Bank, Signal
-from fluxsched.sched.policies.fair import Fair
 from fluxsched.sched.policy import Option, Reserve, Start
 from tests.sched.progressive_filling import Asked, Filling, Site
 
@@ -49,7 +48,6 @@ def test_jobs_come_in_the_order_of_a_filling_in_which_reservations_count(shared,
         CORES, f"fair:backfill={inner}", signal=signal, half_life_s=600.0, banks=BANKS, rate=0, weights={"core": 1.0}
     )
     fair = site.scheduler.policy
-    assert isinstance(fair, Fair)
     recorded = fair.inner = Recorded(fair.inner)
     filling = Filling(Site(Fraction(CORES), signal.value, 600.0, WEIGHTS))
     for _ in range(6):
@@ -62,7 +60,7 @@ def test_jobs_come_in_the_order_of_a_filling_in_which_reservations_count(shared,
         for jobid in [jobid for jobid in filling.holding if chance.random() < 0.4]:
             site.scheduler.free_all(jobid, site.now_s)
             filling.frees(jobid, site.now_s)
-        site.scheduler._groups["default"].invalidate_pass()
+        site.scheduler.group("default").invalidate_pass()
         check(filling, recorded.jobs, site.starts(), site.now_s)
 
 

@@ -2,6 +2,8 @@
 
 import pytest
 
+from tests.sched.site import beneficiaries
+
 
 def why(site, jobid):
     return site.scheduler.why(jobid, site.now_s).reason
@@ -53,5 +55,5 @@ def test_the_rate(full, rate, said):
 
 def test_nothing_is_said_of_a_job_for_which_others_go(full):
     site, jobid = full(2)
-    assert site.scheduler._preemptions.awaited
+    assert beneficiaries(site.scheduler)
     assert why(site, jobid) == "starts when 1 preempted job is gone"

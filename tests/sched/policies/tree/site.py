@@ -11,11 +11,13 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import Effect, Granted
-from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
+from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.policies.tree import Tree
 from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions, QueueSettings
 from fluxsched.sched.quotas.tree import QueueTree
+from fluxsched.sched.registry import make
+
+DEFAULT_GROUP = "default"
 
 
 def amounts(**kinds: int) -> Amounts:
@@ -38,11 +40,12 @@ class TreeSite:
         self, root: QueueSettings, plugins: Mapping[str, Sequence[Plugin]] | None = None, **options: str
     ) -> None:
         self.tree = QueueTree(root)
-        self.scheduler = Scheduler(Tree(**options), notify=False, quotas=self.tree, plugins=plugins)
+        self.scheduler = Scheduler(make("tree", options), notify=False, quotas=self.tree, plugins=plugins)
         self.now_s = 0.0
         self.nodes = 0
         self.last_id = 0
         self.ranks: dict[int, int] = {}  # of what was granted
+        self.held: set[int] = set()
 
     def node(self, held: Amounts, up: bool = True) -> int:
         """One more node; its rank."""
@@ -89,6 +92,7 @@ class TreeSite:
 
     def free(self, *ids: int) -> None:
         for id in ids:
+            self.held.discard(id)
             self.do(self.scheduler.free_all(id, self.now_s))
 
     def do(self, effects: Iterable[Effect]) -> list[int]:
@@ -96,6 +100,7 @@ class TreeSite:
         for effect in effects:
             if isinstance(effect, Granted):
                 granted.append(effect.jobid)
+                self.held.add(effect.jobid)
                 (part,) = effect.fit.parts
                 self.ranks[effect.jobid] = part.rank
         return granted

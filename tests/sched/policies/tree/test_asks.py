@@ -8,15 +8,17 @@ from typing import ClassVar
 import pytest
 
 from fluxsched.core.idset import Idset
-from fluxsched.errors import RemoteProtocolError
+from fluxsched.core.jobspec import Count, Request
+from fluxsched.core.resources import ResourceSet
+from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.decisions import Granted
-from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
-from fluxsched.sched.engine.why import GATE, LACKS, NODE, RESERVED
 from fluxsched.sched.hooks.api import PASS, Later
 from fluxsched.sched.loading import Option
 from fluxsched.sched.quotas.queue import RUNNING, STARTING, AskOptions
 
 from .site import TreeSite, amounts, leaf, parent
+
+DEFAULT_GROUP, GATE, NODE, RESERVED = "default", "gate", "node", "reserved"
 
 
 @pytest.fixture
@@ -26,7 +28,6 @@ def site():
 
 def kind(site, jobid):
     found = site.scheduler.why_waiting(jobid)
-    assert found is None or found.kind in LACKS
     return None if found is None else found.kind
 
 
@@ -223,3 +224,47 @@ def test_originators_and_priorities_come_first(site):
     high = site.ask(one, amounts(vcore=1), priority=2)
     older = site.ask(one, amounts(vcore=1), t_s=-1.0)
     assert site.run() == [*high, *originator, *older, *plain]
+
+
+# ---- nodes; `tests/sched/pool/test_pool_model.py` compares where asks are placed with a reference
+
+
+def mixed(*entries):
+    """Nodes of (ranks, cores, amounts)."""
+    made = [
+        {"rank": ranks, "children": {"core": f"0-{cores - 1}"} if cores else {}, "amounts": own}
+        for ranks, cores, own in entries
+    ]
+    ranks = ",".join(ranks for ranks, *_ in entries)
+    execution = {"R_lite": made, "starttime": 0, "expiration": 0, "nodelist": [f"n[{ranks}]"]}
+    return ResourceSet.parse({"version": 1, "execution": execution})
+
+
+def test_one_grow_brings_nodes_with_cores_and_without(site):
+    site.do(site.scheduler.grown(DEFAULT_GROUP, r := mixed(("0", 2, {}), ("1-2", 0, {"vcore": 4})), r.ranks, Idset()))
+    one = site.application("one")
+    asked = site.ask(one, amounts(vcore=3), times=3)
+    assert site.run() == asked[:2]
+    assert [site.ranks[id] for id in asked[:2]] == [1, 2]
+    assert [part.count("vcore") for part in site.scheduler.resource_status()[::2]] == [8, 6]
+    with pytest.raises(LocalProtocolError, match="no target without cores"):
+        site.scheduler.resized(0, ())
+    site.scheduler.shrunk(DEFAULT_GROUP, Idset.parse("1-2"), typed=False)
+    site.free(*asked[:2])
+    assert site.run() == []
+
+
+def test_more_than_one_slot_without_cores_never_fits(site):
+    site.node(amounts(vcore=4))
+    several = Request(slots=Count.fixed(2), cores=0, amounts=amounts(vcore=1))
+    site.scheduler.ask(1, 1, 0.0, several, site.application("one"))
+    assert site.run() == []
+    assert "one slot on one node" in site.scheduler.why(1, 0.0).reason
+
+
+def test_a_search_skips_thousands_of_nodes_that_are_too_small(site):
+    added = mixed(("0-8999,9001-9999", 0, {"memory": 10, "vcore": 4}), ("9000,16384", 0, {"memory": 11, "vcore": 4}))
+    site.do(site.scheduler.grown(DEFAULT_GROUP, added, added.ranks, Idset()))
+    ids = site.ask(site.application("one"), amounts(memory=11), times=3)
+    assert site.run() == ids[:2]
+    assert [site.ranks[id] for id in ids[:2]] == [9000, 16384]

@@ -3,11 +3,14 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.quotas.queue import SORTS, STAGES, AskOptions, Limit, QueueSettings
+from fluxsched.sched.quotas.queue import SORTS, AskOptions, Limit, QueueSettings
 from tests.generated.share import examples
+from tests.sched.site import limit
 
 from .plain_tree import PlainApplication, PlainNode, PlainTree
 from .site import TreeSite
+
+STAGES = limit("STAGES")
 
 LEAVES = ("root.a", "root.b.c", "root.b.d")
 

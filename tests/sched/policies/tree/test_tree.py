@@ -1,10 +1,12 @@
 """The policy `tree`: whose ask comes next, and what holds it back."""
 
-from fluxsched.sched.plan.reserved_nodes import RESERVED_MAX_S
-from fluxsched.sched.policies import tree_preemption as reservations
-from fluxsched.sched.policies.tree_preemption import LOOK_AGAIN_S, RESERVE_AFTER_S, SEARCHES_A_PASS
+from tests.sched.site import limit
 
 from .site import TreeSite, amounts, leaf, parent
+
+LOOK_AGAIN_S, RESERVED_MAX_S, RESERVE_AFTER_S, SEARCHES_A_PASS = limit(
+    "LOOK_AGAIN_S", "RESERVED_MAX_S", "RESERVE_AFTER_S", "SEARCHES_A_PASS"
+)
 
 
 def test_a_maximum_holds():
@@ -95,14 +97,14 @@ def test_a_pass_searches_nodes_for_few_asks_and_the_next_one_for_others():
     for more in range(SEARCHES_A_PASS + 2):
         site.ask(one, amounts(vcore=50 + more))
     site.run(until_s=RESERVE_AFTER_S)
-    reserved = site.scheduler._groups["default"].reserved.by_job
+    reserved = site.scheduler.group("default").reserved.by_job
     assert len(reserved) == SEARCHES_A_PASS
     site.run(until_s=RESERVE_AFTER_S + 2 * LOOK_AGAIN_S)
     assert len(reserved) == SEARCHES_A_PASS + 2
 
 
-def test_lines_a_pass_bounds_the_asks_that_are_looked_at_for_a_node(monkeypatch):
-    monkeypatch.setattr(reservations, "LINES_A_PASS", 2)
+def test_lines_a_pass_bounds_the_asks_that_are_looked_at_for_a_node(lower):
+    lower(LINES_A_PASS=2)
     site = TreeSite(parent("root", leaf("default")))
     for _ in range(3):
         site.node(amounts(vcore=10))
@@ -112,4 +114,4 @@ def test_lines_a_pass_bounds_the_asks_that_are_looked_at_for_a_node(monkeypatch)
     for more in range(3):
         site.ask(one, amounts(vcore=5 + more))
     site.run(until_s=RESERVE_AFTER_S)
-    assert len(site.scheduler._groups["default"].reserved.by_job) == 2
+    assert len(site.scheduler.group("default").reserved.by_job) == 2

@@ -7,8 +7,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.decisions import Wake
-from fluxsched.sched.policies import tree_preemption as node_search
-from fluxsched.sched.policies import tree_preemption as preemption
 from tests.generated.share import examples
 from tests.sched.policies.tree.preemption_judge import KINDS, NOW_S, Job, Site, Told, above, best_of_all, decided, used
 
@@ -174,14 +172,14 @@ def test_a_judge_is_asked_about_the_best_node_first_and_has_more_go():
     assert asked == [(1, [4], 0), (0, [3, 2, 1], 0)]
 
 
-def test_looked_at_max_bounds_the_jobs_that_are_looked_at_for_one_ask(monkeypatch):
+def test_looked_at_max_bounds_the_jobs_that_are_looked_at_for_one_ask(lower):
     there = site(jobs=[Job(9, "root.b.y", "another", {"vcore": 2}, 0, 0, 9.0), *jobs()], nodes=[{"vcore": 8}])
     assert decided(there)[0] == {9}
-    monkeypatch.setattr(node_search, "LOOKED_AT_MAX", 1)
+    lower(LOOKED_AT_MAX=1)
     assert decided(there)[0] == {3}, "an application is looked at whole"
 
 
-def test_offers_max_bounds_the_nodes_that_a_judge_is_asked_about(monkeypatch):
+def test_offers_max_bounds_the_nodes_that_a_judge_is_asked_about(lower):
     asked = []
 
     def judge(job, rank, line, start):
@@ -189,6 +187,6 @@ def test_offers_max_bounds_the_nodes_that_a_judge_is_asked_about(monkeypatch):
         return
 
     there = site(jobs=jobs(j2={"rank": 1}, j3={"rank": 2}), nodes=[{"vcore": 2}] * 3)
-    monkeypatch.setattr(preemption, "OFFERS_MAX", 2)
+    lower(OFFERS_MAX=2)
     assert decided(there, judge)[0] == set()
     assert asked == [2, 1]

@@ -4,13 +4,12 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.decisions import Raise
-from fluxsched.sched.engine.scheduler import QUOTA_RATE
-from fluxsched.sched.policies import tree as policy
-from fluxsched.sched.policies import tree_preemption as node_search
-from fluxsched.sched.policies import tree_preemption as preemption
 from fluxsched.sched.quotas.queue import AskOptions
 from tests.generated.share import examples
 from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
+from tests.sched.site import holding, limit
+
+QUOTA_RATE = limit("QUOTA_RATE")
 
 MAY = AskOptions(may_preempt=True)
 
@@ -117,8 +116,8 @@ def test_quota_rate_bounds_how_many_go_in_a_second():
     assert len(site.going) == 15
 
 
-def test_looked_at_a_pass_max_leaves_other_asks_for_later(monkeypatch):
-    monkeypatch.setattr(preemption, "LOOKED_AT_A_PASS_MAX", 1)
+def test_looked_at_a_pass_max_leaves_other_asks_for_later(lower):
+    lower(LOOKED_AT_A_PASS_MAX=1)
     site = two_leaves(4, 2)
     site.ask(site.application("theirs", "root.b"), amounts(vcore=2), 4)
     site.run()
@@ -138,8 +137,8 @@ def steps(draw):
     return draw(st.lists(one, min_size=10, max_size=40))
 
 
-def test_preempting_a_pass_bounds_the_lines_that_are_looked_at(monkeypatch):
-    monkeypatch.setattr(policy, "PREEMPTING_A_PASS", 1)
+def test_preempting_a_pass_bounds_the_lines_that_are_looked_at(lower):
+    lower(PREEMPTING_A_PASS=1)
     site = two_leaves(4, 2)
     site.ask(site.application("theirs", "root.b"), amounts(vcore=2), 4)
     site.run()
@@ -170,16 +169,16 @@ def test_no_queue_falls_below_its_guarantee_and_each_ask_gets_its_node(told):
         if what == "confirm":
             site.confirm(*site.going)
         elif what == "free":
-            held = [id for id in site.scheduler._ledger.holdings if id not in site.going]
+            held = [id for id in site.held if id not in site.going]
             site.free(*held[: size - 1])
         else:
             site.ask(site.application(f"{step}", what), amounts(vcore=size), 1, priority, AskOptions(may_preempt=may))
         before = set(site.going)
         site.run()
-        holdings = site.scheduler._ledger.holdings
+        holdings = {id: holding(site.scheduler, id) for id in site.going}
         for id in site.going.keys() - before:
             gone, asking = holdings[id], site.going[id]
-            job = next(group.queue_of(asking) for group in site.scheduler._groups.values())
+            job = site.scheduler.group("default").queue_of(asking)
             assert job is not None
             waiting = job.jobs.by_id[asking]
             assert waiting.options.may_preempt
@@ -322,8 +321,8 @@ def test_an_ask_that_needs_a_node_preempts_there_though_others_are_free():
     assert site.run() == [mine]
 
 
-def test_elsewhere_max_bounds_the_jobs_that_are_tried_for_a_maximum(monkeypatch):
-    monkeypatch.setattr(node_search, "ELSEWHERE_MAX", 2)
+def test_elsewhere_max_bounds_the_jobs_that_are_tried_for_a_maximum(lower):
+    lower(ELSEWHERE_MAX=2)
     site = PreemptingSite(parent("p", at_once("a", 4), leaf("b"), maximum=amounts(vcore=6)))
     site.node(amounts(vcore=50))
     running = site.ask(site.application("theirs", "root.p.b"), amounts(vcore=1), 6)

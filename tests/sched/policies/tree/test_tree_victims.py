@@ -6,7 +6,6 @@ from itertools import combinations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.policies import tree_victims as victims
 from fluxsched.sched.policies.tree_victims import Candidate, fewest, more
 
 KINDS = ("memory", "vcore")
@@ -87,8 +86,8 @@ def test_a_node_with_too_many_combinations_still_loses_no_job_in_vain():
     assert all(freed - dict(each.amounts)["vcore"] < lacking["vcore"] for each in chosen)
 
 
-def test_steps_max_ends_the_search_for_the_fewest(monkeypatch):
+def test_steps_max_ends_the_search_for_the_fewest(lower):
     candidates = of_sizes(1, 1, 1, 1, 4)
     assert [each.jobid for each in fewest(candidates, {"vcore": 4}) or ()] == [4]
-    monkeypatch.setattr(victims, "STEPS_MAX", 1)
+    lower(STEPS_MAX=1)
     assert [each.jobid for each in fewest(candidates, {"vcore": 4}) or ()] == [0, 1, 2, 3]

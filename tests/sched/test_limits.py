@@ -1,0 +1,74 @@
+"""What is remembered is bounded: with limits lowered all goes on as before, and nothing grows with what has gone."""
+
+import pytest
+
+from fluxsched.core.topology import Topology
+from fluxsched.sched.decisions import children
+from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
+from tests.sched.site import Bench, limit, lowered, make_r, size_of, spec
+
+REMEMBERED = dict.fromkeys(
+    ("SHAPES_MAX", "VERDICTS_MAX", "CHOICES_MAX", "PREPARED_MAX", "FITTING_MAX", "ROOMS_MAX", "GAINS_MAX", "NEEDS_MAX",
+     "ALLOWED_MAX", "SCALES_MAX"), 2,
+)  # fmt: skip
+JOBS = 16
+LEAVES = Topology.parse([{"name": "a", "hosts": "n[0-3]"}, {"name": "b", "hosts": "n[4-7]"}])
+
+
+def jobs_come_and_go(bench, turn):
+    """Jobs of as many shapes that no other turn has; which start, and where."""
+    found = []
+    bench.submit(1000 * turn, nodes=8, exclusive=True, duration=50.0)
+    found.append(bench.starts())
+    for at in range(1, JOBS + 1):
+        wanted = {"nodes": 1 + at % 8, "cores": 1 + at % 4, "duration": 10.0 + turn}
+        apart = [{"ranks": [str(at % 8)]}, {"ranks": [f"{at % 4}-{4 + turn % 4}"]}, {"hostlist": [f"n[0-{turn % 8}]"]}]
+        bench.submit(1000 * turn + at, spec(constraint={"not": [{"and": apart}]}, **wanted))
+        found.append(bench.starts())
+    while bench.granted:
+        bench.now_s += 100.0
+        bench.free(next(iter(bench.granted)))
+        found.append(bench.starts())
+    return found
+
+
+@pytest.mark.plain_only("limits are compiled in")
+@pytest.mark.parametrize("policy", ["firstfit", "easy", "conservative", "fair"])
+def test_with_less_remembered_jobs_start_as_before_and_nothing_grows(policy):
+    def run():
+        bench, found, sizes = Bench(policy), [], []
+        bench.grow(make_r("0-7").with_topology(LEAVES))
+        for turn in range(1, 9):
+            found += jobs_come_and_go(bench, turn)
+            sizes.append(size_of(bench.scheduler))
+        return found, sizes
+
+    as_before, _ = run()
+    with lowered(**REMEMBERED):
+        found, sizes = run()
+    assert found == as_before
+    assert max(sizes[4:]) < max(sizes[:4]) + JOBS, "something grows with what has come and gone"
+
+
+def test_asks_start_as_before_too_and_nothing_grows():
+    def run():
+        site, sizes = TreeSite(parent("root", leaf("default"))), []
+        for rank in range(4):
+            site.node(amounts(vcore=4 + rank))
+        one = site.application("one")
+        for turn in range(1, 9):
+            ids = [each for at in range(4) for each in site.ask(one, amounts(vcore=1 + at, memory=turn))]
+            site.free(*site.run())
+            for id in ids:
+                site.do(site.scheduler.cancel(id))
+            site.run()
+            sizes.append(size_of(site.scheduler))
+        return sizes
+
+    with lowered(**REMEMBERED):
+        sizes = run()
+    assert max(sizes[4:]) < max(sizes[:4]) + JOBS
+
+
+def test_children_of_grants_are_remembered_up_to_a_limit():
+    assert children.cache_parameters()["maxsize"] == limit("CHILDREN_CACHED_MAX")
