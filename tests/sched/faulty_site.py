@@ -13,13 +13,14 @@ from random import Random
 from typing import Any, NamedTuple
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Denied, Effect, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import Bank, FairSettings
 from fluxsched.sched.policy import Policy
 from tests.sched.preemption_judge import Judge, watched
 from tests.sched.progressive_filling import EXPEDITED, Path, Site
+from tests.sched.site import make_r
+from tests.sched.site import spec as jobspec
 
 TARGETS, CORES = 8, 4
 TIMEOUT_S = 5.0
@@ -90,9 +91,7 @@ class FaultySite:
         self._grow()
 
     def _grow(self) -> None:
-        ranks = f"0-{TARGETS - 1}"
-        execution = {"R_lite": [{"rank": ranks, "children": {"core": f"0-{CORES - 1}"}}], "nodelist": [f"n[{ranks}]"]}
-        resources = ResourceSet.parse({"version": 1, "execution": {**execution, "starttime": 0.0, "expiration": 0.0}})
+        resources = make_r(f"0-{TARGETS - 1}", CORES)
         self.scheduler.grown("default", resources, resources.ranks, EMPTY, 0.0)
         self.judge.has(set(resources.ranks), CORES)
         self.judge.usable(set(resources.ranks), True)
@@ -154,7 +153,7 @@ class FaultySite:
         after_s = chance.choice((None, 0, 0, 60, 600))
         if after_s is not None:
             system["preemptible-after"] = after_s
-        spec = _spec(nodes, cores, system)
+        spec = jobspec(nodes=nodes, cores=cores, exclusive=nodes is not None, **system)
         for at in range(jobs):
             self.works += 1
             work = Work(self.works, bank, user, spec, run_s * (1 + at / 1000), now_s, chance.choice((0, 1, 3)))
@@ -217,14 +216,3 @@ class FaultySite:
     def _repair(self, ranks: set[int]) -> None:
         self.down -= ranks
         self._watched.went_online(Idset.of(ranks))
-
-
-def _spec(nodes: int | None, cores: int, system: dict[str, Any]) -> dict[str, Any]:
-    slot: dict[str, Any] = {"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]}
-    vertex = slot if nodes is None else {"type": "node", "count": nodes, "exclusive": True, "with": [slot]}
-    return {
-        "version": 1,
-        "resources": [vertex],
-        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-        "attributes": {"system": system},
-    }

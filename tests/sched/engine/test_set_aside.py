@@ -82,9 +82,7 @@ def test_deny_brings_the_old_rule_back():
     bench.grow("0-3")
     bench.submit(1, nodes=4)
     assert Denied(1, "needs 4 nodes of 1 slot of 1 core; the group has only 3 such nodes") in shrink(bench, "3")
-    waiting = spec(nodes=4)
-    waiting["attributes"]["system"]["unsatisfiable"] = "wait"
-    assert isinstance(bench.submit(2, waiting)[0], Denied)
+    assert isinstance(bench.submit(2, nodes=4, unsatisfiable="wait")[0], Denied)
     with pytest.raises(InvalidValue, match="'later' is not one of wait, deny"):
         Bench("fifo", unsatisfiable="later")
 
@@ -104,9 +102,7 @@ def test_new_jobs_that_could_never_run_are_denied_and_old_ones_wait(bench):
 
 def test_a_job_that_asks_for_it_waits_for_what_never_was(bench):
     bench.grow("0-2")
-    wanted = spec(nodes=4)
-    wanted["attributes"]["system"]["unsatisfiable"] = "wait"
-    (note,) = bench.submit(1, wanted)
+    (note,) = bench.submit(1, nodes=4, unsatisfiable="wait")
     assert "only 3 such nodes" in told([note], 1)["reason_pending"]
     grow(bench, make_r("3"))
     assert isinstance(bench.run()[0], Granted)

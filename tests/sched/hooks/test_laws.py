@@ -175,9 +175,7 @@ def test_a_job_has_a_reservation_only_where_its_plugins_let_it(plugin, policy):
     bench.grow(make_r("0-3", 4))
     bench.submit(1, nodes=2, exclusive=True, duration=100.0, constraint={"ranks": ["2-3"]})
     bench.run()
-    head = spec(nodes=1, exclusive=True, duration=50.0)
-    head["attributes"]["system"]["job"] = {"name": "head"}
-    bench.submit(2, head)
+    bench.submit(2, nodes=1, exclusive=True, duration=50.0, name="head")
     bench.submit(3, nodes=2, exclusive=True, duration=1000.0)
     grants = {each.jobid: each for each in bench.run() if isinstance(each, Granted)}
     assert set(grants) == {3}
@@ -201,9 +199,7 @@ def test_who_is_held_back_breaks_no_reservation(plugin, policy, point):
     bench.grow(make_r("0-1", 4))
     bench.submit(1, nodes=1, exclusive=True, duration=100.0)
     bench.run()
-    held = spec(nodes=1, duration=10.0)
-    held["attributes"]["system"]["job"] = {"name": "held"}
-    bench.submit(2, held)
+    bench.submit(2, nodes=1, duration=10.0, name="held")
     bench.submit(3, nodes=2, exclusive=True, duration=10.0)
     bench.submit(4, nodes=1, exclusive=True, duration=500.0)
     bench.submit(5, nodes=1, exclusive=True, duration=50.0)
@@ -330,9 +326,7 @@ def test_verdicts_are_forgotten_with_their_jobs(plugin, lower):
     bench = Bench("firstfit", plugins={"": [asked]})
     bench.grow(make_r("0-1", 32))
     for jobid in range(10):
-        job = spec()
-        job["attributes"]["system"]["job"] = {"name": str(jobid)}
-        bench.submit(jobid, job)
+        bench.submit(jobid, name=str(jobid))
     bench.run()
     asked.generation = 1
     bench.run()

@@ -264,9 +264,7 @@ def test_post_filter_may_preempt(bench_with, plugin):
         post_filter=lambda job, view: [Preempt(each.jobid, job.jobid, "older") for each in view.running][:1] or None
     )
     bench = bench_with(plugin("none", post_filter=None), asked, late)
-    low = spec(nodes=4, exclusive=True)
-    low["attributes"]["system"]["preemptible-after"] = 0.0
-    bench.submit(1, low)
+    bench.submit(1, nodes=4, exclusive=True, preemptible_after=0.0)
     assert started(bench.run()) == {1: "0-3"}
     bench.submit(2, spec())
     found = bench.run()

@@ -15,10 +15,8 @@ def test_the_nightly_gate():
     exec(code, names)
     bench = Bench("fifo", plugins={"": [names["Night"]()]})
     bench.grow(make_r("0", 4))
-    job = spec()
-    job["attributes"]["system"]["night"] = True
     bench.now_s = 10 * 86400 + 12 * 3600.0
-    bench.submit(1, job)
+    bench.submit(1, night=True)
     bench.submit(2, spec())
     assert [each.jobid for each in bench.run() if isinstance(each, Granted)] == [2]
     assert bench.why(1).startswith("plugin 'night': waits for the night")

@@ -3,26 +3,22 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from typing import Any
 
 from fluxsched.core.idset import EMPTY
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import PREEMPT, Granted, Raise
-from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import FairSettings
-from tests.sched.site import policy_of
-
-MakeR = Callable[..., ResourceSet]
+from tests.sched.site import make_r, scheduler_of, spec
 
 
 class Site:
     """A scheduler under `fair`; users are letters. What is preempted goes when a test lets it."""
 
-    def __init__(self, make_r: MakeR, targets: int, cores: int, policy: str = "fair", **fair: Any) -> None:
+    def __init__(self, targets: int, cores: int, policy: str = "fair", **fair: Any) -> None:
         fair.setdefault("rate", 1000)
-        user_name: Callable[[int], str] = lambda user: chr(96 + user)  # noqa: E731
-        self.scheduler = Scheduler(policy_of(policy), fair=FairSettings(**fair), user_name=user_name, notify=False)
+        self.scheduler = scheduler_of(
+            policy, fair=FairSettings(**fair), user_name=lambda user: chr(96 + user), notify=False
+        )
         self.resources = make_r("0" if targets == 1 else f"0-{targets - 1}", cores=cores)
         self.scheduler.grown("default", self.resources, self.resources.ranks, EMPTY)
         self.cores = cores
@@ -39,19 +35,8 @@ class Site:
         found = []
         for _ in range(jobs):
             jobid = len(self.user)
-            core = {"type": "core", "count": cores}
-            slot: dict[str, Any] = {"type": "slot", "count": 1, "label": "task", "with": [core]}
-            node = {"type": "node", "count": nodes, "exclusive": True, "with": [slot]}
-            spec = {
-                "version": 1,
-                "resources": [slot if nodes is None else node],
-                "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-                "attributes": {"system": {"duration": 0.0, **system}},
-            }
-            if after is not None:
-                spec["attributes"]["system"]["preemptible-after"] = after
-            priority = spec["attributes"]["system"].pop("priority", 16)
-            found_effects = self.scheduler.alloc(jobid, priority, ord(user) - 96, self.now_s, spec, self.now_s)
+            asked = spec(cores=cores, nodes=nodes, exclusive=nodes is not None, preemptible_after=after, **system)
+            found_effects = self.scheduler.alloc(jobid, 16, ord(user) - 96, self.now_s, asked, self.now_s)
             assert not found_effects, found_effects
             self.user[jobid] = user
             self.asked[jobid] = cores if nodes is None else nodes * self.cores

@@ -14,17 +14,16 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import EMPTY
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Granted
 from fluxsched.sched.fair.accounts import Bank, FairSettings, Signal
 from tests.generated.share import examples
 from tests.sched.progressive_filling import EXPEDITED, Asked, Filling, Site, filled
-from tests.sched.site import scheduler_of
+from tests.sched.site import make_r, scheduler_of, spec
 
 ROOM = [("fifo", 2000), ("firstfit", 64)]
 """The policy inside and the cores: more than all jobs of a history ask for, and few."""
 
-SHAPES = [{"core": 1}, {"core": 3}, {"core": 40}, {"core": 1, "gpu": 1}]
+SHAPES = [{"cores": 1}, {"cores": 3}, {"cores": 40}, {"cores": 1, "gpus": 1}]
 USAGES = [1, 3, 40, 11]
 
 
@@ -76,9 +75,7 @@ class Beside:
         self.asked = {}
         self.now_s = 1000.0
         self.scheduler = scheduler_of(f"fair:backfill={inner}", fair=fair, user_name=str)
-        children = {"core": f"0-{cores - 1}", "gpu": "0-99"}
-        execution = {"R_lite": [{"rank": "0", "children": children}], "nodelist": ["n0"]}
-        resources = ResourceSet.parse({"version": 1, "execution": {**execution, "starttime": 0, "expiration": 0}})
+        resources = make_r("0", cores, 100)
         self.scheduler.grown("default", resources, resources.ranks, EMPTY, self.now_s)
         banks = fair.banks or {}
         weights = {fair.path(name): bank.weight for name, bank in banks.items()}
@@ -123,18 +120,9 @@ class Beside:
             self.jobs, path, Fraction(USAGES[step.shape]), 16, self.now_s, step.after_s, step.limit_s,
         )  # fmt: skip
         self.filling.waits(job)
-        self.asked[self.jobs] = SHAPES[step.shape]["core"]
-        system = {"duration": step.limit_s, "bank": step.bank}
-        if step.after_s is not None:
-            system["preemptible-after"] = step.after_s
-        children = [{"type": kind, "count": count} for kind, count in SHAPES[step.shape].items()]
-        spec = {
-            "version": 1,
-            "resources": [{"type": "slot", "count": 1, "label": "task", "with": children}],
-            "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-            "attributes": {"system": system},
-        }
-        self.scheduler.alloc(self.jobs, 16, step.user, self.now_s, spec, self.now_s)
+        self.asked[self.jobs] = SHAPES[step.shape]["cores"]
+        asked = {"duration": step.limit_s, "bank": step.bank, "preemptible_after": step.after_s, **SHAPES[step.shape]}
+        self.scheduler.alloc(self.jobs, 16, step.user, self.now_s, spec(**asked), self.now_s)
 
     def _prioritize(self, jobid, priority):
         job = self.filling.waiting[jobid]

@@ -2,23 +2,18 @@
 
 import heapq
 from collections import Counter
-from functools import cache
 from random import Random
 
 import pytest
 
 from fluxsched.core.idset import EMPTY
-from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Granted
 from fluxsched.sched.fair.accounts import Bank, FairSettings
-from tests.sched.site import scheduler_of
+from tests.sched.site import make_r, scheduler_of, spec
 
 CORES = 100
 BACKLOG = 3
 """Jobs that wait in each account at any time."""
-
-"""A bank, and the number of a user."""
 
 
 class EndlessBacklog:
@@ -31,8 +26,7 @@ class EndlessBacklog:
         self.starts = Counter()
         self._users = users
         self._scheduler = scheduler_of(policy, fair=fair, notify=False)
-        execution = {"R_lite": [{"rank": "0", "children": {"core": f"0-{CORES - 1}"}}], "nodelist": ["n0"]}
-        resources = ResourceSet.parse({"version": 1, "execution": {**execution, "starttime": 0, "expiration": 0}})
+        resources = make_r("0", CORES)
         self._scheduler.grown("default", resources, resources.ranks, EMPTY)
         self._jobs = []
         self._ends = []
@@ -40,7 +34,9 @@ class EndlessBacklog:
     def submit(self, user, cores, run_s):
         jobid = len(self._jobs)
         self._jobs.append((user, cores, run_s))
-        self._scheduler.alloc(jobid, 16, user[1], float(jobid), _spec(user[0], cores, run_s), self.now_s)
+        self._scheduler.alloc(
+            jobid, 16, user[1], float(jobid), spec(bank=user[0], cores=cores, duration=run_s), self.now_s
+        )
 
     def again(self, user):
         """One more of small jobs, all different."""
@@ -68,17 +64,6 @@ class EndlessBacklog:
         for user in started:
             self.again(user)
         return started
-
-
-@cache
-def _spec(bank, cores, run_s):
-    spec = {
-        "version": 1,
-        "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]}],
-        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-        "attributes": {"system": {"duration": run_s, "bank": bank}},
-    }
-    return Jobspec.parse(spec)
 
 
 def test_core_seconds_come_to_the_weights():

@@ -10,35 +10,25 @@ from fluxsched.sched.decisions import PAUSED, Raise
 from fluxsched.sched.fair.accounts import RATE_WINDOW_S, Bank
 from tests.generated.share import examples
 from tests.sched.policies.preemption_site import Site
-from tests.sched.site import beneficiaries, holding, make_r, spec
+from tests.sched.site import beneficiaries, holding, spec
 
 INNER = ("easy", "fifo", "conservative", "hybrid", "firstfit")
 
 
-@pytest.fixture
-def site_of():
-    return lambda *args, **options: Site(make_r, *args, **options)
-
-
-@pytest.fixture
-def full_of_a(site_of):
+def full_of_a(targets, cores, **options):
     """A site on each core of which a job of a's runs."""
-
-    def fill(targets, cores, **options):
-        site = site_of(targets, cores, **options)
-        site.submit("a", targets * cores)
-        site.passes()
-        return site
-
-    return fill
+    site = Site(targets, cores, **options)
+    site.submit("a", targets * cores)
+    site.passes()
+    return site
 
 
 # ---- the table
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_an_account_within_its_share_gets_it(site_of, inner):
-    site = site_of(1, 32, policy=f"fair:backfill={inner}")
+def test_an_account_within_its_share_gets_it(inner):
+    site = Site(1, 32, policy=f"fair:backfill={inner}")
     a = site.submit("a", 32)
     assert site.passes() == []
     site.submit("b", 32)
@@ -47,7 +37,7 @@ def test_an_account_within_its_share_gets_it(site_of, inner):
     assert site.held == {"a": 16, "b": 16}
 
 
-def test_a_third_takes_of_both_and_then_none_goes(full_of_a):
+def test_a_third_takes_of_both_and_then_none_goes():
     site = full_of_a(1, 32)
     site.submit("b", 32)
     site.settle()
@@ -58,7 +48,7 @@ def test_a_third_takes_of_both_and_then_none_goes(full_of_a):
     assert site.settle(1000) == []
 
 
-def test_weights_say_how_much(full_of_a):
+def test_weights_say_how_much():
     banks = {"default": Bank(users={"a": 0.5, "b": 1.0})}
     site = full_of_a(1, 32, banks=banks)
     site.submit("b", 32)
@@ -66,14 +56,14 @@ def test_weights_say_how_much(full_of_a):
     assert site.held == {"a": 11, "b": 21}
 
 
-def test_for_more_than_the_share_none_goes(full_of_a):
+def test_for_more_than_the_share_none_goes():
     site = full_of_a(1, 32)
     site.submit("b", cores=32)
     assert site.passes(60) == []
 
 
-def test_for_a_whole_target_those_on_one_target_go(site_of):
-    site = site_of(2, 32)
+def test_for_a_whole_target_those_on_one_target_go():
+    site = Site(2, 32)
     a = site.submit("a", 64)
     site.passes()
     site.submit("b", nodes=1)
@@ -86,8 +76,8 @@ def test_for_a_whole_target_those_on_one_target_go(site_of):
     assert site.held == {"a": 32, "b": 32}
 
 
-def test_for_a_job_of_parts_those_go_where_its_parts_can_be(site_of):
-    site = site_of(5, 4)
+def test_for_a_job_of_parts_those_go_where_its_parts_can_be():
+    site = Site(5, 4)
     alone = site.submit("a", 5, nodes=1)
     site.passes()
     place = {rank: jobid for jobid in alone for rank in holding(site.scheduler, jobid).parts}
@@ -99,8 +89,8 @@ def test_for_a_job_of_parts_those_go_where_its_parts_can_be(site_of):
     assert 100 in site.running
 
 
-def test_the_later_of_the_account_that_is_over(site_of):
-    site = site_of(3, 4)
+def test_the_later_of_the_account_that_is_over():
+    site = Site(3, 4)
     site.submit("b", nodes=1)
     _, later = site.submit("c", nodes=1), []
     site.passes()
@@ -113,7 +103,7 @@ def test_the_later_of_the_account_that_is_over(site_of):
 # ---- how it goes on
 
 
-def test_the_note_names_the_beneficiary_and_whose_share_it_was(full_of_a):
+def test_the_note_names_the_beneficiary_and_whose_share_it_was():
     site = full_of_a(1, 32)
     site.submit("b")
     (preempted,) = site.passes(1)
@@ -121,7 +111,7 @@ def test_the_note_names_the_beneficiary_and_whose_share_it_was(full_of_a):
     assert site.notes[preempted] == wanted
 
 
-def test_no_more_go_for_a_job_until_these_are_gone(full_of_a):
+def test_no_more_go_for_a_job_until_these_are_gone():
     site = full_of_a(2, 4)
     (b,) = site.submit("b", nodes=1)
     preempted = site.passes(1)
@@ -136,7 +126,7 @@ def test_no_more_go_for_a_job_until_these_are_gone(full_of_a):
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_no_other_job_gets_the_place(full_of_a, inner):
+def test_no_other_job_gets_the_place(inner):
     """b waits for a whole target whose jobs go one by one; c's small jobs arrive meanwhile and find no place there."""
     site = full_of_a(2, 4, policy=f"fair:backfill={inner}")
     (b,) = site.submit("b", nodes=1, duration=100)
@@ -153,7 +143,7 @@ def test_no_other_job_gets_the_place(full_of_a, inner):
     assert all(jobid in site.running for jobid in c)
 
 
-def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go(full_of_a):
+def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go():
     site = full_of_a(1, 4)
     (b,) = site.submit("b")
     preempted = site.passes(1)
@@ -165,8 +155,8 @@ def test_a_beneficiary_that_leaves_changes_nothing_for_those_that_go(full_of_a):
     assert not beneficiaries(site.scheduler)
 
 
-def test_none_goes_within_an_account_nor_before_its_time(site_of):
-    site = site_of(1, 4)
+def test_none_goes_within_an_account_nor_before_its_time():
+    site = Site(1, 4)
     site.submit("a", 4, after=50)
     site.passes()
     site.submit("b", 1)
@@ -177,15 +167,15 @@ def test_none_goes_within_an_account_nor_before_its_time(site_of):
     assert len(site.passes(0.1)) == 1
 
 
-def test_what_allows_no_preemption_stays(site_of):
-    site = site_of(1, 4)
+def test_what_allows_no_preemption_stays():
+    site = Site(1, 4)
     site.submit("a", 4, after=None)
     site.passes()
     site.submit("b", 1)
     assert site.passes(1e6) == []
 
 
-def test_the_rate_holds_back_and_then_a_pass_comes(full_of_a):
+def test_the_rate_holds_back_and_then_a_pass_comes():
     site = full_of_a(1, 32, rate=10)
     site.submit("b", 32)
     assert len(site.passes(1)) == 10
@@ -197,14 +187,14 @@ def test_the_rate_holds_back_and_then_a_pass_comes(full_of_a):
     assert site.held == {"a": 16, "b": 16}
 
 
-def test_more_than_the_rate_allows_ever_is_not_preempted(full_of_a):
+def test_more_than_the_rate_allows_ever_is_not_preempted():
     site = full_of_a(2, 4, rate=3)
     site.submit("b", nodes=1)
     assert site.passes(1) == []
     assert site.settle(1000) == []
 
 
-def test_a_slot_may_need_several_that_share_a_target(full_of_a):
+def test_a_slot_may_need_several_that_share_a_target():
     site = full_of_a(2, 8)
     (b,) = site.submit("b", cores=5)
     preempted = site.passes(1)
@@ -213,7 +203,7 @@ def test_a_slot_may_need_several_that_share_a_target(full_of_a):
     assert b in site.running
 
 
-def test_a_first_job_that_is_owed_nothing_stops_it(full_of_a):
+def test_a_first_job_that_is_owed_nothing_stops_it():
     """b is first, and not within its share with its job: what c wants, behind it, is not preempted for, either."""
     site = full_of_a(1, 32)
     (b,) = site.submit("b", cores=32)
@@ -223,9 +213,9 @@ def test_a_first_job_that_is_owed_nothing_stops_it(full_of_a):
     assert len(site.passes(1)) == 1
 
 
-def test_banks_share_first_and_users_within_them(site_of):
+def test_banks_share_first_and_users_within_them():
     """x holds 12 of its 8, all a's: y's c takes 4 of it; b of x takes what a has above its share of x."""
-    site = site_of(1, 16, banks={"x": Bank(), "y": Bank()})
+    site = Site(1, 16, banks={"x": Bank(), "y": Bank()})
     site.submit("a", 12, bank="x")
     site.submit("d", 4, bank="y")
     site.passes()
@@ -242,13 +232,13 @@ def test_banks_share_first_and_users_within_them(site_of):
 
 @pytest.mark.plain_only("replaces a method")
 @pytest.mark.parametrize("after", [None, 0])
-def test_where_none_may_go_nothing_is_searched(site_of, after, monkeypatch):
+def test_where_none_may_go_nothing_is_searched(after, monkeypatch):
     """No job allows it, or no account is above its share."""
 
     def no_search(*_):
         raise AssertionError("a search")
 
-    site = site_of(1, 4)
+    site = Site(1, 4)
     monkeypatch.setattr(type(site.scheduler.group("default").preemptions), "if_gone", no_search)
     site.submit("a", 4 if after is None else 2, after=after)
     site.submit("b", 2, after=after)
@@ -258,7 +248,7 @@ def test_where_none_may_go_nothing_is_searched(site_of, after, monkeypatch):
 
 
 @pytest.mark.plain_only("constants are compiled in")
-def test_a_long_search_lets_questions_be_answered(full_of_a, lower):
+def test_a_long_search_lets_questions_be_answered(lower):
     lower(LOOKED_AT_ONCE=8)
     site = full_of_a(8, 4)
     (b,) = site.submit("b", nodes=3)
@@ -318,7 +308,7 @@ def played(site, events):
 @given(EVENTS, st.sampled_from(INNER), st.integers(2, 4), st.sampled_from([3, 1000]))
 @settings(max_examples=examples(150), deadline=None)
 def test_none_is_preempted_in_vain_and_it_comes_to_an_end(events, inner, targets, rate):
-    site = Site(make_r, targets, 4, policy=f"fair:backfill={inner}", rate=rate)
+    site = Site(targets, 4, policy=f"fair:backfill={inner}", rate=rate)
     played(site, events)
     assert not site.going
     assert not beneficiaries(site.scheduler)
@@ -328,7 +318,7 @@ def test_none_is_preempted_in_vain_and_it_comes_to_an_end(events, inner, targets
 @settings(max_examples=examples(100), deadline=None)
 def test_where_nothing_happens_any_more_preemption_ends(events, inner):
     """Once all are old enough, each of those that run is preempted at most once more."""
-    site = Site(make_r, 3, 4, policy=f"fair:backfill={inner}")
+    site = Site(3, 4, policy=f"fair:backfill={inner}")
     played(site, events)
     ran = len(site.running)
     assert len(site.settle(1000.0)) <= ran
@@ -337,8 +327,8 @@ def test_where_nothing_happens_any_more_preemption_ends(events, inner):
 
 
 @pytest.mark.parametrize("inner", INNER)
-def test_a_job_behind_does_not_use_up_the_cap_meanwhile(site_of, inner):
-    site = site_of(2, 20, policy=f"fair:backfill={inner}", cap=1.0)
+def test_a_job_behind_does_not_use_up_the_cap_meanwhile(inner):
+    site = Site(2, 20, policy=f"fair:backfill={inner}", cap=1.0)
     site.submit("b", cores=18)
     site.submit("b", cores=17)
     site.passes()

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.decisions import Annotated, Denied, Granted
-from fluxsched.sched.policy import BEST_FIT, WORST_FIT, Deny, Fits, Option, Pending, Start
+from fluxsched.sched.policy import BEST_FIT, NOTHING, WORST_FIT, Deny, Fits, Option, Pending, Start
 from tests.sched.site import Bench, limit, policy_of, spec
 
 REASON_CHARS_MAX = limit("REASON_CHARS_MAX")
@@ -180,6 +180,8 @@ def test_a_policy_that_decides_for_ever_is_stopped():
     bench.submit(1, spec())
     with pytest.raises(LocalProtocolError, match="'rogue': over 1000 decisions refused"):
         bench.run()
+    stats = bench.scheduler.stats()
+    assert (stats["refused"], stats["granted"]) == (1001, 1), "what was committed before stands"
     bench.scheduler.check()
 
 
@@ -244,3 +246,26 @@ def test_a_schedule_that_is_no_generator_is_told_so():
     bench.submit(1, spec())
     with pytest.raises(TypeError, match="schedule returned None: it should be a generator, which yields decisions"):
         bench.run()
+
+
+def test_an_arrival_that_can_change_nothing_makes_no_pass_of_its_policy(monkeypatch):
+    policy = policy_of("fifo")
+    assert getattr(policy, "ARRIVALS", None) == NOTHING
+    passes = []
+    schedule = type(policy).schedule
+    monkeypatch.setattr(
+        type(policy), "schedule", lambda self, view, now_s: (passes.append(now_s), schedule(self, view, now_s))[1]
+    )
+    bench = Bench(policy)
+    bench.grow("0")
+    bench.submit(1, cores=4)
+    bench.submit(2, cores=2)
+    bench.run()
+    assert len(passes) == 1
+    for jobid in range(3, 9):
+        bench.submit(jobid, spec())
+        bench.run()
+    assert len(passes) == 1, "job 2 still waits, and the others are behind it"
+    bench.scheduler.prioritize([(8, 31)])
+    bench.run()
+    assert len(passes) == 2

@@ -10,7 +10,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.sched.decisions import Annotated, Denied, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import FairSettings
-from tests.sched.site import holding, make_r, policy_of
+from tests.sched.site import holding, make_r, policy_of, spec
 
 
 class Shared:
@@ -31,8 +31,8 @@ class Shared:
         found = []
         for _ in range(jobs):
             self.jobid += 1
-            spec, who = _spec(cores, bank, after, limit), ord(user) - 96
-            effects = self.scheduler.alloc(self.jobid, priority, who, float(self.jobid), spec, self.now_s)
+            asked, who = _spec(cores, bank, after, limit), ord(user) - 96
+            effects = self.scheduler.alloc(self.jobid, priority, who, float(self.jobid), asked, self.now_s)
             assert not any(isinstance(effect, Denied) for effect in effects), effects
             self.users[self.jobid] = user
             found.append(self.jobid)
@@ -74,17 +74,7 @@ class Shared:
 
 @cache
 def _spec(cores, bank, after, limit):
-    system = {"duration": limit}
-    if bank is not None:
-        system["bank"] = bank
-    if after is not None:
-        system["preemptible-after"] = after
-    return Jobspec.parse({
-        "version": 1,
-        "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": cores}]}],
-        "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-        "attributes": {"system": system},
-    })  # fmt: skip
+    return Jobspec.parse(spec(cores=cores, bank=bank, preemptible_after=after, duration=limit))
 
 
 @pytest.fixture(scope="session")

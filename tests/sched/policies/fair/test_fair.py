@@ -154,17 +154,6 @@ def test_no_policy_asks_no_accounts():
     assert scheduler_of("easy").accounts is None
 
 
-def test_one_account_too_many_is_denied(shared, lower):
-
-    lower(ACCOUNTS_MAX=3)
-    site = shared(4)
-    site.submit("a", 1, 2)
-    site.submit("b", 1)
-    with pytest.raises(AssertionError, match="there are 3, which is the limit"):
-        site.submit("c", 1)
-    assert len(site.starts()) == 3
-
-
 # ---- several walks at once
 
 

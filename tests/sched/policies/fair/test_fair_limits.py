@@ -4,7 +4,7 @@ import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.sched.fair.accounts import Bank, FairSettings
-from tests.sched.site import make_r, scheduler_of
+from tests.sched.site import make_r, scheduler_of, spec
 
 # ---- limits
 
@@ -95,15 +95,10 @@ def test_budgets_are_charged_anew_from_hello_in_the_order_of_start(shared):
     scheduler = scheduler_of("fair", fair=settings)
     resources = make_r("0-3", cores=10)
     scheduler.grown("default", resources, resources.ranks, Idset())
+    asked = spec(cores=10, duration=600.0, preemptible_after=600.0)
     for jobid, started_s in ((1, 50.0), (2, 10.0), (3, 30.0), (4, 20.0)):
-        spec = {
-            "version": 1,
-            "resources": [{"type": "slot", "count": 1, "label": "task", "with": [{"type": "core", "count": 10}]}],
-            "tasks": [{"command": ["true"], "slot": "task", "count": {"per_slot": 1}}],
-            "attributes": {"system": {"duration": 600.0, "preemptible-after": 600.0}},
-        }
         held = resources.restrict(Idset.of([jobid - 1])).with_expiration(started_s, 0.0)
-        scheduler.hello(jobid, 16, 1 if jobid == 2 else 2, 0.0, held, EMPTY, spec, now_s=60.0)
+        scheduler.hello(jobid, 16, 1 if jobid == 2 else 2, 0.0, held, EMPTY, asked, now_s=60.0)
     list(scheduler.schedule(60.0))
     book = scheduler.accounts
     assert book is not None

@@ -179,6 +179,26 @@ def test_looked_at_max_bounds_the_jobs_that_are_looked_at_for_one_ask(lower):
     assert decided(there)[0] == {3}, "an application is looked at whole"
 
 
+def test_a_node_with_too_many_combinations_still_loses_no_job_in_vain():
+    sizes = [1, *[2 * at + 3 for at in range(30)]]
+    lacking = sum(sizes[1::2])
+    theirs = [Job(at, "root.b.x", "theirs", {"vcore": size}, 0, 0, float(-at)) for at, size in enumerate(sizes)]
+    there = site(jobs=theirs, nodes=[{"vcore": sum(sizes)}], ask=replace(ASK, amounts={"vcore": lacking}),
+                 queues={"root.a": Told({"vcore": lacking})})  # fmt: skip
+    gone = decided(there)[0]
+    freed = sum(sizes[at] for at in gone)
+    assert freed >= lacking
+    assert all(freed - sizes[at] < lacking for at in gone)
+
+
+def test_steps_max_ends_the_search_for_the_fewest(lower):
+    small = [Job(at, "root.b.x", "theirs", {"vcore": 1}, 0, 0, float(10 - at)) for at in range(4)]
+    there = site(jobs=[*small, Job(4, "root.b.x", "theirs", {"vcore": 4}, 0, 0, 0.0)], nodes=[{"vcore": 8}], ask=BIG)
+    assert decided(there)[0] == {4} == best_of_all(there)
+    lower(STEPS_MAX=1)
+    assert decided(there)[0] == {0, 1, 2, 3}
+
+
 def test_offers_max_bounds_the_nodes_that_a_judge_is_asked_about(lower):
     asked = []
 
