@@ -129,6 +129,9 @@ def test_a_job_on_many_targets_frees_them_in_any_order(bench):
     bench.free(2, "1-500")
     bench.free(2)
     assert str(bench.allocated.ranks) == "0"
+    bench.submit(3, constraint={"ranks": ["700"]})
+    bench.run()
+    assert str(bench.granted[3].ranks) == "700"
 
 
 def hello(bench, jobid, **parts):
