@@ -18,7 +18,7 @@ from tests.prepared.request import COMMAND, KEEPER, LENGTH_BYTES
 
 FDS_MAX = 16
 ABOVE = 200
-"""Descriptors from there on are free for those that arrive, until they are where they belong."""
+"""Descriptors from there on are free for those that arrive, and that do not belong there, until they are in place."""
 
 
 class Request(NamedTuple):
@@ -49,7 +49,8 @@ class Request(NamedTuple):
 
     def take_descriptors(self, others: Sequence[int]) -> None:
         """Have what arrived where it belongs, once the others are closed."""
-        above = [fcntl.fcntl(fd, fcntl.F_DUPFD, ABOVE) for fd in self.fds]
+        free = max(ABOVE, *self.targets) + 1
+        above = [fcntl.fcntl(fd, fcntl.F_DUPFD, free) for fd in self.fds]
         close(*self.fds, *others)
         for fd, target in zip(above, self.targets, strict=True):
             os.dup2(fd, target)
