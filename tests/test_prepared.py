@@ -7,15 +7,17 @@ import resource
 import select
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 
 from tests.conftest import environment
-from tests.prepared.becoming import ABOVE, Request
+from tests.prepared.becoming import ABOVE
 from tests.prepared.caller import prepared
 from tests.prepared.children import Refused
 from tests.prepared.request import REAL
+from tests.source import ROOT
 
 WAIT_S = 60.0
 
@@ -81,15 +83,18 @@ def test_what_it_cannot_be_is_refused(tmp_path: Path, environ: dict[str, str]) -
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
+PUT = """
+import os
+from tests.prepared.becoming import Request
+ends = [os.open("/dev/null", os.O_RDONLY), os.open("/dev/zero", os.O_RDONLY)]
+wanted = [os.fstat(fd).st_rdev for fd in ends]
+Request("command", set(), "/", 0, {targets}, [], {{}}, ends).take_descriptors([])
+assert [os.fstat(target).st_rdev for target in {targets}] == wanted
+"""
+
+
 @pytest.mark.parametrize("targets", [[ABOVE, ABOVE + 1], [ABOVE + 1, ABOVE], [ABOVE + 1, 0]])
 def test_descriptors_may_belong_where_they_are_put_meanwhile(targets: list[int]) -> None:
     """A caller with some two hundred open ones gave a keeper a listener that was closed as it began."""
-    ends = [os.open(os.devnull, os.O_RDONLY), os.open("/dev/zero", os.O_RDONLY)]
-    wanted = [os.fstat(fd).st_rdev for fd in ends]
-    pid = os.fork()
-    if pid == 0:
-        Request("command", set(), "/", 0, targets, [], {}, ends).take_descriptors([])
-        os._exit([os.fstat(target).st_rdev for target in targets] != wanted)
-    for fd in ends:
-        os.close(fd)
-    assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 0
+    words = [sys.executable, "-c", PUT.format(targets=targets)]
+    subprocess.run(words, env={**os.environ, "PYTHONPATH": str(ROOT)}, check=True)
