@@ -56,7 +56,7 @@ class AskLine:
 
     @property
     def first(self) -> Waiting:
-        """The ask that comes first; the line is not over."""
+        """Return the first ask in order; the line must not be over."""
         key = self.first_key()
         if key is None:
             self.restore()
@@ -69,7 +69,7 @@ class AskLine:
         return bool(self._passed)
 
     def pass_over(self) -> None:
-        """The first ask cannot start for a reason of its own: the next one comes."""
+        """Pass over the first ask, which cannot start for a reason of its own."""
         self._passed.append(heappop(self._queue))
 
     def restore(self) -> None:
@@ -94,7 +94,8 @@ class AskLine:
         return queue[0] if queue else None
 
     def in_order(self) -> Iterator[Waiting]:
-        """All its asks; those that are not taken cost nothing but a copy of the queue, once the second is."""
+        """Yield all asks of the line in order; no more than a copy of the queue is spent on those that are not taken.
+        """
         yield self.first
         queue, last = self._queue.copy(), self._queue[0]
         while queue:
@@ -121,7 +122,7 @@ class Unfit:
         self.lacking: list[list[AskLine]] = []
 
     def renew(self, generation: int) -> None:
-        """Nothing is known of a new generation."""
+        """Discard what is known if the generation is a new one."""
         if self._generation != generation:
             self._generation = generation
             self._shapes.clear()
@@ -186,7 +187,7 @@ FEW_LINES: Final = 8
 
 
 class _Chunk:
-    """Some lines in order. All failed in generation `failed`; the least that they ask for was tried in `tried`."""
+    """Consecutive lines. All failed in generation `failed`; the least that they ask for was tried in `tried`."""
 
     __slots__ = ("_least", "failed", "keys", "lines", "tried")
 
@@ -198,7 +199,7 @@ class _Chunk:
 
     @property
     def least(self) -> dict[str, int]:
-        """None of them asks for less of a kind; worked out when one has failed."""
+        """Return a lower bound of the lines' needs, by kind; worked out when one has failed."""
         found = self._least
         if found is None:
             found = self._least = dict(self.lines[0].need)
@@ -213,7 +214,7 @@ class _Chunk:
 
 
 def lower(least: dict[str, int], need: Amounts) -> None:
-    """Lowers the least that is asked for to what one more needs."""
+    """Lower a bound of needs to include one more need."""
     found = dict(need)
     for kind in list(least):
         amount = found.get(kind, 0)
@@ -249,7 +250,7 @@ class ApplicationAsks:
                 yield line
 
     def add(self, job: Waiting) -> None:
-        """An ask joins its line."""
+        """Add an ask to its line."""
         key = ask_key(job)
         at = (job.shape.number, job.options.node)
         line = self.lines.get(at)
@@ -265,7 +266,7 @@ class ApplicationAsks:
             self._enter(line, line.first_key() or key)
 
     def remove(self, job: Waiting) -> None:
-        """An ask leaves its line."""
+        """Remove an ask from its line."""
         at = (job.shape.number, job.options.node)
         line = self.lines[at]
         line.remove(job.jobid)
@@ -276,7 +277,7 @@ class ApplicationAsks:
             self._settle(line)
 
     def pass_over(self, line: AskLine, generation: int) -> None:
-        """The first ask of a line cannot start for a reason of its own; it comes again in another generation."""
+        """Pass over the first ask of a line, which cannot start for a reason of its own, until another generation."""
         line.pass_over()
         self._passed.append(line)
         self._passed_in = generation
@@ -398,7 +399,7 @@ class ApplicationAsks:
 
 
 class Asks:
-    """All waiting asks of a tree of queues; `without` counts waiting jobs that no application asks for."""
+    """Pending asks of a tree of queues; `without` counts pending jobs that belong to no application."""
 
     __slots__ = ("by_application", "tree", "unfit", "without")
 
@@ -409,7 +410,7 @@ class Asks:
         self.without = 0
 
     def add(self, job: Waiting) -> None:
-        """An ask joins; its application, and the queues above it, are to be looked at again."""
+        """Add an ask; its application, and the queues above it, are to be examined again."""
         application, priority = job.application, job.priority
         if application is None:
             self.without += 1
@@ -433,7 +434,7 @@ class Asks:
         waits_no_more(application, priority)
 
     def next(self) -> AskLine | None:
-        """The line whose first ask comes next; None if none is left that may start."""
+        """Return the line with the next ask in order; None if none is left that may start."""
         order = self.tree.order
         self.unfit.renew(order.generation)
         while True:
@@ -447,7 +448,7 @@ class Asks:
             order.put_aside(application)
 
     def fits_nowhere(self, line: AskLine) -> None:
-        """No node has room for the line in this generation."""
+        """Record that no node has room for the line in this generation."""
         line.failed = self.tree.order.generation
         self.unfit.note(line)
 
@@ -463,7 +464,7 @@ class Asks:
         self.by_application[line.application].pass_over(line, self.tree.order.generation)
 
     def lacking_nodes(self) -> Iterator[AskLine]:
-        """The lines that failed in this generation since no node has room, in this order; some may come twice."""
+        """Yield the lines that failed in this generation since no node has room, in order; some may occur twice."""
         self.unfit.renew(self.tree.order.generation)
         for lines in list(self.unfit.lacking):
             yield from list(lines)

@@ -47,16 +47,16 @@ class Pending(NamedTuple):
 
 
 class Deny(NamedTuple):
-    """The job can never run here; `note` says why."""
+    """Decision that the job can never run in this group; `note` says why."""
 
     jobid: int
     note: str
 
 
 class Reservation(NamedTuple):
-    """A job is to start at `start_s` (`inf`: it is not known when) and to end by `end_s`; wall time, seconds.
+    """Reservation of a job from `start_s` (`inf`: unknown) to `end_s` at the latest; wall time, seconds.
 
-    `fit` says where, if it matters where; `cores` how many it takes at least.
+    `fit` is its placement, if that matters; `cores` is the least number of cores that it takes.
     """
 
     jobid: int
@@ -147,7 +147,7 @@ PREEMPT: Final = "preempt"
 
 
 class TargetsGiven:
-    """A job gets `fit`: `R` is the RFC 20 object of that, made on first use, which the simulator never does.
+    """Effect that grants `fit` to a job: `R` is its RFC 20 object, made on first use, which the simulator never needs.
 
     It is made out of hosts and properties of the pool as they then are. Times are wall time in seconds, `expiration_s`
     0.0 for none.
@@ -313,7 +313,7 @@ class DecisionRefused:
 
 @dataclass(frozen=True, slots=True)
 class Paused:
-    """Nothing to do: a good moment to do something else and to go on with the pass later."""
+    """Effect without a task: the rest of the pass may be continued after other work."""
 
 
 PAUSED: Final = Paused()

@@ -86,9 +86,9 @@ class ExtrasSearch:
         self.looked_at = 0
 
     def look(self, able: Sequence[dict[int, int]], may_go: MayGo, least: int = 0) -> Iterator[None]:
-        """Takes in what there is on targets that are `able` to hold a node (of each part), with pauses.
+        """Examine extras on targets that are `able` to hold a node (of each part), with pauses.
 
-        If `least` targets at least will have to go these are worked out, too.
+        If `least` targets or more must be released, they are worked out, too.
         """
         self._able = able
         jobs = iter([each for each in self._preemptions.elastic.values() if not each.is_ending])
@@ -126,7 +126,7 @@ class ExtrasSearch:
 
     @property
     def _ranks(self) -> int:
-        """All targets that one of the jobs may leave."""
+        """Return all targets that one of the jobs may release."""
         found = 0
         for _, extras in self._found:
             found |= extras.ranks.mask
@@ -150,7 +150,7 @@ class ExtrasSearch:
         return [each for holding, extras in found for each in self._bundles(holding, extras)]
 
     def _begin(self, may_go: MayGo) -> None:
-        """All is known from which to take."""
+        """Sort the candidates, which are all known now."""
         self._rest.sort(key=itemgetter(0, 1, 2), reverse=True)
         self._may_go = may_go
 
@@ -186,7 +186,9 @@ class ExtrasSearch:
         return True
 
     def spare(self, what_if: IfGone) -> None:
-        """Has those stay without which the job fits as well, the first chosen first; all have left in the what-if."""
+        """Keep targets without whose release the job fits as well, in the order chosen; all are released in the
+        what-if.
+        """
         if len(self.chosen) > ONE_BY_ONE and not any(each.needs_former for each in self.chosen):
             too_many, count = len(self.chosen), 0  # without the first `count` it fits
             while too_many - count > 1:
@@ -224,9 +226,8 @@ class ExtrasSearch:
         return max(1, len(self._taken))
 
     def _take_by_part(self, what_if: IfGone) -> bool:
-        """Takes what helps: to have the part for which there is least, then to have one more with it, and so on.
-
-        Whether there is enough then for all of them.
+        """Take releases that help, part by part from the one with the fewest targets; return whether all parts fit
+        then.
         """
         openings, mark = what_if.openings(self._shape), what_if.mark()
         lacking = openings.lacking_parts()
@@ -248,7 +249,7 @@ class ExtrasSearch:
         return not lacking.lacks
 
     def _take(self, count: int) -> None:
-        """Takes from the rest until there are so many of those that may go."""
+        """Take from the rest until `count` allowed releases are taken."""
         taken, rest = self._taken, self._rest
         while len(taken) < count and rest:
             each = rest.pop()
@@ -272,7 +273,7 @@ class ExtrasSearch:
         return what_if.fits(self._shape)
 
     def _fewest(self, what_if: IfGone, mark: tuple[int, dict[int, Idset]], too_few: int, count: int) -> int:
-        """Between what does not suffice and what does: the fewest that do, which then have left in the what-if."""
+        """Return the fewest releases that suffice, between `too_few` and `count`; they are then made in the what-if."""
         while count - too_few > 1:
             what_if.back(mark)
             middle = (count + too_few) // 2

@@ -57,7 +57,7 @@ __all__ = [
 ]
 
 class Ledger:
-    """All holdings in all pools of a scheduler; a rank is in at most one pool.
+    """Record of all holdings in all pools of a scheduler; a rank is in at most one pool.
 
     `book` are the accounts, if kept, and `quotas` the tree of queues, if there is one.
     """
@@ -106,7 +106,8 @@ class Ledger:
     def commit(
         self, start: Start, queue: PendingJobs, pool: Pool, expiration_s: float, now_s: float = 0.0
     ) -> Holding | None:
-        """Makes one decision real, or refuses it (None): the job or its place is gone, or the fit is not the job's.
+        """Perform one decision, or refuse it (None): the job or its place is not available, or the fit is not the
+        job's.
 
         An ask that would exceed a maximum or a limit of its queue is refused, too.
         """
@@ -194,9 +195,10 @@ class Ledger:
         return holding
 
     def replace(self, old: int, new: int, blocks: Blocks, now_s: float) -> tuple[Holding, list[int]]:
-        """Hands over from one job to another, which gets these blocks, in one step; what is left over is freed.
+        """Hand over these blocks from one job to another in one step; what remains is freed.
 
-        Raises RemoteProtocolError, and changes nothing, if the one does not hold as much there, or the other does.
+        Raise RemoteProtocolError, without a change, if the one does not hold as much there, or the other holds
+        something.
         """
         before = self.holdings.get(old)
         if before is None or new in self.holdings or not covers(before.blocks, blocks):
@@ -214,7 +216,8 @@ class Ledger:
         return holding, [rank for rank in emptied if rank not in self._uncounted]
 
     def release(self, jobid: int, blocks: Blocks, final: bool, now_s: float = 0.0) -> list[int]:
-        """Takes back what a job frees; returns the ranks that no pool counts and that no job holds any more.
+        """Release resources that a job frees; return the ranks that no pool counts and on which no job holds anything
+        now.
 
         A rank is freed whole; what the job has of the instance's countables is freed with the last of its ranks,
         whether it is named or not. Raises RemoteProtocolError, and changes nothing, when the job does not hold exactly
@@ -247,7 +250,7 @@ class Ledger:
         return self._end(holding, holding.blocks, (), now_s)
 
     def count_in(self, ranks: Idset) -> None:
-        """Marks what is held on ranks that a pool has just begun to count: it is no longer foreign."""
+        """Count holdings on ranks that were added to a pool: they are no longer foreign."""
         mine = Idset.of([rank for rank in self._uncounted if rank in ranks])
         for rank in mine:
             del self._uncounted[rank]
@@ -294,9 +297,9 @@ class Ledger:
         return holding
 
     def ungrow(self, jobid: int, ranks: Idset, now_s: float) -> list[int]:
-        """Takes back what the job manager has not stored; the ranks that no pool counts and that no job holds now.
+        """Undo a grow that is not stored; return the ranks that no pool counts and on which no job holds anything now.
 
-        Raises RemoteProtocolError if the job did not get these, or they were stored.
+        Raise RemoteProtocolError if the job did not get these, or they were stored.
         """
         holding = self.elastic.by_id.get(jobid)
         if holding is None or holding.elastic is None or not ranks <= holding.elastic.unstored:
@@ -312,7 +315,7 @@ class Ledger:
         return holding
 
     def unshrink(self, jobid: int, ranks: Idset, now_s: float) -> Idset:
-        """The job is not to leave these targets; those of them that it was to leave, and still holds."""
+        """Undo a shrink; return the targets among these that the job was to release and still holds."""
         holding = self.elastic.by_id.get(jobid)
         return EMPTY if holding is None else self.elastic.stays(holding, ranks, self.book, now_s)
 
@@ -328,11 +331,11 @@ class Ledger:
         self.holdings[jobid].expiration_s = expiration_s
 
     def set_going(self, jobid: int, by_s: float) -> None:
-        """A job that holds something was preempted, and is to be gone by then (wall time, seconds)."""
+        """Record that a job was preempted, and is to end by `by_s` (wall time, seconds)."""
         self.holdings[jobid].gone_by_s = by_s
 
     def end_on(self, ranks: Idset, spared: Container[int] = ()) -> list[Holding]:
-        """The holdings on these ranks, which were shrunk, whose jobs now have to end; each is named once."""
+        """Return the holdings on these ranks, which were shrunk, whose jobs now have to end; each is returned once."""
         found = [each for each in self.holders(ranks) if not each.must_end and each.jobid not in spared]
         for holding in found:
             holding.must_end = True
@@ -351,7 +354,7 @@ class Ledger:
                 jobs.add(jobid)
 
     def _end(self, holding: Holding, blocks: Blocks, left: Blocks, now_s: float) -> list[int]:
-        """A job frees some blocks and keeps what is left."""
+        """Free some blocks of a job, which keeps those in `left`."""
         jobid = holding.jobid
         elastic = holding.elastic
         extras = beyond_base(holding, blocks) if elastic is not None else ()
@@ -475,7 +478,7 @@ class Holding:
 
     @property
     def leaving(self) -> Idset:
-        """The targets that it is to leave, while the job itself goes on."""
+        """Return the targets that the job is to release while it goes on."""
         return EMPTY if self.elastic is None else self.elastic.leaving
 
     @property
@@ -496,7 +499,7 @@ class Holding:
 
 
 def amounts_held(blocks: Blocks) -> Amounts:
-    """All amounts in these blocks."""
+    """Return all amounts in these blocks."""
     if len(blocks) == 1 and not blocks[0].word & (blocks[0].word - 1):
         return blocks[0].amounts
     found: Amounts = ()
@@ -618,7 +621,7 @@ def _check_elastic(holding: Holding) -> None:
 
 
 def check_booked(holdings: Iterable[Holding], quotas: QueueTree) -> None:
-    """Asserts that a tree of queues says what jobs hold."""
+    """Assert that a tree of queues agrees with the holdings."""
     quotas.check()
     for holding in holdings:
         application = holding.application
@@ -636,7 +639,7 @@ def is_free(pool: Pool, part: Part) -> bool:
 
 
 def check_apart(other: Holding, jobid: int, part: Part) -> None:
-    """Raises RemoteProtocolError if a job that is taken over says that it has what another one holds."""
+    """Check that a job taken over shares nothing with another one. Raise RemoteProtocolError if it does."""
     cores, gpus = other.parts[part.rank]
     if cores & part.cores or gpus & part.gpus:
         raise RemoteProtocolError(
@@ -697,7 +700,7 @@ class ElasticPart:
         return None if left is None else size - left
 
     def choose_base(self, first: int) -> None:
-        """Its highest targets are its minimum, as they go last of equals, and the one of the first task."""
+        """Choose as minimum the highest targets, as they are released last of equals, and that of the first task."""
         chosen = self.base & self.ranks
         missing = self.nodes.min - len(chosen)
         if missing > 0 and first in self.ranks and first not in chosen:
@@ -709,7 +712,10 @@ class ElasticPart:
 
 
 class Extras(NamedTuple):
-    """Of the targets `ranks` of a part, `spare` may go; `ElasticPart.rounded` says how many must if some do."""
+    """Extras of a part: of its targets `ranks`, `spare` may be released.
+
+    `ElasticPart.rounded` says how many must be if some are.
+    """
 
     part: ElasticPart
     ranks: Idset
@@ -764,7 +770,7 @@ class Elastic:
 
     @property
     def held(self) -> Idset:
-        """All targets that it is not to leave."""
+        """Return all targets that the job is not to release."""
         found = EMPTY
         for part in self.parts:
             found |= part.ranks
@@ -787,7 +793,7 @@ class Elastic:
         yield started_s, None
 
     def refuses_grow(self, fit: Fits, pool: Pool) -> str:
-        """Why the job must not get this: too many targets, or not what its part has of each; empty if it may."""
+        """Return why the job must not get this: too many targets, or not what its part has of each; empty if it may."""
         by_part = targets_of(fit)
         if self.is_settled:
             return SETTLED
@@ -859,7 +865,7 @@ class Elastic:
             part.choose_base(self.first)
 
     def add(self, fit: Fits, now_s: float) -> Idset:
-        """The job has these targets, too; all of them."""
+        """Add the targets of a fit to the job, and return them."""
         added = EMPTY
         for part, ranks in zip(self.parts, targets_of(fit), strict=True):
             part.ranks |= ranks
@@ -872,17 +878,17 @@ class Elastic:
         return added
 
     def stored(self) -> Idset:
-        """The job manager has stored the oldest grow; these targets."""
+        """Record that the job manager has stored the oldest grow, and return its targets."""
         ranks = self.asked.popleft() if self.asked else EMPTY
         self.unstored -= ranks
         return ranks
 
     def stored_not(self, ranks: Idset) -> None:
-        """The job manager has refused the grow by these."""
+        """Record that the job manager has refused the grow by these targets."""
         self.asked = deque([asked for asked in self.asked if asked != ranks])
 
     def leave(self, ranks: Idset, by_s: float) -> None:
-        """The job is to leave these targets by then."""
+        """Record that the job is to release these targets by `by_s`."""
         for part in self.parts:
             mine = part.ranks & ranks
             part.ranks -= mine
@@ -892,7 +898,7 @@ class Elastic:
         self.choose_base()
 
     def stay(self, ranks: Idset) -> Idset:
-        """The job is not to leave these targets; those of them that it was to leave."""
+        """Undo a shrink by these targets; return those that the job was to release."""
         found = self.leaving & ranks
         for part in self.parts:
             mine = part.leaving & ranks

@@ -158,7 +158,7 @@ class Group:
         return [Release(self.name, targets)]
 
     def set_availability(self, targets: Idset, up: bool) -> None:
-        """Targets of this group may be used again, or may not; what is planned moves."""
+        """Mark targets of this group as usable or not, and invalidate plans."""
         touched = targets & self.pool.down if up else (targets & self.pool.ranks) - self.pool.down
         if touched:
             (self.pool.set_up if up else self.pool.set_down)(touched)
@@ -187,7 +187,7 @@ class Group:
     def update(
         self, expiration_s: float | None, add: Properties, remove: Properties, topology: Topology | None, now_s: float
     ) -> bool:
-        """Takes over what changed at `now_s` of R; whether other requests may fit now, or none of some."""
+        """Apply a change of R at `now_s`; return whether the feasibility of requests may have changed."""
         if expiration_s is not None:
             self.expiration_s = expiration_s
             self.invalidate_pass()
@@ -211,7 +211,7 @@ class Group:
         return None
 
     def keep_accounts(self, book: UsageBook, lines: dict[int, int] | None) -> None:
-        """From now on the usage of jobs is booked; called before there are any. `lines`: see `PendingJobs`."""
+        """Book the usage of jobs from now on; called before there are any jobs. `lines`: see `PendingJobs`."""
         for queue in self.queues.values():
             queue.jobs.book, queue.jobs.counted = book, lines
             if needs_accounts(queue.policy):
@@ -219,7 +219,10 @@ class Group:
                 self.notices.settle_s = SETTLE_S
 
     def keep_quotas(self, tree: QueueTree) -> None:
-        """Jobs ask for amounts in queues of this tree, and none is judged: nodes may come. Called before there are any.
+        """Take requests as asks for amounts in queues of this tree, without a verdict on feasibility: nodes may be
+        added later.
+
+        Called before there are any jobs.
         """
         self.quotas = tree
         for queue in self.queues.values():
@@ -233,7 +236,7 @@ class Group:
         return fits
 
     def waiting_by_id(self) -> list[Mapping[int, object]]:
-        """All jobs that wait here, now and later: tables that change as they come and go."""
+        """Return the tables of all jobs pending in this group; they are updated as jobs are added and removed."""
         found: list[Mapping[int, object]] = [self.set_aside, *[queue.jobs.by_id for queue in self.queues.values()]]
         return found if self.hooks is None else [*found, self.hooks.gates.gated]
 
@@ -244,7 +247,8 @@ class Group:
         return sum([len(queue.jobs) for queue in self.queues.values()]) + len(self.set_aside) + gated
 
     def add(self, job: Waiting, name: str | None, now_s: float = 0.0) -> list[Effect]:
-        """A job joins, at `now_s`, the queue of this name, if it has a policy of its own, else the one for all others.
+        """Add a job, at `now_s`, to the queue of this name, if it has a policy of its own, else to the one for all
+        others.
 
         Its owner is warned if it has no limit. Raises LimitExceeded when the queue is full.
         """
@@ -269,7 +273,9 @@ class Group:
         return f"waits for the targets of group {self.name!r}, which are not known yet: its cluster has not answered"
 
     def _warn(self, job: Waiting, queue: PolicyQueue) -> list[Effect]:
-        """A job without a limit in front of a policy that backfills; the end of the group is a limit, too."""
+        """Return a warning for a job without a limit under a policy that backfills; the end of the group is a limit,
+        too.
+        """
         if job.duration_s or self.expiration_s or job.application is not None or not self.notices.enabled:
             return []
         if not getattr(queue.policy, "BACKFILLS", False):
@@ -285,7 +291,9 @@ class Group:
         return job is not None
 
     def judge(self, shape: Shape) -> str | None:
-        """Why the shape can never fit here; None if it can, before the first grow, and where there are quotas."""
+        """Return why the shape can never fit in this group; None if it can, before the first grow, and where there are
+        quotas.
+        """
         if shape.scope is not None:
             self.renew(shape)
         if self.quotas is not None:
@@ -303,7 +311,7 @@ class Group:
         return verdict.why
 
     def renew(self, shape: Shape) -> bool:
-        """Has plugins say what they leave the shape of its choice; whether that may be another than before."""
+        """Renew plugins' verdicts on the shape; return whether its remaining choice may have changed."""
         if self.hooks is None or not self.grown or not self.hooks.renew(shape):
             return False
         verdict = self._verdicts.get(shape.number)
@@ -314,7 +322,7 @@ class Group:
         return True
 
     def _remember(self, now_s: float) -> None:
-        """Targets are about to be lost: what there is for each waiting request is worked out before."""
+        """Work out the verdicts on pending requests before targets are lost, as the counts to compare with."""
         self.short_since_s = now_s
         for queue in self.queues.values() if self.is_patient and self.grown and self.quotas is None else ():
             for shape, _ in queue.jobs.shapes():
@@ -351,7 +359,7 @@ class Group:
         return True
 
     def prioritize(self, jobid: int, priority: int) -> None:
-        """A new priority for a job, if it waits here."""
+        """Set the priority of a job, if it is pending in this group."""
         aside = self.set_aside.get(jobid)
         if aside is not None:
             aside.job = aside.job._replace(priority=priority)
@@ -365,12 +373,12 @@ class Group:
     # ---- jobs that run
 
     def freed(self, jobid: int) -> None:
-        """The job has freed a part of what it holds, or all."""
+        """Update plans after the job has freed a part of its resources, or all."""
         self.running.freed(jobid)
         self.invalidate_pass()
 
     def holdings(self) -> Iterator[Holding]:
-        """Jobs that hold something that is counted here, in the order in which they began."""
+        """Yield the holdings with targets of this group, in the order of their starts."""
         pool = self.pool
         return (holding for holding in self.ledger if any(rank in pool for rank in holding.parts))
 
@@ -437,7 +445,7 @@ def judge_all(group: Group, now_s: float = 0.0, first: bool = False) -> list[Den
 
 
 def add_infeasible(group: Group, job: Waiting, name: str | None, why: str) -> list[Denied | Annotated]:
-    """A job that arrives infeasible, and was accepted before, or may run in another group."""
+    """Set aside a job that arrives infeasible, and was accepted before, or may run in another group."""
     queue = group.queues.get(name or "") or group.queues[""]
     aside = group.set_aside[job.jobid] = SetAside(job, queue, why, group.short_since_s, False, None)
     return _tell(group, aside)
@@ -533,7 +541,8 @@ def _judge_set_aside(group: Group, now_s: float) -> list[Denied | Annotated]:
 # ---- notices
 
 NOTICE_EVERY_S: Final = 10.0
-"""A job's owner is notified of a changed reason or estimate no more often: estimates move with every end of a job."""
+"""Minimum interval between notices of a changed reason or estimate: estimates change with every end of a job (seconds).
+"""
 
 ESTIMATE_STEP_S: Final = 1.0
 """A smaller change of an estimate is not worth a message."""
@@ -545,7 +554,9 @@ A shorter reservation is not worth two messages.
 """
 
 REASON_CHARS_MAX = 1000
-"""Of what a policy says to a job's owner: it is shown in a column of tables, and is kept for each waiting job."""
+"""Maximum number of characters of a policy's reason: it is shown in a column of tables, and is kept for each waiting
+job.
+"""
 
 
 class _Notice:
@@ -614,7 +625,7 @@ class Notices:
         return Annotated(jobid, {"sched": changes})
 
     def _defer(self, jobid: int, notice: _Notice, estimate_s: float | None, now_s: float) -> None:
-        """Hold back what it is too early for."""
+        """Defer a notice for which it is too early."""
         due_s = notice.at_s + NOTICE_EVERY_S
         if notice.estimate_s is None and estimate_s is not None:
             due_s = max(due_s, now_s + self.settle_s)
@@ -636,7 +647,10 @@ class Notices:
         return Annotated(jobid, {"sched": changes})
 
     def forget(self, jobid: int) -> dict[str, None] | None:
-        """The job no longer waits: the annotations that no longer hold; None if nothing was ever sent."""
+        """Forget a job that no longer waits.
+
+        Return the annotations to be removed; None if nothing was ever sent.
+        """
         self.reasons.pop(jobid, None)
         if self.refused:
             self.refused.pop(jobid, None)
@@ -647,7 +661,7 @@ class Notices:
         return withdrawn if notice.estimate_s is None else {**withdrawn, "t_estimate": None}
 
     def take_over(self, jobid: int, other: Notices) -> None:
-        """The job's owner is told from here from now on: what was sent is known."""
+        """Take over the notices of a job that another group has sent to its owner."""
         notice = None if other is self else other._told.pop(jobid, None)
         if notice is not None:
             self._told[jobid] = notice
@@ -656,7 +670,7 @@ class Notices:
                 self.next_s = self._due[0][0]
 
     def due(self, now_s: float) -> Iterator[int]:
-        """The jobs about which something was held back that is due; jobs that have left meanwhile are skipped."""
+        """Yield the jobs with a deferred notice that is due; jobs that were removed meanwhile are skipped."""
         while self.next_s <= now_s:
             _, jobid = heappop(self._due)
             self.next_s = self._due[0][0] if self._due else inf
@@ -698,9 +712,9 @@ def judge_in(groups: Sequence[Group], shape: Shape) -> str | None:
 def arrive(
     groups: tuple[Group, ...], job: Waiting, name: str | None, asks_to_wait: bool, enter: Enter, now_s: float
 ) -> list[Effect]:
-    """A job arrives for the line of these groups; `enter` asks plugins about it, in one of the groups.
+    """Add an arriving job to the queues of these groups; `enter` asks plugins about it, in one of the groups.
 
-    Raises InvalidValue if it is new and none could ever hold it, and LimitExceeded if a queue is full.
+    Raise InvalidValue if it is new and none could ever hold it, and LimitExceeded if a queue is full.
     """
     able = [group for group in groups if group.judge(job.shape) is None]
     if not able and all(group.refuses(job.t_submit_s, asks_to_wait) for group in groups):
@@ -716,7 +730,7 @@ def arrive(
 
 
 def withdraw(jobid: int, groups: Iterable[Group]) -> bool:
-    """The job's request is withdrawn in all these groups; whether it was in any."""
+    """Withdraw the job's request in all these groups; return whether it was in any."""
     found = False
     for group in groups:
         if group.withdraw(jobid):
@@ -727,9 +741,9 @@ def withdraw(jobid: int, groups: Iterable[Group]) -> bool:
 
 
 def join(group: Group, job: Waiting, name: str | None, now_s: float) -> list[Effect]:
-    """The job joins the queue of its group, or of each of its groups that could ever hold it; the others keep it aside.
+    """Add the job to the queue of its group, or of each of its groups that could ever hold it; the others set it aside.
 
-    Raises LimitExceeded, and then it is in none, if a queue is full.
+    Raise LimitExceeded, with the job in none, if a queue is full.
     """
     groups = group.joint.get(job.jobid)
     if groups is None:
@@ -754,7 +768,7 @@ def join(group: Group, job: Waiting, name: str | None, now_s: float) -> list[Eff
 
 
 def leave_others(group: Group | None, groups: Iterable[Group], jobid: int) -> None:
-    """The job leaves the lines of all these groups but one, which is told what its owner has been told."""
+    """Withdraw the job from all these groups but one, which takes over the notices sent to its owner."""
     for each in groups:
         if each is not group:
             if group is not None:
@@ -774,15 +788,15 @@ def leaves_all(group: Group, jobid: int) -> bool:
 
 
 def standing(group: Group, jobid: int) -> Reservation | None:
-    """The reservation of the job in another group, if it has one there whose time is known."""
+    """Return the reservation of the job in another group, if it has one at a known time."""
     found = _planned(group, jobid)
     return None if found is None else found[2]
 
 
 def home_of(group: Group, jobid: int) -> Group:
-    """The group that speaks for a waiting job: where it has a reservation, else the first in whose line it is.
+    """Return the group that reports on a pending job: where it has a reservation, else the first in whose queue it is.
 
-    One whose targets are not known yet comes after all others.
+    A group whose targets are not known yet comes after all others.
     """
     groups = group.joint.get(jobid)
     if groups is None:

@@ -25,7 +25,7 @@ from fluxsched.sched.queue import Skips, Waiting
 
 
 class GatedJob:
-    """A job, its queue, and what its plugin has said."""
+    """Job at a gate, with its queue, and the reason and events that its plugin gave."""
 
     __slots__ = ("at_s", "job", "on", "queue", "why")
 
@@ -52,7 +52,7 @@ class Gates:
         self.next_s = inf
 
     def ask(self, chain: Chain, seen: JobSeen, job: Waiting, queue: PolicyQueue) -> GatedJob | None:
-        """Asks the plugins one by one whether the job may enter: None if it may, else it is kept here."""
+        """Ask the plugins one by one whether the job may enter; return None if it may, else it is kept at the gate."""
         for name, method in chain.gates:
             found = check_gate(name, ask(name, method, seen))
             if found is None:
@@ -68,12 +68,12 @@ class Gates:
         return None
 
     def keep(self, gated: GatedJob) -> None:
-        """A job is kept here until its time."""
+        """Keep a job at the gate until its time."""
         self.gated[gated.job.jobid] = gated
         self.next_s = min(self.next_s, gated.at_s)
 
     def ask_soon(self, job: Waiting, queue: PolicyQueue) -> None:
-        """A job that is to be asked about with the next turn, and is not in its queue until then."""
+        """Keep a job at the gate until the next turn, in which plugins are asked about it."""
         self.keep(GatedJob(job, queue, "", (), -inf))
 
     def happened(self, event: str) -> None:
@@ -101,7 +101,7 @@ class Gates:
 # ---- permits
 
 class WaitingPermit:
-    """A job that waits for its permit: `whys` has the plugins that it waits for, and their reasons."""
+    """Job that waits for its permit: `whys` has the plugins that have not permitted it, and their reasons."""
 
     __slots__ = ("chain", "due_s", "fit", "job", "queue", "reserved", "seen", "selection", "whys")
 
@@ -146,17 +146,17 @@ class Permits:
         return min([each.due_s for each in self.waiting.values()], default=inf)
 
     def add(self, each: WaitingPermit) -> None:
-        """A job waits from now on."""
+        """Add a job that waits for its permit."""
         self.came(each.chain.scope)
         self.waiting[each.job.jobid] = each
 
     def came(self, scope: str) -> None:
-        """A job has come to its permit, or has left it: others of its queue may have waited for that."""
+        """Record that a job of the queue has reached its permit or was removed, for which other jobs may wait."""
         if self.waiting:
             self.asked.add(scope)
 
     def pop(self, jobid: int) -> WaitingPermit | None:
-        """The job waits no more."""
+        """Remove and return a job; None if it is not waiting."""
         found = self.waiting.pop(jobid, None)
         if found is not None:
             self.came(found.chain.scope)
@@ -180,7 +180,7 @@ class HeldBack:
         self.placement = WORST_FIT
 
     def add(self, job: Waiting, why: str, with_equals: bool) -> None:
-        """The job finds no place in this pass any more, nor do its equals, if that is asked for."""
+        """Defer the job for the rest of this pass, with its equals if requested."""
         self.of_job[job.jobid] = why
         if with_equals:
             self.of_shape[job.shape.number] = why
@@ -188,7 +188,7 @@ class HeldBack:
                 self.skips.fits_nowhere(job)
 
     def clear(self) -> None:
-        """All may be tried again."""
+        """Clear all deferrals."""
         self.of_job.clear()
         self.of_shape.clear()
 
@@ -239,7 +239,7 @@ class GroupHooks:
         self.generations = self._generations()
 
     def renew(self, shape: Shape) -> bool:
-        """Asks about a shape what is not known; whether what is left of its choice may be another than before."""
+        """Ask for unknown verdicts on a shape; return whether its remaining choice may have changed."""
         if not self.verdicts.renew(shape, self.now_s):
             return False
         self._running.needs.pop(shape.number, None)
@@ -263,7 +263,7 @@ class GroupHooks:
         return min(self.gates.next_s, self.permits.next_s, self.verdicts.until_s)
 
     def check(self, offered: set[int], ledger: Ledger) -> set[int]:
-        """Asserts that a job is in one place; the jobs that are here. For tests and the simulator."""
+        """Assert that each job is in one state; return the jobs at gates and permits. For tests and the simulator."""
         gated, waits = self.gates.gated.keys(), self.permits.waiting.keys()
         assert offered.isdisjoint(gated), "a job is offered that is at a gate"
         assert offered.isdisjoint(waits), "a job is offered that waits for a permit"
@@ -272,7 +272,7 @@ class GroupHooks:
         return gated | waits
 
     def prioritize(self, jobid: int, priority: int) -> bool:
-        """A new priority for a job that is not in its queue but here; whether it is."""
+        """Set the priority of a job at a gate or a permit; return whether there is one."""
         gated, waits = self.gates.gated.get(jobid), self.permits.waiting.get(jobid)
         if gated is not None:
             gated.job = gated.job._replace(priority=priority)
@@ -282,7 +282,7 @@ class GroupHooks:
 
 
 def seen_of(job: Waiting, now_s: float) -> JobSeen:
-    """The job as plugins see it."""
+    """Return the job as plugins see it."""
     jobid, priority, userid, t_submit_s, shape, limit_s, *_ = job
     return _seen(JobSeen, (jobid, priority, userid, t_submit_s, limit_s, shape, now_s, False))
 

@@ -54,14 +54,14 @@ class HookedPass:
         self.more: list[Effect] = []
 
     def begin(self, now_s: float) -> Iterator[object]:
-        """The decisions of a new pass: what was held back may be tried again."""
+        """Begin a new pass, in which deferred jobs may be tried again, and return its decisions."""
         self._laters.clear()
         self._asked.clear()
         self._held_back.clear()
         return self._pass.begin(now_s)
 
     def end(self) -> None:
-        """The pass has come to its end: jobs that were not offered, as plugins leave them nothing, are looked at."""
+        """End the pass, and examine jobs that were not offered because plugins leave them no targets."""
         shut = self._group.pool.shut
         if shut:
             for job in self._queue.jobs.first_of(shut, LOOKS_MAX):
@@ -145,7 +145,7 @@ class HookedPass:
     def _wait(
         self, job: Waiting, start: Start, holding: Holding, waits: PermitWaits, done: list[str], seen: JobSeen
     ) -> Effect | None:
-        """The job holds its resources, and its owner is told whose permit it waits for."""
+        """Add the job, which holds its resources, to those that wait for permits, and notify its owner."""
         selection = self._pass.began(job, start, holding)
         chain, due_s = self._hooks.chains[job.shape.scope or ""], seen.now_s + waits.timeout_s
         fit = start.fit
@@ -154,7 +154,7 @@ class HookedPass:
         return self._group.notices.tell_now(job.jobid, wait_text(waits.whys)) or PAUSED
 
     def grant_told(self, chain: Chain, seen: JobSeen, fit: Fits) -> None:
-        """Plugins are told of a grant."""
+        """Call the plugins' `post_bind` for a grant."""
         if chain.post_binds:
             tell(chain.post_binds, seen, fit, self._hooks.faults)
         if chain.frees:
@@ -162,7 +162,7 @@ class HookedPass:
         self._hooks.gates.happened(START)
 
     def _hold_back(self, job: Waiting, refused: Refusal) -> Effect:
-        """The job finds no place in this pass any more; neither do others of its shape, if there were many."""
+        """Defer the job for the rest of this pass, and its equals if many jobs of the shape were refused."""
         group, jobid, number, now_s = self._group, job.jobid, job.shape.number, self._pass.now_s
         at_s = refused.at_s
         if refused.is_fault:
@@ -177,7 +177,7 @@ class HookedPass:
     # ---- looking at targets
 
     def _look(self, chain: Chain, seen: JobSeen, job: Waiting, fit: Fits) -> Fits | Refusal:
-        """The fit, or the next one to whose targets no plugin objects."""
+        """Return the fit, or the next one to whose targets no plugin objects."""
         good, bad, left = 0, 0, LOOKS_MAX - 1
         while True:
             ranks = [part.rank for part in parts_in(fit.blocks) if not good >> part.rank & 1]
@@ -199,7 +199,7 @@ class HookedPass:
             fit = other
 
     def _find_without(self, job: Waiting, bad: int) -> Fits | None:
-        """Another place for the job, in the plan of the pass."""
+        """Return another placement for the job, in the plan of the pass."""
         pool, shape = self._group.pool, job.shape
         before = pool.narrowed.get(shape.number)
         left = (pool.ranks.mask if before is None else before.ranks) & ~bad

@@ -131,7 +131,7 @@ class Passes:
                 yield from _due_notices(group, now_s)
 
     def _grow(self, now_s: float) -> Iterator[Effect]:
-        """Elastic jobs get what the passes have left, where there were some."""
+        """Grow elastic jobs on what the passes have left, where there were some."""
         for group, _ in self._of_group:
             growing = self._growing[group.name]
             if group.passed and growing.is_due:
@@ -139,10 +139,10 @@ class Passes:
             group.passed, growing.latest = False, None
 
     def _in_turn(self, now_s: float) -> Iterator[tuple[Group, list[_Passes]]]:
-        """The groups, where some have a line in common; again, as long as what one has done changes another.
+        """Yield the groups, where some have a queue in common; again, as long as one pass changes another group.
 
-        Others go for a job of several groups only when none of these has started it as it is, and whole jobs only when
-        none has extras enough.
+        Jobs are preempted for a job of several groups only when none of these has started it as it is, and whole jobs
+        only when extras do not suffice in any.
         """
         for group, _ in self._of_group:
             group.turn = NONE_GO
@@ -162,7 +162,7 @@ class Passes:
         return [each for each in self._of_group if each[0].changed and any(at.jobs.by_id for at, *_ in each[1])]
 
     def _next_turn(self) -> None:
-        """More may go, and the groups look again where they have put something off."""
+        """Raise the level of preemption, for the groups that have deferred a preemption."""
         for group, _ in self._of_group:
             group.turn = min(group.turn + 1, WHOLE_JOBS_GO)
             if group.has_put_off:
@@ -182,7 +182,7 @@ class Passes:
     def _refused(
         self, group: Group, queue: PolicyQueue, decision: object, refused: int, now_s: float
     ) -> Sequence[DecisionRefused]:
-        """Counts a refused decision, the `refused`th of this pass; what to log of it.
+        """Count a refused decision, the `refused`th of this pass, and return what to log of it.
 
         Raises LocalProtocolError beyond REFUSALS_MAX.
         """
@@ -208,7 +208,7 @@ _Passes: TypeAlias = tuple[PolicyQueue, SchedulingPass, HookedPass | None]
 def _passes_of(
     group: Group, queue: PolicyQueue, counts: dict[str, int], shapes: Shapes
 ) -> tuple[SchedulingPass, HookedPass | None]:
-    """The pass of a queue, and what makes its decisions real if there are plugins."""
+    """Return the pass of a queue, and the hooked pass that performs its decisions if there are plugins."""
     plain = SchedulingPass(group, queue, counts, shapes)
     return plain, None if group.hooks is None else HookedPass(group, queue, plain, group.hooks)
 
@@ -218,7 +218,7 @@ _REFUSABLE: Final = (Start, Deny, Preempt, Shrink, Grow, Wake, Withhold)
 
 
 def _due_notices(group: Group, now_s: float) -> Iterator[Effect]:
-    """Tells what was held back and is due, as it is by now; PAUSED where that is nothing new."""
+    """Send the deferred notices that are due, with their present text; PAUSED where nothing is new."""
     notices = group.notices
     for jobid in notices.due(now_s):
         queue = group.queue_of(jobid)
@@ -232,7 +232,8 @@ def _due_notices(group: Group, now_s: float) -> Iterator[Effect]:
 # ---- growing
 
 class Growing:
-    """Of one group; `latest` is its last pass over a queue, `added` what jobs got that is still to be handed out."""
+    """Growth of one group's jobs; `latest` is its last pass over a queue, `added` are targets still to be handed out.
+    """
 
     def __init__(self, group: Group, shapes: Shapes) -> None:
         self._group = group
@@ -322,7 +323,7 @@ class _Plans:
 
 
 class _ByStart:
-    """The job that began first grows as far as it can, then the next."""
+    """Order of growth by start: the job that began first grows as far as it can, then the next."""
 
     def __init__(self, jobs: list[Holding]) -> None:
         self._jobs = sorted(jobs, key=_began, reverse=True)
@@ -334,7 +335,7 @@ class _ByStart:
         """The next step is again that of the first."""
 
     def leave(self, holding: Holding) -> None:
-        """The job, which was the first, cannot grow any more in this pass."""
+        """Remove the first job, which cannot grow any more in this pass."""
         self._jobs.pop()
 
     def end(self) -> None:
@@ -369,7 +370,7 @@ class _ByAccount:
             self._offer(holding.account)
 
     def leave(self, holding: Holding) -> None:
-        """The job cannot grow any more in this pass."""
+        """Remove a job that cannot grow any more in this pass."""
         if holding.account is not None:
             self._of_account[holding.account].leave(holding)
             self._offer(holding.account)
@@ -413,7 +414,10 @@ NOT_RUNNING: Final = "it does not run"
 
 
 def why_refused(group: Group, waiting: Container[int], decision: object, now_s: float) -> str:
-    """The job and what was wrong; empty for other decisions. `waiting` are the jobs of the policy's queue."""
+    """Return the job of a refused decision, and why it was refused; empty for other kinds of decisions.
+
+    `waiting` are the jobs of the policy's queue.
+    """
     match decision:
         case Grow(jobid):
             return f"job {format_f58(jobid)} cannot grow: {_no_grow(group, decision, now_s)}"

@@ -53,7 +53,7 @@ FAULTS_MAX = 100
 SOON_S = 1.0
 
 NO_USER: Final = 0xFFFFFFFF
-"""Of a jobspec that is judged though no job has it (RFC 12)."""
+"""Userid of a jobspec that is judged without a job (RFC 12)."""
 
 
 class Plugins:
@@ -88,7 +88,8 @@ class Plugins:
     # ---- jobs that arrive
 
     def shape_of(self, shapes: Shapes, jobspec: Jobspec, userid: int | None, now_s: float | None = None) -> Shape:
-        """The shape of a job, with what its plugins read; `now_s` if it arrives (wall time, seconds)."""
+        """Return the shape of a job, with the labels that its plugins read; `now_s` if it arrives (wall time, seconds).
+        """
         if now_s is not None:
             self.at(now_s)
         queue = jobspec.queue or ""
@@ -104,7 +105,7 @@ class Plugins:
         return shapes.of(request, (), "" if "" in self.chains else None)
 
     def at(self, now_s: float) -> None:
-        """The time of what happens now (wall time, seconds)."""
+        """Set the time of the present events (wall time, seconds)."""
         for _, hooks in self._hooks:
             hooks.now_s = now_s
 
@@ -125,7 +126,7 @@ class Plugins:
         return hooks.gates.ask(hooks.chains[job.shape.scope or ""], seen_of(job, now_s), job, queue)
 
     def _join(self, group: Group, job: Waiting, queue: PolicyQueue, now_s: float) -> list[Effect]:
-        """The job joins its queue at its place. Raises LimitExceeded when that is full."""
+        """Add the job to its queue at its position. Raise LimitExceeded if the queue is full."""
         sort = self._sorts.of(seen_of(job, now_s))
         if isinstance(sort, PluginFault):
             self._faults.append(sort.why)
@@ -142,7 +143,7 @@ class Plugins:
     # ---- jobs that hold something
 
     def adopt(self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: object, now_s: float) -> None:
-        """A job is found running: plugins are told, so that those that count know of it."""
+        """Notify plugins of a job found running, so that their counts include it."""
         holding = self._ledger.get(jobid)
         if holding is None or not self.chains:
             return
@@ -179,7 +180,7 @@ class Plugins:
             hooks.gates.happened(START)
 
     def freed(self, jobid: int, now_s: float) -> None:
-        """A job has freed something, maybe the last of it."""
+        """Notify plugins if the job has freed the last of its resources."""
         if jobid in self._ledger.holdings:
             return
         bound = self._bound.pop(jobid, None)
@@ -234,7 +235,7 @@ class Plugins:
         return self._taken()
 
     def _grant(self, group: Group, each: WaitingPermit, now_s: float) -> None:
-        """The job is permitted: it starts now, unless a plugin objects in the end."""
+        """Start a permitted job, unless a plugin objects in the end."""
         job, fit = each.job, each.fit
         seen = each.seen._replace(now_s=now_s)
         said = bind(each.chain, seen, fit)
@@ -256,7 +257,7 @@ class Plugins:
         self._take_back(group, each, said.why, now_s)
 
     def _take_back(self, group: Group, each: WaitingPermit, why: str, now_s: float, is_canceled: bool = False) -> None:
-        """Unreserves and frees what the job holds; it is queued again unless it was canceled."""
+        """Unreserve and free the job's resources; it is queued again unless it was canceled."""
         jobid, hooks = each.job.jobid, _of(group)
         hooks.permits.pop(jobid)
         self._again = True
@@ -276,7 +277,7 @@ class Plugins:
         self._say(group.notices.tell(jobid, why, None, now_s))
 
     def _ask_permits(self, group: Group, now_s: float) -> None:
-        """Asks again where another job came or left, then ends what has waited for too long."""
+        """Ask again for permits where another job was added or removed, then end waits that have timed out."""
         permits = _of(group).permits
         while permits.asked:
             scope = permits.asked.pop()
@@ -323,7 +324,7 @@ class Plugins:
         self._say_faults()
 
     def _offer_again(self, group: Group, each: GatedJob, now_s: float) -> None:
-        """A job that was kept at a gate: it is kept there again, or joins its queue."""
+        """Ask again about a job at a gate: it is kept there, or added to its queue."""
         job = each.job
         gated = self._gated(group, job, each.queue, now_s)
         if gated is not None:
@@ -343,7 +344,7 @@ class Plugins:
             self._wait_at_gate(group, job, each.queue, str(fault), now_s + RETRY_S)
 
     def _renew(self, group: Group, hooks: GroupHooks, now_s: float) -> None:
-        """Asks about all waiting shapes whose verdicts may be others by now; the queue is judged by them."""
+        """Renew verdicts on pending shapes that may have changed, and judge the queue by them."""
         shapes = hooked_shapes(group)
         changed = [shape for shape in shapes.values() if group.renew(shape)]
         hooks.verdicts.keep(shapes)

@@ -22,7 +22,7 @@ from fluxsched.sched.queue import PendingJobs, Skips, Waiting
 from fluxsched.sched.sorted_jobs import QueueKey, key_of
 
 UNCOUNTED: Final = -2
-"""No generation of a pool, nor that of an index that is not followed yet (-1)."""
+"""Initial value, which is no generation of a pool, nor that of an index that is not followed yet (-1)."""
 
 
 class PolicyQueue:
@@ -59,9 +59,9 @@ class PolicyQueue:
         self._counted = UNCOUNTED
 
     def add(self, job: Waiting, running: RunningJobs, now_s: float) -> bool:
-        """A job joins the queue; False if no pass can decide something new because of it.
+        """Add a job to the queue; return False if no pass can decide anything new because of it.
 
-        Raises LimitExceeded when the queue is full.
+        Raise LimitExceeded if the queue is full.
         """
         key = self.jobs.add(job)
         known = running.needs.get(job.shape.number)
@@ -87,7 +87,7 @@ class PolicyQueue:
         return True
 
     def passed(self, plan: CountedPlan | PoolPlan | None) -> None:
-        """A pass came to its end: until something else happens, only new jobs need to be examined."""
+        """Record the plan of a completed pass: until something else happens, only new jobs need to be examined."""
         self.plan = plan
         self.arrivals = [] if self.changed_by_arrivals != ANYTHING else None
         self._rear = None  # worked out when it matters: most arrivals are the last in line
@@ -100,7 +100,7 @@ class PolicyQueue:
         return self._rear
 
     def removed(self, job: Waiting, running: RunningJobs) -> None:
-        """A job was taken off the queue."""
+        """Update counts after a job was removed from the queue."""
         self.planned.pop(job.jobid, None)
         if self._uncountable and self._counted == running.generation and not running.need(job.shape):
             self._uncountable -= 1

@@ -33,9 +33,9 @@ from fluxsched.sched.quotas.queue import Application, AskOptions
 
 
 class HeldJobs:
-    """Of all groups; `waits` says whether a job waits, `accounts` are there if a policy asks for them.
+    """Resources of running jobs of all groups; `waits` says whether a job is pending.
 
-    `resized` has what is to be done about those that may change their size.
+    `accounts` are there if a policy asks for them. `resized` performs changes of size.
     """
 
     def __init__(
@@ -64,7 +64,7 @@ class HeldJobs:
         preempted_s: float | None,
         elastic: Elastic | None,
     ) -> None:
-        """A job that runs already."""
+        """Enter a job that runs already."""
         if unknown := free - R.ranks:
             raise RemoteProtocolError(f"hello of job {jobid}: ranks {unknown} are freed, but R does not have them")
         bank, after_s, limit_s = adopted_job(jobspec)
@@ -112,7 +112,9 @@ class HeldJobs:
         return effects
 
     def freed(self, jobid: int, emptied: list[int]) -> list[Effect]:
-        """A job has freed something, the last of it on these targets, which no pool counts."""
+        """Update plans after a job has freed resources, the last of them on the targets `emptied`, which no pool
+        counts.
+        """
         effects: list[Effect] = []
         if self._preemptions.in_use:
             self._preemptions.freed(jobid, self._waits)
@@ -123,9 +125,9 @@ class HeldJobs:
         return effects
 
     def end_on(self, targets: Idset, now_s: float) -> list[Effect]:
-        """Exceptions on the jobs on these targets, which have left their group; each is told once.
+        """Return exceptions for the jobs on these targets, which were removed from their group; one for each job.
 
-        Of an elastic job just what it can do without goes.
+        An elastic job is shrunk if it can do without these targets.
         """
         spared = self.resized.leave(targets, now_s)
         effects: list[Effect] = [effect for effect in spared.values() if effect is not None]
@@ -135,12 +137,12 @@ class HeldJobs:
         return effects
 
     def starts(self, jobid: int, started_s: float, expiration_s: float) -> None:
-        """A job that has held its resources for a while starts now."""
+        """Start a job that has held its resources for a while."""
         self._ledger.set_start(jobid, started_s, expiration_s)
         self.resized.has_changed(self._ledger.holdings[jobid])
 
     def preempt_failed(self, jobid: int) -> None:
-        """A job that was to be preempted is not going."""
+        """Record that a job was not preempted, though it should have been."""
         holding = self._ledger.get(jobid)
         if holding is not None:
             self._preemptions.failed(jobid, self._waits)
@@ -173,7 +175,7 @@ def end_of(limit_s: float, last_s: float, now_s: float) -> float:
 
 
 def running_job(holding: Holding) -> Running:
-    """The job as policies see it."""
+    """Return the job as policies see it."""
     return Running(
         holding.jobid,
         holding.expiration_s,
@@ -195,8 +197,9 @@ def left_group(targets: Idset) -> str:
 
 
 class ResizedJobs:
-    """Of all groups; `waits` says whether a job waits, `freed` is told that a job has freed something, and `lost` that
-    targets have left their group.
+    """Changes of size of running jobs in all groups; `waits` says whether a job is pending.
+
+    `freed` is called when a job has freed resources, and `lost` when targets were removed from their group.
     """
 
     def __init__(
@@ -216,9 +219,10 @@ class ResizedJobs:
         self._lost = lost
 
     def grow_stored(self, jobid: int, now_s: float) -> list[Effect]:
-        """The job manager has stored the oldest grow that was not answered; what has left the group since, goes now.
+        """Record that the job manager has stored the oldest unanswered grow; targets removed from the group since are
+        released.
 
-        It may go for waiting jobs from now on, so these are looked at again.
+        The grown targets may be released for pending jobs from now on, so these are examined again.
         """
         holding = self._ledger.elastic.by_id.get(jobid)
         if holding is None or holding.elastic is None:
@@ -232,9 +236,9 @@ class ResizedJobs:
         return self._lost(lost, now_s) if lost else []
 
     def grow_failed(self, jobid: int, ranks: Idset, now_s: float, is_settled: bool) -> list[Effect]:
-        """The job manager has refused a grow: what is left of it is free again, and the job rests as after a shrink.
+        """Undo a grow that the job manager has refused; the job pauses as after a shrink.
 
-        One whose size `is_settled` never changes it again.
+        A job whose size `is_settled` never changes its size again.
         """
         holding = self._ledger.elastic.by_id.get(jobid)
         if holding is None or holding.elastic is None:
@@ -248,8 +252,7 @@ class ResizedJobs:
         return self._freed(jobid, emptied)
 
     def shrink_failed(self, jobid: int, ranks: Idset, now_s: float, is_settled: bool) -> None:
-        """The job manager has refused a shrink: the job keeps the targets, and is left alone for a while, or for ever.
-        """
+        """Undo a shrink that the job manager has refused: the job is not shrunk again for a while, or for ever."""
         holding = self._ledger.elastic.by_id.get(jobid)
         if holding is not None and holding.elastic is not None and self._ledger.unshrink(jobid, ranks, now_s):
             holding.elastic.kept_until_s = now_s + SHRINK_PAUSE_S
@@ -261,7 +264,9 @@ class ResizedJobs:
             self.has_changed(holding)
 
     def leave(self, targets: Idset, now_s: float) -> dict[int, Shrunk | None]:
-        """Targets have left their group: the jobs that leave them and go on, with what that takes (None: nothing new).
+        """Shrink the jobs on targets that were removed from their group, where these can go on.
+
+        Return these jobs with the effect of each (None: nothing new).
         """
         found: dict[int, Shrunk | None] = {}
         for jobid, holding in list(self._ledger.elastic.by_id.items()):
@@ -311,10 +316,11 @@ def adopted_elastic(
     leave_by_s: float,
     shrunk_s: float | None,
 ) -> Elastic | None:
-    """The sizes of a job that is found running; None if it is not elastic here, or does not hold what it asks for.
+    """Return the sizes of a job found running; None if it is not elastic here, or its resources do not match its
+    request.
 
-    It is to leave what is `going` by then (wall time, seconds), and has got what is `grown` after its start;
-    `shrunk_s` is when it was last shrunk.
+    It is to release the targets `going` by `leave_by_s` (wall time, seconds), and was granted those in `grown` after
+    its start; `shrunk_s` is when it was last shrunk.
     """
     request, held = shape.request, R.ranks - free
     if not request.elastic or not held:
@@ -390,7 +396,7 @@ def adopted_job(jobspec: Jobspec | None) -> tuple[str | None, float | None, floa
 
 
 def count_capacity(book: UsageBook, pools: Iterable[Pool], ledger: Ledger, now_s: float) -> None:
-    """All usable targets, and what is held on others."""
+    """Set the capacity of accounts: all usable targets, and resources held on others."""
     usable, found, down = dict[int, int](), [], EMPTY
     for pool in pools:
         ranks = pool.ranks - pool.down

@@ -59,7 +59,7 @@ from fluxsched.sched.quotas.tree import QueueTree
 DEFAULT_GROUP = "default"
 
 QUOTA_RATE, QUOTA_WINDOW_S = 10, 1.0
-"""In a tree of queues at most so many are preempted in so many seconds."""
+"""Maximum number of preemptions in a tree of queues, and the window for it (seconds)."""
 
 
 class GroupParts:
@@ -111,7 +111,7 @@ class GroupParts:
                 group.notices.settle_s = SETTLE_S
 
     def keep(self, book: UsageBook | None, quotas: QueueTree | None) -> None:
-        """From now on usage is booked in the accounts and in the queues, where there are any."""
+        """Book usage in accounts and in queues from now on, where there are any."""
         self.ledger.book, self.ledger.quotas = book, quotas
         if quotas is not None:
             self.preemptions.limit(QUOTA_RATE, QUOTA_WINDOW_S)
@@ -212,14 +212,17 @@ class Scheduler:
         return effects + self._judge(at, now_s)
 
     def went_online(self, targets: Idset, now_s: float = 0.0) -> list[Effect]:
-        """Targets may be used again; about those that are leaving nothing is said, so what is not ours is ignored."""
+        """Mark targets as usable again.
+
+        Targets of no group are ignored, since those that are leaving are not reported.
+        """
         for group in self._groups.values():
             group.set_availability(targets, up=True)
         self._count_capacity(now_s)
         return []
 
     def went_offline(self, targets: Idset, now_s: float = 0.0) -> list[Effect]:
-        """Nothing more is placed there; jobs there go on, but for those that wait for a permit of plugins."""
+        """Mark targets as unusable; jobs there go on, except those that wait for a permit of plugins."""
         effects = self._plugins.lost(targets, now_s)
         for group in self._groups.values():
             group.set_availability(targets, up=False)
@@ -262,10 +265,11 @@ class Scheduler:
         preempted_s: float | None = None, going: Idset = EMPTY, grown: Idset = EMPTY,
         shrunk_s: float | None = None,
     ) -> list[Effect]:  # fmt: skip
-        """A job that runs already, with its R and the ranks that it has freed (RFC 27); going if it was preempted.
+        """Enter a job that runs already, with its R and the ranks that it has freed (RFC 27), and those it is to
+        release.
 
-        It began when its R says, or now; its jobspec says whose account it is charged to, when it may be preempted, and
-        whether it may change its size.
+        It began at the start time of its R, or now; its jobspec gives its account, when it may be preempted, and
+        whether it is elastic.
         """
         parsed, elastic = adopted_jobspec(jobspec), None
         if parsed is not None and parsed.request.elastic:
@@ -279,7 +283,7 @@ class Scheduler:
         self, jobid: int, priority: int, userid: int, t_submit_s: float, jobspec: Jobspec | Mapping[str, Any],
         now_s: float = 0.0,
     ) -> list[Effect]:  # fmt: skip
-        """A job asks for resources; a new one is denied at once if it can never have them (see `set_aside`)."""
+        """Enter a request for resources; a new job is denied at once if it can never have them (see `set_aside`)."""
         if jobid in self._ledger.holdings or self._waits(jobid):
             raise RemoteProtocolError(f"alloc of job {jobid}: it is already waiting or running")
         try:
@@ -327,16 +331,17 @@ class Scheduler:
         self, jobid: int, rank: int, amounts: Amounts, application: Application, started_s: float,
         now_s: float = 0.0, options: AskOptions = PLAIN, priority: int = 1,
     ) -> list[Effect]:  # fmt: skip
-        """An allocation that a resource manager has: a fact, beyond quotas and what the node has if need be."""
+        """Enter an allocation of a resource manager as it is, beyond quotas and the capacity of the node if need be."""
         effects = self._held.adopt(jobid, rank, amounts, application, started_s, options, priority)
         if self._is_hooked:
             self._plugins.adopt_ask(jobid, priority, started_s, now_s)
         return effects
 
     def replace(self, old: int, new: int, amounts: Amounts, now_s: float = 0.0) -> list[Effect]:
-        """One job hands over to another, which gets this much of what the first has on its node; the rest is freed.
+        """Hand over these amounts on a node from one job to another; the rest of the first job's is freed.
 
-        If the other one waits, it no longer does. Raises RemoteProtocolError, and changes nothing, if it asks for more.
+        If the other one is pending, its request is removed. Raise RemoteProtocolError, without a change, if it asks for
+        more.
         """
         effects = self._held.replace(old, new, amounts, now_s)
         if self._is_hooked:
@@ -345,7 +350,7 @@ class Scheduler:
         return effects
 
     def cancel(self, jobid: int) -> list[Effect]:
-        """The request is withdrawn; nothing is said when it was answered before."""
+        """Withdraw a request; without effect if it was answered before."""
         if effects := self._plugins.cancel(jobid):
             return effects
         if not withdraw(jobid, self._groups.values()):
@@ -362,7 +367,7 @@ class Scheduler:
         return []
 
     def free(self, jobid: int, R: ResourceSet, final: bool, now_s: float = 0.0) -> list[Effect]:  # noqa: N803
-        """A job frees all of R, which is a part of what it holds; `final` when that is the last of it."""
+        """Free all of R, which is a part of the job's resources; `final` when it is the last part."""
         self._tell_end(jobid, now_s, is_over=final)
         emptied = self._ledger.release(jobid, blocks_in(R), final, now_s)
         if self._is_hooked:
@@ -370,7 +375,7 @@ class Scheduler:
         return self._held.freed(jobid, emptied)
 
     def free_all(self, jobid: int, now_s: float = 0.0) -> list[Effect]:
-        """A job frees all that it holds: a final `free` of its whole R, for callers without an R."""
+        """Free all resources of a job: a final `free` of its whole R, for callers without an R."""
         self._tell_end(jobid, now_s)
         emptied = self._ledger.release_all(jobid, now_s)
         if self._is_hooked:
@@ -390,20 +395,21 @@ class Scheduler:
         return None if self.accounts is None else self.accounts.report(self._preemptions.of_account, now_s, start)
 
     def preempt_failed(self, jobid: int) -> None:
-        """The job manager has refused the exception that was to preempt a job: it is not going."""
+        """Record that the job manager has refused the exception that was to preempt a job."""
         self._held.preempt_failed(jobid)
 
     def grow_stored(self, jobid: int, now_s: float = 0.0) -> list[Effect]:
-        """The job manager has stored the oldest grow of the job that was not answered: it holds the targets there, too.
-        """
+        """Record that the job manager has stored the oldest unanswered grow of the job: it holds these targets, too."""
         return self._held.resized.grow_stored(jobid, now_s)
 
     def grow_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0, is_settled: bool = False) -> list[Effect]:
-        """The job manager has refused a grow, for ever if the size `is_settled`: these targets are free again."""
+        """Undo a grow that the job manager has refused, for ever if the size `is_settled`: the targets are free again.
+        """
         return self._held.resized.grow_failed(jobid, ranks, now_s, is_settled)
 
     def shrink_failed(self, jobid: int, ranks: Idset, now_s: float = 0.0, is_settled: bool = False) -> None:
-        """The job manager has refused a shrink, likewise: the job is not leaving these targets."""
+        """Undo a shrink that the job manager has refused, for ever if the size `is_settled`: the job keeps the targets.
+        """
         self._held.resized.shrink_failed(jobid, ranks, now_s, is_settled)
 
     def expiration(self, jobid: int, expiration_s: float) -> list[Effect]:
@@ -422,7 +428,7 @@ class Scheduler:
             return str(fault)
 
     def why(self, jobid: int, now_s: float, forecasts: Forecasts | None = None) -> Why:
-        """Why a job waits, for its owner. Raises Refused for a job that is not known here."""
+        """Return why a job waits, for its owner. Raise Refused for an unknown job."""
         return self._plugins.why(jobid) or why_of(jobid, self._groups.values(), self._ledger, now_s, forecasts)
 
     def permit(self, jobid: int, plugin: str, allow: bool, reason: str, now_s: float) -> list[Effect]:
@@ -446,7 +452,7 @@ class Scheduler:
         return self._starts.of(self.group(group), now_s)
 
     def resource_status(self) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
-        """All that is counted, what of it is down, what of it is allocated; linear in the groups, for people."""
+        """Return all counted resources, those that are down, and those allocated; linear in the groups, for people."""
         return resource_status(self._groups.values())
 
     def set_aside(self) -> dict[int, str]:
@@ -485,7 +491,8 @@ class Scheduler:
             count_capacity(self.accounts, [group.pool for group in self._groups.values()], self._ledger, now_s)
 
     def group(self, name: str) -> Group:
-        """For who decides elsewhere, to be read only but for `invalidate_pass`."""
+        """Return a group, to be read only but for `invalidate_pass`. Raise RemoteProtocolError if it was not acquired.
+        """
         group = self._groups.get(name)
         if group is None:
             raise RemoteProtocolError(f"group {name!r} was not acquired: there are {', '.join(self._groups)}")
@@ -546,7 +553,7 @@ def planned(groups: Iterable[Group]) -> Iterator[Reservation]:
 
 
 def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, ResourceSet]:
-    """All that is counted, what of it is down, what of it is allocated."""
+    """Return all counted resources, those that are down, and those allocated."""
     total = down = allocated = EMPTY_R
     for group in groups:
         pool = group.pool
@@ -560,7 +567,7 @@ def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, 
 # ---- group_changes
 
 def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, now_s: float) -> list[Effect]:
-    """Apply the parts of a change at `now_s` (wall time, seconds), in their order; returns what follows."""
+    """Apply the parts of a change at `now_s` (wall time, seconds), in their order; return the effects."""
     effects: list[Effect] = []
     joined = change.joined
     if change.incomplete:

@@ -124,7 +124,8 @@ class SchedulingPass:
         return decisions
 
     def end(self, done: bool) -> None:
-        """The pass came to its end, or was dropped: then the reservations that it did not come to are kept."""
+        """End the pass, complete (`done`) or dropped; if it was dropped, reservations that it did not reach are kept.
+        """
         queue, lines = self._queue, self._jobs.lines
         queue.planned_before = {}
         if lines is not None:
@@ -366,7 +367,9 @@ class SchedulingPass:
                 raise TypeError(f"it yielded {short(decision)}: a policy yields {_DECISIONS}")
 
     def _wake(self, at_s: float) -> Effect | None:
-        """A pass at a time that has come already would follow at once, again and again: it is refused."""
+        """Request a pass at a time; refused if it is not in the future, since passes would follow each other without
+        end.
+        """
         if not at_s > self.now_s:
             return None
         self._group.wake_s = min(self._group.wake_s, at_s)
@@ -518,9 +521,9 @@ class GrowingStep:
             pool.narrow(shape, before)
 
     def _nearest_first(self, holding: Holding, part: ElasticPart) -> Iterator[Idset | None]:
-        """The targets that come into question: those nearest to what the part has, then farther ones; None for all.
+        """Yield the candidate targets: those nearest to the targets of the part, then farther ones; None for all.
 
-        What is held whole has no room for a job's own others.
+        Targets that are held whole have no room for further targets of the same job.
         """
         pool, bound = self._group.pool, part.request.max_hops
         held = ranks_in(holding.blocks)
@@ -556,7 +559,7 @@ def _beyond_minimum(numbered: tuple[int, ElasticPart]) -> int:
 # ---- decided
 
 def note_begun(group: Group, holding: Holding, placement: str) -> None:
-    """A job has begun that may be preempted or is elastic; an elastic one grows by the `placement` of its start."""
+    """Record the start of a job that may be preempted or is elastic; an elastic one grows by its `placement`."""
     if holding.elastic is not None:
         holding.elastic.placement = placement
     group.preemptions.began(holding)
@@ -606,7 +609,7 @@ def grow(group: Group, decision: Grow, now_s: float) -> Grown | None:
 
 
 def enlarge(group: Group, jobid: int, fit: Fits, now_s: float) -> Holding | None:
-    """The job holds this, too, which is still to be handed out; None if that is refused."""
+    """Add a fit to the resources of a job, to be handed out later; return None if that is refused."""
     holding = group.ledger.elastic.by_id.get(jobid)
     if holding is None or holding.elastic is None or now_s < holding.elastic.paused_until_s:
         return None
@@ -618,7 +621,7 @@ def enlarge(group: Group, jobid: int, fit: Fits, now_s: float) -> Holding | None
 
 
 def hand_out(group: Group, holding: Holding, fit: Fits, now_s: float) -> Grown:
-    """The job manager is to learn of what a job got."""
+    """Return the effect that reports a grow to the job manager."""
     assert holding.elastic is not None
     holding.elastic.asked.append(ranks_in(fit.blocks))
     for queue in group.queues.values():
@@ -643,7 +646,7 @@ def keep_planned(
 
 
 def plan_of_all(group: Group, now_s: float) -> PoolPlan:
-    """A plan of places with all reservations of the group, for what comes after the passes of its queues."""
+    """Return a plan of placements with all reservations of the group, for use after the passes of its queues."""
     plan = PoolPlan(group.pool, group.running, now_s, group.expiration_s or inf)
     keep_planned(group, plan, group.queues.values(), now_s)
     return plan

@@ -100,7 +100,7 @@ def forecasts_max(ledger: Ledger) -> int:
 
 
 def order_of(queue: PolicyQueue) -> str | None:
-    """In which order jobs of the queue are looked at; None for the policy of a plugin that sorts them itself."""
+    """Return the order in which jobs of the queue are examined; None if a plugin's policy sorts them itself."""
     if queue.jobs.lines is not None:
         return None
     return queue.order or (FIFO if type(queue.policy) in OWN.values() else None)
@@ -126,7 +126,7 @@ class Forecast:
         self._known: dict[tuple[int, float], float] = {}
 
     def of(self, queue: PolicyQueue, job: Waiting) -> tuple[float | None, str]:
-        """The time, and what it rests on."""
+        """Return the earliest start of the job, and the basis of the forecast; None for an unknown time."""
         kept = queue.planned.get(job.jobid)
         if kept is not None and kept.start_s < inf:
             return kept.start_s, "as it is planned; sooner if running jobs end before their limits"
@@ -184,14 +184,15 @@ class Forecast:
 # ---- why
 
 Forecasts = dict[str, Forecast]
-"""By group: what was forecast for the jobs of one answer, so that those who ask for the same cost no more than one."""
+"""Forecasts by group for one answer, so that equal requests are looked up only once."""
 
 
 def why_of(
     jobid: int, groups: Iterable[Group], ledger: Ledger, now_s: float, forecasts: Forecasts | None = None
 ) -> Why:
-    """The answer about a job; `forecasts` are kept from one job to the next of the same answer, whose cost is bounded
-    then. Raises Refused for a job that is not known here.
+    """Return the reason of a pending job; `forecasts` are kept for the jobs of one answer, whose cost is bounded then.
+
+    Raise Refused for an unknown job.
     """
     groups = list(groups)
     joint = groups[0].joint.get(jobid)
@@ -212,7 +213,7 @@ def why_of(
 def _explain_joint(
     groups: Sequence[Group], jobid: int, ledger: Ledger, now_s: float, forecasts: Forecasts | None
 ) -> Why:
-    """The answer about a job of several groups: what holds in each, and where it may start first."""
+    """Return the reason of a job of several groups: that in each, and where it may start first."""
     found: list[tuple[Group, Why]] = []
     reasons: list[tuple[str, str]] = []
     for group in groups:
@@ -369,7 +370,7 @@ FORECAST_KEPT_S = 5.0
 
 
 class PlannedStart(NamedTuple):
-    """A job is to start at `start_s` and to end by `end_s` (wall time, seconds; `inf`: it has no limit).
+    """Planned start of a job at `start_s`, with its end by `end_s` (wall time, seconds; `inf`: it has no limit).
 
     `ranks` are None where they are not chosen yet; `nnodes` is 0 where any number will do.
     """
@@ -389,7 +390,7 @@ class PlannedStarts:
     def __init__(self, ledger: Ledger) -> None:
         self._ledger = ledger
         self._kept: dict[str, tuple[float, float, list[PlannedStart]]] = {}
-        """By group: when it was made, for how long, and the answer."""
+        """Time, validity (seconds) and value of the last answer, by group."""
 
     def of(self, group: Group, now_s: float) -> list[PlannedStart]:
         """The first of them in order of time; jobs that do not wait any more are left out."""

@@ -21,7 +21,7 @@ SLACK: Final = 1e-12
 """Crossings this close (relative) to the present are replayed at each question, since rounding may put them behind."""
 
 REBUILT_PART: Final = 4
-"""Once this part of all contenders has changed, all matches are played anew: each once, and not once for each."""
+"""Divisor of the contenders: if more than this part has changed, all matches are replayed, each only once."""
 
 
 class Contender:
@@ -101,7 +101,7 @@ class Tournament:
 
     @property
     def certain(self) -> float:
-        """From which scale on the answer of the last question may be another."""
+        """Return the scale from which on the answer of the last query may be different."""
         return self._certain[1]
 
     def replay(self) -> None:
@@ -111,7 +111,7 @@ class Tournament:
     # ---- matches
 
     def _replay_above(self, at: int, scale: float) -> None:
-        """Read the keys of one contender again, and play what they can have changed."""
+        """Read the keys of one contender again, and replay the matches that they can have changed."""
         winner, own, certain = self._winner, self._own, self._certain
         contender = winner[at]
         certain[at] = self._refresh(contender, scale)
@@ -222,7 +222,9 @@ class _Place(Contender):
         return max(self.below.certain, self._read_flow(scale))
 
     def _read_flow(self, scale: float) -> float:
-        """The line of the flow as long as it is above what is constant, from then on that."""
+        """Set the line of the flow while it is above the constant, and the constant from then on; return until when it
+        holds.
+        """
         meter, weight = self.account.all_jobs, self.account.weight
         base, slope = meter.usage / weight, meter.excess / weight
         usage = meter.usage + self.account.planned_usage
@@ -250,14 +252,17 @@ class FairOrder:
         self._origin_s = accounts.decay.origin_s
 
     def offer(self, account: Account, usage: float) -> None:
-        """The next job of a leaf would add so much usage."""
+        """Offer the next job of a leaf, which would add this usage."""
         place = self._place(account)
         place.offered_usage = usage
         self._enter(place)
         self.changed(account)
 
     def withdraw(self, account: Account) -> None:
-        """A leaf has no job to offer. An account with others below it offers what they do, and is left as it is."""
+        """Withdraw a leaf that has no job to offer.
+
+        An account with others below it offers their jobs, and is unchanged.
+        """
         place = self._places.get(account)
         if place is None or place.below is not None:
             return
@@ -269,7 +274,7 @@ class FairOrder:
             place = place.top
 
     def changed(self, account: Account) -> None:
-        """The usage of an account was booked, its weight or its offer has changed: here and in all above it."""
+        """Record a change of usage, weight or offer of an account, in it and all above it."""
         at: Account | None = account
         while at is not None:
             place = self._places.get(at)
@@ -278,7 +283,7 @@ class FairOrder:
             at = at.parent
 
     def first(self, now_s: float) -> Account | None:
-        """The leaf whose job comes next."""
+        """Return the leaf with the next job."""
         scale = self._accounts.advance(now_s)
         if self._origin_s != self._accounts.decay.origin_s:
             self._origin_s = self._accounts.decay.origin_s

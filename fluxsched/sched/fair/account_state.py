@@ -25,10 +25,11 @@ from fluxsched.sched.fair.accounts import ACCOUNTS_MAX, DEPTH_MAX, Account, Acco
 VERSION: Final = 1
 
 STATE_BYTES_MAX = 16 * 2**20
-"""Of the text: beyond, the accounts nearest nothing are left out. 65,536 accounts usually need 4 MiB."""
+"""Maximum size of the text: above it, accounts with the least signals are left out. 65,536 accounts usually need 4 MiB.
+"""
 
 NOTHING: Final = 1e-9
-"""In units of weight: what has fallen so low is forgotten, 1,000 cores after 40 half-lives."""
+"""Signal that counts as nothing, in units of weight: reached by 1,000 cores after 40 half-lives."""
 
 CLOCK_STEP_MAX_S: Final = 60.0
 """A clock that was set back by less is no reason to forget a week (seconds)."""
@@ -62,7 +63,7 @@ class Writing:
         self._texts: list[bytes] = []
 
     def go_on(self, limit: int, now_s: float) -> bool:
-        """Write so many more accounts, as they are at `now_s`. Returns whether these were the last."""
+        """Write up to `limit` more accounts, as they are at `now_s`; return whether these were the last."""
         scale, left, entries = self._accounts.advance(now_s), self._left, list[_Entry]()
         while left and limit:
             limit -= 1
@@ -106,7 +107,7 @@ def saved(accounts: Accounts, now_s: float) -> str:
 
 
 def restore(accounts: Accounts, state: object, now_s: float) -> str | None:
-    """Go on from what was saved, over what running jobs use now; else what is wrong with it, in one line."""
+    """Restore saved signals, over the present usage of running jobs; return what is wrong with them, in one line."""
     try:
         found = _read(state)
         _check_fits(accounts, found, now_s)

@@ -64,7 +64,7 @@ class Account:
 
     @property
     def path(self) -> tuple[str, ...]:
-        """Names from below the root down to here."""
+        """Return the names from below the root down to this account."""
         return () if self.parent is None else (*self.parent.path, self.name)
 
     def up(self) -> Iterator[Account]:
@@ -158,7 +158,8 @@ class Accounts:
             at = at.parent
 
     def book(self, account: Account, amounts: Vector, sign: int, firm: bool, now_s: float) -> None:
-        """A job begins to hold (sign 1) or frees (-1) amounts at `now_s`; `firm` if it cannot be preempted."""
+        """Book amounts that a job begins to hold (sign 1) or frees (-1) at `now_s`; `firm` if it cannot be preempted.
+        """
         scale, measure = self.advance(now_s), self.measure
         changes = [(resource, sign * amount) for resource, amount in enumerate(amounts) if amount]
         units, unit = sign * measure.units(amounts), measure.unit
@@ -175,7 +176,7 @@ class Accounts:
             at = at.parent
 
     def set_capacity(self, capacity: Vector, now_s: float) -> None:
-        """All usable targets, and what is held on others, have changed."""
+        """Set the capacity: all usable targets, and resources held on others."""
         scale = self.advance(now_s)
         self.measure.set_capacity(capacity)
         if self.measure.dominant:  # what is held counts by its part of the capacity
@@ -195,11 +196,11 @@ class Accounts:
         return share
 
     def fair_usage(self, account: Account) -> float:
-        """Its share of the capacity, in units of weight (S in the formulas)."""
+        """Return the account's share of the capacity, in units of weight (S in the formulas)."""
         return self.share(account) * self.measure.total
 
     def _weights_beside(self, account: Account) -> float:
-        """Sum of the weights of those who share with this account, itself included."""
+        """Return the sum of the weights of the account and its siblings."""
         parent = account.parent
         assert parent is not None
         if self._shares_of_all:
@@ -222,7 +223,7 @@ class Accounts:
         return {path: levels for path, levels in found.items() if any(levels)}
 
     def restore(self, levels: Mapping[tuple[str, ...], tuple[float, float]], saved_s: float, now_s: float) -> None:
-        """Set signals as they were at `saved_s`, brought up to `now_s` over what is used now."""
+        """Set signals as they were at `saved_s`, decayed to `now_s` towards the present usage."""
         scale = self.advance(now_s)
         fallen = 0.5 ** (max(now_s - saved_s, 0.0) / self.decay.half_life_s)
         for path, (level, firm_level) in levels.items():
@@ -246,7 +247,7 @@ HALF_LIFE_MIN_S = 1.0
 """A shorter half-life remembers nothing between two passes."""
 
 REBASE_HALF_LIVES = 128.0
-"""After so many half-lives excesses are scaled anew: far from where a float's exponent ends."""
+"""Number of half-lives after which excesses are rescaled: far below the limit of a float's exponent."""
 
 
 class Signal(Enum):
@@ -356,7 +357,7 @@ class Measure:
         return tuple([named.get(name, 0) for name in self.resources])
 
     def set_capacity(self, capacity: Vector) -> None:
-        """All that there is; `total` is its weighted sum (C in the formulas)."""
+        """Set the capacity; `total` is its weighted sum (C in the formulas)."""
         self.capacity = capacity
         self.total = self.weighted(capacity)
 
@@ -405,10 +406,10 @@ FAULTS_TOLD: Final = 10
 """Number of faults that the text of an error names; all of them are in `InvalidParts.faults`."""
 
 Fault: TypeAlias = tuple[tuple[str, ...], str]
-"""The path of keys to what is wrong, and what is wrong with it."""
+"""Fault as its path of keys and a text."""
 
 WEIGHTS: Final = MappingProxyType({"core": 1.0, "gpu": 10.0, "memory": 0.25 / 2**30})
-"""Of one unit of each resource; memory is counted in bytes. Others weigh 0."""
+"""Weight of one unit of each resource; memory is counted in bytes. Others weigh 0."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -478,7 +479,7 @@ class FairSettings:
         return len(path) == 1 or (path[-1] in (self.banks or {}) and self.path(path[-1]) == path)
 
     def account_path(self, bank: str, user: str) -> tuple[str, ...]:
-        """The account of a user in a bank; one who is called like a bank below it is not taken for that bank."""
+        """Return the path of a user in a bank; a user with the name of a bank below it is not taken for that bank."""
         known = (self.banks or {}).get(user)
         return (*self.path(bank), f"{user} (user)" if known is not None and known.parent == bank else user)
 
@@ -498,7 +499,7 @@ def _bank_faults(banks: Mapping[str, Bank]) -> Iterator[Fault]:
 
 
 def _depth_faults(banks: Mapping[str, Bank]) -> Iterator[Fault]:
-    """Circles, each once, and the uppermost banks that leave no level for users, who are one below."""
+    """Yield circles, each once, and the uppermost banks that leave no level for users, who are one below."""
     depths: dict[str, int] = {}
     for name in banks:
         chain: dict[str, None] = {}
@@ -595,7 +596,7 @@ class AccountLimits:
     # ---- cap
 
     def cap_of(self, account: Account) -> float | None:
-        """Its cap as a factor of its share; None: no limit."""
+        """Return the account's cap as a factor of its share; None: no limit."""
         return self._caps.get(account, self._cap) if account.parent is not None else None
 
     def over_cap(
@@ -656,7 +657,7 @@ class AccountLimits:
         return None
 
     def pay(self, user: str, charge: float) -> None:
-        """A job starts; what is freed at its end is `-charge`."""
+        """Charge a user for the start of a job; the charge is returned at its end as `-charge`."""
         if charged := self._charged.pop(user, 0.0) + charge:
             self._charged[user] = charged
 

@@ -22,7 +22,7 @@ from fluxsched.sched.fair.accounts import MINUTE_S, Account, AccountLimits, Acco
 from fluxsched.sched.pool.placement import NO_TARGET, SHAPES_MAX, Block, Blocks, Holds, Shape
 
 ROWS_MAX: Final = 500
-"""In one part of a report, which takes a few milliseconds."""
+"""Maximum number of rows in one part of a report, which takes a few milliseconds."""
 
 
 class AccountRow(NamedTuple):
@@ -153,7 +153,7 @@ class AmountCounter:
         return tuple(found)
 
     def of_request(self, request: Request) -> Vector:
-        """The least that a request takes, over all its nodes; a whole node counts as what is asked of it."""
+        """Return the least amounts of a request, over all its nodes; a whole node counts as what is asked of it."""
         found = [0] * self._size
         for part in request.each_part:
             nodes = part.least_nodes
@@ -168,7 +168,7 @@ class AmountCounter:
         return tuple(found)
 
     def of_targets(self, resources: ResourceSet, ranks: Idset) -> Vector:
-        """All that these targets have."""
+        """Return all resources of these targets."""
         found = [0] * self._size
         for entry in resources.entries:
             targets = len(entry.ranks & ranks)
@@ -208,7 +208,7 @@ class Charged(Holds, Protocol):
 
     @property
     def account(self) -> Account | None:
-        """None where no accounts are kept."""
+        """Return the account; None where no accounts are kept."""
         ...
 
 
@@ -268,7 +268,7 @@ class UsageBook:
             return self.tree.root
 
     def follow(self) -> dict[Account, None]:
-        """A table to which, from now on, each account is added whose usage or whose line of waiting jobs has changed.
+        """Return a table to which each account is added whose usage or line of pending jobs changes from now on.
 
         It is iterated, and the order of a set of accounts would depend on their addresses.
         """
@@ -299,12 +299,12 @@ class UsageBook:
         self.tree.activate(account, 1)
 
     def leaves(self, account: Account) -> None:
-        """A job that waited unheld does so no more."""
+        """Count one less pending job of the account that is not on hold."""
         self.waiting[account] -= 1
         self.tree.activate(account, -1)
 
     def usage(self, shape: Shape) -> float:
-        """u in the formulas, in units of weight: what a waiting job of this shape asks for at least."""
+        """Return the least usage of a pending job of this shape, in units of weight (u in the formulas)."""
         usage = self._usages.get(shape.number, -1.0)
         if usage < 0.0:
             if len(self._usages) >= SHAPES_MAX:
@@ -318,7 +318,7 @@ class UsageBook:
     def begins(
         self, jobid: int, account: Account, blocks: Blocks, safe_s: float | None, now_s: float, extras: Blocks = ()
     ) -> None:
-        """A job starts, and may be preempted once it has run for `safe_s` (None: never), and its extras at once."""
+        """Book the start of a job that may be preempted after `safe_s` (None: never), and its extras at once."""
         amounts = self.amounts.of_blocks(blocks)
         some = self.amounts.of_blocks(extras) if extras else ()
         if some:
@@ -340,7 +340,7 @@ class UsageBook:
         now_s: float,
         extras: Blocks = (),
     ) -> None:
-        """A job is found running; it is charged by `settle`, but not for its extras."""
+        """Book a job found running; it is charged by `settle`, but not for its extras."""
         amounts = held = self.amounts.of_blocks(blocks)
         if extras:
             amounts = self._without(account, amounts, extras, 1, now_s)
@@ -351,7 +351,7 @@ class UsageBook:
     def frees(
         self, jobid: int, account: Account, blocks: Blocks, firm: bool, last: bool, now_s: float, extras: Blocks = ()
     ) -> None:
-        """A job frees this, which is the `last` that it held or a part; some of it were `extras`."""
+        """Book resources that a job frees, the `last` that it held or a part; `extras` are among them."""
         amounts = self.amounts.of_blocks(blocks)
         if extras:
             amounts = self._without(account, amounts, extras, -1, now_s)
@@ -368,7 +368,7 @@ class UsageBook:
         self.touch(account)
 
     def changes(self, account: Account, blocks: Blocks, sign: int, firm: bool, now_s: float) -> None:
-        """A running job has this, too (sign 1), or no more (-1), and goes on."""
+        """Book resources that a running job gains (sign 1) or frees (-1) while it goes on."""
         self.tree.book(account, self.amounts.of_blocks(blocks), sign, firm, now_s)
         self.touch(account)
 
@@ -414,8 +414,7 @@ class UsageBook:
             self.limits.pay(account.name, charge)
 
     def check(self, holdings: Iterable[Charged]) -> None:
-        """Asserts that accounts say what these holdings, which are all, and the counts say; for tests and simulations.
-        """
+        """Assert that accounts agree with all holdings and counts; for tests and simulations."""
         held: dict[Account, list[int]] = {}
         jobs: dict[Account, int] = {}
         for holding in holdings:
@@ -480,7 +479,7 @@ def _less(amounts: Vector, some: Vector) -> Vector:
 
 
 class _Adopted:
-    """A job found running that was not charged yet: for its `amounts`, not for all that it has `held`."""
+    """Job found running that is not charged yet: for its `amounts`, not for all that it has `held`."""
 
     __slots__ = ("account", "amounts", "held", "jobid", "safe_s", "started_s")
 

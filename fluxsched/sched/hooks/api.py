@@ -98,11 +98,11 @@ PASS: Final = Pass()
 """Answer of a plugin that has no objection."""
 
 SKIP: Final = Skip()
-"""Not the plugin's business: its `filter` (or `score`) is not asked about this shape, or the next plugin binds."""
+"""Answer of a plugin that leaves a shape alone: its `filter` (or `score`) is not asked, or the next plugin binds."""
 
 
 class Gate(NamedTuple):
-    """The job is not offered to the policy; asked again at `at_s` (wall time, seconds), and on these EVENTS."""
+    """Answer that keeps the job from the policy; asked again at `at_s` (wall time, seconds), and on these EVENTS."""
 
     why: str
     on: tuple[str, ...] = ()
@@ -110,7 +110,7 @@ class Gate(NamedTuple):
 
 
 class Later(NamedTuple):
-    """Not now; asked again with the next pass, and one comes at `at_s` (wall time, seconds) though nothing happens.
+    """Answer that defers a job; asked again with the next pass, and one follows at `at_s` (wall time, seconds).
 
     About a shape the answer holds until `at_s`, or until the generation changes.
     """
@@ -120,16 +120,17 @@ class Later(NamedTuple):
 
 
 class Never(NamedTuple):
-    """Not on the targets that were asked about, whatever is free there: what could then never run is denied."""
+    """Answer that excludes the targets in question, whatever is free there: a job that could then never run is denied.
+    """
 
     why: str
 
 
 class Wait(NamedTuple):
-    """The job holds its resources until all that answered so allow it; after `timeout_s` (seconds) it is queued again.
+    """Answer that delays the start of a job, which holds its resources, until all plugins that gave it permit the job.
 
-    It is asked again whenever another job of the queue comes to its permit or leaves it, and `sched.permit` answers in
-    its place.
+    After `timeout_s` (seconds) the job is queued again. The plugin is asked again whenever another job of the queue
+    reaches its permit or is removed from it, and `sched.permit` answers in its place.
     """
 
     timeout_s: float
@@ -187,7 +188,7 @@ class GroupSeen(NamedTuple):
 
 
 class Plugin(Protocol):
-    """A class with some of the POINTS; this says what all have. All but `name` is optional.
+    """Common attributes of plugins, which are classes with some of the POINTS. All but `name` is optional.
 
     `READS` names what makes jobs of different shapes (READABLE). `weight` is that of its scores. `generation` grows
     whenever its answers about shapes may differ from those before: they are asked for again as they are needed.

@@ -21,16 +21,16 @@ from fluxsched.sched.loading import policy_line
 from fluxsched.sched.pool.placement import Fits, Labels
 
 PLUGINS_MAX = 16
-"""Of one queue: each is asked about each job."""
+"""Maximum number of plugins of one queue: each is asked about each job."""
 
 WHY_CHARS_MAX = 500
-"""Of what a plugin gives as reason."""
+"""Maximum number of characters of a plugin's reason."""
 
 RETRY_S: Final = 10.0
-"""After a fault the job, or the shape, is asked about again no earlier."""
+"""Delay after a fault before the job, or the shape, is asked about again (seconds)."""
 
 NO_GENERATION: Final = -1
-"""Of a plugin whose `generation` cannot be read: its shapes wait."""
+"""Generation of a plugin whose `generation` cannot be read: its shapes wait."""
 
 BEFORE_OFFER: Final = ("pre_enqueue", "queue_sort")
 """Points that a job meets before its policy sees it."""
@@ -97,7 +97,7 @@ class Chain:
 
     @property
     def generation(self) -> int:
-        """Another number when a plugin's answers about shapes may differ from those before."""
+        """Return a number that changes when a plugin's answers about shapes may differ from those before."""
         found = 0
         for plugin in self._changing:
             found += generation_of(plugin)
@@ -108,7 +108,7 @@ class Chain:
 
 
 def check_points(plugin: object) -> None:
-    """Raises InvalidValue for a plugin without any point, and for one that cannot be told apart."""
+    """Check a plugin's name and points. Raise InvalidValue if it has none of them."""
     name = getattr(plugin, "name", None)
     if not isinstance(name, str) or not name or not name.isprintable():
         raise InvalidValue(f"plugin {type(plugin).__name__}: name is {name!r}; it should be a text such as 'night'")
@@ -133,7 +133,7 @@ def ask(name: str, method: Callable[..., Any], *args: Any) -> Any:
 
 
 def wrong(name: str, point: str, answer: object, allowed: str) -> PluginFault:
-    """An answer that is not one; a fault stays as it is."""
+    """Return the fault of a wrong answer; an answer that is a fault is returned as it is."""
     if isinstance(answer, PluginFault):
         return answer
     return PluginFault(f"plugin {name!r}: {point} answered {repr(answer)[:WHY_CHARS_MAX]}; it should be {allowed}")
@@ -182,7 +182,7 @@ def check_wait(name: str, answer: Wait) -> Wait | PluginFault:
 
 
 def _items(answer: tuple[Any, ...]) -> tuple[Any, ...]:
-    """Of an answer, whatever they are: compiled, a field of another type than declared would raise where it is read."""
+    """Return the fields of an answer, of any type: compiled, a field not of its declared type would raise when read."""
     return answer
 
 
@@ -221,11 +221,11 @@ def _asks_about_shapes(each: Filtering) -> bool:
 # ---- calls
 
 ANNOTATION_KEYS_MAX = 64
-"""Of one plugin and job; they are stored with the job."""
+"""Maximum number of annotations of one plugin and job; they are stored with the job."""
 
 
 class Refusal(NamedTuple):
-    """A job does not start: why, and when it is worth another pass (wall time, seconds), None if after any event."""
+    """Refusal of a job's start: why, and when another pass is of use (wall time, seconds), None if after any event."""
 
     why: str
     at_s: float | None = None
@@ -259,7 +259,7 @@ def objection(looks: Sequence[Point], job: JobSeen, rank: int) -> Refusal | None
 
 
 def reserve(chain: Chain, job: JobSeen, fit: Fits) -> tuple[list[str], Refusal | None]:
-    """The plugins that have reserved, in their order, and what the next one answered unless all have."""
+    """Return the plugins that have reserved, in their order, and the refusal of the next one, None if all have."""
     done: list[str] = []
     for name, method in chain.reserves:
         answer = ask(name, method, job, fit)
@@ -272,7 +272,7 @@ def reserve(chain: Chain, job: JobSeen, fit: Fits) -> tuple[list[str], Refusal |
 
 
 def unreserve(chain: Chain, done: Sequence[str], job: JobSeen, fit: Fits, faults: list[str]) -> None:
-    """Takes back what these plugins have reserved, the last first."""
+    """Undo the reservations of these plugins, the last first."""
     for name in reversed(done):
         method = chain.unreserves.get(name)
         if method is not None:
@@ -341,7 +341,7 @@ READS_MAX = 16
 """Maximum number of names that the plugins of a queue read in all; each multiplies the shapes."""
 
 LABEL_CHARS_MAX = 1000
-"""Of a label that is a text: it is kept for each shape."""
+"""Maximum number of characters of a label that is a text: it is kept for each shape."""
 
 SYSTEM: Final = "attributes.system."
 BULK: Final = ("environment", "files")
@@ -349,7 +349,7 @@ BULK: Final = ("environment", "files")
 
 
 def check_reads(plugin: str, reads: object) -> tuple[str, ...]:
-    """Raises InvalidValue for what a plugin cannot read."""
+    """Check the names in READS. Raise InvalidValue for one that a plugin cannot read."""
     if isinstance(reads, str) or not isinstance(reads, Sequence):
         raise InvalidValue(f"plugin {plugin!r}: READS is {reads!r}; it should be a tuple of names such as ('user',)")
     for name in reads:
@@ -402,7 +402,7 @@ def _value(name: str, jobspec: Jobspec, userid: int) -> Any:
 # ---- sorts
 
 SORT_ITEMS_MAX = 8
-"""Of the tuple of a job."""
+"""Maximum number of items of a job's tuple."""
 
 
 class Sorts:

@@ -54,7 +54,7 @@ class _Said:
 
 
 class _Verdict:
-    """Of one shape: what each plugin says, as of a generation of the pool and of the chain."""
+    """Verdict on one shape: what each plugin answered, as of a generation of the pool and of the chain."""
 
     __slots__ = ("chain_generation", "delegated", "generation", "said", "until_s")
 
@@ -66,7 +66,10 @@ class _Verdict:
 
 
 class Verdicts:
-    """Of one group; `faults` is where the texts of faults go. `until_s` is when some verdict is to be renewed."""
+    """Verdicts on shapes of one group; `faults` receives the texts of faults.
+
+    `until_s` is when some verdict is to be renewed.
+    """
 
     __slots__ = ("_chains", "_faults", "_kinds", "_kinds_of", "_known", "_name", "_pool", "_seen", "until_s")
 
@@ -82,7 +85,7 @@ class Verdicts:
         self.until_s = inf
 
     def renew(self, shape: Shape, now_s: float) -> bool:
-        """Has the pool know what plugins leave of the shape's choice; whether that may be another than before."""
+        """Narrow the shape's choice in the pool by plugins' verdicts; return whether it may have changed."""
         chain = self._chains[shape.scope or ""]
         if not chain.filtering:
             return False
@@ -247,7 +250,7 @@ class Verdicts:
 
 
 def kinds_of(pool: Pool) -> list[Kind]:
-    """Targets by what each has in all and its properties; linear in targets and their properties."""
+    """Return targets by their resources and properties; linear in targets and their properties."""
     names: dict[int, list[str]] = {}
     for name, having in sorted(pool.source.properties.items()):
         for rank in having & pool.ranks:
