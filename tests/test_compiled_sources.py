@@ -29,3 +29,21 @@ def test_fields_of_named_tuples_are_of_classes_above_them() -> None:
 def test_a_field_of_a_later_class_is_seen() -> None:
     text = "class A(NamedTuple):\n    part: B | None\n\nclass B: ...\n\nclass C(NamedTuple):\n    part: B\n"
     assert len(list(later_fields(Source("fluxsched/sched/a.py", text)))) == 1
+
+
+def float_tuples(source: Source) -> Iterator[str]:
+    """A `Final` tuple of floats says `tuple[float, ...]`: mypyc takes a fixed one of another module for not set."""
+    for node in source.tree.body:
+        match node:
+            case ast.AnnAssign(annotation=ast.Name("Final"), value=ast.Tuple(elts=[ast.Constant(float()), *_])):
+                yield source.at(node.lineno, f"{ast.unparse(node.target)}: declare it Final[tuple[float, ...]]")
+
+
+def test_final_tuples_of_floats_have_no_fixed_length() -> None:
+    violations = [violation for source in sources_below("fluxsched") for violation in float_tuples(source)]
+    assert not violations, "\n".join(violations)
+
+
+def test_a_final_tuple_of_floats_of_a_fixed_length_is_seen() -> None:
+    text = "A: Final = (0.1, 2.0)\nB: Final[tuple[float, ...]] = (0.1, 2.0)\nC: Final = (1, 2)\n"
+    assert len(list(float_tuples(Source("fluxsched/system/a.py", text)))) == 1

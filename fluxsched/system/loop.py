@@ -289,15 +289,19 @@ def error_answer(topic: str, exc: Exception) -> tuple[int, str]:
 
 # ---- histogram
 
-SHORT_S: Final = (0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0)
+SHORT_S: Final[tuple[float, ...]] = (
+    0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0
+)  # fmt: skip
 """Bounds for what a program does: a transaction, a pass (seconds)."""
-CONSIDERED_S: Final = (
+CONSIDERED_S: Final[tuple[float, ...]] = (
     0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 3600.0
 )  # fmt: skip
 """Bounds for how soon a scheduler looks at a job (seconds); it is later where jobs wait for others first."""
-LONG_S: Final = (0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0)
+LONG_S: Final[tuple[float, ...]] = (
+    0.01, 0.1, 1.0, 10.0, 60.0, 300.0, 900.0, 3600.0, 14_400.0, 43_200.0, 86_400.0, 259_200.0, 604_800.0
+)  # fmt: skip
 """Bounds for how long jobs wait, up to a week (seconds), as monitoring has them."""
-WAITS_S: Final = (
+WAITS_S: Final[tuple[float, ...]] = (
     0.01, 0.015, 0.02, 0.03, 0.05, 0.07, 0.1, 0.15, 0.2, 0.3, 0.5, 0.7,
     1.0, 1.5, 2.0, 3.0, 5.0, 7.0, 10.0, 15.0, 20.0, 30.0, 45.0,
     60.0, 90.0, 120.0, 180.0, 300.0, 450.0, 600.0, 900.0, 1200.0, 1800.0, 2700.0,

@@ -28,7 +28,7 @@ from fluxsched.system.loop import Turns
 log = logger("si")
 
 VERSION: Final = "1"
-AGAIN_S: Final = (0.2, 1.0, 2.0, 5.0, 10.0)
+AGAIN_S: Final[tuple[float, ...]] = (0.2, 1.0, 2.0, 5.0, 10.0)
 """Pauses between attempts to reach a service (seconds); the last one stays."""
 
 
