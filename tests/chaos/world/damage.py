@@ -22,6 +22,7 @@ from fluxsched.services.scheduling import KINDS
 from fluxsched.store.checksums import COLUMNS
 from fluxsched.store.jobs import DamagedJob, read_events, read_job
 from fluxsched.store.repair import fault_at_start, open_read_only
+from fluxsched.store.schema import WRITER
 from fluxsched.store.store import ImmediateWriter, Store
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import COMMIT_SUFFIX, DATABASE_NAME
@@ -215,14 +216,16 @@ def _rows(path: Path) -> Rows:
 
 
 def _values(path: Path) -> Rows:
-    """Rows without their numbers and checksums, those that schedulers had saved by themselves."""
+    """Rows without their numbers and checksums, those that schedulers had saved by themselves, and without the one that
+    a start writes before it reads.
+    """
     with closing(open_read_only(path)) as connection:
         found = {
             name: connection.execute(f"SELECT {columns} FROM {name} NOT INDEXED").fetchall()
             for name, columns in COLUMNS.items()
         }
     found["scheduler"] = [row for row in found["saved"] if row[0] in KINDS]
-    found["saved"] = [row for row in found["saved"] if row[0] not in KINDS]
+    found["saved"] = [row for row in found["saved"] if row[0] not in KINDS and row[:2] != WRITER]
     return found
 
 
