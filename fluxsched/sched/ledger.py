@@ -909,7 +909,7 @@ class Elastic:
         return found
 
     def lost(self, ranks: Idset) -> None:
-        """The job holds these targets no more. One that frees what it need not leave is at its end."""
+        """Remove targets that the job no longer holds; a job that frees targets it need not release is about to end."""
         if ranks - self.leaving - self.unstored:
             self.is_settled = True
         for part in self.parts:
@@ -939,7 +939,7 @@ def _is_node_of(request: Request, pool: Pool, rank: int, ids: tuple[int, int], a
 
 
 def highest_of(ranks: Idset, count: int) -> Idset:
-    """The highest of them, so many."""
+    """Return the `count` highest ranks."""
     return ranks - ranks.first(len(ranks) - count) if count < len(ranks) else ranks
 
 
@@ -981,12 +981,12 @@ class ElasticJobs:
         self.growable: dict[int, Holding] = {}
 
     def begins(self, holding: Holding, fit: Fits) -> Blocks:
-        """A job has started that may change its size; what it has beyond its minima."""
+        """Enter an elastic job that has started, and return its blocks beyond its minima."""
         by_part = targets_of(fit)
         return self.adopts(holding, Elastic(fit.shape, by_part, by_part[0].min()))
 
     def adopts(self, holding: Holding, elastic: Elastic | None) -> Blocks:
-        """A job is found that may change its size (None: it may not); what it has beyond its minima."""
+        """Enter a job found running (`elastic` None: it is not elastic), and return its blocks beyond its minima."""
         holding.elastic = elastic
         if elastic is None:
             return ()
@@ -995,12 +995,12 @@ class ElasticJobs:
         return holding.on_ranks(ranks_in(holding.blocks) - elastic.base)
 
     def ended(self, jobid: int) -> None:
-        """The job holds nothing any more."""
+        """Remove a job that holds nothing any more."""
         del self.by_id[jobid]
         self.growable.pop(jobid, None)
 
     def settle(self, holding: Holding) -> None:
-        """The job keeps its size from now on."""
+        """Fix the size of a job from now on."""
         assert holding.elastic is not None
         holding.elastic.is_settled = True
         self._note(holding)
@@ -1012,7 +1012,7 @@ class ElasticJobs:
             self.growable.pop(holding.jobid, None)
 
     def grows(self, holding: Holding, fit: Fits, book: UsageBook | None, now_s: float) -> None:
-        """The job has this, too."""
+        """Add a fit to the resources of a job."""
         assert holding.elastic is not None
         holding.elastic.add(fit, now_s)
         shared = tuple([block for block in holding.blocks if block.at == NO_TARGET])
@@ -1022,7 +1022,7 @@ class ElasticJobs:
         self._note(holding)
 
     def leaves(self, holding: Holding, ranks: Idset, by_s: float, book: UsageBook | None, now_s: float) -> None:
-        """The job is to leave these targets by then."""
+        """Record that the job is to release these targets by `by_s`."""
         assert holding.elastic is not None
         before = holding.elastic.base
         holding.elastic.leave(ranks, by_s)
@@ -1030,7 +1030,7 @@ class ElasticJobs:
         self._note(holding)
 
     def stays(self, holding: Holding, ranks: Idset, book: UsageBook | None, now_s: float) -> Idset:
-        """The job is not to leave these targets; those of them that it was to leave, and still holds."""
+        """Undo a shrink by these targets; return those that the job was to release and still holds."""
         assert holding.elastic is not None
         before = holding.elastic.base
         found = holding.elastic.stay(ranks)
@@ -1039,7 +1039,7 @@ class ElasticJobs:
         return found
 
     def freed(self, holding: Holding, ranks: Idset, book: UsageBook | None, now_s: float) -> None:
-        """The job holds these targets no more, and others."""
+        """Remove targets that the job has freed while it holds others."""
         assert holding.elastic is not None
         before = holding.elastic.base - ranks
         holding.elastic.lost(ranks)
@@ -1053,7 +1053,8 @@ def beyond_base(holding: Holding, blocks: Blocks) -> Blocks:
 
 
 def _move_base(holding: Holding, before: Idset, book: UsageBook | None, now_s: float) -> None:
-    """Other targets count as the minima of a job that cannot be preempted, which caps of accounts count."""
+    """Book the change of the targets that count as minima, if caps of accounts count them: the job cannot be preempted.
+    """
     if book is None or holding.account is None or holding.preemptible_after_s is not None:
         return
     after = EMPTY if holding.elastic is None else holding.elastic.base

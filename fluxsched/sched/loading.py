@@ -28,7 +28,7 @@ SPEC_CHARS_MAX = 4096
 """A policy or a plugin with its options is one line of a command; a longer text is a mistake."""
 
 PLUGIN_SIGN: Final = "|"
-"""Before each plugin of a policy: `easy:order=sjf|quota:config=q.yaml|./night.py`."""
+"""Separator before each plugin of a policy: `easy:order=sjf|quota:config=q.yaml|./night.py`."""
 
 
 def parse_spec(spec: str, noun: str = "policy") -> tuple[str, dict[str, str]]:
@@ -69,7 +69,7 @@ def join_plugins(policy: str, plugins: list[str] | tuple[str, ...]) -> str:
 
 
 def check_name(noun: str, cls: object, example: str) -> None:
-    """Raises InvalidValue for what is no class, or has no usable name."""
+    """Check a class and its name. Raise InvalidValue if it is no class, or has no usable name."""
     if not isinstance(cls, type):
         raise InvalidValue(f"{noun} {cls!r} is a {type(cls).__name__}; it should be a class")
     name = getattr(cls, "name", None)
@@ -81,7 +81,7 @@ def check_name(noun: str, cls: object, example: str) -> None:
 
 
 def option_values(noun: str, cls: type[Any], options: Mapping[str, str]) -> dict[str, object]:
-    """The values of all options, those given and defaults. Raises InvalidValue naming option and what is allowed."""
+    """Return the values of all options, given or default. Raise InvalidValue naming the option and what is allowed."""
     allowed: Mapping[str, Option] = getattr(cls, "OPTIONS", {})
     unknown = sorted(options.keys() - allowed.keys())
     if unknown:
@@ -128,7 +128,7 @@ def in_packages(noun: str, group: str, name: str) -> type[Any] | None:
 
 
 def in_file(noun: str, path: str, is_one: Callable[[type[Any]], bool], what: str) -> type[Any]:
-    """The one class of a file that is one; `what` says what it has."""
+    """Return the only class of a file for which `is_one` is true; `what` describes it in errors."""
     module = _load(noun, path)
     own = [thing for thing in vars(module).values() if isinstance(thing, type) and thing.__module__ == module.__name__]
     found = [cls for cls in own if is_one(cls)]
@@ -162,9 +162,9 @@ FOREIGN_LIKE: Final = (OURS / "sched" / "policies", OURS / "sched" / "plugins")
 
 
 def raise_at(decisions: Iterator[object] | None, fault: Exception) -> None:
-    """Raises the fault out of the policy's own `yield`, so that its traceback goes through the policy.
+    """Raise the fault at the policy's own `yield`, so that its traceback includes the policy.
 
-    Returns if that cannot be done, or if the policy swallows it: the caller raises it then.
+    Return if that cannot be done, or if the policy suppresses it: the caller raises it then.
     """
     throw = getattr(decisions, "throw", None)
     if throw is not None:
@@ -173,7 +173,7 @@ def raise_at(decisions: Iterator[object] | None, fault: Exception) -> None:
 
 
 def policy_line(fault: BaseException) -> str | None:
-    """`mine.py:12`, the innermost line of the policy that the fault came through; None if it came through none.
+    """Return the innermost line of the policy in the fault's traceback, such as `mine.py:12`; None if there is none.
 
     The policy's file is that of the first frame outside of fluxsched: what it calls may lie deeper.
     """

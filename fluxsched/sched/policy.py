@@ -210,7 +210,8 @@ class View(Protocol):
         ...
 
     def first_beside(self, queues: Collection[str]) -> Waiting | None:
-        """The first of them whose queue is none of these; None where all are of one queue, or in an order of accounts.
+        """Return the first job whose queue is none of these; None where all are of one queue, or in an order of
+        accounts.
         """
         ...
 
@@ -223,7 +224,7 @@ class View(Protocol):
         ...
 
     def job(self, jobid: int) -> Waiting | None:
-        """The job of this id, if it waits here."""
+        """Return the job of this id, if it is pending in this queue; else None."""
         ...
 
     @property
@@ -248,7 +249,8 @@ class View(Protocol):
 
     @property
     def asks(self) -> Asks | None:
-        """The waiting asks of the tree of queues, None where there is none; to be read, and told what `failed`."""
+        """Return the pending asks of the tree of queues, None where there is none; to be read, and to record failures.
+        """
         ...
 
     @property
@@ -282,7 +284,7 @@ class View(Protocol):
         ...
 
     def place(self, job: Waiting, placement: str = WORST_FIT) -> Outcome:
-        """Fits, Insufficient or Infeasible for this job on what is free at this moment, with the reason in words."""
+        """Return Fits, Insufficient or Infeasible for this job on what is free now, with the reason in words."""
         ...
 
     def find(self, job: Waiting, placement: str = WORST_FIT) -> Fits | None:

@@ -58,10 +58,10 @@ REST_FROM: Final = 512
 """Running jobs that may be looked at in vain in each pass: some milliseconds."""
 
 REST_S: Final = 1e-4
-"""For each job that was looked at in vain: then searches take some hundredths of the time."""
+"""Pause for each job looked at without success (seconds): searches then take some hundredths of the time."""
 
 REST_MAX_S = 10.0
-"""No search takes as long as that would be the rest after it: the clock has stepped back."""
+"""Maximum pause after a search (seconds): a longer one means that the clock has stepped back."""
 
 
 def cores_held(held: Holds) -> float:
@@ -105,7 +105,7 @@ class Preemptions:
         self._spared: set[int] = set()  # on which no exception could be raised
 
     def limit(self, rate: int, window_s: float) -> None:
-        """At most `rate` are preempted in any `window_s` (seconds)."""
+        """Limit preemptions to `rate` jobs in any `window_s` (seconds)."""
         self.rate, self.window_s = rate, window_s
 
     # ---- questions
@@ -202,7 +202,8 @@ class Preemptions:
         self.running.began(holding)
 
     def found(self, holding: Holding, preempted_s: float | None, now_s: float) -> None:
-        """A job held something before this scheduler came, and was preempted then (None: not); for whom is lost."""
+        """Enter a job found running, and whether it was preempted (None: not); the job it was preempted for is unknown.
+        """
         if preempted_s is None:
             self.began(holding)
             return
@@ -211,7 +212,7 @@ class Preemptions:
         self._begun_s = deque(sorted((*self._begun_s, began_s)))
 
     def freed(self, jobid: int, waits: Callable[[int], bool]) -> None:
-        """A job has freed a part of what it holds, or all; `waits` says whether a job still waits."""
+        """Update after a job has freed a part of its resources, or all; `waits` says whether a job is still pending."""
         left = self._ledger.get(jobid)
         if jobid in self.leaving:
             self.has_left(jobid, waits)
@@ -226,7 +227,7 @@ class Preemptions:
             self._spared.discard(jobid)
 
     def has_left(self, jobid: int, waits: Callable[[int], bool]) -> None:
-        """A job that is to leave targets has freed something, or is to leave fewer."""
+        """Update after a job that is to release targets has freed some, or is to release fewer."""
         leaving = self.leaving[jobid]
         holding = self._ledger.get(jobid)
         still = EMPTY if holding is None else holding.leaving
@@ -241,14 +242,14 @@ class Preemptions:
             del self.leaving[jobid]
 
     def failed(self, jobid: int, waits: Callable[[int], bool]) -> None:
-        """The job manager has not preempted the job: it is not going, and nothing is asked of it again."""
+        """Record that the job manager has not preempted the job, which is not chosen again."""
         if jobid in self.going:
             self._spared.add(jobid)
             self._ledger.set_going(jobid, inf)
             self._is_gone(jobid, waits)
 
     def looked_after(self, beneficiaries: Iterable[int]) -> None:
-        """These have left, or a pass has come to its end since the last job that went for them is gone."""
+        """Remove beneficiaries that are no longer pending, or had a complete pass since their last victim ended."""
         for jobid in beneficiaries:
             if jobid in self.awaited and not self.awaited[jobid]:
                 del self.awaited[jobid]
@@ -271,7 +272,7 @@ class Preemptions:
             self.looked_after((beneficiary,))
 
     def preempt(self, holding: Holding, beneficiary: int, now_s: float) -> None:
-        """The job, which `refuses` allows, is going from now on, so that the beneficiary can start."""
+        """Record that the job, which `refuses` allows, is preempted for the beneficiary."""
         self.running.ended(holding.jobid)
         self._goes(holding.jobid, beneficiary, now_s)
         self._begun_s.append(now_s)
@@ -279,7 +280,7 @@ class Preemptions:
             self.of_account[holding.account] = self.of_account.get(holding.account, 0) + 1
 
     def shrink(self, holding: Holding, ranks: Idset, beneficiary: int) -> None:
-        """The job, which the ledger has leave these targets, does so for this beneficiary (UNKNOWN: for no job)."""
+        """Record for which beneficiary (UNKNOWN: none) the job is to release these targets, as in the ledger."""
         self.in_use = True
         leaving = self.leaving.setdefault(holding.jobid, {})
         leaving[beneficiary] = leaving.get(beneficiary, EMPTY) | ranks
@@ -287,7 +288,7 @@ class Preemptions:
         self.resized(holding)
 
     def resized(self, holding: Holding) -> None:
-        """The job has more than before, or is to leave something."""
+        """Update a job that has more resources than before, or is to release some."""
         if holding.jobid in self.running.jobs:
             self.running.began(holding)
 
@@ -298,7 +299,7 @@ CATCH_UP_JOBS: Final = 1024
 """Jobs that are taken in at a time: some milliseconds."""
 
 ROUNDING: Final = 1e-3
-"""Of sums of work, in units of weight times seconds: they are summed in another order where they are estimated."""
+"""Tolerance of sums of work, in units of weight times seconds: estimates sum in another order."""
 
 FEW: Final = 7
 """Ratio of what others keep to what is needed from which on it is no use to estimate what they would lose."""
@@ -333,10 +334,10 @@ class PartHeld(NamedTuple):
 
 
 class TargetJobs:
-    """The jobs on one target that allow preemption, and sums from which it follows what is lost there at least.
+    """Jobs on one target that allow preemption, and sums that give a lower bound of the work lost there.
 
-    `cores` is what they hold of it. Their `usage` is that of all they hold, wherever it is, and rates are usage by core
-    of this target. `weighted_start` is the sum of usage x start, which counts from an origin.
+    `cores` is the number that they hold of it. Their `usage` is that of all they hold, wherever it is, and rates are
+    usage by core of this target. `weighted_start` is the sum of usage x start, which counts from an origin.
     """
 
     __slots__ = (
@@ -375,7 +376,7 @@ class TargetJobs:
 
 
 class PreemptibleJobs:
-    """All of a scheduler; `jobs` by id, in the order in which they began, and `of_account` by account."""
+    """Preemptible jobs of a scheduler; `jobs` by id, in the order of their starts, and `of_account` by account."""
 
     def __init__(self, usage_of: UsageOf) -> None:
         self.jobs: dict[int, Holding] = {}
@@ -390,7 +391,7 @@ class PreemptibleJobs:
         return len(self.jobs)
 
     def began(self, holding: Holding) -> None:
-        """A job began that may be preempted, now or later, or holds less than before."""
+        """Enter a job that may be preempted, now or later, or that holds less than before."""
         jobid = holding.jobid
         self.jobs[jobid] = holding
         self._touched[jobid] = None
@@ -398,7 +399,7 @@ class PreemptibleJobs:
             self.of_account.setdefault(holding.account, {})[jobid] = holding
 
     def ended(self, jobid: int) -> None:
-        """The job is over, or is going."""
+        """Remove a job that has ended or is being preempted."""
         holding = self.jobs.pop(jobid, None)
         if holding is None:
             return
@@ -454,7 +455,7 @@ class PreemptibleJobs:
         return [part.rank for part in parts_in(on_targets(self._known.get(jobid, ())))]
 
     def catch_up(self) -> bool:
-        """Takes in some of what has happened; whether that is all."""
+        """Apply some of the changes; return whether all are applied."""
         stale: set[int] = set()
         for jobid in list(islice(self._touched, CATCH_UP_JOBS)):
             del self._touched[jobid]
@@ -513,9 +514,9 @@ class Opening(NamedTuple):
 
 
 class Leaving(NamedTuple):
-    """Targets that a job leaves of a part together, what that loses, in units of weight x seconds, and what they use.
+    """Targets that a job releases together of a part, with the work lost (units of weight x seconds) and their usage.
 
-    The job may leave others without these, or (`needs_former`) only after those that come before them in the part.
+    The job may release others without these, or (`needs_former`) only after those before them in the part.
     """
 
     work: float
@@ -540,7 +541,7 @@ def merged(chosen: Sequence[Leaving]) -> dict[int, Idset]:
 
 
 class IfGone:
-    """Changes of a pool within a `with` block; `going` is what jobs hold that is taken to be gone."""
+    """What-if over a pool within a `with` block; `going` are blocks that are assumed to be free."""
 
     __slots__ = ("_going", "_ledger", "_left", "_pool", "_what_if")
 
@@ -561,20 +562,20 @@ class IfGone:
         self._what_if.__exit__(kind, fault, at)
 
     def give(self, jobids: Iterable[int]) -> None:
-        """As if these jobs were gone, too."""
+        """Free all resources of these jobs, too."""
         for jobid in jobids:
             holding = self._ledger.get(jobid)
             if holding is not None:
                 self._what_if.give(self._rest_of(holding))
 
     def leave_all(self, leaving: Sequence[Leaving]) -> None:
-        """As if jobs, which go on, had left these targets, too."""
+        """Release these targets of jobs that go on, too."""
         for jobid, ranks in merged(leaving).items():
             self._what_if.give(self._ledger.holdings[jobid].on_ranks(ranks))
             self._left[jobid] = self._left.get(jobid, EMPTY) | ranks
 
     def come_back(self, leaving: Sequence[Leaving]) -> None:
-        """As if they had stayed."""
+        """Undo the release of these targets."""
         for jobid, ranks in merged(leaving).items():
             self._what_if.keep(self._ledger.holdings[jobid].on_ranks(ranks))
             self._left[jobid] -= ranks
@@ -630,7 +631,7 @@ class IfGone:
         return without_ranks(holding.staying, left)
 
     def seat(self, shape: Shape, wanted: Fits | None) -> None:
-        """As if a job had started where it wants to, else anywhere; if it fits at all."""
+        """Take the wanted placement for a job, else any other; nothing if it does not fit."""
         if wanted is not None and self._takes(wanted):
             return
         fit = self.find(shape)
@@ -729,7 +730,7 @@ class Openings:
         return [rank for rank in ranks if self.at(rank) is None]
 
     def _suiting(self, at: int, bit: int) -> tuple[TargetClass, Need] | None:
-        """The class of a target, and what a part needs there; None if it suits none."""
+        """Return the class of a target, and the need of a part on it; None if it suits none."""
         for candidates, need in self._able:
             targets, _, only, _ = candidates
             if targets.members.at(at) & bit and (only is None or only.at(at) & bit):
@@ -778,7 +779,7 @@ class LackingParts:
         return bool(self._lacking)
 
     def next_part(self) -> bool:
-        """One more part counts; False if all do."""
+        """Count one more part; return False if all count already."""
         if not self._order:
             return False
         part = self._order.pop()
@@ -792,7 +793,7 @@ class LackingParts:
         return any(mask >> rank & 1 and part in lacking for rank in ranks for part, mask in self._able)
 
     def came_free(self, ranks: Iterable[int]) -> None:
-        """Nothing is held on these any more."""
+        """Record that these targets hold nothing any more."""
         for rank in ranks:
             if self._free >> rank & 1:
                 continue

@@ -99,7 +99,7 @@ class PendingJobs:
         return jobs is not None and jobs.chunks[0].jobs[0] is job
 
     def first_of(self, shapes: set[int], limit: int) -> list[Waiting]:
-        """The first jobs that are of one of these shapes, so many at most."""
+        """Return the first jobs that are of one of these shapes, `limit` at most."""
         skips = Skips()
         skips.unfit = {shape.number for shape, _ in self._offered.shapes()} - shapes
         return list(islice((job for job in self._offered.walk(skips) if job is not None), limit))
@@ -116,14 +116,16 @@ class PendingJobs:
         return chunks[-1].jobs[-1] if chunks else None
 
     def shapes(self) -> Iterator[tuple[Shape, int]]:
-        """The different shapes and how many jobs are of each, held ones too; one may come more than once."""
+        """Yield the different shapes and the number of jobs of each, with those on hold; a shape may occur more than
+        once.
+        """
         return chain(self._offered.shapes(), self._held.shapes())
 
     def get(self, jobid: int) -> Waiting | None:
         return self.by_id.get(jobid)
 
     def everyone(self) -> list[Waiting]:
-        """All jobs, held ones too, in order."""
+        """Return all jobs in order, those on hold last."""
         return [*self._offered, *self._held]
 
     def walk(self, skips: Skips, order: str = FIFO, now_s: float = 0.0) -> Iterator[Waiting | None]:
@@ -218,7 +220,7 @@ class PendingJobs:
         return self._ordered(order).before(FIXED[order](job))
 
     def _tell_apart(self, queue: str) -> None:
-        """A job of another queue than before has joined: from now on each of several queues has a line of its own."""
+        """Keep an order of its own for each queue, since a job of another queue than before was added."""
         if self._offered.size > 1:
             for each in self._offered:
                 self._by_queue.setdefault(each.queue, SortedJobs()).add(each.key, each)
@@ -270,7 +272,7 @@ class PendingJobs:
                 yield met
 
     def _ordered(self, order: str) -> SortedJobs:
-        """The jobs in a fixed order: sorted on its first use, then kept."""
+        """Return the jobs in a fixed order: sorted on its first use, then kept."""
         jobs = self._orders.get(order)
         if jobs is None:
             jobs = self._orders[order] = SortedJobs()
@@ -322,7 +324,7 @@ class AccountLine:
             jobs.remove(FIXED[order](job))
 
     def sorted(self, order: str, now_s: float) -> SortedJobs:
-        """The jobs in one of the ORDERS."""
+        """Return the jobs in one of the ORDERS."""
         if order == FIFO:
             return self.jobs
         if order == LXF:
@@ -355,7 +357,7 @@ class AccountLines:
         self.turn = 0
 
     def add(self, key: QueueKey, job: Waiting) -> None:
-        """A job that may start joins."""
+        """Add a job that may start."""
         account = job.account
         assert account is not None
         if job.priority == EXPEDITED:
@@ -372,7 +374,7 @@ class AccountLines:
             self.touched[account] = None
 
     def remove(self, key: QueueKey, job: Waiting) -> None:
-        """A job that may start leaves."""
+        """Remove a job that may start."""
         account = job.account
         assert account is not None
         if job.priority == EXPEDITED:

@@ -115,7 +115,7 @@ def load(specs: str) -> Loaded:
 
 
 def make(name: str, options: Mapping[str, str]) -> Policy:
-    """A policy ready to use. Raises InvalidValue naming the policy, the option and what is allowed."""
+    """Make a policy ready to use. Raise InvalidValue naming the policy, the option and what is allowed."""
     cls = find(name)
     check_class(cls)
     inner: str | None = getattr(cls, "INNER", None)
@@ -168,7 +168,7 @@ def says(policy: object) -> str:
 
 
 def check_class(cls: object) -> None:
-    """Raises InvalidValue with what the policy has and what it should have."""
+    """Check a policy's class. Raise InvalidValue with what it has and what it should have."""
     check_name("policy", cls, "fifo")
     name = getattr(cls, "name", "")
     schedule = getattr(cls, "schedule", None)
@@ -243,7 +243,7 @@ def check_plugin(spec: str) -> None:
 
 
 def check_plugin_class(cls: object) -> None:
-    """Raises InvalidValue with what the plugin has and what it should have."""
+    """Check a plugin's class. Raise InvalidValue with what it has and what it should have."""
     check_name("plugin", cls, "night")
     check_points(cls)
     name: str = getattr(cls, "name", "")

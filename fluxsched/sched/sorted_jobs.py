@@ -90,7 +90,8 @@ class Skips:
         self.long: dict[int, float] = {}
 
     def see_shapes(self, numbers: Iterable[int]) -> None:
-        """Called with the shapes in a stretch of the queue before its jobs are offered: adds those known to fail."""
+        """Add those of the shapes in a stretch of the queue that are known to fail; called before its jobs are offered.
+        """
 
     @property
     def kinds(self) -> set[int]:
@@ -100,17 +101,17 @@ class Skips:
         return set()
 
     def fits_nowhere(self, job: Waiting) -> None:
-        """The job does not fit now, so no other one of its shape does."""
+        """Record that the job does not fit now, and so no other one of its shape does."""
         self.unfit.add(job.shape.number)
 
     def too_long(self, job: Waiting, limit_s: float) -> None:
-        """With this limit the job would delay a reservation, and so would a longer one of its shape."""
+        """Record that a job with this limit would delay a reservation, and so would a longer one of its shape."""
         number = job.shape.number
         self.long[number] = min(limit_s, self.long.get(number, inf))
 
 
 class _Chunk:
-    """Some jobs, their keys, and how many are of each shape, by its number."""
+    """Consecutive jobs, their keys, and the number of jobs of each shape, by its number."""
 
     __slots__ = ("jobs", "keys", "shapes")
 
@@ -130,11 +131,11 @@ class SortedJobs:
         self.size = 0
 
     def __iter__(self) -> Iterator[Waiting]:
-        """All jobs; nothing may change meanwhile."""
+        """Yield all jobs; nothing may change meanwhile."""
         return (job for chunk in self.chunks for job in chunk.jobs)
 
     def add(self, key: QueueKey, job: Waiting) -> None:
-        """Adds a job that is not here."""
+        """Add a job that is not in the list."""
         self._changes += 1
         self.size += 1
         lasts = self._lasts
@@ -247,7 +248,7 @@ LXF: Final = "lxf"
 
 
 def cores_asked(request: Request) -> int:
-    """The least number of cores that a request takes, over all its nodes; a whole node counts as what it asks for."""
+    """Return the least number of cores of a request, over all its nodes; a whole node counts as what it asks for."""
     return request.least_cores if request.parts else request.least_nodes * request.slots.min * request.cores
 
 

@@ -65,9 +65,9 @@ class Plan(Protocol):
         ...
 
     def claim(self, job: Waiting, old: Reservation, going: Iterable[int]) -> Reservation | None:
-        """Plans the job where it was planned before, and keeps that from now on, as far as it is free or comes free.
+        """Plan the job where it was planned before, and keep that from now on, as far as it is free or becomes free.
 
-        `going` are the running jobs that are about to end; None if it cannot be had, or no longer.
+        `going` are the running jobs that are about to end. Return None if the reservation is no longer possible.
         """
         ...
 
@@ -149,7 +149,7 @@ class Planner:
         return True
 
     def settle(self, job: Waiting, old: Reservation) -> bool:
-        """Plans the job again if that comes out as it was in the last pass; called by the engine."""
+        """Plan the job again if its reservation equals that of the last pass; called by the engine."""
         return False
 
     def _not_now(self, old: Reservation) -> Reservation:
@@ -208,11 +208,11 @@ class Shadow(Skips):
         self.extra = self.shadow_s = self._short_s = inf
 
     def lift(self) -> None:
-        """No reservation, or more than one."""
+        """Clear the shadow: there is no reservation, or more than one."""
         self.extra = self.shadow_s = self._short_s = inf
 
     def set(self, shadow_s: float, extra: int, now_s: float) -> None:
-        """The only reservation begins at `shadow_s`, and so many cores will still be free then."""
+        """Set the shadow to the begin of the only reservation, at which `extra` cores are still free."""
         self.extra = float(extra)
         self.shadow_s = shadow_s
         self._now_s, self._short_s = now_s, UNKNOWN
@@ -229,7 +229,7 @@ class Shadow(Skips):
         return self._short_s
 
     def began(self, release: JobRelease) -> None:
-        """A job was started: it takes `extra` cores unless it ends before the shadow."""
+        """Subtract the cores of a started job from `extra` unless it ends before the shadow."""
         if release.end_s > self.shadow_s:
             self.extra -= release.weight
 
@@ -345,7 +345,7 @@ class CountedPlan(Planner):
         return made
 
     def _hold(self) -> None:
-        """Of what is claimed, all that is not about to come free has to be free from now on."""
+        """Take the claimed cores, except those about to become free, from now on."""
         held = max(0, sum([self._kept[jobid].cores for jobid in self._claimed]) - self._going)
         self._take(self._now_s, nextafter(self._now_s, inf), held - self._held)
         self._held = held
@@ -425,13 +425,13 @@ class CountedPlan(Planner):
         return made
 
     def _take(self, start_s: float, end_s: float, cores: int) -> None:
-        """Changes the profile, and what is known of it."""
+        """Take cores from the profile, and discard values derived from it."""
         assert self._profile is not None
         self._profile.take(start_s, end_s, cores)
         self._short_s_of.clear()
 
     def _short_s(self, cores: int) -> float:
-        """The shortest limit that is too long for so many cores; `inf` if none is."""
+        """Return the shortest limit that is too long for this number of cores; `inf` if none is."""
         if self._profile is None:
             return self._shadow.short_s if cores > self._shadow.extra else inf
         short_s = self._short_s_of.get(cores)
@@ -464,9 +464,9 @@ _end_s, _weight = itemgetter(0), itemgetter(2)
 
 
 class Profile:
-    """Free cores over time: what is `free` now and what `releases` free, less what is taken here.
+    """Free cores over time: those free now and those that `releases` free, less those taken.
 
-    Chunk `c` has the times at which its steps begin and what is free in each, still to be lessened by `owed[c]`;
+    Chunk `c` has the times at which its steps begin and the free cores in each, still to be reduced by `owed[c]`;
     `least[c]` and `most[c]` are its extremes, and `firsts[c]` is when it begins. `bounds` has, by number of cores,
     limits and the times before which no job with such a limit, or a longer one, can start, until something is freed.
     """
@@ -506,7 +506,7 @@ class Profile:
         self._take_in(first, start_s, end_s, cores)
 
     def advance(self, now_s: float) -> None:
-        """Time has gone on, and nothing else has happened."""
+        """Set the time to `now_s`, with nothing else changed."""
         self._now_s = now_s
         passed = bisect_right(self._firsts, now_s) - 1
         if passed > 0:
@@ -514,7 +514,7 @@ class Profile:
                 del chunks[:passed]
 
     def earliest(self, cores: int, limit_s: float) -> float:
-        """The first instant from which on so many are free for so long; `inf` if never."""
+        """Return the first instant from which on `cores` are free for `limit_s`; `inf` if never."""
         bounds = self._bounds.get(cores)
         if bounds is None:
             bounds = self._bounds[cores] = [0.0], [-inf]
@@ -535,7 +535,7 @@ class Profile:
         return self._search(cores, limit_s, start_s, start_s) == start_s
 
     def free_until_s(self, cores: int) -> float:
-        """Until when, from now on, so many are free: now if they are not, `inf` if for ever."""
+        """Return until when `cores` are free from now on: now if they are not, `inf` if for ever."""
         now_s = self._now_s
         first = bisect_right(self._firsts, now_s) - 1
         for chunk in range(first, len(self._firsts)):

@@ -139,7 +139,7 @@ class BusyTargets:
         self.stamp = object()
 
     def layout(self) -> IdLayout:
-        """For the targets of this pool; none has one yet."""
+        """Return a layout for the targets of this pass; none has a field yet."""
         if self._widths is None:
             kinds = [entry.children for entry in self._pool.resources.entries]
             cores = max([kind.cores.mask.bit_length() for kind in kinds], default=0)
@@ -262,7 +262,7 @@ class BusyTargets:
             known.stale = known.stale - stale
 
     def _catch_up(self) -> None:
-        """Takes in what has happened to jobs, in time linear in the targets that they hold."""
+        """Apply the changes of jobs, in time linear in the targets that they hold."""
         if not self._touched:
             return
         stale: set[int] = set()
@@ -464,7 +464,7 @@ def _others(pool: Pool, timeline: Timeline) -> int | None:
 # ---- timeline
 
 TargetIds: TypeAlias = tuple[int, int, int]
-"""Of a target: its rank, cores and GPUs."""
+"""Ids of a target: its rank, cores and GPUs."""
 
 _PIECE: Final = 64
 """Fields that are gone through in a number of their own, where a number has more than `_SHORT`: a multiple of eight."""
@@ -532,7 +532,7 @@ class IdLayout:
         return self._joined(groups)
 
     def whole(self, ids: int) -> int:
-        """All bits of the fields in which there is one of these."""
+        """Return all bits of the fields that contain one of these."""
         if not ids:
             return 0
         ones, top = self._ones, self._width - 1
@@ -605,7 +605,7 @@ def _pieces(ids: int, width: int) -> Iterator[tuple[int, int]]:
 
 
 def _in_a_row(numbers: list[tuple[int, int]]) -> int:
-    """Numbers of so many bits, the lowest first, as one; joined by twos, so that none is copied often."""
+    """Join numbers of given widths in bits, the lowest first; pairwise, so that none is copied often."""
     while len(numbers) > 1:
         pairs = zip(numbers[::2], numbers[1::2], strict=False)
         odd = numbers[-1:] if len(numbers) & 1 else []
@@ -614,7 +614,7 @@ def _in_a_row(numbers: list[tuple[int, int]]) -> int:
 
 
 Projection: TypeAlias = Callable[[Iterable[int], float], tuple[list[TargetIds], dict[float, list[TargetIds]]]]
-"""Of targets, what is free now, and what is freed when; what is overdue, at the time named."""
+"""Function that returns the free ids of targets, and those that jobs free, by time; overdue ones at the given time."""
 
 KEPT_BYTES_MAX = 1 << 25
 """Memory for known results of `given_by`, of which two are kept in any case: all of 10,000 jobs on 400 targets fit."""
@@ -696,7 +696,7 @@ class Timeline:
         self._of_others = None
 
     def give(self, start_s: float, end_s: float, ids: int) -> None:
-        """Frees what was taken so."""
+        """Give back ids that were taken for the same time."""
         if not ids:
             return
         at = next(at for at, each in enumerate(self._reserved) if each[:3] == (start_s, end_s, ids))
@@ -743,7 +743,7 @@ class Timeline:
         return given
 
     def _give_besides(self, ends: Mapping[float, list[TargetIds]]) -> None:
-        """Adds what further targets give to the known results."""
+        """Add the ids that further targets free to the known results."""
         given, times = 0, sorted(ends)
         done = 0
         for at, known_s in enumerate(self._given_by_s):

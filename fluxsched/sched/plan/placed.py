@@ -116,7 +116,7 @@ class PoolPlan(Planner):
         return not self._moved or self._plan_again()
 
     def _plan_again(self) -> bool:
-        """All reservations, as if they were made now; False if one of the jobs can start instead."""
+        """Make all reservations anew; return False if one of the jobs can start instead."""
         self._moved = False
         jobs = list(self._jobs.values())
         for job in jobs:
@@ -143,7 +143,7 @@ class PoolPlan(Planner):
 
     @property
     def _own_layout(self) -> IdLayout:
-        """Of the targets of this plan, so that there are no more than it needs."""
+        """Return the layout of this plan's targets, with no more targets than it needs."""
         if self._layout is None:
             self._layout = self._running.busy_targets.layout()
         return self._layout
@@ -175,7 +175,7 @@ class PoolPlan(Planner):
             return what_if.find(job.shape, placement)
 
     def _foresee(self, job: Waiting, from_s: float, until_s: float) -> Reservation:
-        """The time is found without trying; then only what the job needs is freed, to choose its place."""
+        """Find the start of a job without trying; then free only what the job needs, to choose its placement."""
         limit, request, running = self._limit_s(job), job.request, self._running
         timeline, busy, asked = self._view(), running.busy_targets, cores_asked(request)
         layout = timeline.layout
@@ -298,7 +298,7 @@ _NEVER: Final[tuple[float, Holding | None, int]] = (inf, None, 0)
 
 
 def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:
-    """One by one, since what several are to have one after the other can be set aside only once."""
+    """Keep blocks one by one, since targets reserved for several jobs in sequence can be kept only once."""
     for block in blocks:
         what_if.keep((block,))
 

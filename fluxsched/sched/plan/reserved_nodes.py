@@ -46,7 +46,7 @@ class ReservedNodes:
         return True
 
     def clear(self, jobid: int, rank: int) -> None:
-        """The ask gives up its target, unless that is this one, and the ask that has this one gives up that."""
+        """Release the ask's reservation of another target, and another ask's reservation of this one."""
         if self.by_job.get(jobid, rank) != rank:
             self.left(jobid)
         holder = self._by_rank.get(rank, jobid)
@@ -54,11 +54,11 @@ class ReservedNodes:
             self.left(holder)
 
     def holder(self, rank: int) -> int | None:
-        """The ask that has a target."""
+        """Return the ask for which a target is reserved, or None."""
         return self._by_rank.get(rank)
 
     def left(self, jobid: int) -> None:
-        """An ask has started, or has left: its target is offered again."""
+        """Release the reservation of an ask that has started or was removed."""
         rank = self.by_job.pop(jobid, None)
         if rank is not None:
             del self._by_rank[rank], self._since_s[jobid]
@@ -72,7 +72,7 @@ class ReservedNodes:
             self.left(self._by_rank[rank])
 
     def lapse(self, now_s: float) -> None:
-        """Ends what was kept for too long."""
+        """Release reservations that have lasted for too long."""
         for jobid, since_s in list(self._since_s.items()):
             if since_s + RESERVED_MAX_S > now_s:
                 return  # they are in the order of their beginning

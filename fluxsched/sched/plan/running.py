@@ -54,7 +54,7 @@ class RunningJobs:
     # ---- questions
 
     def follow(self) -> ReleaseIndex:
-        """From now on the index follows what happens."""
+        """Return the index of releases, kept up to date from now on."""
         if self._releases is None:
             self._releases = ReleaseIndex()
             self._busy_targets = None
@@ -67,12 +67,12 @@ class RunningJobs:
 
     @property
     def releases(self) -> ReleaseIndex:
-        """By end; weights are usable cores."""
+        """Return the index of releases by end; weights are usable cores."""
         return self.follow() if self._releases is None else self._releases
 
     @property
     def busy_targets(self) -> BusyTargets:
-        """By target, followed from now on, too."""
+        """Return the index of busy targets, kept up to date from now on."""
         self.follow()
         if self._busy_targets is None:
             self._busy_targets = BusyTargets(self._pool, self._ledger)
@@ -140,7 +140,7 @@ class RunningJobs:
     # ---- what happens to jobs and targets
 
     def placed(self, holding: Holding) -> None:
-        """The job was started here just now, so all that it holds is counted and usable."""
+        """Add a job that was started in this group just now, so all its resources are counted and usable."""
         if self._releases is None:
             return
         if self._busy_targets is not None:
@@ -155,12 +155,12 @@ class RunningJobs:
         self.free -= weight
 
     def began(self, holding: Holding) -> None:
-        """The job holds something, or its end has changed."""
+        """Update a job that holds resources, or whose end has changed."""
         if self._releases is not None:
             self._weigh(holding)
 
     def freed(self, jobid: int) -> None:
-        """The job has freed a part, or all."""
+        """Update a job that has freed a part of its resources, or all."""
         if self._releases is not None:
             if self._busy_targets is not None:
                 self._busy_targets.touch(jobid)
@@ -177,7 +177,7 @@ class RunningJobs:
                 self._weigh(holding)
 
     def changed(self, ranks: Idset) -> None:
-        """These targets have come, gone, or gone up or down."""
+        """Update all jobs after these targets were added or removed, or went up or down."""
         if self._releases is None:
             return
         if self._pool.generation != self.generation:
@@ -190,7 +190,7 @@ class RunningJobs:
             self._weigh(holding)
 
     def check(self) -> None:
-        """Asserts that the index says what the ledger says; linear in both, for tests and the simulator."""
+        """Assert that the index agrees with the ledger; linear in both, for tests and the simulator."""
         if self._releases is not None:
             fresh = RunningJobs(self._pool, self._ledger)
             assert list(fresh.releases) == list(self._releases), "the index of running jobs differs from the ledger"
@@ -199,7 +199,7 @@ class RunningJobs:
     # ---- within
 
     def _look(self) -> None:
-        """Takes in what the pool counts and what of it is usable; linear in its words and entries."""
+        """Read the counted and the usable targets of the pool; linear in its words and entries."""
         pool = self._pool
         if pool.generation != self.generation:
             self.generation = pool.generation
@@ -247,7 +247,7 @@ class RunningJobs:
                 self.shared.add(holding.jobid)
 
     def _join(self, jobid: int) -> None:
-        """Forgets what the job was to leave."""
+        """Remove the separate entry of the targets that a job was to release."""
         if jobid in self._split and self._releases is not None:
             self._split.discard(jobid)
             before = self._releases.remove(-jobid)
@@ -339,7 +339,7 @@ class ReleaseIndex:
         return jobid in self._by_job
 
     def __iter__(self) -> Iterator[JobRelease]:
-        """From the earliest; nothing may be added or removed meanwhile."""
+        """Yield releases from the earliest; nothing may be added or removed meanwhile."""
         return chain.from_iterable(self._chunks)
 
     @property
@@ -356,7 +356,7 @@ class ReleaseIndex:
         return 0 if release is None else release.weight
 
     def add(self, jobid: int, end_s: float, weight: int) -> None:
-        """A job begins. Raises LocalProtocolError if it is here already."""
+        """Add a job. Raise LocalProtocolError if it is in the index already."""
         if jobid in self._by_job:
             raise LocalProtocolError(f"job {jobid} is among the running jobs already")
         release = self._by_job[jobid] = _ending(JobRelease, (end_s, jobid, weight))
@@ -377,7 +377,7 @@ class ReleaseIndex:
             self._split(at)
 
     def remove(self, jobid: int) -> JobRelease | None:
-        """A job is over, or holds nothing any more; None if it is not here."""
+        """Remove a job, and return its release; None if it is not in the index."""
         release = self._by_job.pop(jobid, None)
         if release is None:
             return None
@@ -395,7 +395,7 @@ class ReleaseIndex:
         return release
 
     def change(self, jobid: int, end_s: float | None = None, weight: int | None = None) -> bool:
-        """Another end or weight (part of the job was freed); False if the job is not here."""
+        """Change the end or weight of a job (a part of it was freed); return False if the job is not in the index."""
         old = self.remove(jobid)
         if old is None:
             return False

@@ -171,7 +171,7 @@ class Easy:
 # ---- hybrid
 
 DEPTH_DIGITS_MAX = 9
-"""More jobs than that no queue has."""
+"""Maximum number of digits of a depth: no queue has more jobs."""
 ALL: Final = "all"
 """Depth without a limit."""
 
@@ -262,7 +262,7 @@ class Conservative:
 
 
 def _keep_promises(view: View, plan: Plan) -> None:
-    """All jobs as they were planned, the earliest first; what cannot be kept any more is planned again in its turn."""
+    """Keep the reservations of all jobs, the earliest first; those that cannot be kept are planned again in order."""
     jobs: dict[int, Waiting] = {job.jobid: job for job in view.queue if job.jobid in view.planned}
     for old in sorted(view.planned.values(), key=lambda old: (old.start_s, old.jobid)):
         job = jobs.get(old.jobid)
@@ -301,9 +301,9 @@ def seat_awaiting(
     admits: Callable[[Waiting], bool] | None = None,
     keep: Callable[[Waiting], None] | None = None,
 ) -> Iterator[Decision]:
-    """Jobs for which others are going start, or have a reservation, before the others are looked at.
+    """Start or reserve the jobs that others are preempted for, before other jobs are examined.
 
-    Those that `admits` does not let start now are left out; `keep` is told of those that have to wait.
+    Jobs that `admits` does not allow to start now are left out; `keep` is called for those that have to wait.
     """
     awaiting = [job for job in map(view.job, view.preemptions.awaited) if job is not None and job.priority]
     if not awaiting:
@@ -331,7 +331,7 @@ def seat_awaiting(
 
 
 def give_way(view: View, now_s: float) -> Iterator[Decision]:
-    """Extras go for the first who waits, if that suffices; after all that can start has started."""
+    """Have extras released for the first pending job, if that suffices; after all jobs that can start have started."""
     job, preemptions = view.first, view.preemptions
     if job is None or not preemptions.elastic or job.jobid in preemptions.awaited or view.is_held_back(job):
         return

@@ -134,7 +134,8 @@ def _afterwards(view: View, mine: FairView, now_s: float) -> Iterator[Decision]:
 
 
 def _lost(view: View, mine: FairView) -> Iterator[Decision]:
-    """Jobs whose reservation another account's job has now: their owners must not go on to believe in the estimate."""
+    """Yield decisions for jobs whose reservation was lost to another account's job, so that the estimate is withdrawn.
+    """
     for jobid in view.planned:
         job = None if mine.has_reserved(jobid) else view.job(jobid)
         if job is not None:

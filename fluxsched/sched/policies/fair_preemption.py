@@ -95,7 +95,7 @@ class PreemptingPass:
         self._seats: list[tuple[Waiting, Fits | None]] = []
 
     def decide(self) -> Iterator[Decision]:
-        """Nothing is worked out where no job may be preempted, nor leave a target."""
+        """Yield the preemptions; without effort where no job may be preempted, or release a target."""
         preemptions = self._preemptions
         if not (preemptions.running.jobs and preemptions.rate) and not preemptions.elastic:
             return
@@ -230,10 +230,10 @@ ESTIMATES_A_JOB: Final = 8
 """Targets of which it takes as long to say what is lost there at least as to look at one job."""
 
 LOOKED_AT_ONCE: Final = 2048
-"""Of these, how many between two pauses: some milliseconds."""
+"""Number of running jobs looked at between two pauses: some milliseconds."""
 
 Standing = tuple[float, float, int]
-"""Of an account, over others: usage by share, then when its last job began, and the id of that."""
+"""Standing of an account: usage by share, then the start and the id of its last job."""
 
 
 class VictimSearch:
@@ -348,7 +348,7 @@ class VictimSearch:
         return entries
 
     def _price(self, rank: int, openings: Openings) -> None:
-        """Works out what is lost on a target if it is the first that is taken."""
+        """Work out the work lost on a target if it is the first that is taken."""
         if rank not in self._priced:
             self._priced.add(rank)
             self._offer(rank, self._on_target(rank, openings, {}))
@@ -359,9 +359,10 @@ class VictimSearch:
             heappush(self._entries, (work, rank, True))
 
     def _settle(self, what_if: IfGone, openings: Openings) -> None:
-        """Spares what is not needed; of those that each are on one target, which is taken whole, all are.
+        """Spare jobs that need not be preempted.
 
-        Unless that suits a part that had enough.
+        Where each job is on one target, which is taken whole, all are needed, unless a target suits a part that had
+        enough.
         """
         if self._extras is not None:
             self._extras.chosen = [each for each in self._extras.chosen if each.jobid not in self.victims]
@@ -469,7 +470,7 @@ class VictimSearch:
                 self._lost[at] = self._lost.get(at, 0.0) + each.usage
 
     def _forget_left(self) -> None:
-        """On targets that jobs leave before, what must go besides is worked out anew."""
+        """Discard the estimates of targets that jobs release, where the further work lost is to be worked out anew."""
         if self._left and self._entries is not None:
             ranks = EMPTY
             for left in self._left.values():
@@ -565,15 +566,16 @@ class Levels:
         return self.share(account) * (1 + SLACK)
 
     def add(self, account: Account, usage: float) -> None:
-        """More is used by an account and all above it, or less (below 0)."""
+        """Add usage to an account and all above it, or subtract it (below 0)."""
         changes = self._changes
         for at in account.up():
             changes[at] = changes.get(at, 0.0) + usage
 
     def scope(self, account: Account, usage: float) -> list[Account]:
-        """The banks, from the lowest, whose other accounts may be preempted for this one, which asks for so much more.
+        """Return the banks, from the lowest, whose other accounts may be preempted for an account that asks for more
+        usage.
 
-        Below each of them it stays within its share. There are none if the account itself does not.
+        Below each of them the account stays within its share. There are none if it does not itself.
         """
         found: list[Account] = []
         at = account

@@ -97,12 +97,12 @@ class FairView:
         return jobid in self._reserved
 
     def forget_reserved(self) -> None:
-        """From here on no reservation counts."""
+        """Ignore the reservations made so far."""
         self._reserved.clear()
         self._lines.order.forget_plans()
 
     def reserved(self, jobid: int) -> None:
-        """The job has a reservation: it counts in its account from here on."""
+        """Count a job's reservation in its account from now on."""
         job, lines = self._lines.by_id.get(jobid), self.lines
         if job is not None and job.account is not None and jobid not in self._reserved:
             self._reserved.add(jobid)
@@ -110,7 +110,7 @@ class FairView:
             lines.book.touch(job.account)
 
     def walk(self, skips: Skips, order: str = FIFO) -> FairWalk:
-        """From the first waiting job on, in fair order."""
+        """Return a walk over the pending jobs in fair order."""
         return FairWalk(self._lines, self.limits, skips, order, self._now_s)
 
     # ---- as it is
@@ -205,7 +205,9 @@ class FairWalk:
         self._look_at = 0 if order != FIFO or skips.unfit or skips.long else 1
 
     def reserved_head(self, reserved: Set[int]) -> Waiting | None:
-        """The job that was given last, if it waits, the first of its account, and has one of these reservations."""
+        """Return the last job of the walk, if it is pending, the first of its account, and has one of these
+        reservations.
+        """
         job = self._job
         if job is None or job.account is None or job.jobid not in reserved or not self._lines.has(job):
             return None
@@ -218,7 +220,7 @@ class FairWalk:
             self._given = head
 
     def peek(self) -> Waiting | None:
-        """The job that comes next, if it waits the same as before; None at the end (`over`), or for a pause."""
+        """Return the next job, if it is pending unchanged; None at the end (`over`), or for a pause."""
         job = self._job
         if job is not None and self._lines.has(job):
             return job
@@ -265,9 +267,9 @@ class FairWalk:
         return None
 
     def _turn_of(self, account: Account) -> Waiting | None:
-        """The first job of the account that may start, if it has one by which its turn does not come later.
+        """Return the first job of the account that may start, unless the account's turn is later by that job.
 
-        Only under `flow` the key depends on the job, and then a job that adds no more comes at the same turn.
+        Only under `flow` does the key depend on the job, and then a job that adds no more usage has the same turn.
         """
         usage, limits = self._lines.book.usage, self._limits
         offered = job = self._head(account)
@@ -347,7 +349,7 @@ class FairWalk:
             self._set_head(account, self._after(account, head) if gone else head)
 
     def _catch_up(self) -> None:
-        """Take in what was started or planned, which changes keys, and the jobs that accounts offer."""
+        """Apply starts and reservations, which change keys, and the jobs that accounts offer."""
         lines, order = self._lines, self._order
         if not lines.touched:
             return
@@ -368,7 +370,8 @@ class FairWalk:
             order.changed(account)
 
     def _look_ahead(self) -> dict[Account, None] | None:
-        """End the walk if no waiting job could start by what is known; the accounts that have some, if these are few.
+        """End the walk if no pending job is known to be able to start; return the accounts that have some, if these are
+        few.
         """
         lines = self._lines
         enough = len(lines.by_account) // FEW
@@ -378,7 +381,7 @@ class FairWalk:
         return live if live and len(live) <= enough and not self._is_flow and self._order is lines.order else None
 
     def _narrow(self, accounts: dict[Account, None]) -> None:
-        """From here on only these accounts come, in an order of their own."""
+        """Restrict the walk to these accounts, in an order of their own."""
         lines = self._lines
         order = FairOrder(lines.book.tree)
         self._order, self._few = order, accounts
@@ -431,7 +434,7 @@ class PassLimits:
         return False
 
     def keep(self, job: Waiting) -> None:
-        """The job was admitted and others are going for it: what is left of its caps is not for those behind it."""
+        """Reserve what is left of the caps for an admitted job that others are preempted for."""
         self._kept_for.add(job.jobid)
         if job.account is not None and job.preemptible_after_s is None:
             usage = self._lines.book.usage(job.shape)
@@ -446,7 +449,7 @@ class PassLimits:
 def limit_of(
     lines: AccountLines, job: Waiting, now_s: float, kept: Mapping[Account, float] = NOTHING_KEPT
 ) -> Blocked | None:
-    """The limit that the job would exceed if it started now, with what of caps is `kept` for others."""
+    """Return the limit that the job would exceed if it started now, less the part of caps `kept` for others."""
     book, account = lines.book, job.account
     assert account is not None
     usage = book.usage(job.shape)
@@ -465,7 +468,7 @@ def charge_of(lines: AccountLines, job: Waiting) -> float:
 
 
 def limit_text(found: Blocked) -> str:
-    """In words for the job's owner: the limit and its numbers."""
+    """Return the limit and its numbers in words, for the job's owner."""
     name = "/".join(found.account)
     if found.limit == "cap":
         return (
@@ -491,7 +494,7 @@ KEYS = {
 
 
 def explain(lines: AccountLines, job: Waiting, now_s: float) -> Why:
-    """The reason is empty if no limit holds the job back; the rule says where it is in line."""
+    """Explain why a job waits: the reason is empty if no limit defers it; the rule gives its place in the queue."""
     held = _held_back(lines, job, now_s)
     if held is None:
         return Why("", _place(lines, job, now_s))

@@ -60,7 +60,7 @@ class Tree:
         self.settle(placement, preemption)
 
     def settle(self, placement: str, preemption: str) -> None:
-        """Other options from the next pass on."""
+        """Set other options from the next pass on."""
         self._placement = placement
         self._preempts = preemption == YES
 

@@ -264,7 +264,7 @@ class TreePreemption:
         self._looked_at = 0
 
     def decide(self, job: Waiting) -> Iterator[Decision]:
-        """For an ask that cannot start now."""
+        """Yield the preemptions for an ask that cannot start now."""
         application, preemptions, now_s = job.application, self._preemptions, self._now_s
         if application is None or not job.options.may_preempt or job.jobid in preemptions.awaited:
             return

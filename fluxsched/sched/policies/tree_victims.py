@@ -29,7 +29,8 @@ VictimKind: TypeAlias = tuple[bool, bool]
 """(whether it rather stays, whether it began its application)."""
 
 Order: TypeAlias = tuple[bool, bool, int, float, int]
-"""(whether it rather stays, whether it began its application, priority, -start, -id): the least goes first."""
+"""Order of victims: (whether it prefers to stay, whether it began its application, priority, -start, -id); least first.
+"""
 
 Above: TypeAlias = dict[str, int]
 """Amount that a queue may lose, by kind, of the kinds of which it is guaranteed some."""
@@ -58,7 +59,7 @@ class Candidate(NamedTuple):
         return can_lose(self.queues, self.amounts)
 
     def goes(self, sign: int) -> None:
-        """Its queues lose it (1), or have it back (-1)."""
+        """Subtract the job's amounts from the surplus of its queues (1), or add them again (-1)."""
         for above in self.queues:
             for kind, amount in self.amounts:
                 if kind in above:
@@ -138,7 +139,7 @@ class _Search:
         return all(sums[count] >= lacking for lacking, sums in zip(self._left, self._sums, strict=True))
 
     def run(self, most: int) -> list[Candidate] | None:
-        """The fewest, if they are so many at most; queues are left as they were."""
+        """Return the fewest candidates, at most `most`, that suffice; the queues' amounts are unchanged."""
         found = self._fewest(most)
         for at in self._chosen:
             self.candidates[at].goes(-1)
@@ -155,7 +156,7 @@ class _Search:
         return None
 
     def _take(self, count: int, before: int) -> bool:
-        """Takes so many of the first `before`; whether they will do."""
+        """Take `count` of the first `before` candidates; return whether they suffice."""
         if not count:
             return all(lacking <= 0 for lacking in self._left)
         for last in range(count - 1, before):
@@ -213,7 +214,7 @@ def _sizes(frees: Amounts, kinds: Sequence[str]) -> tuple[int, ...]:
 # ---- guarantees
 
 class Changes:
-    """By how much usage differs from what is booked, of queues and of users in them."""
+    """Differences between usage and booked usage, of queues and of users in them."""
 
     __slots__ = ("_going", "_of_meter", "_of_queue")
 
@@ -280,7 +281,7 @@ def _sum(booked: dict[str, int], more: dict[str, int] | None) -> dict[str, int]:
 
 
 class Excess:
-    """By how much an ask is over a maximum of a queue, or of a user in one."""
+    """Amount by which an ask exceeds a maximum of a queue, or of a user in one."""
 
     __slots__ = ("amount", "key", "kind", "meter", "queue")
 
@@ -357,7 +358,9 @@ class Claim:
                     yield holding
 
     def losing(self, application: Application, priority: int, served: Queue) -> tuple[Queue, ...]:
-        """The queues that lose what goes of an application; none if nothing of this priority may go."""
+        """Return the queues that lose the usage of an application's job; none if no job of this priority may be
+        preempted.
+        """
         queues = self._losing_from(application.queue)
         if not queues:
             return ()

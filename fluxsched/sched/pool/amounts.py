@@ -38,7 +38,7 @@ LongWords: TypeAlias = dict[int, int]
 
 
 class KindIndex:
-    """For each kind, the targets that have some of it, by the magnitude of how much."""
+    """Index of the targets that have some of each kind, by the magnitude of the amount."""
 
     __slots__ = ("_kinds",)
 
@@ -109,7 +109,7 @@ class KindIndex:
 
 
 def cut(words: LongWords, at: int) -> int:
-    """Of long words what is in a word of 512 ranks, and perhaps above it."""
+    """Return the part of long words in a word of 512 ranks, and perhaps bits above it."""
     return words.get(at >> LONG_SHIFT - WORD_SHIFT, 0) >> ((at & LOW_WORDS) << WORD_SHIFT)
 
 
@@ -144,7 +144,8 @@ def _first(
     able: LongWords | None,
     tries: int,
 ) -> int:
-    """The first rank in order that holds the need, of those in all the masks; NONE, or UNKNOWN after so many tries."""
+    """Return the first rank in order that holds the need, within all the masks; NONE, or UNKNOWN after `tries` tries.
+    """
     by_rank, shares = targets.by_rank, targets.shares
     used = shares.used & levels
     while used:
@@ -220,7 +221,7 @@ ShareScale: TypeAlias = tuple[dict[str, int], int]
 
 
 def scale_of(capacity: Amounts, weights: Mapping[str, int]) -> ShareScale:
-    """The scale of targets that have so much."""
+    """Return the scale of targets with this capacity."""
     weighed = [(kind, amount, weights[kind]) for kind, amount in capacity if kind in weights]
     common = lcm(*[amount for _, amount, _ in weighed])
     factors = {kind: STEPS * weight * (common // amount) for kind, amount, weight in weighed}
@@ -275,7 +276,7 @@ class AmountTarget:
         return all(there.get(kind, 0) >= amount for kind, amount in amounts)
 
     def free_of(self, amounts: Amounts) -> Amounts:
-        """Of each kind as much as is free, up to all of it."""
+        """Return the amounts, each reduced to what is free of the kind."""
         free = self.free
         return tuple([(kind, min(free[kind], amount)) for kind, amount in amounts if free.get(kind, 0) > 0])
 
@@ -358,7 +359,7 @@ class AmountTargets:
             self._ranks_by_host[host] = self._ranks_by_host.get(host, EMPTY) | Idset.one(rank)
 
     def remove(self, at: int, word: int) -> None:
-        """Forgets targets that are down; those of the word that are not here are ignored."""
+        """Remove targets that are down; those of the word that are unknown are ignored."""
         for target in self.on(at, word):
             self._unname(target, target.names)
             self.members.drop(at, target.bit)
@@ -375,7 +376,7 @@ class AmountTargets:
             del self.by_rank[target.rank]
 
     def resize(self, rank: int, capacity: Amounts, occupied: Amounts) -> None:
-        """A target has so much from now on, of which so much is occupied. KeyError if it is not here."""
+        """Set the capacity of a target, and the part of it that is occupied. Raise KeyError if it is unknown."""
         target = self.by_rank[rank]
         usable = target.usable
         self._set_usable(target, False)
@@ -416,7 +417,7 @@ class AmountTargets:
         return min(scaled // self._least_whole, STEPS)
 
     def weigh(self, weights: Mapping[str, float]) -> None:
-        """Other weights of kinds; linear in the targets."""
+        """Set the weights of kinds; linear in the targets."""
         self.weights, self._weights = dict(weights), _whole(weights)
         self._most.clear()
         self._scales.clear()
@@ -454,7 +455,7 @@ class AmountTargets:
     # ---- hosts and properties
 
     def describe(self, add: Mapping[str, Idset], remove: Mapping[str, Idset]) -> None:
-        """Properties come and go; ranks that are not here are ignored."""
+        """Add and remove properties; unknown ranks are ignored."""
         touched = 0
         for ranks in (*add.values(), *remove.values()):
             touched |= ranks.mask
@@ -464,7 +465,7 @@ class AmountTargets:
             self.rename(rank, gained, lost)
 
     def rename(self, rank: int, add: Iterable[str], remove: Iterable[str]) -> None:
-        """Properties of a target come and go."""
+        """Add and remove properties of a target."""
         target = self.by_rank[rank]
         before, after = dict.fromkeys(target.names), dict.fromkeys((*target.names, *add))
         for name in remove:
@@ -498,14 +499,14 @@ class AmountTargets:
         return found
 
     def renew(self) -> None:
-        """A new generation: what was worked out of constraints no longer holds."""
+        """Discard results of constraints, for a new generation."""
         self._allowed.clear()
 
     def _on_host(self, host: str) -> Idset:
         return self._ranks_by_host.get(host, EMPTY)
 
     def kinds(self) -> list[tuple[Amounts, tuple[str, ...], Idset]]:
-        """Targets with equal amounts and properties together: what they have, their properties, and their ranks."""
+        """Return targets with equal amounts and properties together: amounts, properties, and ranks."""
         found: dict[tuple[Amounts, tuple[str, ...]], list[int]] = {}
         for target in self.by_rank.values():
             found.setdefault((target.capacity, tuple(sorted(target.names))), []).append(target.rank)
@@ -513,7 +514,7 @@ class AmountTargets:
 
     @property
     def resources(self) -> ResourceSet:
-        """All of them as R, with hosts if each has one; linear, for people."""
+        """Return all targets as R, with hosts if each has one; linear, for people."""
         targets = [self.by_rank[rank] for rank in sorted(self.by_rank)]
         entries, _ = merge([(target.rank, Children(amounts=target.capacity)) for target in targets])
         hosts = tuple([target.host for target in targets])
@@ -534,7 +535,7 @@ class AmountTargets:
     # ---- what is free (called by the pool)
 
     def take(self, at: int, word: int, amounts: Amounts) -> bool:
-        """Marks so much of each kind busy on each of these targets, if all are up and have it; else changes nothing."""
+        """Take the amounts on each of these targets, if all are up and have them; else change nothing."""
         if word & (word - 1):
             return self._take_many(at, word, amounts)
         target = self.by_rank.get(at << WORD_SHIFT | word.bit_length() - 1)
@@ -561,7 +562,7 @@ class AmountTargets:
             self._move(target, amounts, -1)
 
     def give(self, at: int, word: int, amounts: Amounts) -> None:
-        """Marks it free on those that are here."""
+        """Give back the amounts on the known ones of these targets."""
         base, word = at << WORD_SHIFT, word & self.members.words.get(at, 0)
         while word:
             low = word & -word

@@ -30,7 +30,7 @@ class Candidates(NamedTuple):
 
 
 Choice: TypeAlias = tuple[Candidates, ...]
-"""All that a constraint allows, one entry a target class."""
+"""Targets that a constraint allows, one entry a target class."""
 
 
 class Narrowed:

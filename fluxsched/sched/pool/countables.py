@@ -86,7 +86,7 @@ class InstanceCountables:
         self._used: dict[str, int] = {}
 
     def add(self, amounts: Amounts) -> None:
-        """Adds what came with a grow."""
+        """Add the amounts of a grow."""
         self.totals = total(self.totals, amounts)
 
     def left(self, kind: str) -> int:
@@ -94,26 +94,26 @@ class InstanceCountables:
         return dict(self.totals).get(kind, 0) - self._used.get(kind, 0)
 
     def lacking(self, amounts: Amounts, *, ever: bool = False) -> Amounts:
-        """Of each kind of which less than this is free (with `ever`: exists), how much is."""
+        """Return how much is free (with `ever`: exists) of each kind of which there is less than these amounts."""
         if not amounts:
             return ()
         there = dict(self.totals) if ever else {kind: max(self.left(kind), 0) for kind, _ in amounts}
         return tuple([(kind, there.get(kind, 0)) for kind, amount in amounts if there.get(kind, 0) < amount])
 
     def take(self, amounts: Amounts) -> bool:
-        """Counts what a job gets, if all of it is free."""
+        """Take the amounts for a job, if all of them are free; else return False."""
         if self.lacking(amounts):
             return False
         self.claim(amounts)
         return True
 
     def claim(self, amounts: Amounts) -> None:
-        """Counts what a job has, whether it is free or not."""
+        """Take the amounts of a job, whether they are free or not."""
         for kind, amount in amounts:
             self._used[kind] = self._used.get(kind, 0) + amount
 
     def give(self, amounts: Amounts) -> None:
-        """Takes back what a job had. Raises LocalProtocolError for more than is taken."""
+        """Give back the amounts of a job. Raise LocalProtocolError for more than is taken."""
         for kind, amount in amounts:
             left = self._used.get(kind, 0) - amount
             if left < 0:
@@ -148,12 +148,12 @@ class LostWeights:
         self.set(LOST_WEIGHTS)
 
     def set(self, weights: Mapping[str, int]) -> None:
-        """From now on these weights count."""
+        """Set the weights."""
         self.core, self.gpu = weights.get("core", 0), weights.get("gpu", 0)
         self.kinds = {kind: weight for kind, weight in weights.items() if weight and kind not in ("core", "gpu")}
 
     def of(self, cores: int, gpus: int, amounts: Amounts = ()) -> int:
-        """The weight of so much."""
+        """Return the weight of cores, GPUs and amounts."""
         found = cores * self.core + gpus * self.gpu
         for kind, amount in amounts:
             found += amount * self.kinds.get(kind, 0)

@@ -138,7 +138,7 @@ class Nearest:
         return None
 
     def nodes(self, need: Need, count: Count, max_hops: int | None) -> list[Block] | None:
-        """As many nodes as the count allows and there is room for."""
+        """Return the blocks of as many nodes as the count allows and there is room for; None if there are too few."""
         room = self.node_room(need)
         have = room.total if max_hops is None else max(room.most(max_hops), min(room.total, 1))
         wanted = count.largest(have)
@@ -152,7 +152,7 @@ class Nearest:
         return None if choice is None else select_nodes(choice, need, n, self._placement, self._preferred)
 
     def slots(self, request: Request) -> tuple[list[Block] | None, int]:
-        """As many slots as the request allows and there is room for, and their number."""
+        """Return the blocks of as many slots as the request allows and there is room for, and their number."""
         room, largest = self.slot_room(request)
         have = room.total if request.max_hops is None else max(room.most(request.max_hops), largest)
         n = request.slots.largest(have)
@@ -208,7 +208,7 @@ def under(choice: Choice, bits: Bits) -> Choice:
 # ---- reasons
 
 NAMES_TOLD = 4
-"""More switches than this are not read."""
+"""Maximum number of switches that a text names, since more are not read."""
 
 NO_NETWORK = "it is not known which targets are near each other, since there is no [topology]: submit without max-hops"
 

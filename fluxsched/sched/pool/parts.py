@@ -64,7 +64,7 @@ def by_suited(masks: Sequence[int]) -> dict[int, int]:
 
 
 class Shortfall(NamedTuple):
-    """Some parts, by number, that need so many targets, of which there are fewer that suit any of them."""
+    """Parts, by number, that need more targets than suit any of them."""
 
     parts: tuple[int, ...]
     needed: int
@@ -152,7 +152,7 @@ TRIES_MAX = 256
 
 
 class NearParts:
-    """One search, in what each part is offered; `early` are the targets that come before all others."""
+    """Search among the targets offered to each part; `early` are those that precede all others."""
 
     __slots__ = ("_early", "_offers", "_request", "_rooms", "_suited", "_tries")
 
@@ -434,7 +434,7 @@ class IdleTargets(NamedTuple):
 
 
 def choices_of(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple[PartChoice, ...]:
-    """For each part what it may choose from; `narrowed` is what plugins leave."""
+    """Return the choice of each part; `narrowed` is what plugins leave."""
     found = []
     for part in request.parts:
         need, choice = need_of(part, part.slots.min), pool.choice(_constraint(pool, part))
@@ -464,13 +464,13 @@ def choices_ever(pool: Pool, request: Request, narrowed: Narrowed | None) -> tup
 
 
 def members_of(candidates: Candidates) -> int:
-    """All their targets, whatever is free."""
+    """Return all targets of the candidates, whatever is free."""
     members, only = candidates.targets.members, candidates.only
     return members.mask() if only is None else members.mask() & only.mask()
 
 
 def suited_ever(choices: Sequence[PartChoice]) -> list[int]:
-    """For each part the targets that have what it needs, up or down, busy or free."""
+    """Return for each part the targets that have what it needs, up or down, busy or free."""
     return [_union([members_of(each) for each in choice.able]) for choice in choices]
 
 
@@ -487,7 +487,7 @@ def offers(choice: PartChoice, placement: str, among: int = ANY_RANK) -> list[Id
 
 
 def suited_now(all_offers: Sequence[Sequence[IdleTargets]]) -> list[int]:
-    """For each part the targets that it is offered."""
+    """Return for each part the targets that it is offered."""
     return [_union([offer.mask for offer in some]) for some in all_offers]
 
 

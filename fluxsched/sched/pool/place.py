@@ -71,7 +71,7 @@ PREPARED_MAX = 4096
 
 
 def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
-    """The outcome for a shape on what is free now, in the order of `placement` (one of PLACEMENTS)."""
+    """Return the outcome for a shape on what is free now, in the order of `placement` (one of PLACEMENTS)."""
     fit = find_fit(pool, shape, placement)
     if fit is not None:
         return fit
@@ -198,7 +198,8 @@ _tuple: Final = tuple.__new__  # what the constructor of a NamedTuple calls: hal
 
 
 def infeasible(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> str | None:
-    """Why the request can never fit on what the pool counts, up or down, busy or free; None if it can (law 10)."""
+    """Return why the request can never fit on what the pool counts, up or down, busy or free; None if it can (law 10).
+    """
     return shortage(pool, request, narrowed)[1]
 
 
@@ -363,7 +364,7 @@ def _by_nodes(
 
 
 def _prepare(pool: Pool, shape: Shape) -> Prepared:
-    """Works out once what each attempt to place a request needs."""
+    """Prepare what each attempt to place a request needs, once."""
     if len(pool.prepared) >= PREPARED_MAX:
         pool.prepared.clear()
     request = shape.request
@@ -433,27 +434,30 @@ class WhatIf:
     # ---- changes
 
     def give(self, blocks: Blocks) -> None:
-        """As if a job had given these back. What the pool does not count (foreign, shrunk) is ignored."""
+        """Give back blocks as if a job had freed them; those that the pool does not count (foreign, shrunk) are
+        ignored.
+        """
         self._pool.give(blocks)
         self._log.append((True, blocks))
         self._preferred.add(blocks)
 
     def prefer(self, blocks: Blocks) -> None:
-        """As if these had been freed and taken by another job: `prefer_given` prefers their targets, too."""
+        """Prefer blocks as if they had been freed and taken by another job: `prefer_given` prefers their targets, too.
+        """
         self._preferred.add(blocks)
 
     def take(self, blocks: Blocks) -> None:
-        """As if a job had got these, all of which are free. Raises LocalProtocolError where they are not."""
+        """Take blocks as if a job had got them. Raise LocalProtocolError unless all are free."""
         if not self._pool.take(blocks):
             raise LocalProtocolError("what-if: some of what is to be taken is not free")
         self._log.append((False, blocks))
 
     def keep(self, blocks: Iterable[Block]) -> None:
-        """Takes what of these is free now."""
+        """Take the part of these blocks that is free now."""
         self.take(tuple(free_of(self._pool, tuple(blocks))))
 
     def mark(self) -> int:
-        """A point to go back to within the what-if."""
+        """Return a mark to which the what-if can be undone."""
         return len(self._log)
 
     def back(self, mark: int) -> None:

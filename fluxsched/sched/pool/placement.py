@@ -120,7 +120,7 @@ BEST_FIT: Final = "best-fit"
 """Fewest free GPUs first, then fewest free cores, then the lowest rank: fills gaps and keeps GPUs for jobs that ask."""
 
 WORST_FIT: Final = "worst-fit"
-"""Most free cores first, then fewest free GPUs, then the lowest rank: spreads the load."""
+"""Placement by most free cores, then fewest free GPUs, then the lowest rank: spreads the load."""
 
 FIRST_FIT: Final = "first-fit"
 """The lowest ranks that have enough free: keeps jobs at one end of the machine."""
@@ -133,7 +133,8 @@ can have it. As BEST_FIT for targets without cores.
 """
 
 FAIR: Final = "fair"
-"""Of targets without cores, the largest free share first (in steps of 1/64), then the lowest rank; as WORST_FIT."""
+"""Placement of targets without cores by the largest free share (in steps of 1/64), then the lowest rank; as WORST_FIT.
+"""
 
 BINPACKING: Final = "binpacking"
 """The smallest free share first, then the lowest rank; as BEST_FIT."""
@@ -176,7 +177,7 @@ class HeldBlocks(NamedTuple):
 
 
 NO_TARGET: Final = -1
-"""`at` of the block of no target, whose amounts are what a job has of the countables of the instance."""
+"""Value of `at` in the block of no target, whose amounts are those that a job has of the instance's countables."""
 
 
 class Part(NamedTuple):
@@ -221,7 +222,7 @@ def ranks_in(blocks: Iterable[Block]) -> Idset:
 
 
 def on_targets(blocks: Iterable[Block]) -> list[Block]:
-    """All but the block of no target."""
+    """Return all blocks but that of no target."""
     return [block for block in blocks if block.at != NO_TARGET]
 
 
@@ -231,7 +232,7 @@ def cores_in(blocks: Iterable[Block]) -> int:
 
 
 def misplaced(at: int, word: int, cores: int, gpus: int, what: str) -> LocalProtocolError:
-    """A bug: what is wrong with these ids on some of these targets."""
+    """Return an error for a bug: what is wrong with these ids on some of these targets."""
     ranks = Idset(word << (at << WORD_SHIFT))
     return LocalProtocolError(f"ranks {ranks}: some of {cores:#x} cores, {gpus:#x} gpus {what}")
 
@@ -285,7 +286,7 @@ class Fits(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Insufficient:
-    """Not now: too much is busy or down."""
+    """Outcome that the request does not fit now: too much is busy or down."""
 
     why: str
 
@@ -330,7 +331,7 @@ class Bits:
 
     @classmethod
     def of(cls, mask: int) -> Bits:
-        """The set whose members are the set bits of `mask`, in time linear in its words."""
+        """Return the set whose members are the set bits of `mask`, in time linear in its words."""
         made = cls()
         for at, word in words_of(mask):
             made.words[at] = word
@@ -389,7 +390,7 @@ class Bits:
         return sum([(words[at] & others[at]).bit_count() for at in ids_of(self.top & other.top)])
 
     def mask(self) -> int:
-        """All ids as one mask, linear in its length."""
+        """Return all ids as one mask, in time linear in its length."""
         return mask_of(self.words)
 
 
@@ -404,7 +405,7 @@ def words_of(mask: int) -> Iterator[tuple[int, int]]:
 
 
 def mask_of(words: dict[int, int]) -> int:
-    """The mask whose words these are."""
+    """Return the mask of these words."""
     if len(words) == 1:
         ((at, word),) = words.items()
         return word << (at << WORD_SHIFT)

@@ -86,7 +86,7 @@ class Pool:
         return bool(self.members_at(rank >> WORD_SHIFT) >> (rank & LOW_BITS) & 1)
 
     def __getitem__(self, rank: int) -> Target:
-        """One target; KeyError if it is not counted here."""
+        """Return one target. Raise KeyError if it is not counted in this pool."""
         at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
         for word, targets in self.classes.by_word.get(at, ()):
             if word & bit:
@@ -99,7 +99,7 @@ class Pool:
         raise KeyError(rank)
 
     def all_ids(self, rank: int) -> tuple[int, int]:
-        """All cores and GPUs of a target; none if it is not counted here."""
+        """Return all cores and GPUs of a target; none if it is not counted in this pool."""
         targets = self._class_of(rank)
         return (0, 0) if targets is None else targets.ids(rank)
 
@@ -123,7 +123,10 @@ class Pool:
         return sum([members for members, _ in self.classes.by_word.get(at, ())]) | self.amount_targets.members.at(at)
 
     def add(self, resources: ResourceSet, up: Idset) -> None:
-        """Counts new targets, idle; those not in `up` are down. Raises RemoteProtocolError for ranks already here."""
+        """Add targets, idle; those not in `up` are down.
+
+        Raise RemoteProtocolError for ranks that are in the pool already.
+        """
         if twice := resources.ranks & self.ranks:
             raise RemoteProtocolError(f"grow names ranks {twice}, which were acquired before and not shrunk since")
         without_cores = EMPTY
@@ -164,16 +167,16 @@ class Pool:
                     self.classes.add(having, ids, traits)
 
     def resize(self, rank: int, amounts: Amounts, occupied: Amounts = ()) -> None:
-        """A target without cores has so much from now on, of which others occupy so much; jobs keep what they hold.
+        """Set the amounts of a target without cores, of which others occupy some; jobs keep what they hold.
 
-        Raises LocalProtocolError if there is no such target here.
+        Raise LocalProtocolError if there is no such target in the pool.
         """
         self._check_amount_target(rank)
         self.amount_targets.resize(rank, amounts, occupied)
         self._renew()
 
     def withhold(self, rank: int) -> None:
-        """Has a target without cores be used by its name only; jobs there keep what they hold. Raises as `resize`."""
+        """Restrict a target without cores to use by name; jobs there keep what they hold. Raise as `resize`."""
         self._check_amount_target(rank)
         self.amount_targets.withhold(rank, True)
 
@@ -221,7 +224,7 @@ class Pool:
                 self.amount_targets.set_up(at, rising, True)
 
     def set_down(self, ranks: Idset) -> None:
-        """Targets of this pool where nothing more may be placed; jobs there keep what they hold."""
+        """Mark targets of this pool as down, so that no job is placed there; jobs there keep what they hold."""
         for at, word in words_of(ranks.mask):
             before = self.down_words.get(at, 0)
             for members, targets in self.classes.by_word.get(at, ()):
@@ -285,9 +288,9 @@ class Pool:
         return True
 
     def give(self, blocks: Iterable[Block]) -> None:
-        """Marks all of this free; what the pool does not count (foreign, shrunk) is ignored.
+        """Give back blocks; those that the pool does not count (foreign, shrunk) are ignored.
 
-        Raises LocalProtocolError where something is free already.
+        Raise LocalProtocolError where something is free already.
         """
         single = self._single
         for at, word, cores, gpus, amounts in blocks:
@@ -316,7 +319,7 @@ class Pool:
         return False
 
     def _give_cut(self, at: int, word: int, cores: int, gpus: int, amounts: Amounts) -> None:
-        """Gives one block class by class, and ignores what is not counted."""
+        """Give back one block class by class; what is not counted is ignored."""
         if at == NO_TARGET:
             self.instance_countables.give(amounts)
         self.amount_targets.give(at, word, amounts)
@@ -326,9 +329,9 @@ class Pool:
                 raise misplaced(at, mine, cores, gpus, "are free already")
 
     def claim(self, blocks: Blocks) -> None:
-        """Marks busy what the pool counts of this, down or not: what `give` frees, and what a job has at hello.
+        """Take the counted part of blocks, down or not: what `give` frees, and the resources of a job at hello.
 
-        Raises LocalProtocolError where something is not free.
+        Raise LocalProtocolError where something is not free.
         """
         self.instance_countables.claim(instance_amounts(blocks))
         single = self._single
@@ -366,7 +369,7 @@ class Pool:
         return self.choice(shape.request.constraint) if narrowed is None else narrowed.now
 
     def narrow(self, shape: Shape, narrowed: Narrowed | None) -> None:
-        """From now on plugins leave this of the shape's choice (None: all), until what exists changes."""
+        """Set what plugins leave of the shape's choice (None: all), until the targets change."""
         if narrowed is None:
             self.narrowed.pop(shape.number, None)
         else:

@@ -37,7 +37,7 @@ LOSS_STEP: Final = 1 << 2048
 """Factor between remainders by weight; each remainder is less than the largest double in the least of units."""
 
 SCORE_STEP: Final = 1 << 32
-"""Between two scores: more than any number of cores or GPUs of a target."""
+"""Distance between two scores: more than any number of cores or GPUs of a target."""
 
 
 class Batch(NamedTuple):
@@ -90,7 +90,7 @@ class Preferred:
 
 
 def _batches_by_level(number: int, candidates: Candidates, need: Need, placement: str) -> Iterator[Batch]:
-    """For best-fit and worst-fit: level by level."""
+    """Yield batches for best-fit and worst-fit: level by level."""
     targets, _, only, score = candidates
     countables = [(targets.countables[kind], amount) for kind, amount in need.amounts_on(targets)]
     for level in targets.index.in_use(*need.on(targets), placement):
@@ -107,7 +107,7 @@ def _batches_by_level(number: int, candidates: Candidates, need: Need, placement
 
 
 def _batches_by_rank(number: int, candidates: Candidates, need: Need) -> Iterator[Batch]:
-    """For first-fit: word by word, in each of them level by level."""
+    """Yield batches for first-fit: word by word, in each of them level by level."""
     targets, _, only, score = candidates
     countables = [(targets.countables[kind], amount) for kind, amount in need.amounts_on(targets)]
     levels = targets.index.in_use(*need.on(targets), BEST_FIT)
@@ -131,9 +131,9 @@ class SlotsWanted(NamedTuple):
 
 
 def _batches_by_loss(number: int, candidates: Candidates, need: Need, slots: SlotsWanted | None) -> Iterator[Batch]:
-    """For least-lost: levels in the order of what a target of them has left then.
+    """Yield batches for least-lost: levels in the order of what would remain free on their targets.
 
-    Where countables count, targets of which some are taken are looked at one by one: linear in those that fit.
+    Where countables count, targets of which some are taken are examined one by one: linear in those that fit.
     """
     targets, _, only, score = candidates
     by_target = targets.weighs_amounts or bool(slots is not None and slots.request.amounts)
@@ -181,7 +181,7 @@ def _loss(targets: TargetClass, level: FreeLevel, amounts: Amounts, taken: int, 
 
 
 def _batches(choice: Choice, need: Need, placement: str, slots: SlotsWanted | None = None) -> Iterable[Batch]:
-    """All targets that fit, in order; `slots` if the need is that of one of them, and a target may get several."""
+    """Return all targets that fit, in order; `slots` if the need is that of a slot, and a target may get several."""
     able = [(number, each) for number, each in enumerate(choice) if need.fits_ever(each.targets)]
     if placement in (BEST_FIT, WORST_FIT):
         streams = [_batches_by_level(number, each, need, placement) for number, each in able]
@@ -272,7 +272,7 @@ def _one_by_one(tie: list[Batch]) -> list[Batch]:
 def emit(
     blocks: list[Block], targets: TargetClass, at: int, word: int, need: Need, preferred: Preferred | None
 ) -> None:
-    """Appends what the need gets on these targets: the lowest ids, preferred ones first."""
+    """Append the blocks that the need gets on these targets: the lowest ids, preferred ones first."""
     amounts = need.amounts_on(targets)
     cores, gpus = need.on(targets)
     some = 0
@@ -295,7 +295,7 @@ def emit(
 
 
 def _chosen(free: int, n: int, first: int) -> int:
-    """The `n` lowest of what is free, those in `first` before the others."""
+    """Return the `n` lowest free ids, those in `first` before the others."""
     early = free & first
     more = n - early.bit_count()
     return early | lowest(free ^ early, more) if more > 0 else lowest(early, n)

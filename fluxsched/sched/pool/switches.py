@@ -27,7 +27,7 @@ class Place(NamedTuple):
 
 
 class Level:
-    """All switches with the same largest hops between two of their targets, by name."""
+    """Switches with the same largest hops between two of their targets, by name."""
 
     __slots__ = ("hops", "leaves", "names")
 
@@ -105,7 +105,7 @@ class PoolNetwork:
         self._renew()
 
     def change(self, topology: Topology, source: ResourceSet) -> None:
-        """Another topology for all targets, of which `source` knows the hosts."""
+        """Set another topology for all targets, whose hosts `source` knows."""
         self.by_word.clear()
         self._leaves.clear()
         self._parent_of.clear()
@@ -137,7 +137,7 @@ class PoolNetwork:
         return self.switches.levels[place.level].names[place.at]
 
     def places_of(self, rank: int) -> list[Place]:
-        """All places that a target is in, the lowest first; none if it is under no switch."""
+        """Return all places that a target is in, the lowest first; none if it is under no switch."""
         found = self._places_of.get(rank)
         if found is None:
             at, bit = rank >> WORD_SHIFT, 1 << (rank & LOW_BITS)
@@ -155,7 +155,8 @@ class PoolNetwork:
         return found
 
     def within(self, ranks: Idset, max_hops: int) -> Idset:
-        """All targets that are at most so many hops from each of these; they alone if nothing more is known of them."""
+        """Return all targets that are at most `max_hops` from each of these; these alone if no more is known of them.
+        """
         for hops, there in reversed(self.common(ranks)):
             if hops <= max_hops:
                 return there
@@ -164,7 +165,7 @@ class PoolNetwork:
     # ---- within
 
     def _forget(self, ranks: Idset) -> None:
-        """Targets that come again may be elsewhere."""
+        """Remove targets, since they may have other places when they are added again."""
         for at, word in words_of(ranks.mask):
             here = self.by_word.get(at, {})
             for leaf in list(here):
@@ -200,7 +201,7 @@ NO_WORDS: Mapping[int, int] = {}
 
 
 class Room:
-    """Of one kind of node or slot. `total` counts everywhere, under a switch or not."""
+    """Room for one kind of node or slot. `total` counts all targets, under a switch or not."""
 
     __slots__ = ("_by_room", "_leaves", "_network", "_places", "_room", "_seen", "total")
 
@@ -220,11 +221,12 @@ class Room:
         return self._room[place.level][place.at]
 
     def lowest(self, n: int, max_hops: int | None) -> Place | None:
-        """The lowest switch with room for so many, of those the one with least room, then by name; None if none has."""
+        """Return the lowest switch with room for `n`, of those the one with least room, then by name; None if none has.
+        """
         return next(self.in_order(n, max_hops), None)
 
     def in_order(self, n: int, max_hops: int | None) -> Iterator[Place]:
-        """All switches with room for so many, in that order."""
+        """Yield all switches with room for `n`, in the order of `lowest`."""
         for number, level in enumerate(self._network.switches.levels):
             if max_hops is not None and level.hops > max_hops:
                 return
@@ -253,7 +255,7 @@ class Room:
     # ---- changes
 
     def refresh(self, layers: Layers) -> None:
-        """Takes in what fits now."""
+        """Update the room by what fits now."""
         changes: dict[str, int] = {}
         for key in [key for key in self._seen if key not in layers]:
             self._compare(key, self._seen[key][0], NO_WORDS, changes)
@@ -311,7 +313,7 @@ class Room:
 
 
 class Rooms:
-    """The network of a pool, and the room of what was asked for, until what exists changes."""
+    """Network of a pool, and the room of earlier requests, until the targets change."""
 
     __slots__ = ("_generation", "_kept", "_stamp", "network")
 

@@ -141,7 +141,7 @@ class FreeIndex:
         self._fitting: dict[tuple[int, int], tuple[int, int]] = {}
 
     def level(self, cores: int, gpus: int) -> FreeLevel:
-        """The level of so many free cores and GPUs, made if need be."""
+        """Return the level of these numbers of free cores and GPUs, created if need be."""
         place = gpus * (self.cores + 1) + cores
         level = self.levels.get(place)
         if level is None:
@@ -151,7 +151,7 @@ class FreeIndex:
         return level
 
     def fitting(self, cores: int, gpus: int) -> tuple[int, int]:
-        """The levels with at least that much free, as masks in both orders."""
+        """Return the levels with at least this much free, as masks in both orders."""
         found = self._fitting.get((cores, gpus))
         if found is None:
             if len(self._fitting) >= FITTING_MAX:
@@ -172,7 +172,7 @@ class FreeIndex:
         return best, worst
 
     def in_use(self, cores: int, gpus: int, placement: str) -> list[FreeLevel]:
-        """The levels with at least that much free that have a target, in the order of BEST_FIT or WORST_FIT."""
+        """Return the levels with at least this much free that have a target, in the order of BEST_FIT or WORST_FIT."""
         best, worst = self.fitting(cores, gpus)
         if placement == WORST_FIT:
             listed = [self.by_worst[id + 1] for id in ids_of(self.spread() & worst)]
@@ -299,11 +299,11 @@ Partial: TypeAlias = tuple[int, int, FreeLevel]
 """The free cores and GPUs of one target, and the level for so many, on which it is if it may be used."""
 
 Partials: TypeAlias = dict[int, list[Partial | None]]
-"""For each word with targets: what is free on each of its 512 ranks, None where its level says all."""
+"""Free ids on each of the 512 ranks of a word with targets, None where the level implies that all are free."""
 
 
 class Target(NamedTuple):
-    """One target as it is now: what it has, what of that is free, and whether it may be used. A copy, for people.
+    """Copy of one target as it is now, for people: its resources, the free ones, and whether it may be used.
 
     Of a target without cores `all_amounts` are less what is occupied, and `amounts` negative where jobs hold more.
     """
@@ -425,7 +425,7 @@ class TargetClass:
             level.drop(at, 1 << id)
 
     def ids(self, rank: int) -> tuple[int, int]:
-        """All cores and GPUs of a member, busy or not."""
+        """Return all cores and GPUs of a member, busy or not."""
         return self._totals[rank] if self.mixed else (self.all_cores, self.all_gpus)
 
     def free_ids(self, rank: int) -> tuple[int, int]:
@@ -566,7 +566,7 @@ class TargetClass:
         return True
 
     def take_amounts(self, at: int, word: int, amounts: Amounts) -> bool:
-        """Takes so much of each kind on each of these targets, if all have it."""
+        """Take the amounts on each of these targets, if all have them; else return False."""
         countables = self.countables
         for kind, amount in amounts:
             if kind not in countables or countables[kind].enough(at, word, amount) != word:

@@ -95,7 +95,7 @@ class Claimant:
         self.ticket = 0
 
     def gain(self, priority: int) -> bool:
-        """One more of this priority waits; whether that is the highest now."""
+        """Count one more pending ask of this priority; return whether that is the highest now."""
         self.priorities[priority] = self.priorities.get(priority, 0) + 1
         if self.priority is None or priority > self.priority:
             self.priority = priority
@@ -132,13 +132,13 @@ class Claimants:
         self.version = 0
 
     def change(self, claimant: Claimant) -> None:
-        """Its key is another one, or it takes part again."""
+        """Mark a claimant whose key has changed, or that takes part again."""
         if not claimant.changed:
             claimant.changed = True
             self.changed.append(claimant)
 
     def enter(self, claimant: Claimant, key: Key) -> None:
-        """Its key from now on."""
+        """Enter a claimant with its new key."""
         claimant.ticket += 1
         claimant.aside = False
         heappush(self._heap, (key, claimant.ticket, claimant))
@@ -177,7 +177,7 @@ class Claimants:
         return None
 
     def put_aside(self, claimant: Claimant) -> None:
-        """The one that came first has nothing that can start now."""
+        """Put aside the first claimant, which has nothing that can start now."""
         heap = self._heap
         if heap and heap[0][2] is claimant:
             claimant.aside = True
@@ -202,7 +202,7 @@ STARTING: Final = "starting"
 RUNNING: Final = "running"
 COMPLETING: Final = "completing"
 STAGES: Final = (ACCEPTED, STARTING, RUNNING, COMPLETING)
-"""Of an application, as far as the order of a leaf and the number of its applications depend on it."""
+"""Stages of an application, as far as the order of a leaf and the number of its applications depend on them."""
 
 
 class AskOptions(NamedTuple):
@@ -215,7 +215,7 @@ class AskOptions(NamedTuple):
 
 
 PLAIN: Final = AskOptions()
-"""Of an ask that says nothing."""
+"""Options of an ask by default."""
 
 
 class QuotaMeter:

@@ -115,7 +115,7 @@ def _over(bounds: Mapping[str, int], used: Mapping[str, int], amounts: Amounts) 
 
 
 def book(application: Application, jobid: int, amounts: Amounts) -> None:
-    """A job of the application holds this much more."""
+    """Add amounts to what a job of the application holds."""
     held = application.allocations
     held[jobid] = total(held[jobid], amounts) if jobid in held else amounts
     _add(application.used, amounts)
@@ -131,7 +131,7 @@ def book(application: Application, jobid: int, amounts: Amounts) -> None:
 
 
 def free(application: Application, jobid: int, amounts: Amounts, all_of_it: bool) -> None:
-    """A job of the application holds this much less, or nothing."""
+    """Subtract amounts from what a job of the application holds, or remove the job."""
     if all_of_it:
         amounts = application.allocations.pop(jobid)
     else:
@@ -151,7 +151,7 @@ def free(application: Application, jobid: int, amounts: Amounts, all_of_it: bool
 
 
 def _reorder(queue: Queue) -> None:
-    """The queue, whose usage has changed, gets a new key among its siblings, if something below it waits."""
+    """Renew the key of a queue whose usage has changed, if an ask below it is pending."""
     parent = queue.parent
     if parent is not None and queue.priority is not None and not queue.changed:
         parent.claimants.change(queue)
@@ -254,7 +254,7 @@ def check(root: Queue) -> None:
 # ---- order
 
 def shares(used: Mapping[str, int], guarantee: Mapping[str, int], root: Mapping[str, int]) -> tuple[float, ...]:
-    """The share vector, the largest first; `root` is what there is in all."""
+    """Return the share vector, the largest first; `root` is the capacity of all nodes."""
     found: list[float] = []
     for kind, amount in used.items():
         if amount:
@@ -277,7 +277,7 @@ def priority_seen(queue: Queue) -> int:
 
 
 END: Final = -1.0
-"""Behind the last share of a key: less than any share, so that a list that ends is less. Flat keys compare faster."""
+"""End of the shares in a key: less than any share, so that a shorter list is less. Flat keys compare faster."""
 
 
 def queue_key(queue: Queue, by_priority: bool, root: Mapping[str, int]) -> Key:
@@ -312,12 +312,12 @@ class TreeOrder:
         self.version = 0
 
     def renew(self) -> None:
-        """All keys are other ones, and anything may start."""
+        """Invalidate all keys and failures."""
         self.generation += 1
         self.version += 1
 
     def first(self) -> Application | None:
-        """The application whose ask comes next; None if none is left that may start."""
+        """Return the application with the next ask in order; None if none is left that may start."""
         at = self._root
         while True:
             if at.settings.is_parent:
@@ -335,7 +335,7 @@ class TreeOrder:
             at = at.parent
 
     def put_aside(self, application: Application) -> None:
-        """The application that came first has no ask that can start now."""
+        """Put aside the first application, which has no ask that can start now."""
         leaf = application.queue
         among = leaf.claimants
         if leaf.settings.sort == STATEAWARE and application.stage == ACCEPTED:
@@ -371,7 +371,9 @@ class TreeOrder:
         return self._best(leaf.claimants)
 
     def _first_by_stage(self, leaf: Queue) -> Application | None:
-        """Of those that began and, if none is starting, the oldest accepted one; none after it, if it cannot start."""
+        """Return the first of those that began and, if none is starting, the oldest accepted one; none after it if that
+        cannot start.
+        """
         began = self._best(leaf.claimants)
         accepted = None if leaf.starting else self._best(leaf.accepted)
         if accepted is not None and leaf.accepted.one_aside_is_before:
@@ -402,7 +404,7 @@ class TreeOrder:
 # ---- waits
 
 def begins_to_wait(application: Application, priority: int) -> None:
-    """One more ask of this priority: the application and all above it are to be looked at again."""
+    """Count one more ask of this priority, so that the application and all above it are examined again."""
     if application.gain(priority) or application.aside:
         change(application)
     leaf = application.queue
@@ -441,7 +443,7 @@ def _shown(queue: Queue) -> int | None:
 
 
 def _carry_up(queue: Queue, before: int | None, begins: bool) -> None:
-    """Counts in the parents what a queue shows, which was `before`; one that `begins` may have been put aside."""
+    """Count in the parents a queue's priority, which was `before`; one that `begins` may have been put aside."""
     at, parent = queue, queue.parent
     while parent is not None:
         after = _shown(at)
@@ -477,7 +479,7 @@ class QueueChanges(NamedTuple):
 
 
 class QueueTree:
-    """Queues below `root`, by path; `order` says whose ask comes next."""
+    """Tree of queues below `root`, by path; `order` has the order of their asks."""
 
     def __init__(self, settings: QueueSettings) -> None:
         self.root = Queue(settings, None)
@@ -493,7 +495,7 @@ class QueueTree:
         return self._by_path.get(path)
 
     def create(self, path: str, settings: QueueSettings) -> Queue:
-        """Makes a queue that goes with its last application. Raises InvalidValue if it cannot be there."""
+        """Create a queue that is removed with its last application. Raise InvalidValue if its place is not allowed."""
         above, _, name = path.rpartition(".")
         parent = self._by_path.get(above)
         if parent is None or not parent.settings.is_parent:
@@ -524,9 +526,9 @@ class QueueTree:
         return _changed_kinds(self.root, settings)
 
     def reconfigure(self, settings: QueueSettings) -> QueueChanges:
-        """Other settings for all queues but created ones: one that is not among them drains.
+        """Apply other settings to all queues but created ones: one that has none drains.
 
-        Raises InvalidValue, and changes nothing, if a leaf with applications would become a parent, or the reverse.
+        Raise InvalidValue, without a change, if a leaf with applications would become a parent, or the reverse.
         """
         faults = self.faults_of(settings)
         if faults:
@@ -548,7 +550,7 @@ class QueueTree:
         return QueueChanges(tuple([queue.path for queue in made]), tuple(paths), tuple(dropped))
 
     def set_capacity(self, amounts: Amounts) -> None:
-        """All that there is: the maximum of the root."""
+        """Set the capacity, which is the maximum of the root."""
         self._capacity.clear()
         self.change_capacity(amounts, 1)
 
@@ -609,11 +611,11 @@ class QueueTree:
         return None if found is None else found.text
 
     def book(self, application: Application, jobid: int, amounts: Amounts) -> None:
-        """A job of the application holds this much more."""
+        """Add amounts to what a job of the application holds."""
         book(application, jobid, amounts)
 
     def free(self, application: Application, jobid: int, amounts: Amounts, all_of_it: bool) -> None:
-        """A job of the application holds this much less, or nothing."""
+        """Subtract amounts from what a job of the application holds, or remove the job."""
         free(application, jobid, amounts, all_of_it)
         self.order.generation += 1
 
@@ -664,7 +666,7 @@ class QueueTree:
         return dropped
 
     def _meters_of(self, application: Application) -> list[QuotaMeter]:
-        """Of each queue on its path the first limit that names the user, a group of theirs, or anyone."""
+        """Return for each queue on its path the first limit that names the user, a group of theirs, or anyone."""
         found: list[QuotaMeter] = []
         for queue in application.path:
             for at, limit in enumerate(queue.settings.limits):
