@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import errno
 from collections.abc import Callable
 from typing import Any
 
 import pytest
 
-from fluxsched.errors import InvalidValue, LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
 from fluxsched.jobs.holdings import holdings
 from fluxsched.jobs.holdings.holdings import (
     RANK_CHARS_MAX,
@@ -17,10 +16,8 @@ from fluxsched.jobs.holdings.holdings import (
     parse_grant,
 )
 from fluxsched.jobs.job.dependencies import DESCRIPTION_CHARS_MAX, parse_dependency
-from fluxsched.jobs.job.table import INACTIVE_KEPT_MAX, JobTable
 from fluxsched.jobs.lifecycle.links import LIMIT_MAX
-from fluxsched.jobs.lifecycle.requests import JOBS_ACTIVE_MAX, TYPE_CHARS_MAX
-from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.lifecycle.requests import TYPE_CHARS_MAX
 from fluxsched.jobs.query.job_query import LIST_MAX
 
 
@@ -36,24 +33,6 @@ def test_the_type_of_an_exception_is_a_short_word(world: Any) -> None:
     world.do("raise_exception", 1, "x" * TYPE_CHARS_MAX, 7, "", None)
     with pytest.raises(InvalidValue, match=f"a word of 1-{TYPE_CHARS_MAX} characters"):
         world.do("raise_exception", 1, "x" * (TYPE_CHARS_MAX + 1), 7, "", None)
-
-
-def test_a_full_instance_refuses_jobs(new_world: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
-    assert JobManager(int).requests.active_max == JOBS_ACTIVE_MAX
-    world = new_world(active_max=1)
-    world.submit(1)
-    with pytest.raises(Refused, match="1 jobs are active, the limit") as raised:
-        world.submit(2)
-    assert raised.value.errnum == errno.EAGAIN
-
-
-def test_the_oldest_summary_is_forgotten(new_world: Callable[..., Any]) -> None:
-    assert JobTable().inactive_kept_max == INACTIVE_KEPT_MAX
-    world = new_world(inactive_kept_max=2)
-    for jobid in (1, 2, 3):
-        world.submit(jobid)
-        world.do("cancel", jobid, 0, "")
-    assert list(world.manager.jobs.inactive) == [2, 3]
 
 
 def test_the_queue_depth_of_a_scheduler_is_a_32_bit_number(alone: Any) -> None:

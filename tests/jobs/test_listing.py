@@ -176,18 +176,6 @@ def test_recent_events_are_kept_while_a_job_is_active(world):
     assert world.state(1) is State.INACTIVE
 
 
-def test_a_job_costs_little(world, spec, r_of):
-    """No quadratic anything: 1,000 jobs at once are through in well under a second."""
-    manager, jobspec = world.manager, spec()
-    for jobid in range(1, 1001):
-        manager.requests.submit(jobid, jobspec, userid=1, now_s=5.0)
-    for jobid in range(1, 1001):
-        manager.allocation.alloc_granted("sched", jobid, r_of(str(jobid)), None, 6.0)
-        manager.execution.started(jobid, 7.0)
-        manager.execution.finished(jobid, 0, 8.0, release=True)
-    assert len(manager.jobs.inactive) == 1000
-
-
 @pytest.mark.plain_only("a method is watched")
 def test_a_short_list_looks_at_no_more_of_the_ended_jobs(world, monkeypatch):
     """It copied all of them first: with 100,000 each list of the last few blocked the instance for milliseconds."""

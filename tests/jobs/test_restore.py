@@ -12,6 +12,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.effects import Held, Persist, SchedAlloc, SchedCancel, WakeAt
 from fluxsched.jobs.job.states import INACTIVE, RUN, State
+from fluxsched.jobs.job.table import INACTIVE_KEPT_MAX, JobTable
 from fluxsched.jobs.lifecycle.restore import read
 from fluxsched.jobs.query import listing
 from fluxsched.jobs.query.job_query import EVERY_JOB
@@ -226,6 +227,7 @@ def test_a_queue_that_is_gone_holds_its_jobs_back(new_world, spec):
 
 
 def test_summaries_of_ended_jobs_are_bounded_oldest_first(new_world):
+    assert JobTable().inactive_kept_max == INACTIVE_KEPT_MAX
     world = new_world(inactive_kept_max=3)
     world.scheduler()
     for jobid in range(1, 6):
