@@ -99,11 +99,13 @@ async def crowd(uri: str, accounts: int) -> None:
         await h.rpc("instance.info")
 
 
-async def burst(uri: str, jobs: int, window: int, specs: SourceOfJobspecs) -> float:
-    """Seconds from the first submit to the last job inactive, with at most `window` jobs under way."""
+async def burst(uri: str, jobs: int, window: int, specs: SourceOfJobspecs, event: str = "clean") -> float:
+    """Seconds from the first submit until all jobs are inactive, or have had this event; with at most `window` jobs
+    under way.
+    """
     wanted = iter([specs.next() for _ in range(jobs)])  # making them is no part of the path
     async with fluxsched.connect(uri) as h:
-        events = h.stream("job-manager.watch", {"names": ["clean"]})
+        events = h.stream("job-manager.watch", {"names": [event]})
         await h.rpc("instance.info")
         done = sent = 0
         begin_s = time.perf_counter()

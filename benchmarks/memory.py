@@ -1,6 +1,6 @@
 """Memory of an instance and its scheduler on a machine of 131,072 equal targets, at rest and after some thousand jobs.
 
-    python benchmarks/memory.py [--fake 131072x64] [--jobs 5000]
+    python benchmarks/memory.py [--fake 131072x64] [--jobs 5000] [--running 100000]
 
 RSS counts shared pages in each process, PSS in parts: what the two cost together lies between their sums.
 The last line is of the objects alone: a resource module and a scheduler that has acquired all of it, by tracemalloc.
@@ -15,7 +15,7 @@ import sys
 import tracemalloc
 from pathlib import Path
 
-from jobs import RUN_S, Jobspecs, burst
+from jobs import DAY_S, RUN_S, Jobspecs, burst
 
 import fluxsched
 from fluxsched.config.inventory import build_inventory, discover
@@ -31,6 +31,8 @@ ASKED_MIB = 250
 """What issue 3 grants both processes together."""
 WINDOW = 512
 """Jobs under way at once."""
+ACCOUNTS = 1000
+"""Of the jobs that run at once."""
 
 
 def memory_mib(pid: int) -> dict[str, float]:
@@ -48,7 +50,7 @@ def show(when: str, pids: dict[str, int]) -> None:
         print(f"{when:24} {kind}: {each}, both {both:.0f} MiB (asked {ASKED_MIB})", flush=True)
 
 
-def live(fake: str, jobs: int) -> None:
+def live(fake: str, jobs: int, running: int) -> None:
     """Of real processes."""
     command = [str(Path(sys.executable).with_name("fluxsched")), "start", "--fake", fake, "--daemon"]
     uri = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True).stdout.strip()
@@ -62,6 +64,9 @@ def live(fake: str, jobs: int) -> None:
         show("at rest", pids)
         asyncio.run(burst(uri, jobs, WINDOW, Jobspecs(distinct=True, run_s=RUN_S)))
         show(f"after {jobs:,} jobs", pids)
+        if running:
+            asyncio.run(burst(uri, running, WINDOW, Jobspecs(False, DAY_S, ACCOUNTS), "start"))
+            show(f"and {running:,} running", pids)
     finally:
         launch.stop(uri)
 
@@ -83,8 +88,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--fake", default="131072x64")
     parser.add_argument("--jobs", type=int, default=5000)
+    parser.add_argument("--running", type=int, default=0, help="then so many of one core that run at once")
     options = parser.parse_args()
-    live(options.fake, options.jobs)
+    live(options.fake, options.jobs, options.running)
     objects(options.fake)
     return 0
 
