@@ -541,7 +541,7 @@ def merged(chosen: Sequence[Leaving]) -> dict[int, Idset]:
 
 
 class IfGone:
-    """What-if over a pool within a `with` block; `going` are blocks that are assumed to be free."""
+    """Hypothetical state of a pool within a `with` block; `going` are blocks that are assumed to be free."""
 
     __slots__ = ("_going", "_ledger", "_left", "_pool", "_what_if")
 
