@@ -50,6 +50,7 @@ def test_with_less_remembered_jobs_start_as_before_and_nothing_grows(policy):
     assert max(sizes[4:]) < max(sizes[:4]) + JOBS, "something grows with what has come and gone"
 
 
+@pytest.mark.plain_only("limits are compiled in")
 def test_asks_start_as_before_too_and_nothing_grows():
     def run():
         site, sizes = TreeSite(parent("root", leaf("default"))), []

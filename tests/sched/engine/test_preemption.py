@@ -225,6 +225,7 @@ def test_a_long_search_in_vain_rests_for_the_time_that_it_is_worth(full, policy)
     assert searches.rests_until_s(7, before_s) == before_s, "the clock stepped back"
 
 
+@pytest.mark.plain_only("looks into objects")
 def test_what_begins_and_ends_unseen_leaves_nothing_behind():
     bench = Bench("easy")
     bench.grow("0")
