@@ -145,9 +145,17 @@ def test_of_whole_targets_of_parts_counts_what_was_not_asked_for():
     assert Places(machine((64, 4, 64), (72, 0, 128), (56, 0, 64))).ranks(several, "least-lost") == "1-2"
 
 
-@pytest.mark.parametrize(("weights", "first"), [({"core": 1.0, "gpu": 10.0}, "0"), ({"core": 1.0, "gpu": 1.0}, "1")])
-def test_weights_decide(weights, first):
+@pytest.mark.parametrize(
+    ("weights", "targets", "first"),
+    [
+        ({"core": 1.0, "gpu": 10.0}, [(12, 0, 0), (8, 2, 0)], "0"),
+        ({"core": 1.0, "gpu": 1.0}, [(12, 0, 0), (8, 2, 0)], "1"),
+        ({"core": 1.0, "memory": 0.5 / GIB}, [(14, 0, 8), (4, 0, 32)], "0"),
+        ({"core": 1.0, "memory": 0.25 / GIB}, [(14, 0, 8), (4, 0, 32)], "1"),
+    ],
+)
+def test_weights_decide(weights, targets, first):
     bench = Bench("easy:placement=least-lost", fair=FairSettings(weights=weights))
-    bench.grow(machine((12, 0, 0), (8, 2, 0)))
+    bench.grow(machine(*targets))
     bench.submit(1, cores=4)
     assert bench.starts() == {1: first}
