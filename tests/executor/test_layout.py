@@ -216,7 +216,7 @@ async def test_each_part_runs_its_own_command_and_knows_its_label(shop):
 
 
 async def test_an_r_that_does_not_say_whose_a_rank_is_fails_the_job(shop):
-    with pytest.raises(Exception, match="whose part ranks 2 are"):
+    with pytest.raises(Exception, match="assigns ranks 2 to no part"):
         start(shop, pool("true", "true"), r_of("0-2", {"lead": "1", "worker": "0"}))
 
 

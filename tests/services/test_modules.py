@@ -65,7 +65,7 @@ async def test_a_state_is_there_after_a_restart_and_one_set_aside_once_more(worl
         assert await kept(peer, "default") == (f"life {life - 1}" if life else None)
         await peer.ok("job-manager.sched-save", {"state": f"life {life}", "set-aside": life > 0})
         await world.stop(site)
-    assert said == ["what was saved for groups default is set aside: the scheduler's log says why"] * 3
+    assert said == ["the state saved for groups default is set aside: the scheduler's log says why"] * 3
     assert rows(statedir) == {"scheduler": b'"life 3"', "scheduler-set-aside": b'"life 2"'}
 
 

@@ -352,6 +352,7 @@ async def test_a_scheduler_that_leaves_a_feasibility_check_unanswered_is_not_ask
     assert (errnum, "no answer of the scheduler in 0.05 s" in text) == (errno.ETIMEDOUT, True)
     errnum, text = await user.refused("feasibility.check", {"jobspec": jobspec})
     assert (errnum, "gets no more until it answers" in text) == (errno.ENOSYS, True)
+    monkeypatch.undo()
     asked = await scheduler.request()
     assert (asked.topic, len(scheduler.requests)) == ("feasibility.check", 0)
     scheduler.answer("feasibility.check", tag=asked.tag)
