@@ -436,7 +436,7 @@ def test_a_stopped_keeper_with_no_room_for_a_connection_is_said(tmp_path, listen
             other = others.enter_context(socket.socket(socket.AF_UNIX, socket.SOCK_STREAM))
             other.setblocking(False)
             there_is_room = other.connect_ex(str(tmp_path / "keeper-1")) == 0
-        with pytest.raises(FluxschedError, match=r"keeper-1: it has accepted no connection within 0.05 s; .*kill -CONT"):
+        with pytest.raises(FluxschedError, match=r"keeper-1: .* accepted no connection within 0.05 s; .*kill -CONT"):
             LocalKeeperHost(tmp_path, None, -1, 0.0).living()
     assert (tmp_path / "keeper-1").exists()
 
