@@ -1,1 +1,1 @@
-"""What `fluxsched doctor` looks at: what is installed, which homes work, and the directories of instances."""
+"""Checks of `fluxsched doctor`: what is installed, which homes work, and the directories of instances."""

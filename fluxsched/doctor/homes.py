@@ -34,9 +34,9 @@ from fluxsched.system.kept_logs import last_end, logs_directory
 
 DIRECTORIES, INSTANCES = "Directories", "Instances"
 RANDOM_CHARS = 8
-"""What tempfile adds to the name of a run directory."""
+"""Number of characters that tempfile adds to the name of a run directory."""
 ANSWER_S = 5.0
-"""How long an instance may take to answer (seconds)."""
+"""Time within which an instance has to answer (seconds)."""
 SKEW_MAX_S = 2.0
 """By how much a file's time may differ from ours (seconds)."""
 EPOCH_S = 1735689600.0
@@ -187,7 +187,7 @@ def _clock() -> Check:
 
 SECTION = "Homes"
 TRY_S = 60.0
-"""How long an instance may take to start, run a job and end (seconds); it needs one."""
+"""Time within which an instance has to start, run a job and end (seconds); it needs one."""
 JOBS = 20
 """Jobs that are simulated."""
 LINES_MAX = 3

@@ -37,7 +37,7 @@ class Check(NamedTuple):
 
 
 def is_well(checks: list[Check]) -> bool:
-    """Whether everything works that should."""
+    """Return whether no check has failed."""
     return all(check.state != "fail" for check in checks)
 
 
@@ -45,7 +45,7 @@ def is_well(checks: list[Check]) -> bool:
 
 SECTION = "Installed"
 ASK_S = 10.0
-"""How long a program may take to say its version (seconds)."""
+"""Time within which a program has to print its version (seconds)."""
 FILES_MIN = 4096
 """Open files that an instance should be allowed: two for each running task."""
 PYTHON_MIN = (3, 11)
@@ -73,7 +73,9 @@ def installed() -> Iterator[Check]:
 
 
 def version_of(words: Sequence[str], pattern: str) -> str | None:
-    """What a program says of its version, by a pattern with one group; None if it is not there or says otherwise."""
+    """Return the version that a program prints, by a pattern with one group; None if the program is missing or prints
+    no match.
+    """
     try:
         done = subprocess.run(
             words, stdin=subprocess.DEVNULL, capture_output=True, text=True, errors="replace", timeout=ASK_S, cwd="/"

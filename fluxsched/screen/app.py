@@ -44,7 +44,7 @@ from fluxsched.views.words import time_text
 ROWS_MAX = 200
 """Jobs that are listed: more are for filters, or for `fluxsched jobs`."""
 QUEUES_EVERY_S = 5.0
-"""How often queues are asked for (seconds): who opens and closes them are people."""
+"""Interval between requests for the queues (seconds): people open and close them."""
 QUEUES_MAX = 100
 """Queues that are shown."""
 
@@ -111,7 +111,7 @@ class TopApp(App[None], inherit_bindings=False):
 
     @property
     def panes(self) -> Mapping[str, Pane]:
-        """Those that Tab goes through."""
+        """Return the panes in the order of Tab."""
         return dict(zip(PANES, (self.machine, self.jobs, self.queues, self.groups, self.log_pane), strict=True))
 
     def on_mount(self) -> None:
@@ -300,7 +300,7 @@ class TopApp(App[None], inherit_bindings=False):
     # -- keys ---------------------------------------------------------------------------------------------------
 
     async def on_key(self, event: events.Key) -> None:
-        """What no pane took."""
+        """Handle a key that no pane has handled."""
         use = next((use for use in KEYS if event.key in use.keys.split(",")), None)
         if event.character and event.character in "12345":
             event.stop()

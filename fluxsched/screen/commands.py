@@ -50,7 +50,7 @@ def about_row(pane: TablePane) -> str:
 
 
 def about_targets(picture: Picture, ranks: Idset) -> str:
-    """Which targets are under the cursor, and what is to be said of them."""
+    """Return a text about the targets under the cursor: their names, states, drain and use."""
     if not ranks:
         return ""
     states = [word for word, part in picture.machine.states.parts.items() if not part.isdisjoint(ranks)]
@@ -336,7 +336,9 @@ def _undrain(app: ScreenParts) -> None:
 
 
 def _with_targets(app: ScreenParts, title: str, then: Callable[[str, str], None]) -> None:
-    """Those under the cursor or tagged; else of the job under it, or those that are typed."""
+    """Pass targets to `then`: those under the cursor or tagged, else those of the job under it, or those typed by the
+    user.
+    """
     if app.pane == "machine" and app.machine.meant:
         then(str(app.machine.meant), app.picture.hosts_text(app.machine.meant))
         return
@@ -396,7 +398,7 @@ COMMANDS: Mapping[str, Callable[[ScreenParts], None]] = {
 # ---- parts
 
 class ScreenParts(Protocol):
-    """What commands use of the application."""
+    """Parts of the application that commands use."""
 
     picture: Picture
     settings: ScreenSettings

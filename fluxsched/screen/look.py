@@ -49,7 +49,7 @@ _STYLES = {
 
 
 class TerminalLook(NamedTuple):
-    """What the terminal can show."""
+    """Abilities of the terminal: colours and Unicode."""
 
     is_colourful: bool
     is_unicode: bool
@@ -117,7 +117,7 @@ _PLAIN = {name: Style.parse(_without_colour(text) or "none") for name, text in _
 # ---- settings
 
 class ScreenSettings(NamedTuple):
-    """How the terminal is, and which jobs are shown first."""
+    """Settings of the screen: the terminal, and the jobs that are shown first."""
 
     look: TerminalLook
     parse_filter: Callable[[str], dict[str, Any]]
@@ -215,15 +215,18 @@ class Rect(NamedTuple):
 
 
 def is_too_small(width: int, height: int) -> bool:
-    """Whether there is only room for a sentence."""
+    """Return whether there is only room for a sentence."""
     return width < WIDTH_MIN or height < HEIGHT_MIN
 
 
 def places(
     width: int, height: int, *, table: str, zoomed: str | None, machine_lines: LinesWanted, queues: int, groups: int
 ) -> Mapping[str, Rect]:
-    """The panes that are shown. `machine_lines`: how many of so many lines of a width the map uses; `queues`, `groups`:
-    lines of these tables; `table`: the one that is shown where there is room for one."""
+    """The panes that are shown.
+
+    `machine_lines`: how many of so many lines of a width the map uses; `queues`, `groups`: lines of these tables;
+    `table`: the one that is shown where there is room for one.
+    """
     if is_too_small(width, height):
         return {"sentence": Rect(0, 0, width, height)}
     figures = min(FIGURE_LINES, max(1, height - 9))
@@ -302,7 +305,7 @@ class Pane(Widget):
             self.refresh(*(Region(0, y, width, 1) for y in changed))
 
     def render_lines(self, crop: Region) -> list[Strip]:
-        """What Textual asks: lines have their styles already."""
+        """Return the strips of a region, for Textual: lines have their styles already."""
         width, height = self.size
         if len(self._drawn) != height or (self._drawn and self._drawn[0].cell_length != width):
             lines = self.make_lines(width, height)[:height]

@@ -49,7 +49,7 @@ class MachinePane(Pane):
         self.by = ARRANGEMENTS[0]
         self.note = ""
         self.found = EMPTY
-        """What was searched for; the cursor goes from one to the next."""
+        """Targets that a search has found; the cursor goes from one to the next."""
         self.tagged = EMPTY
         self.rank: int | None = None
         """The first target of the cell with the cursor."""
@@ -161,7 +161,7 @@ class MachinePane(Pane):
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def lines_wanted(self, width: int, lines_max: int) -> int:
-        """How many lines the map would use of so many, with the title."""
+        """Return the number of lines, of so many, that the map would use, with the title."""
         wanted = self._lines_wanted.get((width, lines_max))
         if wanted is None:
             wanted = 1 + max(1, len(self._draw(width, max(1, lines_max - 1)).lines))
@@ -248,7 +248,7 @@ BAR_WIDTH_MAX = 120
 
 
 class Amount(NamedTuple):
-    """How much of something is in use."""
+    """Amount of a resource that is in use."""
 
     name: str
     used: int
@@ -264,7 +264,7 @@ class JobRates(NamedTuple):
 
 
 class InstanceFigures(NamedTuple):
-    """What is known of the whole."""
+    """Figures of the whole instance, as far as they are known."""
 
     name: str = ""
     up_s: float | None = None
@@ -277,7 +277,7 @@ class InstanceFigures(NamedTuple):
 
 
 class StateLook(NamedTuple):
-    """How a state is shown in the list of states: its sign, and the style of it."""
+    """Look of a state in the list of states: its sign and the style of the sign."""
 
     sign: str
     style: str
@@ -399,7 +399,7 @@ class LogPane(Pane):
         self.note = ""
         self.held: deque[LogLine] = deque(maxlen=LOG_LINES_MAX)
         self._back = 0
-        """How many lines after the last one shown there are."""
+        """Number of lines after the last one shown."""
 
     def add(self, line: LogLine) -> None:
         """Append a line; what is shown stays if one looks back."""
@@ -457,7 +457,7 @@ class LogPane(Pane):
 # ---- lines
 
 class StatusLine(Pane):
-    """What was said last, until a key is pressed; else more of what is under the cursor."""
+    """Line with the last message, until a key is pressed; else with more about the row under the cursor."""
 
     def __init__(self, look: TerminalLook, *, id: str) -> None:
         super().__init__(look, id=id)
@@ -532,7 +532,7 @@ class Sheet(NamedTuple):
     name: str
     lines: Callable[[int], Sequence[Sequence[Run]]]
     from_end: bool = False
-    """Whether the end is shown first, as of an output that grows."""
+    """True to show the end first, as of an output that grows."""
 
 
 class ReaderPane(Pane):
@@ -647,7 +647,7 @@ class OfferedChoice(NamedTuple):
 
 
 class Question(NamedTuple):
-    """What is asked. Without a field and without choices: yes or no."""
+    """Question to the user. Without a field and without choices: yes or no."""
 
     title: str
     perform: CarryOut
@@ -707,7 +707,7 @@ class QuestionBox(Pane):
             self.close()
 
     def on_paste(self, event: events.Paste) -> None:
-        """What is pasted is typed, its first line."""
+        """Insert the first line of the pasted text."""
         event.stop()
         if self.question is not None and self.question.field is not None and event.text:
             self._insert(event.text.splitlines()[0])
@@ -764,7 +764,7 @@ class QuestionBox(Pane):
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def lines_wanted(self, width: int) -> int:
-        """How many lines the question takes."""
+        """Return the number of lines that the question takes."""
         return len(self._runs(width))
 
     def make_lines(self, width: int, height: int) -> list[Strip]:

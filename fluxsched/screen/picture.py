@@ -51,14 +51,14 @@ class Picture:
         self.info: Body = {}
         self.lost: str | None = "no answer yet"
         self.refused: dict[str, str] = {}
-        """What the instance refuses this user, by topic."""
+        """Reasons for which the instance refuses this user a request, by topic."""
         self._tell = tell
         self._totals: deque[_Totals] = deque()
         self._was_there = False
 
     @property
     def role(self) -> Role | None:
-        """What this user is to the instance, if it says so."""
+        """Return the role of this user in the instance; None if the instance does not report it."""
         try:
             return parse_role(str(self.info.get("role")))
         except InvalidValue:
@@ -103,7 +103,7 @@ class Picture:
             self.jobs = body if kind == "whole" else after(self.jobs, body)
 
     def take_figures(self, kind: str, body: Body, now_s: float) -> None:
-        """What `instance.metrics` says or what of it changed, and when by a steady clock (seconds)."""
+        """Take the answer of `instance.metrics`, or its changes, received at `now_s` by a steady clock (seconds)."""
         if self._is_refused("figures", body):
             self.metrics = {}
             return
@@ -218,13 +218,13 @@ DRAWING_SHARE = 0.06
 DRAWN_EVERY_S, DRAWN_LATEST_S = 0.2, 2.0
 """The least and the most time between two drawings of what arrives (seconds)."""
 CLOCK_EVERY_S = 1.0
-"""How often run times and the clock are drawn when nothing arrives (seconds)."""
+"""Interval at which run times and the clock are drawn when nothing arrives (seconds)."""
 
 TakeView = Callable[[str, Body], None]
 
 
 class ViewFollower(Protocol):
-    """What the screen asks of `views.follower.Follower`."""
+    """Methods of `views.follower.Follower` that the screen uses."""
 
     def subscribe(self, topic: str, params: Mapping[str, Any] | None = None) -> AbstractAsyncContextManager[Any]: ...
 

@@ -33,15 +33,15 @@ class TableColumn(NamedTuple):
     align: str = "<"
     style: Callable[[Any], str] = lambda row: ""
     order: Callable[[Any], Any] | None = None
-    """What rows are sorted by when this column is chosen; None: it cannot be chosen."""
+    """Function that returns the sort key of a row when this column is chosen; None: it cannot be chosen."""
     shown_from: int = 0
     """The width of the pane from which the column is shown."""
     share: int = 0
-    """How much of the width that is left the column gets, beside the others that grow."""
+    """Share of the remaining width that the column gets, beside the others that grow."""
     fits: bool = False
-    """Whether it is as wide as its widest cell, up to `width`."""
+    """True if the column is as wide as its widest cell, up to `width`."""
     droppable: bool = False
-    """Whether it is left out when all its cells are empty."""
+    """True if the column is left out when all its cells are empty."""
 
 
 class TablePane(Pane):
@@ -64,7 +64,7 @@ class TablePane(Pane):
         self.columns = tuple(columns)
         self.title = title
         self.note = ""
-        """What stands behind the title: how many, filters, the order."""
+        """Text behind the title: number of rows, filters, the order."""
         self.empty_text = "none"
         self.rows: list[Any] = []
         self.tags: set[Hashable] = set()
@@ -159,7 +159,7 @@ class TablePane(Pane):
 
     @property
     def page(self) -> int:
-        """How many rows are shown."""
+        """Return the number of rows that are shown."""
         return max(1, self.size.height - HEAD_LINES)
 
     def on_key(self, event: events.Key) -> None:
@@ -284,7 +284,7 @@ def id_text(row: JobRow) -> str:
 
 
 def time_shown(row: JobRow) -> str:
-    """How long it has run; a job that waits has the time until its estimated start, with a `~`."""
+    """Return the run time of a job; of a pending job the time until its estimated start, with a `~`."""
     if row.info["state"] in PENDING:
         return ""
     return duration_text(row.runtime_s())
@@ -297,13 +297,13 @@ def start_shown(row: JobRow) -> str:
 
 
 def left_shown(row: JobRow) -> str:
-    """How long a running job may still run, or how long one that waits may run."""
+    """Return the time that a running job has left, or the time limit of a pending one."""
     left_s = row.remaining_s() if row.info["state"] in RUNNING else row.info.get("duration") or 0.0
     return duration_text(round(left_s) if left_s > 10 else left_s) if left_s else ""
 
 
 def is_held(row: JobRow) -> bool:
-    """Whether it waits because its urgency is 0."""
+    """Return whether the job is pending because its urgency is 0."""
     return row.info["state"] in PENDING and row.info["urgency"] == 0
 
 

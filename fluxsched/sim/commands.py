@@ -29,8 +29,10 @@ Bar = Callable[[str], Progress]
 
 @dataclass(frozen=True, slots=True)
 class StudyOptions:
-    """One command line. `by` is `user`, `queue` or `bank` for a table of these; `labels` are one a policy, in order.
-    `bank` (one of BANKS) is what of a job stands for a bank that the trace does not name.
+    """One command line.
+
+    `by` is `user`, `queue` or `bank` for a table of these; `labels` are one a policy, in order. `bank` (one of BANKS)
+    is what of a job stands for a bank that the trace does not name.
 
     Raises InvalidValue for options without a meaning: policies that do not exist or are given twice, labels that are
     not unique, and two machines. `html` is written by the command, of `Study.drawing`.
@@ -75,13 +77,13 @@ class StudyOptions:
 
 @dataclass(frozen=True, slots=True)
 class Study:
-    """What came out."""
+    """Outcome of a simulation of one or more policies on a trace."""
 
     trace: Trace
     results: list[Result]
     by: str | None = None
     left_out: list[str] = field(default_factory=list)
-    """What of it a plot does not show."""
+    """Parts of the results that a plot does not show."""
 
     def lines(self) -> Iterator[str]:
         """For people."""

@@ -1,5 +1,6 @@
-"""Synthetic workloads by the model of Lublin and Feitelson: the same seed gives the same trace. Jobs can be made
-elastic.
+"""Synthetic workloads by the model of Lublin and Feitelson: the same seed gives the same trace.
+
+Jobs can be made elastic.
 
 Sizes: serial, a power of two, or any, over a two-stage uniform distribution of their logarithm. Run times: the
 exponential of a hyper-gamma distribution whose mixture depends on the size. Arrivals: the exponential of a gamma
@@ -216,7 +217,7 @@ def _arrivals(chance: Chance) -> Iterator[float]:
 
 
 def _cycle() -> list[float]:
-    """How busy each half hour of a day is, 1 on average."""
+    """Return the load of each half hour of a day, 1 on average."""
     weights = [0.0] * BUCKETS
     for at in range(CYCLE_BEGINS_AT, CYCLE_BEGINS_AT + BUCKETS):
         weights[at % BUCKETS] = sum([_density(at + (step + 0.5) / 8) for step in range(-4, 4)])

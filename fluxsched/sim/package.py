@@ -20,7 +20,7 @@ _NAME = re.compile(r"[a-z][a-z0-9]*(-[a-z0-9]+)*")
 
 
 class PackageKind(NamedTuple):
-    """What is made: `what` it is called, the folder of its template, and the names that are taken."""
+    """Kind of package to make: `what` it is called, the folder of its template, and the names that are taken."""
 
     what: str
     template: str

@@ -62,7 +62,7 @@ USABLE: dict[str, Any] = {"color": "#202020", "linewidth": 0.8, "linestyle": ":"
 """The line of what can be used."""
 
 REDUCED: dict[str, Any] = {"facecolor": "#000000", "alpha": 0.1, "edgecolor": "none"}
-"""What marks the times at which not all can be used."""
+"""Style of the times at which not all targets can be used."""
 
 HOUR_S, DAY_S = 3600.0, 86400.0
 
@@ -299,7 +299,7 @@ def check_path(path: Path) -> None:
 
 
 def left_out(results: Sequence[Result]) -> Iterator[str]:
-    """What does not fit, each in a few words."""
+    """Yield the parts that do not fit into the plot, each in a few words."""
     if len(results) > POLICIES_MAX:
         yield f"panels of {_named(results[POLICIES_MAX:])}"
     charted = _charted(results)
@@ -323,7 +323,7 @@ def _named(results: Sequence[Result]) -> str:
 
 
 def _part(window: TimeScale, scale: TimeScale) -> str:
-    """Which part of the time is drawn, if it is not all; to follow a title."""
+    """Return a text that names the drawn part of the time, to follow a title; empty if all of it is drawn."""
     if window == scale:
         return ""
     return f": {scale.name} {window.begin_s / scale.unit_s:.1f} to {window.last_s / scale.unit_s:.1f}"
@@ -376,7 +376,7 @@ def draw(trace: Trace, results: Sequence[Result]) -> Figure:
 
 
 def _legends(figure: Figure, results: Sequence[Result], colours: dict[str, str], users: dict[str, str]) -> None:
-    """Which colour is whose, beside everything that is drawn; below it, what was left out."""
+    """Draw legends of policies and users beside everything that is drawn; below it, what was left out."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 

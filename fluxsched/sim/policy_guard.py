@@ -17,7 +17,7 @@ from fluxsched.sched.registry import has_plugin, split_queues
 
 
 def exit_text(fault: SystemExit) -> str:
-    """What a policy has done that calls `sys.exit`."""
+    """Return a text about a policy that has called `sys.exit`."""
     return f"ended the process with status {exit_code(fault)}"
 
 
@@ -37,7 +37,7 @@ def policy_faults(policy: str, when: str = "", noun: str = "policy") -> Iterator
 
 
 def is_foreign(specs: str) -> bool:
-    """Whether `SPEC;QUEUE=SPEC;...` names a policy that is not one of ours."""
+    """Return whether `SPEC;QUEUE=SPEC;...` names a policy of a plugin."""
     general, own = split_queues(specs)
     return any(map(has_plugin, (general, *own.values())))
 

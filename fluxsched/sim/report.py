@@ -35,7 +35,7 @@ from fluxsched.sim.traces import Trace
 BARS = "▁▂▃▄▅▆▇█"
 
 BANK = "bank"
-"""What the table of accounts is asked for by."""
+"""Value of `by` that requests the table of accounts."""
 
 SHARES_SHOWN = 10
 """Users or queues in a table: the largest ones; JSON has all."""
@@ -65,8 +65,9 @@ class Figure(NamedTuple):
 
 
 def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> Iterator[str]:
-    """The lines of the whole report; `by` is `user`, `queue` or `bank` for a table of these a policy. Without it there
-    is one of accounts for each policy under which they were recorded.
+    """The lines of the whole report; `by` is `user`, `queue` or `bank` for a table of these a policy.
+
+    Without it there is one of accounts for each policy under which they were recorded.
     """
     yield from heading(trace, results)
     yield ""
@@ -83,7 +84,7 @@ def report(trace: Trace, results: Sequence[Result], by: str | None = None) -> It
 
 
 def heading(trace: Trace, results: Sequence[Result]) -> Iterator[str]:
-    """What was simulated, and what of the trace was not."""
+    """Yield lines about the trace: what was simulated, and what of the trace was not."""
     one = results[0]
     yield f"{trace.name}: {len(trace.jobs):,} jobs on {one.targets:,} targets, {one.cores:,} cores"
     if endless := sum([job.limit_s is None for job in trace.jobs]):
@@ -147,7 +148,7 @@ def over_time(results: Sequence[Result]) -> Iterator[str]:
 
 
 def scale_of(longest: float) -> str:
-    """What bars stand for, in as many digits as it takes to be more than nothing."""
+    """Return the scale of bars, in as many digits as it takes to be more than nothing."""
     if not longest:
         return "0 throughout"
     return f"0 to {longest:,.1f}" if longest >= 0.1 else f"0 to {longest:.1g}"
@@ -161,7 +162,7 @@ def bars(values: Sequence[float | None], most: float) -> str:
 
 
 def shares_table(result: Result, by: str) -> Iterator[str]:
-    """What the largest users or queues got under one policy."""
+    """Yield the lines of the table of the largest users or queues under one policy."""
     shares = result.summary.users if by == "user" else result.summary.queues
     rows = [[f"{result.title}: {by}", "jobs", "core h", "wait mean [s]", "slowdown mean"]]
     for share in shares[:SHARES_SHOWN]:
@@ -174,7 +175,9 @@ def shares_table(result: Result, by: str) -> Iterator[str]:
 
 
 def accounts_table(result: Result) -> Iterator[str]:
-    """How the accounts that used most shared the machine under one policy: means over the makespan, in cores' worth."""
+    """Yield the lines of the table of the accounts with the highest usage under one policy: means over the makespan, in
+    cores' worth.
+    """
     rows = [[f"{result.title}: account", "jobs", "usage", "share", "shortfall [h]", "wait mean [s]", "preempted",
              "lost [core h]"]]  # fmt: skip
     makespan_s = result.summary.makespan_s or 1.0
@@ -363,7 +366,8 @@ FIGURES = (
 BARS_MAX = 40_000
 """Jobs of a policy on the chart of targets, those with most core seconds: about 50 bytes each in the file.
 
-One that was preempted, or changed its size, has some bars more."""
+One that was preempted, or changed its size, has some bars more.
+"""
 
 POINTS_MAX = 800
 """Of a line: more than its part of a page has pixels."""

@@ -41,7 +41,7 @@ from fluxsched.sim.table import (
 from fluxsched.sim.traces import number_text
 
 UNKNOWN_USER = "unknown"
-"""What the user of jobs is called for which a trace names none."""
+"""Name of the user of jobs for which a trace names none."""
 
 Course = list[tuple[float, float]]
 """(time, value from then on)."""
@@ -84,15 +84,14 @@ class AccountCourse:
         self._since_s = now_s
 
     def read(self, now_s: float, usage: float, share: float, demand: float) -> None:
-        """What is so from now on."""
+        """Record usage, share and demand from now on."""
         self._demand = demand
         _step(self.usage, now_s, usage)
         _step(self.share, now_s, share)
 
 
 class _Change(NamedTuple):
-    """What becomes of a job of an account: 1 where it begins to be there, to wait, or to hold `amounts`, -1 where it
-    ends."""
+    """Change of a job of an account: 1 where it begins to be there, to wait, or to hold `amounts`, -1 where it ends."""
 
     when_s: float
     account: Account
@@ -141,7 +140,7 @@ class _Sweep:
         return account
 
     def set_capacity(self, usable: Vector, now_s: float) -> None:
-        """What is usable has changed."""
+        """Set the usable capacity from now on."""
         self._tree.set_capacity(usable, now_s)
         self._read(self.found, now_s)
 
@@ -225,7 +224,7 @@ def _changes(
 
 
 def _count(jobs: Columns, leaves: Sequence[Account], sweep: _Sweep) -> None:
-    """What needs no time: jobs, waits, and what preemption cost."""
+    """Count the figures that do not depend on time: jobs, waits, and the cost of preemption."""
     for leaf, submit_s, start_s in zip(leaves, jobs.submit, jobs.start, strict=True):
         for at in above(leaf):
             course = sweep.found[at]
@@ -271,7 +270,7 @@ class Spread:
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """What one user or queue got."""
+    """Figures of one user or queue."""
 
     name: int | str | None
     jobs: int
@@ -323,7 +322,7 @@ class Summary:
 
 
 def bounded_slowdown(wait_s: float, run_s: float, tau_s: float = TAU_S) -> float:
-    """How many times longer than its run a job took, waiting included."""
+    """Return the bounded slowdown of a job: wait and run over run, of at least `tau_s`."""
     return max(1.0, (wait_s + run_s) / max(run_s, tau_s))
 
 
@@ -352,7 +351,9 @@ def jain(values: Sequence[float]) -> float | None:
 def shares(
     jobs: Columns, wait: Sequence[float | None], slowdown: Sequence[float | None], names: Sequence[int | str | None]
 ) -> tuple[Share, ...]:
-    """What each name (one a job) got, the largest in core seconds first; jobs without a name count under None."""
+    """Return the figures of each name (one a job), the largest in core seconds first; jobs without a name count under
+    None.
+    """
     sums: dict[int | str | None, list[float]] = {}
     more: dict[int, float] = {}
     for resize in jobs.resizes:
@@ -441,20 +442,22 @@ COLUMNS = (
 """Of `to_csv`, in order. Times in seconds since the trace began; `slowdown` is bounded; `ranks` only if asked for.
 
 `policy` is the label, if one was given; `note` says why the job was denied, or can only wait; `preempted` how often
-the job was, and `lost` how many core seconds of its work."""
+the job was, and `lost` how many core seconds of its work.
+"""
 
 SIZE_COLUMNS = ("grown", "shrunk", "hops")
 """The last ones, if any job of the table changed its size or the hops are known: core seconds above and below its size
-at the start, and the most hops between any two of its targets."""
+at the start, and the most hops between any two of its targets.
+"""
 
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """What scheduling took: instants, passes, and, if a stopwatch was given, seconds in all and in each pass.
+    """Cost of scheduling: instants, passes, and, if a stopwatch was given, seconds in all and in each pass.
 
     `refused` are the decisions of the policy that could not be made real: one that keeps the laws has none. What was
-    wrong with the first grow or shrink among them is the `refusal`.
-    `considered_s` has, with time of its own, how long after each submission a pass had ended that began after it.
+    wrong with the first grow or shrink among them is the `refusal`. `considered_s` has, with time of its own, how long
+    after each submission a pass had ended that began after it.
     """
 
     instants: int
@@ -486,7 +489,7 @@ class Result:
 
     @property
     def title(self) -> str:
-        """What tables and plots call it: its label, else its policy."""
+        """Return the name of the result in tables and plots: its label, else its policy."""
         return self.policy if self.label is None else self.label
 
     def __repr__(self) -> str:
@@ -522,7 +525,7 @@ class Result:
 
     @cached_property
     def accounts(self) -> list[AccountCourse]:
-        """How accounts shared the machine, those that used most first; none if it was not recorded."""
+        """Return the courses of accounts, those that used most first; none if they were not recorded."""
         if self.held is None or self.fair is None:
             return []
         return courses(self.jobs, self.held, self.fair, self.end_s)
@@ -544,7 +547,7 @@ class Result:
 
     @property
     def has_sizes(self) -> bool:
-        """Whether there is anything to say under SIZE_COLUMNS."""
+        """Return whether there are values for SIZE_COLUMNS."""
         return bool(self.jobs.resizes or any(self.jobs.hops))
 
     def _sizes(self) -> Iterator[tuple[Any, ...]]:

@@ -67,7 +67,8 @@ class Resizing(NamedTuple):
     ranks: str
 
     def of(self, amounts: Vector, procs: int) -> Vector:
-        """What that is of each kind, without a sign, where the job has these amounts with so many cores."""
+        """Return the amount of the change by kind, without a sign, where the job has these amounts with so many cores.
+        """
         return tuple([amount * abs(self.change) // procs for amount in amounts])
 
     def core_s(self, until_s: float) -> float:
@@ -249,7 +250,9 @@ class Stretch(NamedTuple):
 
 
 def stretches(jobs: Columns, rows: Iterable[int]) -> Iterator[Stretch]:
-    """Those of some rows, in their order and that of time; none of an attempt whose targets were not recorded."""
+    """Yield the stretches of some rows, in their order and that of time; none of an attempt whose targets were not
+    recorded.
+    """
     earlier: dict[int, list[Preemption]] = {}
     changes: dict[int, list[Resizing]] = {}
     for attempt in jobs.earlier_attempts():
@@ -294,7 +297,7 @@ class AmountColumns(NamedTuple):
     capacity: list[tuple[float, Vector]]
 
     def only(self, kinds: Sequence[str]) -> AmountColumns:
-        """The same of these kinds, in their order; 0 of what there is none of."""
+        """Return the amounts of these kinds only, in their order; 0 for a kind that is missing."""
         places = [self.kinds.index(kind) if kind in self.kinds else -1 for kind in kinds]
         known: dict[Vector, Vector] = {}
 

@@ -93,21 +93,21 @@ URGENCY_MAX = 31
 """RFC 14's largest urgency."""
 
 BANKS = ("user", "group", "queue")
-"""What of a job may stand for the bank that its trace does not name."""
+"""Attributes of a job that may stand for the bank that its trace does not name."""
 
 FAULTS_KEPT_MAX = 100
 """Lines that were not used, kept with their reason; the rest are counted."""
 
 FAULT_CHARS_MAX = 60
-"""How much of such a line is repeated."""
+"""Number of characters of a faulty line that are repeated."""
 
 
 class Ask(NamedTuple):
-    """What a job needs: `nslots` slots of `cores` and `gpus`, over `nodes` if given, a number or a range (`4-10`).
+    """Request of a job: `nslots` slots of `cores` and `gpus`, over `nodes` if given, a number or a range (`4-10`).
 
     `constraint` is the RFC 31 object as JSON text; `jobspec`, also JSON text, replaces all other fields. `parts`, the
-    same, replace those before it. An `elastic` job may change its number of nodes, within the range, while it runs;
-    at most `max_hops` are between any two of them.
+    same, replace those before it. An `elastic` job may change its number of nodes, within the range, while it runs; at
+    most `max_hops` are between any two of them.
     """
 
     nslots: int = 1
@@ -123,7 +123,7 @@ class Ask(NamedTuple):
 
     @property
     def is_plain(self) -> bool:
-        """Whether `nslots` times `cores` is just what the job gets."""
+        """Return whether the job gets just `nslots` times `cores`."""
         return self.nodes is None and not self.exclusive and self.jobspec is None and self.parts is None
 
 
@@ -257,7 +257,7 @@ class Collector:
             self._faults.append(UnusedLine(line, why, shown, is_bad))
 
     def trace(self) -> Trace:
-        """What was gathered."""
+        """Return the trace that was gathered."""
         return Trace(
             self._name, in_order(self.jobs), self.header, self.machine, tuple(self._faults), self._counts[True],
             self._counts[False],
@@ -272,7 +272,8 @@ def in_order(jobs: list[TraceJob]) -> list[TraceJob]:
 
 def check_job(job: TraceJob) -> None:
     """Raises InvalidValue, naming the job, for times that are negative or too long, for a job that needs nothing, and
-    for an urgency, a bank or a number of times that is none."""
+    for an urgency, a bank or a number of times that is none.
+    """
     for what, value in (("submit", job.submit_s), ("run", job.run_s), ("limit", job.limit_s),
                         ("think", job.think_s), ("preemptible-after", job.preemptible_after_s),
                         ("work", job.work)):  # fmt: skip
@@ -457,7 +458,7 @@ CONSTRAINTS_KEPT = 1024
 """Constraints that were found right: a trace has a handful."""
 
 CONSTRAINT_CHARS = 80
-"""How much of a wrong one is repeated."""
+"""Number of characters of a wrong constraint that are repeated."""
 
 KEYS = (
     "job", "submit", "run", "duration", "nslots", "cores", "gpus", "nodes", "exclusive", "constraint", "jobspec",
@@ -468,7 +469,7 @@ KEYS = (
 _COUNTS = {"nslots": 1, "cores": 1, "gpus": 0, "urgency": 16, "requeue": 0}
 _NEEDS = ("nslots", "cores", "gpus", "nodes", "exclusive", "constraint", "elastic", "max-hops", "parts")
 _REPLACED = ("nslots", "cores", "gpus", "nodes", "exclusive")
-"""What a job of several parts says of each part."""
+"""Fields that a job of several parts has in each part."""
 
 
 def read_lines(lines: Iterable[str], name: str) -> Trace:
@@ -610,7 +611,7 @@ def _is(obj: dict[str, Any], key: str) -> bool:
 
 
 def _nodes(obj: dict[str, Any]) -> int | str | None:
-    """How many nodes: a number, or a range as text."""
+    """Return the number of nodes: a number, or a range as text; None if it is missing."""
     value = obj.get("nodes")
     if not isinstance(value, str):
         return _count(obj, "nodes", 0) or None

@@ -18,23 +18,29 @@ if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
     import asyncio
 
 ZAP_ENDPOINT = "inproc://zeromq.zap.01"
-"""Where libzmq asks, within a context, whether a key may connect (ZeroMQ RFC 27)."""
+"""Endpoint at which libzmq asks, within a context, whether a key may connect (ZeroMQ RFC 27)."""
 
 ZAP_YES, ZAP_NO = b"200", b"000"
-"""`000` is no status of the RFC, and that is the point: libzmq then closes the connection at once and says nothing. By
-a 400 the stranger would be told, by a 300 the connection would stay until HANDSHAKE_IVL_MS is over."""
+"""`000` is no status of the RFC, and that is the point: libzmq then closes the connection at once and says nothing.
+
+By a 400 the stranger would be told, by a 300 the connection would stay until HANDSHAKE_IVL_MS is over.
+"""
 
 HANDSHAKE_IVL_MS = 10_000
-"""How long a stranger may hold a connection without proving to have a key; libzmq's own value is 30 s."""
+"""Time that a stranger may hold a connection without proving to have a key; libzmq's own value is 30 s."""
 
 KEYED_MESSAGE_BYTES_MAX = 8 << 20
-"""Largest part that the holder of a key may send, who may be another user than ours. What is larger, such as the R of a
-whole machine, goes through a socket of the instance's own machine."""
+"""Largest part that the holder of a key may send, who may be another user than ours.
+
+What is larger, such as the R of a whole machine, goes through a socket of the instance's own machine.
+"""
 KEYED_UNREAD_MESSAGES_MAX = 128
 """Unread messages of such a peer before the kernel pushes back: with the limit above a gigabyte a connection."""
 
 SEALED_BYTES = 33
-"""What encryption adds to a part, which libzmq counts in when it compares with the limit: name, nonce, code, flags."""
+"""Number of bytes that encryption adds to a part, which libzmq counts in when it compares with the limit: name, nonce,
+code, flags.
+"""
 
 Context = zmq.Context[zmq.Socket[bytes]]
 Frame = zmq.Frame

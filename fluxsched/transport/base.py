@@ -1,7 +1,7 @@
-"""What every transport does, and its limits: one behaviour, held to by one conformance suite.
+"""Behaviour of every transport, and its limits, held to by one conformance suite.
 
-A message is a list of parts (RFC 3: route stack, delimiter, topic, payload, header). A send never waits, a
-receive never waits, and a peer that ends is reported once, after everything that it had sent.
+A message is a list of parts (RFC 3: route stack, delimiter, topic, payload, header). A send never waits, a receive
+never waits, and a peer that ends is reported once, after everything that it had sent.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Server(Protocol):
     dropped: int
     """Messages that were not delivered because their peer was unknown or lost."""
     json: bool
-    """Whether payloads are JSON here (rfc/local.md), not msgpack (rfc/wire.md)."""
+    """True if payloads are JSON here (rfc/local.md), not msgpack (rfc/wire.md)."""
 
     def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None]) -> None:
         """Call `wake()` on `loop` whenever `receive` may have something; it may also be called in vain."""

@@ -29,7 +29,7 @@ class KeyPair:
 
 
 class ServerKeys(NamedTuple):
-    """What a server on CURVE needs: its own keys, and whether a public key from an address may connect."""
+    """Keys of a server on CURVE: its own pair, and whether a public key from an address may connect."""
 
     own: KeyPair
     admits: Callable[[bytes, str], bool]

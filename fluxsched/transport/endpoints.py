@@ -1,7 +1,7 @@
-"""Which endpoints may be bound or reached, and which process owns the path of a socket.
+"""Checks of endpoints that are bound or reached, and ownership of the path of a socket.
 
-A second bind silently steals a live path, and a path stays behind when its owner is killed. So a path is owned
-by the holder of the flock beside it: the kernel drops that lock with its process.
+A second bind silently steals a live path, and a path stays behind when its owner is killed. So a path is owned by the
+holder of the flock beside it: the kernel drops that lock with its process.
 """
 
 from __future__ import annotations
@@ -40,7 +40,8 @@ PROBE_TIMEOUT_S = 2.0
 
 
 class TcpAddress(NamedTuple):
-    """What a `tcp://[KEY@]HOST:PORT` says; `server_key` is the public key that the server must prove to have."""
+    """Parts of an endpoint `tcp://[KEY@]HOST:PORT`; `server_key` is the public key that the server must prove to have.
+    """
 
     host: str
     port: str
@@ -55,7 +56,7 @@ class TcpAddress(NamedTuple):
         return f"tcp://{server_key.hex()}@{self.host}:{self.port}"
 
     def is_loopback(self) -> bool:
-        """Whether only this machine reaches it."""
+        """Return whether only this machine reaches the address."""
         loopback = self.host == "localhost"
         with contextlib.suppress(ValueError):
             loopback = loopback or ipaddress.IPv4Address(self.host).is_loopback
@@ -75,8 +76,10 @@ def ipc_path(endpoint: str) -> Path | None:
 
 
 def tcp_address(endpoint: str) -> TcpAddress:
-    """The parts of a tcp endpoint. Raises InvalidValue for one that is malformed, or that lacks the key it needs:
-    only on loopback may both sides do without.
+    """The parts of a tcp endpoint.
+
+    Raises InvalidValue for one that is malformed, or that lacks the key it needs: only on loopback may both sides do
+    without.
     """
     address = _tcp_parts(endpoint)
     if address.server_key is None and not address.is_loopback():
@@ -86,7 +89,7 @@ def tcp_address(endpoint: str) -> TcpAddress:
 
 
 def bound_address(endpoint: str) -> TcpAddress:
-    """The same for an endpoint to bind, which names no key: the server has one, or is not asked for any."""
+    """Return the parts of an endpoint to bind, which names no key: the server has one, or is not asked for any."""
     address = _tcp_parts(endpoint)
     if address.server_key is not None:
         raise InvalidValue(f"endpoint {endpoint!r}: a server's key is in its certificate: leave out what is before @")
@@ -188,7 +191,7 @@ class PathClaim:
 
 
 def _is_at(fd: int, path: str) -> bool:
-    """Whether the open file is the one that `path` names now."""
+    """Return whether the open file is the one that `path` names now."""
     try:
         return os.path.samestat(os.fstat(fd), os.lstat(path))
     except FileNotFoundError:

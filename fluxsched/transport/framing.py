@@ -12,7 +12,9 @@ from collections.abc import Sequence
 from fluxsched.transport.base import PARTS_MAX, size_bytes
 
 FRAMING_BYTES_MAX = 64 << 10
-"""What a body may have beside its largest part: topic, header, a long route, and the lengths of all parts."""
+"""Number of bytes that a body may have beside its largest part: topic, header, a long route, and the lengths of all
+parts.
+"""
 
 _MAGIC = struct.pack("=I", 0xFFEE0012)
 _FRAME = struct.Struct(">4sI")

@@ -34,15 +34,17 @@ if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
 LOCAL_MESSAGE_BYTES_MAX = 512 << 20
 """Largest part taken in: Flux's clients send payloads of hundreds of MB in one message, and have no smaller pieces."""
 GUEST_MESSAGE_BYTES_MAX = 4 << 20
-"""The same of another user than ours, whose jobspec has kilobytes: what he has begun to send is in our memory."""
+"""Limit of a message from another user than ours, whose jobspec has kilobytes: the part received so far is in our
+memory.
+"""
 CONNECTIONS_MAX = 8_192
 """Most connections at a time, if the process may have twice as many descriptors; the next one gets EMFILE."""
 GUEST_CONNECTIONS_MAX = 128
 """Of each other user; he, too, gets EMFILE. All of them are served, and each keeps a descriptor."""
 ACCEPT_RETRY_S = 0.1
-"""When the process is out of descriptors: how long until the next try."""
+"""Time until the next try to accept when the process is out of descriptors (seconds)."""
 CLOSE_LINGER_S = 0.2
-"""How long a close waits in all for what was sent last to leave."""
+"""Time that a close waits in all for the last messages to leave (seconds)."""
 NAME_BYTES = 8
 """Of a connection's name, its number: with four, scripts that ask a thousand times a second use them up in weeks."""
 BACKLOG = 1_024
@@ -60,7 +62,7 @@ def owner_only(userid: int) -> int:
 
 
 def connections_max() -> int:
-    """How many connections there may be: half of what the process may have open, for the rest is for jobs."""
+    """Return the maximum number of connections: half of what the process may have open, for the rest is for jobs."""
     descriptors, _ = getrlimit(RLIMIT_NOFILE)
     return CONNECTIONS_MAX if descriptors == RLIM_INFINITY else min(CONNECTIONS_MAX, descriptors // 2)
 
@@ -176,7 +178,7 @@ class LocalServer:
         self._follow(known)
 
     def _is_full(self, userid: int) -> bool:
-        """Whether a user may not have one more connection."""
+        """Return whether a user may not have one more connection."""
         return len(self._connections) >= connections_max() or self._guests[userid] >= GUEST_CONNECTIONS_MAX
 
     def _end(self, connection: Connection, reason: str) -> None:
@@ -291,7 +293,10 @@ class LocalServer:
             self._keep(connection, left)
 
     def _write(self, connection: Connection, data: memoryview) -> memoryview:
-        """What the kernel does not take now. Of a peer that is gone nothing is left: its loss is read in order."""
+        """Send data; return the part that the kernel does not take now.
+
+        Of a lost peer's data nothing is left: its loss is read in order.
+        """
         try:
             return data[connection.socket.send(data) :]
         except BlockingIOError:

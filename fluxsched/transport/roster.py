@@ -1,4 +1,5 @@
-"""Who is connected: matches identities, file descriptors and the monitor's events, and decides when a peer is lost.
+"""Roster of connected peers: matches identities, file descriptors and the monitor's events, and decides when a peer is
+lost.
 
 A ROUTER does not tell that a peer left; its monitor names a file descriptor, and descriptors are reused at once.
 ACCEPTED and DISCONNECTED of one descriptor alternate, so each ACCEPTED opens a new *generation* of it, and a peer
@@ -10,8 +11,8 @@ belongs to the generation that is open when its first message is read. A peer is
 No probe message is ever sent to find out: it could reach another peer.
 
 A peer may have come, spoken and gone before its first message is read. Then the open generation of its descriptor is
-another peer's. A peer adopted where that is possible is *doubtful* until a message was sent to it: libzmq refuses
-those who are gone. A doubtful peer's connection is never shut down.
+another peer's. A peer adopted where that is possible is *doubtful* until a message was sent to it: libzmq refuses those
+who are gone. A doubtful peer's connection is never shut down.
 
 An identity that the ROUTER makes is unique to its connection. One that a client chose may come back at once, on the
 same descriptor even: that is a new peer. The ROUTER then renames the former connection, whose last messages arrive

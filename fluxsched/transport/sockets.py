@@ -1,5 +1,6 @@
-"""The ZeroMQ sockets: options, whole messages in and out, edges, the monitor. Of all files only this one and
-`authentication` import zmq.
+"""The ZeroMQ sockets: options, whole messages in and out, edges, the monitor.
+
+Of all files only this one and `authentication` import zmq.
 
 How it stays fast and never hangs (all measured):
 - plain sockets on the loop; the socket's FD is edge-triggered and *any* send or receive may swallow its edge, so each
@@ -35,8 +36,11 @@ if TYPE_CHECKING:  # commands start 15 ms sooner without asyncio
     import asyncio
 
 RECEIVE_MESSAGES_MAX = 100_000
-"""Unread messages of one peer before the kernel pushes back. Not less: when a peer with a full queue is killed,
-libzmq forgets what it has not read yet, and a client may have this many requests in flight."""
+"""Unread messages of one peer before the kernel pushes back.
+
+Not less: when a peer with a full queue is killed, libzmq forgets what it has not read yet, and a client may have this
+many requests in flight.
+"""
 
 SEND_MESSAGES_MAX = 512
 """Messages within libzmq for one peer; more go to the outbox, which is counted in bytes. At 64 sends cost 5x more."""
@@ -63,8 +67,11 @@ RETRY_S = 0.002
 """Pause between looks at a full peer or an ending connection, should no edge tell."""
 
 DOMAIN = b"fluxsched"
-"""Name of our authentication domain. A socket that has one is refused by libzmq to peers older than ZMTP 3.0, whose
-messages name no connection (SRCFD): software from before 2013, or no ZeroMQ at all (`curl` is taken for ZMTP 1)."""
+"""Name of our authentication domain.
+
+A socket that has one is refused by libzmq to peers older than ZMTP 3.0, whose messages name no connection (SRCFD):
+software from before 2013, or no ZeroMQ at all (`curl` is taken for ZMTP 1).
+"""
 
 ACCEPTED, DISCONNECTED = int(zmq.EVENT_ACCEPTED), int(zmq.EVENT_DISCONNECTED)
 CONNECT_FAILED = int(zmq.EVENT_CLOSED)
@@ -142,7 +149,7 @@ def chose_identity(first: Frame) -> bool:
 
 
 def _readable(socket: Any) -> bool:
-    """Whether a message waits; asking costs an eighth of the exception that an empty `recv` raises."""
+    """Return whether a message waits; asking costs an eighth of the exception that an empty `recv` raises."""
     return bool(int(_Backend.get(socket, _EVENTS)) & _POLLIN)
 
 
@@ -232,7 +239,7 @@ class Pump:
         return self._loop.time() if self._loop is not None else 0.0
 
     def events(self) -> list[tuple[int, int]]:
-        """What the monitor has to tell since last asked: (event, descriptor)."""
+        """Return the events of the monitor since the last call: (event, descriptor)."""
         events: list[tuple[int, int]] = []
         while _readable(self._monitor):
             events.append(_EVENT.unpack(self._monitor.recv(_NOBLOCK)))

@@ -33,7 +33,7 @@ READ_BYTES = 256 << 10
 READ_AHEAD_MAX = 256
 """Messages of a connection that wait to be received; more are left in the kernel, so that their sender waits."""
 CLOSE_LINGER_S = 0.2
-"""How long a close waits for what was sent last to leave."""
+"""Time that a close waits for the last messages to leave (seconds)."""
 CLOSED = "connection closed"
 _CREDENTIALS = struct.Struct("3i")
 
@@ -180,7 +180,9 @@ class StreamClient:
             self._nudge()
 
     def _write(self, data: memoryview) -> memoryview:
-        """What the kernel does not take now; nothing of a peer that is gone, whose loss is read in order."""
+        """Send data; return the part that the kernel does not take now; nothing of a lost peer's, whose loss is read in
+        order.
+        """
         try:
             return data[self._socket.send(data) :]
         except BlockingIOError:

@@ -44,9 +44,9 @@ CHOSEN_IDENTITY = "a client with a key may not choose its identity"
 NOT_ADMITTED = (
     "it does not know your key (an admin adds its .pub file and reloads), or the address names another server's key"
 )
-"""What a client with a key supposes when its connection ends before anything came: strangers are told nothing."""
+"""Likely cause when the connection of a client with a key ends before the first message: strangers get no answer."""
 NO_KEY = "if it is opened by keys its address is tcp://KEY@HOST:PORT, as `fluxsched uri --tcp` prints it there"
-"""The same, without a key."""
+"""Likely cause when the connection of a client without a key ends before the first message."""
 CLIENT_SETTLE_MS = 50
 """After a client's connection ended, its last messages are handed over within this time."""
 
@@ -374,7 +374,7 @@ class BlockingClient:
 
     @property
     def has_ended(self) -> bool:
-        """Whether the connection has ended; messages may be there still."""
+        """Return whether the connection has ended; messages may still be there."""
         return self._pump.closed or self._has_ended()
 
     def _has_ended(self) -> bool:
@@ -392,12 +392,12 @@ class BlockingClient:
 
 
 def _supposed(endpoint: str, keys: KeyPair | None) -> str:
-    """What is to be said if the connection ends before anything came."""
+    """Return the likely cause, as text, for a connection that ends before the first message."""
     if keys is not None:
         return f": {NOT_ADMITTED}"
     return f": {NO_KEY}" if endpoint.startswith("tcp:") else ""
 
 
 def _outgoing_limit(limit_bytes: int, keys: KeyPair | None) -> int:
-    """What the server takes in."""
+    """Return the limit of a message that the server accepts (bytes)."""
     return limit_bytes if keys is None else min(limit_bytes, KEYED_MESSAGE_BYTES_MAX)

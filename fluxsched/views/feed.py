@@ -29,9 +29,9 @@ Body = Mapping[str, Any]
 PARTITIONS = ("states", "busy", "busy_gpus")
 KEYED = {"jobs": "jobid", "bars": 0}
 KEPT_MAX = 1000
-"""How many events, or messages, are kept."""
+"""Number of events, or messages, that are kept."""
 OUTPUT_CHARS_MAX = 64 * 1024
-"""How much of a job's output is kept, its end."""
+"""Number of characters of a job's output that are kept, its end."""
 
 
 def joined(older: Body, newer: Body) -> dict[str, Any]:
@@ -117,11 +117,11 @@ SHARE = 0.25
 
 
 WAIT_S = 0.1
-"""How long an answer of a feed waits for one that may take seconds, and is then given without it."""
+"""Time that an answer of a feed waits for a slow one (seconds); it is then given without it."""
 
 
 class Asking(Protocol):
-    """What a feed asks with: an `AsyncHandle`."""
+    """Methods of an `AsyncHandle` that feeds use."""
 
     @property
     def is_gone(self) -> bool: ...
@@ -132,13 +132,13 @@ class Asking(Protocol):
 
 
 class Audience(Protocol):
-    """Who is told."""
+    """Receiver of snapshots and deltas of a feed."""
 
     def whole(self, body: Body) -> None:
         """Everything, anew."""
 
     def change(self, body: Body) -> None:
-        """What is new."""
+        """Receive a delta: the parts that have changed."""
 
 
 class Feed(Protocol):
@@ -174,8 +174,10 @@ async def together(*parts: Coroutine[Any, Any, None]) -> None:
 
 
 class SlowQuestion:
-    """What a scheduler may answer after seconds: with 100,000 jobs that wait it plans as long. It is asked beside a
-    feed, whose answers do without; `late` is called once there is more to say than there was for the last one.
+    """Request that a scheduler may answer after seconds: with 100,000 jobs that wait it plans as long.
+
+    It is asked beside a feed, whose answers do without; `late` is called once there is more to say than there was for
+    the last one.
     """
 
     def __init__(self, late: Callable[[], None] = lambda: None) -> None:
@@ -206,9 +208,10 @@ AskWhole = Callable[[Asking], Awaitable[dict[str, Any]]]
 
 
 class PolledFeed:
-    """What is asked for again and again: the whole each time, of which viewers get what differs.
+    """Feed by polling: the whole is requested each time, and viewers get the differences.
 
-    `ask` gives the whole; `every_s` is the shortest time between two (seconds)."""
+    `ask` gives the whole; `every_s` is the shortest time between two (seconds).
+    """
 
     def __init__(self, ask: AskWhole, every_s: float, differing: Callable[[Body, Body], Body] = differences) -> None:
         self._ask = ask
@@ -243,7 +246,7 @@ RELATIVE_BELOW_S = 1e8
 
 
 class Params:
-    """Those of one topic; what is None or empty is absent. Raises InvalidValue naming all that are unknown."""
+    """Parameters of one topic; what is None or empty is absent. Raises InvalidValue naming all that are unknown."""
 
     def __init__(self, topic: str, given: Mapping[str, Any], *known: str) -> None:
         self._topic = topic

@@ -62,7 +62,7 @@ _FRESH_S = 0.5
 
 
 class Figures:
-    """What was answered last, for all feeds that want it at about the same time."""
+    """Cache of the last answer, for all feeds that need it at about the same time."""
 
     def __init__(self) -> None:
         self._asked_s = -1.0
@@ -78,7 +78,7 @@ class Figures:
         return await asyncio.shield(self._answer)
 
     async def happened(self, handle: Asking) -> object:
-        """What differs once jobs were submitted, started or ended; None where figures are refused."""
+        """Return a value that differs once jobs were submitted, started or ended; None where figures are refused."""
         try:
             jobs = (await self.ask(handle))["jobs"]
         except RPCError:
@@ -154,15 +154,17 @@ class TargetFeed:
 # ---- jobs
 
 ASKED_EVERY_S, REFRESHED_EVERY_S = 1.0, 5.0
-"""How often a list is asked for at the shortest, and how often while nothing happens: reasons change all the same."""
+"""Minimum interval between requests for a list, and the interval while nothing happens: reasons change all the same."""
 REASONS_EVERY_S, REASONS_REFUSED_S = 2.0, 60.0
-"""How often a scheduler is asked why jobs wait, at the shortest, and where it has refused that (seconds)."""
+"""Minimum interval between requests for the reasons why jobs wait, and the one after a scheduler has refused them
+(seconds).
+"""
 ROWS_MAX = 200
 """Jobs of one page."""
 RARE_EVENTS = (
     "urgency", "exception", "memo", "dependency-add", "dependency-remove", "jobspec-update", "grow", "shrink",
 )  # fmt: skip
-"""What changes rows and is not in the figures."""
+"""Events that change rows and are not in the figures."""
 FILTERS = ("states", "user", "queue", "name", "text", "targets", "ids", "array", "since", "constraint", "max_entries")
 _IDS = ("array", "requeue_of", "requeued_as")
 
@@ -277,7 +279,7 @@ class JobsFeed:
             await self._until_due(handle, happened, loop.time() + REFRESHED_EVERY_S - ASKED_EVERY_S)
 
     async def _check_targets(self, handle: Asking) -> None:
-        """That there are those of the filter; ended jobs may have been on others. Raises RPCError."""
+        """Check that the targets of the filter exist; ended jobs may have been on others. Raises RPCError."""
         if targets := self._params.text("targets"):
             await handle.rpc("job-manager.running", {"targets": targets, "max_entries": 1})
 
@@ -369,7 +371,7 @@ async def _blocked(handle: Asking, queue: str | None) -> str:
 # ---- job
 
 JOB_ASKED_EVERY_S, JOB_REFRESHED_EVERY_S = 0.25, 5.0
-"""How often the record is asked for at the shortest, and how often while nothing happens."""
+"""Minimum interval between requests for the record, and the interval while nothing happens."""
 
 
 class JobFeed:
@@ -430,7 +432,7 @@ class JobFeed:
         return {"job": job_body(found[0], SystemClock.wall_s()), "why": why and {**why, "id": format_f58(self._id)}}
 
     async def _follow_events(self, handle: Asking, audience: Audience, known: int) -> None:
-        """Those beyond the `known` ones of the record."""
+        """Send the audience the events after the `known` ones of the record."""
         with streaming(handle, "job-manager.eventlog", {"id": self._id, "follow": True}) as answers:
             async for answer in answers:
                 events = answer["events"][known:]
@@ -485,7 +487,7 @@ HOLDERS_MAX = 20
 
 
 class GroupsQuestion:
-    """What is asked for the topic."""
+    """Requests for the topic of groups."""
 
     def __init__(self, figures: Figures) -> None:
         self._figures = figures
@@ -588,7 +590,7 @@ POINTS_DEFAULT, POINTS_MAX = 600, 4000
 """Steps of a figure: about as many as a screen has columns."""
 DAY_S = 86400.0
 REPORT_BY: tuple[str, ...] = get_args(ReportBy)
-"""What a report may be by."""
+"""Attributes by which a report may sum."""
 
 
 class HistoryQuestion:
@@ -635,7 +637,7 @@ def _name(userid: str) -> str:
 # ---- messages
 
 class MessagesFeed:
-    """Those whose topics have one of some beginnings; begins empty."""
+    """Feed of messages whose topics have one of some beginnings; begins empty."""
 
     def __init__(self, params: Params) -> None:
         self._topics = list(params.words("topics"))

@@ -77,13 +77,13 @@ Connect = Callable[[], AbstractAsyncContextManager[Any]]
 
 
 class ConnectionListener(Protocol):
-    """Who is told what becomes of the connection."""
+    """Listener to changes of the connection."""
 
     def connected(self, handle: Any, info: Mapping[str, Any]) -> None:
         """The instance is there; `info` is what `instance.info` says."""
 
     def lost(self, why: str, retry_s: float) -> Awaitable[None]:
-        """It is gone, and will be looked for."""
+        """Take note that the connection is lost, and will be made again."""
 
 
 class KeptConnection:
@@ -181,7 +181,7 @@ class Subscription:
         self._arrived = asyncio.Event()
 
     def put(self, message: ViewMessage) -> None:
-        """What the viewer is to get next."""
+        """Put the next message for the viewer."""
         if message.kind == "instance":
             self._instance = message
         elif message.kind == "whole" or self._data is None:
@@ -269,7 +269,7 @@ ENDED_S = 0.5
 """An instance that ends a stream is usually gone a moment later, and that is what is told (seconds)."""
 
 LINGERED_S = 2.0
-"""How long a feed goes on without a viewer: a page's script asks again what its server has just asked (seconds)."""
+"""Time that a feed runs on without a viewer: a page's script asks again what its server has just asked (seconds)."""
 
 
 class TooManyFeeds(LimitExceeded):

@@ -25,8 +25,7 @@ JOB_STATES = {
 RESULTS = {"completed": "CD", "failed": "F", "canceled": "CA", "timeout": "TO"}
 """Names and abbreviations of how inactive jobs ended."""
 PREEMPTED, RETURNED = "PREEMPTED", "RETURNED"
-"""What the status of a job says that failed because it was preempted, as Slurm has it, or because its cluster did not
-begin it."""
+"""Status of a job that failed because it was preempted, as Slurm has it, or because its cluster did not begin it."""
 _TAKEN = {"preempt": (PREEMPTED, "PR"), "return": (RETURNED, "RT")}
 """Status and letters by the type of the exception."""
 
@@ -37,7 +36,7 @@ WORDS = {"DEPEND": "depends", "PRIORITY": "waiting", "SCHED": "waiting", "RUN": 
 
 
 def parts_text(parts: Mapping[str, str]) -> str:
-    """Which ranks are whose part: `coordinator:0 workers:1-6`."""
+    """Return the ranks of each part as text: `coordinator:0 workers:1-6`."""
     return " ".join([f"{label}:{ranks}" for label, ranks in parts.items()])
 
 
@@ -48,16 +47,16 @@ class JobRow(NamedTuple):
     now_s: float
     blocked: str = ""
     is_ascii: bool = False
-    """Whether ids are written without the florin sign."""
+    """True if ids are written without the florin sign."""
 
     def runtime_s(self) -> float:
-        """How long it has run, or ran."""
+        """Return the run time of the job so far, or in all."""
         started_s = self.info.get("t_run")
         ended_s = self.info.get("t_cleanup") or self.info.get("t_inactive") or self.now_s
         return max(0.0, ended_s - started_s) if started_s else 0.0
 
     def remaining_s(self) -> float:
-        """How long a running job may still run; 0 if unknown."""
+        """Return the time that a running job has left; 0 if unknown."""
         expiration_s = self.info.get("expiration") or 0.0
         return max(0.0, expiration_s - self.now_s) if expiration_s and self.info["state"] in RUNNING else 0.0
 
@@ -84,27 +83,29 @@ class JobRow(NamedTuple):
         return RESULTS.get(self.status().lower()) or ABBREVIATIONS.get(self.status(), "?")
 
     def sched(self) -> Mapping[str, Any]:
-        """What the scheduler says of it."""
+        """Return the scheduler's annotations of the job."""
         return (self.info.get("annotations") or {}).get("sched") or {}
 
     def address(self) -> str | None:
-        """Where the instance is that it is, if it is one and runs."""
+        """Return the address of the instance that the job is, if it is one and runs."""
         said: Mapping[str, str] = (self.info.get("annotations") or {}).get("user") or {}
         return said.get(ADDRESS_KEY) if self.info["state"] in RUNNING else None
 
     def estimate_s(self) -> float | None:
-        """When it is expected to start (wall time), if the scheduler says so of one that waits for resources."""
+        """Return the expected start (wall time), if the scheduler has one for a job that waits for resources."""
         waits = self.info["state"] in PENDING and not self._holding_back()
         # a row of views has what the scheduler said when it was asked, too (`JobReasons`)
         return self.sched().get("t_estimate") or self.info.get("estimate") or None if waits else None
 
     def contextual_info(self) -> str:
-        """What one wants to know in this state: what it waits for, or how long still; where it is, why it failed."""
+        """Return the information of interest in this state: what the job waits for, or how long still; where it is, why
+        it failed.
+        """
         estimate_s = self.estimate_s()
         return f"eta:{duration_text(max(0.0, estimate_s - self.now_s))}" if estimate_s else self.reason()
 
     def reason(self) -> str:
-        """The same, without how long it may wait."""
+        """Return the same information as `contextual_info`, without the time that the job may wait."""
         sched = self.sched()
         if taken := self._taken[0]:
             again, note = self.info.get("requeued_as"), self.info["exception"].get("note") or taken.lower()
@@ -133,7 +134,7 @@ class JobRow(NamedTuple):
         return lease
 
     def _holding_back(self) -> str:
-        """What keeps a job from waiting for resources."""
+        """Return the condition that keeps a job from waiting for resources; empty if there is none."""
         if self.info.get("dependencies") and self.info["state"] == "DEPEND":
             return f"depends:{','.join(map(_readable, self.info['dependencies']))}"
         return "held" if self.info.get("priority") == 0 or self.info["urgency"] == 0 else ""
@@ -180,7 +181,7 @@ JobConstraint = dict[str, Any]
 
 ANY_USER = "all"
 RANGES = "JOBID..JOBID"
-"""What stands for ranges of ids among the terms."""
+"""Name for ranges of ids among the terms."""
 _WILD = frozenset("*?[")
 
 
@@ -239,7 +240,7 @@ def terms_of(
     sets: JobConstraint | None,
     targets: JobConstraint | None,
 ) -> dict[str, JobConstraint]:
-    """What each option that was given demands, by the option's name."""
+    """Return the constraint of each option that was given, by the option's name."""
     found: dict[str, JobConstraint] = {}
     if jobs.ranges:
         found[RANGES] = {"id": [*jobs.ranges, *jobs.ids]}

@@ -27,7 +27,7 @@ from fluxsched.protocol.messages.history import USABLE
 
 
 class TargetState(NamedTuple):
-    """How a state is shown: by its word, on a light or a dark ground, on a terminal of 256 colours, without colour."""
+    """Look of a state: by its word, on a light or a dark ground, on a terminal of 256 colours, without colour."""
 
     word: str
     meaning: str
@@ -58,7 +58,7 @@ _BY_WORD = {state.word: state for state in STATES}
 
 
 def state_named(word: str) -> TargetState:
-    """How a state is shown; one that an instance newer than this has is shown as itself, in grey."""
+    """Return the look of a state; one that an instance newer than this has is shown as itself, in grey."""
     return _BY_WORD.get(word) or TargetState(word, "", "#7f8791", "#7f8791", 244, "?")
 
 
@@ -110,7 +110,7 @@ class TargetParts:
         return {value: str(ranks) for value, ranks in self.parts.items()}
 
     def counts(self) -> dict[str, int]:
-        """How many targets have each value."""
+        """Return the number of targets with each value."""
         return {value: len(ranks) for value, ranks in self.parts.items()}
 
     def total(self) -> int:
@@ -164,7 +164,7 @@ class LiveMachine:
         return found
 
     def whole(self) -> dict[str, Any]:
-        """What a new viewer gets."""
+        """Return the snapshot for a new viewer."""
         return {
             "R": self._r,
             "states": self.states.texts(),
@@ -180,7 +180,7 @@ class LiveMachine:
         }
 
     def _sums(self, answer: Mapping[str, Any]) -> dict[str, Any]:
-        """What follows from what an answer says."""
+        """Return the sums that follow from the contents of an answer."""
         found: dict[str, Any] = {}
         if "states" in answer:
             found["counts"] = self.states.counts()
@@ -320,7 +320,7 @@ class MapRun(NamedTuple):
 
 
 class _MapScale(NamedTuple):
-    """How a place is drawn: columns, places one above the other in a line, targets in a place."""
+    """Scale of a place on the map: columns, places one above the other in a line, targets in a place."""
 
     columns: int
     stacked: int
@@ -343,9 +343,9 @@ class MapDrawing:
     ) -> None:
         self.lines = lines
         self.unnamed = unnamed
-        """How many parts of the machine have no room for their names; they are drawn as one."""
+        """Number of parts of the machine that have no room for their names; they are drawn as one."""
         self.together = scale.together
-        """How many targets are in one place."""
+        """Number of targets in one place."""
         self._blocks = blocks
         self._scale = scale
         self._per_row = max(1, width // scale.columns)
@@ -497,7 +497,7 @@ def _kinds(machine: LiveMachine) -> bytes:
 
 
 def _levels(entries: Sequence[Entry], cores: int, ranks: Idset) -> Iterator[tuple[int, Idset]]:
-    """Which of these targets, of which so many cores are in use, have which level."""
+    """Yield the levels of these targets, of each of which so many cores are in use, with the targets of each level."""
     for entry in entries:
         part = ranks & entry.ranks
         if part:

@@ -43,7 +43,7 @@ RUNNING, ENDED, RESERVED, FORECAST = "running", "ended", "reserved", "forecast"
 
 
 class BarSize(NamedTuple):
-    """What a job had before it grew or shrank; without targets if these are not listed."""
+    """Size of a job before it grew or shrank; without targets if these are not listed."""
 
     ranks: Idset
     end_s: float
@@ -51,8 +51,10 @@ class BarSize(NamedTuple):
 
 
 class JobBar(NamedTuple):
-    """One job in time. `ranks` is None while its targets are not chosen, `end_s` is None without a limit; `before` are
-    the sizes that it had, from its start on.
+    """One job in time.
+
+    `ranks` is None while its targets are not chosen, `end_s` is None without a limit; `before` are the sizes that it
+    had, from its start on.
     """
 
     jobid: int
@@ -76,7 +78,7 @@ class JobBar(NamedTuple):
         return [format_f58(self.jobid), ranks, *times, self.ncores, *of_job, *sizes]
 
     def overlaps(self, begin_s: float, end_s: float) -> bool:
-        """Whether some of it is within these times."""
+        """Return whether some part of the bar is within these times."""
         return self.start_s < end_s and (self.end_s is None or self.end_s > begin_s)
 
     @property
@@ -199,7 +201,7 @@ def _within(step: float) -> float:
 
 
 def _ramp(slope: list[float], at: float, cores: float) -> None:
-    """So many cores more from here on: the step that it falls into has its part of them."""
+    """Add so many cores from this point on: the step that it falls into has its part of them."""
     step = int(at)
     part = 1.0 - (at - step)
     slope[step] += cores * part
@@ -243,7 +245,7 @@ def _title(resources: ResourceSet, block: Idset) -> str:
 
 TIMELINE_EVERY_S = 1.0
 BEFORE_S, AHEAD_S = 3600.0, 4 * 3600.0
-"""What is shown unless it is said: the last hour and the next four (seconds)."""
+"""Default extent of the timeline: the last hour and the next four (seconds)."""
 PLANNED_MAX = 100
 """Planned jobs of each group that are asked for."""
 STARTS_MAX = 20
@@ -352,7 +354,9 @@ class TimelineFeed:
         return kept
 
     async def _ask_spans(self, handle: Asking, begin_s: float, now_s: float) -> list[Any]:
-        """When targets could not be used, as the history says; where it is refused, what is drained now."""
+        """Request the times at which targets could not be used, from the history; where it is refused, take the present
+        drains.
+        """
         machine = self._machine
         out_of_use = {word: ranks for word, ranks in machine.states.parts.items() if word not in USED}
         if (machine.drains, out_of_use) != self._spans_of or now_s >= self._spans_until_s:
@@ -369,7 +373,7 @@ class TimelineFeed:
 
 
 async def plans(handle: Asking, machine: LiveMachine) -> list[tuple[JobBar, Mapping[str, Any]]]:
-    """What is planned in each group that a scheduler serves, by start; and what the job list says of each job."""
+    """Return the plans of each group that a scheduler serves, by start, each with the job list's entry of its job."""
     names = [group["name"] for group in machine.groups if group.get("acquired")]
     entries = [entry for found in await asyncio.gather(*[_plan(handle, name) for name in names]) for entry in found]
     if not entries:

@@ -51,15 +51,15 @@ class Secrets:
         return hmac.new(self.token.encode(), purpose.encode(), hashlib.sha256).hexdigest()
 
     def is_token(self, text: str) -> bool:
-        """Whether this is what the printed address has."""
+        """Return whether this is the token of the printed address."""
         return _equal(text, self.token)
 
     def is_cookie(self, text: str) -> bool:
-        """Whether this is what the page has set."""
+        """Return whether this is the cookie that the page has set."""
         return _equal(text, self.cookie)
 
     def is_csrf(self, text: str) -> bool:
-        """Whether this is what our own forms have."""
+        """Return whether this is the anti-forgery token of our own forms."""
         return _equal(text, self.csrf)
 
 
@@ -76,7 +76,7 @@ def split_host(host: str) -> tuple[str, str]:
 
 
 def is_known_host(host: str, names: Iterable[str]) -> bool:
-    """Whether a Host header names this page: an IP address, localhost or one of `names`.
+    """Return whether a Host header names this page: an IP address, localhost or one of `names`.
 
     Another site's name that resolves to this machine (DNS rebinding) is none of these: its script would be of the same
     origin as the page.
@@ -109,9 +109,9 @@ def cookie_of(header: str, name: str) -> str:
 
 
 def is_same_origin(host: str, origin: str | None, fetch_site: str | None) -> bool:
-    """Whether a request that changes something comes from a page of ours, as far as the browser says.
+    """Return whether a request that changes something is from a page of ours, as far as the browser reports it.
 
-    A client that is no browser says nothing: it needs the anti-forgery token all the same.
+    A client that is no browser reports nothing: it needs the anti-forgery token all the same.
     """
     if fetch_site is not None and fetch_site != "same-origin":
         return False
@@ -128,7 +128,7 @@ Where = tuple[str, int] | Path
 
 
 class KnownAddress(NamedTuple):
-    """What a file says of the page that was served before."""
+    """Contents of a file about the page that was served before."""
 
     url: str
     token: str
@@ -149,7 +149,7 @@ class PageAddress:
 
     @property
     def said(self) -> str:
-        """What is printed."""
+        """Return the address as it is printed."""
         if self._path is None:
             return self.url
         forwarded = self.url.replace("localhost", "localhost:9480", 1)
@@ -218,7 +218,7 @@ def _remove_left(path: Path) -> None:
 
 
 def read_address(file: Path) -> KnownAddress | None:
-    """What `write_address` wrote; None if there is nothing to be read."""
+    """Return the address that `write_address` wrote; None if none can be read."""
     try:
         url = file.read_text().strip()
         parts = urlsplit(url)
@@ -240,15 +240,17 @@ STRANGERS_MAX = 400
 """Connections on which no request with the cookie has arrived; of more, the oldest is ended."""
 ACCEPTED_MAX = STRANGERS_MAX // 4
 """Connections accepted in one turn of the loop: the request of a viewer among them is read before so many others have
-come that it would be ended as a stranger."""
+come that it would be ended as a stranger.
+"""
 
 HEAD_S = 10.0
 """For how long a request may take to arrive up to the end of its headers, or a connection may be idle before its first
-one (seconds)."""
+one (seconds).
+"""
 UNREAD_S = 30.0
 """For how long a client may read nothing of what waits for it (seconds)."""
 BUFFER_BYTES = 65_536
-"""What waits for one client; more is not written before it has read."""
+"""Number of bytes that wait for one client; more is not written before it has read."""
 
 
 class Deadline:
@@ -412,7 +414,7 @@ class Guard:
         await (self._app if answer is None else answer)(scope, receive, send_guarded)
 
     def _checked(self, scope: Scope) -> Response | None:
-        """What is answered at once; None for a request that may pass."""
+        """Return the response to a request that is refused at once; None for a request that may pass."""
         headers, query = Headers(scope=scope), bytes(scope["query_string"])
         size = sum([len(name) + len(value) for name, value in headers.raw])
         if len(headers) > HEADERS_MAX or size > HEAD_BYTES_MAX or len(query) > QUERY_BYTES_MAX:
@@ -464,6 +466,6 @@ def refusal(headers: Headers, words: str, title: str, status: int = 403) -> Resp
 
 
 def wants_json(headers: Headers) -> bool:
-    """Whether a script asks, and not a person."""
+    """Return whether the client is a script, not a person."""
     accept = headers.get("accept", "")
     return "application/json" in accept and "text/html" not in accept

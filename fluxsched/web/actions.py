@@ -76,7 +76,7 @@ URGENCY_MAX = 31
 FAULTS_MAX = 10
 """Refusals that one answer names."""
 NOTE = "on the page"
-"""What the event log says of where a job was canceled."""
+"""Note in the event log that names the page as the place where a job was canceled."""
 
 Fields = Mapping[str, str]
 
@@ -205,7 +205,7 @@ def _jobids(fields: Fields) -> list[int]:
 
 
 async def _check_known(wire: Wire, fields: Fields) -> None:
-    """That there are such targets and jobs: who is asked to confirm should know before that it will be refused."""
+    """Check that such targets and jobs exist: who is asked to confirm should know before that it will be refused."""
     if "targets" in fields:
         await wire.ask("job-manager.running", {"targets": fields["targets"], "max_entries": 1})
     if "ids" in fields:
@@ -236,7 +236,7 @@ def _of_jobs(name: str, fields: Fields, more: dict[str, Any], done: str) -> Deed
 
 
 def _back(fields: Fields) -> str:
-    """Where a form without script came from."""
+    """Return the page from which a form without script was sent."""
     ids = fields.get("ids", "")
     if not ids:
         return "/machine"

@@ -63,7 +63,7 @@ ACTION_TOPICS = {
     "urgency": "job-manager.urgency",
     "raise": "job-manager.raise",
 }
-"""What each action of the page calls: who may call that may do it."""
+"""Topics that the actions of the page call: a user who may call a topic may do the action."""
 
 
 class InstanceLost(FluxschedError):
@@ -128,7 +128,7 @@ class Wire:
         return await self._follower.ask(topic, payload)
 
     def note(self, message: ViewMessage) -> None:
-        """What a message says of the instance."""
+        """Take note of a message about the instance."""
         if message.kind == "instance":
             self.about = about(message.body, self.about)
 
@@ -146,7 +146,7 @@ class Wire:
 
 
 def about(said: Mapping[str, Any], before: About) -> About:
-    """What an `instance` message says; of one that is lost all but that is as it was."""
+    """Return the contents of an `instance` message; of one that is lost all but that is as it was."""
     if said.get("instance") == "lost":
         return before._replace(lost=str(said.get("why") or "it does not answer"))
     role = parse_role(said.get("role") or str(Role.OWNER))
@@ -178,7 +178,7 @@ TIMES = ("t_submit", "t_depend", "t_run", "t_cleanup", "t_inactive", "estimate",
 REFUSED_STATUS = {errno.ENOENT: 404, errno.EPERM: 403}
 """Of what the instance does not show."""
 LOST_S = 3
-"""How often a page without its instance looks for it (seconds)."""
+"""Interval at which a page without its instance looks for it (seconds)."""
 
 
 def templates() -> Environment:
@@ -232,7 +232,7 @@ class Pages:
         return self.render("error.html", "error", title, status, message=words, back=back)
 
     def fault(self, headers: Headers, fault: FluxschedError, back: str | None = None) -> Response:
-        """What the instance or a filter refused; a page whose instance is lost looks for it."""
+        """Return the response to a fault of the instance or a filter; a page whose instance is lost looks for it."""
         if isinstance(fault, InstanceLost):
             response = self.error(headers, "The instance does not answer", str(fault), 503)
             response.headers["refresh"] = str(LOST_S)
@@ -265,7 +265,7 @@ def _status(fault: FluxschedError) -> int:
 
 
 def _summary(machine: ViewBody) -> ViewBody:
-    """What a table of states needs; the script asks for the rest."""
+    """Return the parts that a table of states needs; the script requests the rest."""
     states = {state: _shortened(ranks) for state, ranks in machine["states"].items()}
     return {"states": states, "drains": machine["drains"], "groups": machine["groups"]}
 

@@ -52,9 +52,9 @@ from fluxsched.web.pages import FIGURES, REFUSED, Data, Pages, Wire, as_json
 VIEWERS_MAX = 1000
 """Event streams at once. One holds 100 KB at most, and takes a share of the loop for each event."""
 KEEP_ALIVE_S = 15.0
-"""How often a viewer to whom nothing happens gets a comment, so that proxies see life and we see its end (seconds)."""
+"""Interval at which an idle viewer gets a comment, so that proxies see life and we see its end (seconds)."""
 RETRY_MS = 2000
-"""How soon a browser asks again after a loss."""
+"""Time until a browser connects again after a loss (milliseconds)."""
 NOTHING = b"{}"
 """A change of figures that are not shown."""
 _HEADERS = [(b"content-type", b"text/event-stream; charset=utf-8"), (b"x-accel-buffering", b"no")]
@@ -78,12 +78,13 @@ class Viewers:
 
     @property
     def count(self) -> int:
-        """How many there are."""
+        """Return the number of viewers."""
         return len(self._open)
 
     def open(self, view: str, params: Mapping[str, str]) -> EventStream:
-        """A new stream, which is an ASGI application. Raises FluxschedError for a filter that is none, and
-        TooManyViewers.
+        """A new stream, which is an ASGI application.
+
+        Raises FluxschedError for a filter that is none, and TooManyViewers.
         """
         if len(self._open) >= VIEWERS_MAX:
             raise TooManyViewers(f"{VIEWERS_MAX} viewers are connected, the limit: close a page or try again later")
@@ -98,7 +99,7 @@ class Viewers:
 
 
 class EventStream:
-    """What one viewer gets."""
+    """Stream of events for one viewer."""
 
     def __init__(self, wire: Wire, view: str, params: Mapping[str, str], gone: Any) -> None:
         self._wire, self._view, self._gone = wire, view, gone
@@ -235,11 +236,11 @@ DESCRIPTORS = CONNECTIONS_MAX + 100
 IDLE_S = 20
 """For how long a connection is kept for the next request (seconds)."""
 END_S = 1
-"""How long answers that are being sent may take when the process is to end (seconds)."""
+"""Time that answers being sent may take when the process is to end (seconds)."""
 
 
 class ServeOptions(NamedTuple):
-    """What `fluxsched web` is told."""
+    """Options of `fluxsched web`."""
 
     uri: str | None
     bind: str
@@ -249,7 +250,9 @@ class ServeOptions(NamedTuple):
     instance: int | None = None
     """The process to end with."""
     address_file: Path | None = None
-    """Where the address is written; token and port of one that is there are taken again, for viewers that know it."""
+    """File to which the address is written; token and port of one that is there are taken again, for viewers that know
+    it.
+    """
 
 
 class PageServer(uvicorn.Server):
@@ -315,7 +318,7 @@ async def _serve(options: ServeOptions, address: PageAddress, told: Callable[[st
 
 
 def config_of(site: PageSite) -> uvicorn.Config:
-    """How uvicorn serves it."""
+    """Return the configuration of uvicorn for the site."""
     return uvicorn.Config(
         site.app,
         http=partial(PageConnection, strangers=Strangers()),  # type: ignore[arg-type]

@@ -134,7 +134,7 @@ class PreemptionJudge:
 
 
 def rate_of(policy: Policy, fair: FairSettings) -> int:
-    """How many jobs the policy may preempt in RATE_WINDOW_S."""
+    """Return the number of jobs that the policy may preempt in RATE_WINDOW_S."""
     rate = getattr(policy, "fair_overrides", {}).get("rate", fair.rate)
     assert isinstance(rate, int)
     return rate
@@ -205,7 +205,7 @@ class SizeJudge:
             self._check_count(name, part, len(mine - ranks))
 
     def judge_grow(self, jobid: int, fit: Fits, usable: Idset, free: Mapping[int, tuple[int, int]]) -> None:
-        """The same for more targets."""
+        """Judge a decision to grow an elastic job by more targets."""
         name, job = format_f58(jobid), self._jobs.get(jobid)
         if job is None:
             raise RuleBroken(SIZES, f"job {name} is grown, although no elastic job of this id runs")
@@ -242,12 +242,12 @@ DECISIONS_EACH_MAX, DECISIONS_MORE_MAX = 20, 1000
 """Decisions in one pass, for each job that waits and on top: a policy that yields more never ends its pass."""
 
 LATE_S = 1e-6
-"""What rounding may do to a promise."""
+"""Tolerance for rounding when a promised time is compared (seconds)."""
 
 
 class GroundTruth:
-    """What is true, by those who would know: `free` are core and GPU masks by rank, `usable` are ranks, and `users` has
-    those of jobs that wait or run.
+    """True state of the machine, by the parts that know it: `free` are core and GPU masks by rank, `usable` are ranks,
+    and `users` has those of jobs that wait or run.
     """
 
     def __init__(self, free: dict[int, tuple[int, int]], usable: Callable[[], Idset]) -> None:
@@ -397,7 +397,7 @@ class _Pass:
 
 
 class Totals(NamedTuple):
-    """How much in all."""
+    """Total numbers of cores and GPUs."""
 
     cores: int
     gpus: int
@@ -427,7 +427,7 @@ FAIR: Final = FairSettings(rate=8, weights={"core": 1.0})
 """Few preemptions in a minute, so that a case reaches them. Idle GPUs count for nothing, or no user would be over."""
 
 GRACE_S: Final = 2.0
-"""How long a preempted job takes to end."""
+"""Time that a preempted job takes to end (seconds)."""
 
 ELSEWHERE = "elsewhere"
 """The group that targets leave to."""

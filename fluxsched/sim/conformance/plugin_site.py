@@ -75,7 +75,7 @@ WAIT_MAX_S = 86_400.0
 """The longest that a job may hold resources while it waits for a permit: a day."""
 
 LATE_S: Final = 1e-6
-"""What rounding may do to a time."""
+"""Tolerance for rounding when times are compared (seconds)."""
 
 ANSWERS_OF: Final[Mapping[str, tuple[type, ...]]] = {
     "pre_enqueue": (Pass, Gate),
@@ -90,7 +90,7 @@ ANSWERS_OF: Final[Mapping[str, tuple[type, ...]]] = {
     "pre_bind": (Pass, Later),
     "bind": (Mapping, Skip),
 }
-"""What points answer that answer anything at all; `post_filter` is asked by the engine alone."""
+"""Types of answers of the points that answer anything; `post_filter` is called by the engine alone."""
 
 ABOUT_SHAPES: Final = ("pre_filter", "filter", "pre_score", "score")
 AFTER_CHOICE: Final = ("look", "reserve", "permit", "pre_bind", "bind", "post_bind")
@@ -99,11 +99,11 @@ BOOKINGS: Final = ("reserve", "unreserve", "post_bind", "on_free", "post_filter"
 
 
 class Injected(Exception):
-    """What a plugin is made to raise."""
+    """Exception that a plugin is made to raise."""
 
 
 class Noted(NamedTuple):
-    """What was found first against a law; `line` is the plugin's."""
+    """First violation of a law that was found; `line` is the plugin's."""
 
     what: str
     line: str | None
@@ -140,7 +140,7 @@ class PluginJudge:
                 setattr(self, point, partial(self._call, point, method))
 
     def __getattr__(self, name: str) -> Any:
-        """What the engine reads of those plugins that have it."""
+        """Return an optional attribute that the engine reads of plugins that have it."""
         if name in ("generation", "weight"):
             return getattr(self.plugin, name)
         raise AttributeError(name)
@@ -173,7 +173,7 @@ class PluginJudge:
         return answer
 
     def _before(self, point: str, args: tuple[Any, ...], line: str | None) -> None:
-        """What the engine must have done, or not, before it calls."""
+        """Check that the engine has made the calls that must precede this one, and none that must not."""
         jobid = getattr(args[0], "jobid", 0)
         if point in AFTER_CHOICE:
             self._met.add(jobid)
@@ -243,7 +243,9 @@ class PluginJudge:
         self._said.clear()
 
     def check(self) -> None:
-        """What it said of shapes still holds; no job waits for a permit for longer than it should."""
+        """Check that the plugin's answers about shapes still hold, and that no job waits for a permit for longer than
+        it should.
+        """
         for (point, _, _), (generation, answer, again) in self._said.items():
             if generation != self._generation or getattr(answer, "at_s", None) is not None or point in self.found:
                 continue
@@ -262,7 +264,7 @@ class PluginJudge:
 
 
 def same(one: Any, other: Any) -> bool:
-    """Whether two answers say the same."""
+    """Return whether two answers are equal."""
     if isinstance(one, (Pass, Skip)) or isinstance(other, (Pass, Skip)):
         return type(one) is type(other)
     return bool(one == other)
@@ -380,7 +382,7 @@ class PluginSite:
         self._apply(self.scheduler.went_online(first, self.now_s))
 
     def why(self, jobid: int) -> str:
-        """What the owner is told."""
+        """Return the reason that the owner of the job is shown."""
         return str(self.scheduler.why(jobid, self.now_s).reason)
 
     def _tell_time(self) -> None:

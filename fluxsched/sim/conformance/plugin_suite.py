@@ -44,7 +44,7 @@ ARRIVALS: Final = 4
 STEP_S: Final = 600.0
 
 FAILURES: Final = 3
-"""How often a point is made to fail."""
+"""Number of times that a point is made to fail."""
 
 ROUNDS: Final = 4
 PASSES: Final = 8
@@ -59,7 +59,7 @@ _WORD = re.compile(r"[A-Za-z][A-Za-z0-9_.-]{0,31}")
 
 
 class Tried(NamedTuple):
-    """What a case is tried with: each site gets a copy of the policy and a plugin of its own."""
+    """Policy and plugin under test in a case: each site gets a copy of the policy and a plugin of its own."""
 
     policy: Policy
     make: Callable[[], Plugin]
@@ -170,7 +170,7 @@ def under_policy(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> boo
 
 
 def deterministic(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
-    """The same days twice."""
+    """Check that the same days, passed twice, give the same starts."""
     seed = chance.getrandbits(32)
     one, other = [_ordinary(tried, seeded(seed), judges).site.started for _ in range(2)]
     for first, second in zip(one, other, strict=False):
@@ -263,7 +263,8 @@ def leaks(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
 
 
 def _round(there: TriedSite, objector: Objector, seed: int, passes: int) -> int:
-    """The same jobs, which all fail for so many passes and then start; how many of them did."""
+    """Submit the same jobs, which all fail for so many passes and then start; return the number of those that started.
+    """
     site, before = there.site, len(there.site.started)
     objector.objects = passes > 0
     arrive(there, seeded(seed), 3 * ARRIVALS)
@@ -379,7 +380,7 @@ LAWS: Final = {
 
 
 class PluginRule(NamedTuple):
-    """What a rule says, and what it is tried with."""
+    """Rule for plugins: its text, and the case that tests it."""
 
     says: str
     case: Case

@@ -52,8 +52,9 @@ LIMITS_S = (10.0, 20.3, 49.9, 100.0, 299.7)
 """Some of them no binary fractions, so that sums with them are rounded."""
 
 BEGINS_S = (2.0**18 - 400, BEGIN_S, 2.0**31 - 200)
-"""When cases begin, in turn: from a power of two on, times are coarser than before it, and sums round otherwise. The
-first is passed in a simulation, which begins at 0, the last by the clock in 2038."""
+"""Times at which cases begin, in turn: from a power of two on, times are coarser than before it, and sums round
+otherwise. The first is passed in a simulation, which begins at 0, the last by the clock in 2038.
+"""
 
 INSTANTS = 20
 ARRIVALS = 3
@@ -69,7 +70,7 @@ MANY = 8
 """Jobs that come at once before such a pass; queues stay short, since some policies plan all jobs on the real pool."""
 
 AFTER_S = (0.0, 15.0, 40.0, None)
-"""When jobs may be preempted, in the case of that."""
+"""Times after which jobs may be preempted, in the case of preemption (seconds)."""
 
 SPECS_KEPT = 512
 """More than there are in the cases but for those of a random limit."""
@@ -106,7 +107,7 @@ def any_spec(chance: Chance, limit_s: float) -> Jobspec:
 
 
 def arrive(harness: Harness, chance: Chance, jobs: int, urgencies: Sequence[int] = (URGENCY,)) -> None:
-    """So many jobs of any kind, all with limits, some of which are too short."""
+    """Submit so many jobs of any kind, all with limits, some of which are too short."""
     for _ in range(jobs):
         limit_s = chance.choice(LIMITS_S)
         run_s = limit_s * chance.uniform(0.2, 1.2)
@@ -195,7 +196,7 @@ def head(make: MakeHarness, chance: Chance) -> bool:
 
 
 def deterministic(make: MakeHarness, chance: Chance) -> bool:
-    """The same days twice."""
+    """Check that the same days, passed twice, give the same decisions."""
     seed = chance.getrandbits(32)
     said = []
     for _ in range(2):
@@ -395,7 +396,7 @@ def elastic_spec(limit_s: float, least: int, most: int) -> Jobspec:
 
 
 def parts_spec(limit_s: float, least: int, most: int) -> Jobspec:
-    """The same of a second part, beside one target of the first."""
+    """Return a jobspec with an elastic second part, beside one target of the first part."""
     nodes = []
     for label, count in (("lead", 1), ("work", {"min": least, "max": most, "operator": "+", "operand": 1})):
         slot = {"type": "slot", "count": 1, "label": label, "with": [{"type": "core", "count": 1}]}
@@ -490,13 +491,13 @@ SIZES = (100, 1_000, 10_000)
 
 COST_MACHINE, RUNNING = "256x4", 256
 NODES = (1, 2, 4, 8, 16)
-"""What is asked for, with any of the limits: people ask for few different things."""
+"""Numbers of nodes that jobs request, with any of the limits: people request few different things."""
 
 SLACK = 3.0
 """Times n log n that are let pass: memory gets slower as it grows, and machines are shared."""
 
 NOISE_S = 0.0005
-"""What is shorter counts as this (seconds)."""
+"""Least duration that is measured (seconds): a shorter one counts as this."""
 
 REPEATS, ENOUGH_S = 5, 1.0
 """Passes that are measured for the shortest, unless they take so long together (seconds)."""
@@ -526,7 +527,7 @@ def cost(make: MakeHarness, stopwatch: Callable[[], float], sizes: tuple[int, ..
 
 
 def limit(few: int, many: int) -> float:
-    """How many times as much a pass may cost: as n log n grows, with slack."""
+    """Return the factor by which the cost of a pass may grow: as n log n grows, with slack."""
     return SLACK * (many * log(many)) / (few * log(few))
 
 
@@ -580,7 +581,8 @@ CASES = 10
 """Cases of each rule that chance has a part in."""
 
 CASE_S = 120.0
-"""How long one case may take (seconds), where a time limit is set: ours take one at most, or some on a busy machine."""
+"""Time that one case may take (seconds), where a time limit is set: ours take one at most, or some on a busy machine.
+"""
 
 LAWS = {
     "usable": "starts no job on targets that are down, drained or leaving",
@@ -595,7 +597,7 @@ LAWS = {
 
 
 class Rule(NamedTuple):
-    """What a rule says, and what it is tried with, often if chance has a part in it."""
+    """Rule for policies: its text, and the case that tests it, often if chance has a part in it."""
 
     says: str
     case: Callable[[MakeHarness, Chance], bool]
@@ -626,7 +628,7 @@ COST, COST_SAYS = "cost", "the cost of a pass grows no faster than n log n with 
 
 
 class Finding(NamedTuple):
-    """What went wrong in the first failing case of a rule; `line` is the policy's, if one was about to decide."""
+    """Fault in the first failing case of a rule; `line` is the policy's, if one was about to decide."""
 
     seed: int
     what: str
@@ -709,7 +711,8 @@ def _making(policy: Policy, seed: int) -> MakeHarness:
 def tried(
     name: str, seed: int, case: Callable[[], T], time_limit: TimeLimit
 ) -> tuple[T | None, str, Finding | None]:
-    """What comes of a case, or which law or rule it has found broken, and how. Raises CaseStuck."""
+    """Run a case; return its result, or the law or rule that it has found broken, with the finding. Raises CaseStuck.
+    """
     try:
         with time_limit(CASE_S, CaseStuck(f"it takes more than {CASE_S:g} s")):
             return case(), name, None
@@ -728,7 +731,9 @@ def unclear(case: tuple[str, int] | None, what: str) -> Iterator[RuleVerdict]:
 
 
 def all_unclear(says: Mapping[str, str], case: tuple[str, int] | None, what: str) -> Iterator[RuleVerdict]:
-    """The same for rules of any suite, each with what it says; `progress` is one of them."""
+    """Yield verdicts on the rules of any suite when no case could be judged: each rule with its text; `progress` is one
+    of them.
+    """
     rule, seed = case or (PROGRESS, 0)
     if rule == COST:
         yield RuleVerdict(COST, BROKEN, 0, COST_SAYS, Finding(seed, what))

@@ -161,7 +161,7 @@ _STATES = {"COMPLETED": COMPLETED, "TIMEOUT": TIMEOUT}
 
 
 class LiveInstance(Protocol):
-    """What a connection to an instance must be able to do (`client.blocking.Handle`)."""
+    """Methods of a connection to an instance that a replay uses (`client.blocking.Handle`)."""
 
     def rpc(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]: ...
 

@@ -52,7 +52,7 @@ from fluxsched.sim.table import (
 from fluxsched.sim.traces import Trace, TraceJob, followers
 
 END, SITE, SUBMIT, WAKE = range(4)
-"""What kinds of events there are, in the order in which those of one instant take effect."""
+"""Kinds of events, in the order in which those of one instant take effect."""
 
 
 AgendaEvent: TypeAlias = tuple[int, Any]
@@ -88,7 +88,7 @@ class Agenda:
 
     @property
     def is_quiet(self) -> bool:
-        """Whether nothing is planned but to wake the scheduler."""
+        """Return whether only wake-ups of the scheduler are planned."""
         return self._submits_s[self._submitted] == inf and all(event[0] == WAKE for *_, event in self._heap)
 
     def instants(self, until_s: float) -> Iterator[list[AgendaEvent]]:
@@ -151,7 +151,7 @@ class Users:
 # ---- amount_recorder
 
 class AmountRecorder:
-    """What `rows` jobs ask for and hold; equal ones are one object."""
+    """Recorder of the amounts that `rows` jobs request and hold; equal ones are one object."""
 
     def __init__(self, site: Site, system: System, enabled: bool, rows: int) -> None:
         self.enabled = enabled
@@ -172,7 +172,7 @@ class AmountRecorder:
         self.amounts.of_row[row] = self._known.setdefault(vector, vector)
 
     def held(self, row: int, fit: Fits) -> None:
-        """What it got."""
+        """Record the amounts that the job in this row got."""
         assert self.amounts is not None
         vector = self._counter.of_blocks(fit.blocks)
         self.amounts.of_row[row] = self._known.setdefault(vector, vector)
@@ -214,7 +214,8 @@ class Attempts:
 
     def preempt(self, row: int, end_s: float, for_row: int) -> bool:
         """The running job of a row is to be over by `end_s`, for that of another (or NO_ROW); False if it goes
-        already."""
+        already.
+        """
         if row in self._going:
             return False
         self.known = True
@@ -222,7 +223,7 @@ class Attempts:
         return True
 
     def goes(self, row: int) -> bool:
-        """Whether a running job was preempted."""
+        """Return whether the running job in this row was preempted."""
         return row in self._going
 
     def latest_end_s(self, row: int) -> float:
@@ -291,7 +292,7 @@ class SizedJob:
         self.due_s = self._end_s()
 
     def set_cores(self, cores: int, now_s: float) -> None:
-        """It has so many from now on."""
+        """Set the number of cores that the job has from now on."""
         self.left = max(0.0, self.left - self.cores * (now_s - self.since_s))
         self.cores, self.since_s = cores, now_s
         self.due_s = self._end_s()
@@ -301,7 +302,7 @@ class SizedJob:
 
 
 class Sizes:
-    """Those that run, by row; `resizes` are all changes so far."""
+    """Running jobs of variable size, by row; `resizes` are all changes so far."""
 
     def __init__(self, jobs: Sequence[TraceJob]) -> None:
         self.rows = {row for row, job in enumerate(jobs) if job.work is not None or job.ask.elastic}
@@ -318,13 +319,13 @@ class Sizes:
         return job.due_s
 
     def grew(self, row: int, added: ResourceSet, now_s: float) -> float:
-        """It has these, too: when it ends now."""
+        """Add resources to the job in this row; return its new end."""
         job = self.running[row]
         job.resources |= added
         return self._resize(row, job, added.count("core"), added.ranks, now_s)
 
     def shrank(self, row: int, ranks: Idset, now_s: float) -> tuple[ResourceSet, float]:
-        """It is to leave these targets: what it has there, and when it ends now."""
+        """Take the job in this row off these targets; return the resources that it had there, and its new end."""
         job = self.running[row]
         leaves = job.resources.restrict(ranks)
         job.resources = job.resources.restrict(job.resources.ranks - ranks)
@@ -356,8 +357,9 @@ PROGRESS_INSTANTS: Final = 256
 """Progress is reported every so many instants: some hundred times a second."""
 
 IDLE_WAKES_MAX = 1000
-"""How often in a row a policy may wake the scheduler where nothing else is to happen, until it starts a job: one that
-goes on is waiting for something that never comes."""
+"""Number of times in a row that a policy may wake the scheduler where nothing else is to happen, until it starts a job:
+one that goes on is waiting for something that never comes.
+"""
 
 Progress = Callable[[int, int, float], None]
 """Called with the jobs that are over, all jobs, and the virtual time in seconds."""
@@ -557,7 +559,9 @@ class Simulation:
         return max(self._stopwatch() - self._begun_s, 0.0)
 
     def _record(self, at: int, granted: Granted) -> None:
-        """What is needed of what a job got: its ranks, and its cores if the trace does not determine them."""
+        """Record the resources of a job that are needed later: its ranks, and its cores if the trace does not determine
+        them.
+        """
         if self._amounts.enabled:
             self._amounts.held(at, granted.fit)
         if self._looking or not self._plain[at]:

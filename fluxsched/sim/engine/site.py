@@ -71,7 +71,8 @@ class Site:
         return [DEFAULT, *(name for name in self.groups if name not in (DEFAULT, EXCLUDE))]
 
     def under(self, specs: str, trace: Trace) -> tuple[Site, str]:
-        """This site under the policies `SPEC;QUEUE=SPEC;...`, and these complete with what queues have configured.
+        """Return this site under the policies `SPEC;QUEUE=SPEC;...`, and these complete with what queues have
+        configured.
 
         Without a configuration a queue is one that the trace names. Raises InvalidValue naming policy or queue.
         """
@@ -264,7 +265,7 @@ def _time(obj: dict[str, Any], key: str) -> float:
 
 
 def effects_of(step: SiteEvent, module: ResourceModule, now_s: float) -> list[ResourceEffect]:
-    """What follows when the resource module is told of it."""
+    """Return the effects of the event, as the resource module reports them."""
     targets = step.targets
     match step.do:
         case "drain":

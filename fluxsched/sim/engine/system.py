@@ -177,7 +177,7 @@ class JobOwner(Protocol):
 
 
 class SharedBy(NamedTuple):
-    """What settles fair shares and preemption, where a policy asks for it (see `Scheduler`)."""
+    """Settings of fair shares and preemption, where a policy asks for them (see `Scheduler`)."""
 
     fair: FairSettings | None = None
     user_name: Callable[[int], str] = str
@@ -282,7 +282,7 @@ class System:
         return may_wake
 
     def _resize(self, effect: Grown | Shrunk) -> None:
-        """What the job manager would store."""
+        """Carry out a resize, as the job manager would store it."""
         if isinstance(effect, Shrunk):
             self._owner.shrank(effect)
             return
