@@ -127,7 +127,7 @@ def test_a_reload_with_a_wrong_key_file_changes_nothing(keys: Keys) -> None:
     public.write_text("not a key")
     with Handle(keys.uri, key=key) as handle:
         assert handle.rpc("instance.info")["size"] == 2
-        assert "careful.pub is no public key" in keys.site("config", "reload", status=1).err
+        assert "careful.pub is not a public key" in keys.site("config", "reload", status=1).err
         assert handle.rpc("instance.info")["size"] == 2
     public.write_text(kept)
 
