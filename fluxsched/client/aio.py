@@ -27,7 +27,7 @@ from fluxsched.transport.zeromq import ZmqClient
 RECEIVE_MAX = 1024
 """Messages taken in one go before other tasks of the loop run."""
 LOOK_S = 1.0
-"""How often calls that have waited too long are looked for (seconds)."""
+"""Interval at which the client looks for calls that have exceeded their timeout (seconds)."""
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -44,10 +44,10 @@ class Reply(asyncio.Future[R]):
         self._read = read
         self._awaited: Generator[Any, None, R] | None = None
         self.due_s: float | None = None
-        """When it has waited too long (the loop's time); None: not by the usual timeout."""
+        """Time of the loop at which the call exceeds its timeout; None: the usual timeout does not apply."""
 
     def __call__(self, answer: Answer) -> None:
-        """The answer has arrived."""
+        """Set the result, or the exception, from the answer that has arrived."""
         if self.done():
             return
         if answer.error is not None:
@@ -88,7 +88,7 @@ class Stream:
         self._ended = False
 
     def __call__(self, answer: Answer) -> None:
-        """An answer has arrived."""
+        """Append an answer that has arrived, and wake the reader."""
         self._answers.append(answer)
         self._arrived.set()
 
@@ -136,7 +136,7 @@ class AsyncHandle(AsyncCalls):
         self._returning: asyncio.Task[None] | None = None
         """Looks for the instance while that is away."""
         self.reconnects = 0
-        """How often the instance was found again."""
+        """Number of times the connection to the instance was restored."""
         self._key = key
         self.uri = "" if client is not None else find_uri(uri)
         self._client = client
@@ -172,7 +172,7 @@ class AsyncHandle(AsyncCalls):
 
     @property
     def is_gone(self) -> bool:
-        """Whether it is."""
+        """Return whether the connection is lost for good."""
         return self._gone.done()
 
     def rpc(
@@ -182,11 +182,11 @@ class AsyncHandle(AsyncCalls):
         return self._ask(topic, payload, codec.unpack_answer, timeout_s)
 
     def call(self, topic: str, payload: Object | None = None) -> Reply[bytes | None]:
-        """The same, for the undecoded payload of the answer and without a timeout."""
+        """Return a reply with the undecoded payload of the answer; it has no timeout."""
         return self._ask(topic, payload, _raw, None)
 
     def perform(self, call: TypedCall[P, Any, Any], *args: P.args, **kwargs: P.kwargs) -> Awaitable[Any]:
-        """One of `InstanceCalls`."""
+        """Send the request of one of `InstanceCalls` and return its reply."""
         request = call.request(self, *args, **kwargs)
         if call.result is None:
             return self._opened(call.topic, request)

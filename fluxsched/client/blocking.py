@@ -34,7 +34,7 @@ class ReadableFile(Protocol):
 
     @property
     def fd(self) -> int | None:
-        """What to wait for; None: nothing at present."""
+        """Return the descriptor to poll; None: none at present."""
         ...
 
     def look(self) -> None:
@@ -70,9 +70,9 @@ class Handle(BlockingCalls):
         self._key = key
         self._reconnect_s = reconnect_s
         self._is_away = False
-        """Whether the instance is lost, and will be looked for."""
+        """True while the instance is lost and the client is to look for it."""
         self.reconnects = 0
-        """How often the instance was found again."""
+        """Number of times the connection to the instance was restored."""
         self._client = _client(self.uri, key)
 
     def __enter__(self) -> Handle:
@@ -238,7 +238,7 @@ class Handle(BlockingCalls):
         self._client.receive(delay_s)
 
     def perform(self, call: TypedCall[P, Any, Any], *args: P.args, **kwargs: P.kwargs) -> Any:
-        """One of `InstanceCalls`."""
+        """Send the request of one of `InstanceCalls` and return its result."""
         request = call.request(self, *args, **kwargs)
         if call.result is None:
             return self.stream(call.topic, request)

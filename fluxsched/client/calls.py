@@ -39,7 +39,7 @@ from fluxsched.system.log import logger, request_id
 log = logger("client")
 
 TIMEOUT_S = 60.0
-"""How long a plain request waits for its answer; an instance answers within milliseconds."""
+"""Timeout of a plain request (seconds); an instance answers within milliseconds."""
 
 P = ParamSpec("P")
 A_co = TypeVar("A_co", covariant=True)
@@ -72,7 +72,7 @@ class TypedCall(Generic[P, A_co, B_co]):
         self.request = request
         self.response = response
         self.result = result
-        """What the caller gets of a response; None for a stream."""
+        """Type of the response that the caller receives; None for a stream."""
         self.timeout_s = timeout_s
         self.__doc__ = request.__doc__
 
@@ -82,7 +82,7 @@ class TypedCall(Generic[P, A_co, B_co]):
         return self.result(codec.unpack(payload, self.response))
 
     def timeout_of(self, arguments: Mapping[str, Any]) -> float | None:
-        """How long a call with these arguments waits for its answer (seconds); None: no limit."""
+        """Return the timeout of a call with these arguments (seconds); None: no limit."""
         timeout_s: float | None = arguments.get("timeout_s", self.timeout_s)
         return timeout_s
 
@@ -109,7 +109,7 @@ def stream(
 
 
 def _nothing(response: Empty) -> None:
-    """The response says nothing."""
+    """Return None for a response without content."""
 
 
 def _object(response: Payload) -> Object:
@@ -136,7 +136,7 @@ class InstanceCalls:
 
     @rpc("job-manager.raise", Empty, _nothing)
     def cancel(self, jobid: int, note: str = "") -> Payload:
-        """Cancel a job."""
+        """Cancel a job by raising a fatal exception of type `cancel`."""
         return jobs.RaiseRequest(jobid, "cancel", 0, note)
 
     @rpc("resource.drain", Empty, _nothing)
@@ -156,7 +156,7 @@ class InstanceCalls:
 
     @stream("job-manager.changes", jobs.ChangesResponse)
     def changes(self, jobid: int) -> Payload:
-        """What a job has, then by what it grows and shrinks, until it has ended (ChangesResponse)."""
+        """Stream the targets of a job, then each growth and shrinkage, until the job has ended (ChangesResponse)."""
         return jobs.ChangesRequest(jobid)
 
     @stream("resource.watch", MachineChange)
@@ -181,7 +181,7 @@ class InstanceCalls:
 
     @rpc("sched.plan", PlanResponse, _object)
     def plan(self, group: str = "default", max_entries: int | None = None) -> Payload:
-        """When and where jobs will start that wait (PlanResponse)."""
+        """Return the times and targets at which pending jobs are expected to start (PlanResponse)."""
         return PlanRequest(group, max_entries)
 
     @rpc("history.samples", SamplesResponse, _object)
@@ -193,7 +193,7 @@ class InstanceCalls:
     def intervals(
         self, since_s: float | None = None, until_s: float | None = None, targets: str | None = None
     ) -> Payload:
-        """When targets could not be used, and why (IntervalsResponse)."""
+        """Return the intervals in which targets could not be used, with the reasons (IntervalsResponse)."""
         return IntervalsRequest(since_s, until_s, targets)
 
     @rpc("history.report", ReportResponse, _object)
@@ -203,7 +203,7 @@ class InstanceCalls:
         since_s: float | None = None,
         until_s: float | None = None,
     ) -> Payload:
-        """What jobs used (ReportResponse)."""
+        """Return the resources used by jobs, summed by the given key (ReportResponse)."""
         return ReportRequest(by, since_s, until_s)
 
     def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
@@ -226,4 +226,4 @@ class AsyncCalls(InstanceCalls):
 
 
 class BlockingCalls(InstanceCalls):
-    """With the results."""
+    """Calls of `InstanceCalls` with the types of their results."""

@@ -27,7 +27,8 @@ if TYPE_CHECKING:  # commands that need no key start sooner
     from fluxsched.transport.curve import KeyPair
 
 RECONNECT_S = 60.0
-"""How long a client looks for an instance that it has lost (seconds): as long as keepers wait for it."""
+"""Period in which a client looks for an instance that it has lost (seconds): as long as keepers wait for the instance.
+"""
 RETRY_S, RETRY_MAX_S = 0.05, 2.0
 """Pause before the first attempt, and the longest one; each is twice as long as the one before (seconds)."""
 
@@ -70,7 +71,9 @@ def _is_local(uri: str) -> bool:
 
 
 def _written_at(uri: str) -> dict[str, Any] | None:
-    """What a local instance wrote into its run directory, which is there until it ends in good order."""
+    """Return the record written by a local instance into its run directory; the record remains until the instance ends
+    regularly.
+    """
     try:
         found = json.loads((Path(uri.partition("://")[2]).parent / INFO_NAME).read_text())
         return found if isinstance(found, dict) and "pid" in found else None
@@ -89,7 +92,7 @@ def write_info(run_directory: Path, info: dict[str, Any]) -> None:
 
 
 def read_info(run_directory: Path) -> dict[str, Any] | None:
-    """What a running instance wrote; None when there is none or its process is gone."""
+    """Return the record written by a running instance; None if there is none or the process has ended."""
     try:
         info = json.loads((run_directory / INFO_NAME).read_text())
         stat = stat_of(int(info["pid"]))
@@ -101,7 +104,7 @@ def read_info(run_directory: Path) -> dict[str, Any] | None:
 
 
 def live_instances() -> list[dict[str, Any]]:
-    """What this user's live instances wrote (InstanceInfo), the newest first."""
+    """Return the records of this user's live instances (InstanceInfo), newest first."""
     found = []
     for path in base_directory().glob(f"{PREFIX}{os.getuid()}-*"):
         with contextlib.suppress(FileNotFoundError):  # just removed
@@ -111,7 +114,7 @@ def live_instances() -> list[dict[str, Any]]:
 
 
 def live_uris() -> list[str]:
-    """This user's live instances that are in no other one, the newest first."""
+    """Return the URIs of this user's live instances that are not nested in another one, newest first."""
     return [str(info["uri"]) for info in live_instances() if not info.get("level")]
 
 

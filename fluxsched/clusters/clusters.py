@@ -46,7 +46,7 @@ SESSION_BITS = 24
 
 @dataclass(slots=True)
 class StoredClusters:
-    """What a restart finds of clusters."""
+    """Stored state of clusters, as read at a restart."""
 
     holder: str = ""
     latest_start: int = 0
@@ -97,7 +97,7 @@ class Clusters:
         self._ranks: dict[str, Idset] = {}
         """Each rank that a target of a cluster has, or had."""
         self._leases: dict[int, Lease | FluxschedError] = {}
-        """Those of jobs that are about to start, which are being stored."""
+        """Leases of jobs that are about to start; the leases are being stored."""
         self._clusters: dict[int, str] = {lease.jobid: lease.cluster for lease in stored.leases}
         self._restored = {lease.jobid: lease for lease in stored.leases}
         self._holder = stored.holder or holder
@@ -110,12 +110,12 @@ class Clusters:
 
     @property
     def is_used(self) -> bool:
-        """Whether there are any."""
+        """Return whether a cluster is configured or a lease is stored."""
         return bool(self._settings or self._stored.leases)
 
     @property
     def have_answered(self) -> bool:
-        """Whether it is known of each cluster whether it answers."""
+        """Return whether each cluster has answered or is known to be silent."""
         return all(loop.has_answered for loop in self._loops.values())
 
     @property
@@ -180,7 +180,7 @@ class Clusters:
             self._store.after_commit(loop.open)
 
     def close(self) -> None:
-        """End all connections."""
+        """Close the connections to all clusters."""
         for loop in self._loops.values():
             loop.close()
 
@@ -201,11 +201,11 @@ class Clusters:
         self._ranks[name] = self._ranks.get(name, EMPTY) | ranks
 
     def has(self, jobid: int) -> bool:
-        """Whether the job has a lease."""
+        """Return whether the job has a lease."""
         return jobid in self._clusters
 
     def is_out_of_reach(self, jobid: int) -> bool:
-        """Whether the job runs in a cluster that is silent."""
+        """Return whether the job runs in a cluster that is silent."""
         loop = self._loop_of(jobid)
         return loop is not None and not loop.table.is_known
 
@@ -284,7 +284,7 @@ class Clusters:
             job.annotations = {**(job.annotations or {}), "lease": where}
 
     def _is_spooled(self, jobid: int) -> bool:
-        """Whether what the job prints is kept by the instance that runs it."""
+        """Return whether the output of the job is kept by the instance that runs it."""
         job = self._effects.manager.jobs.active.get(jobid)
         if job is None or job.jobspec is None or job.jobspec.test_run_duration_s is not None:
             return False
@@ -323,7 +323,7 @@ def why_unavailable(loop: ClusterLoop) -> str:
 
 
 def lease_status(loop: ClusterLoop, lease: Lease) -> Why | None:
-    """What a job with targets of the cluster waits for; None if it runs and the cluster answers."""
+    """Return the reason why a job with targets of the cluster waits; None if the job runs and the cluster answers."""
     has_begun, silent = lease.state is LeaseState.RUNNING, not loop.table.is_known
     if has_begun and not silent:
         return None
@@ -360,7 +360,7 @@ class LeaseExecutor:
         """The lease of a job that is to start, which is in the store. Raises FluxschedError."""
 
     def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
-        """Whether a lease was sent is not known exactly: so it counts as sent."""
+        """Resume leases; each counts as sent, since the store does not record exactly whether a lease was sent."""
         for job in jobs:
             try:
                 lease = self._take(job.launch.jobid)

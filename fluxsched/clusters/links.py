@@ -41,14 +41,14 @@ TakeOutput = Callable[[str, bytes, int], None]
 
 
 class LinkEvents(Protocol):
-    """What a link tells, in turns."""
+    """Events of a link, delivered in turns."""
 
     def listed(self, jobs: Sequence[SeenJob]) -> None:
         """These are all jobs of ours that there are."""
         ...
 
     def changed(self, jobs: Sequence[SeenJob]) -> None:
-        """These have changed."""
+        """Take the jobs that have changed."""
         ...
 
     def refused(self, name: str, note: str, *, passes: bool) -> None:
@@ -77,7 +77,7 @@ class LinkEvents(Protocol):
         states: Mapping[str, str] | None,
         groups: Mapping[str, str] | None,
     ) -> None:
-        """What is new of its targets."""
+        """Take the changes of the other instance's targets."""
         ...
 
     def reaches(self, groups: tuple[str, ...] | None) -> None:
@@ -101,7 +101,7 @@ class ClusterLink(Protocol):
         ...
 
     def cancel(self, name: str, jobid: int, note: str) -> None:
-        """End a job."""
+        """Cancel a job of the other instance."""
         ...
 
     def signal(self, jobid: int, signum: int) -> None:
@@ -133,7 +133,7 @@ def why_closed(
 # ---- own
 
 CLOSED_S = 0.2
-"""How often it is looked at a queue that does not start jobs, as while the other instance starts: jobs wait for it
+"""Interval of checking a queue that does not start jobs, as while the other instance starts, for which jobs wait
 (seconds).
 """
 
@@ -146,7 +146,7 @@ REFUSED = {
     errno.ESTALE: "a later start of this state has used it: stop the other instance that has a copy of it; where "
     "there is none, the clock here was behind at this start: set it right and restart, or restart the cluster",
 }
-"""What refusals of `lease.watch` mean."""
+"""Texts for refusals of `lease.watch`, by errno."""
 
 
 class OwnLink:
@@ -317,11 +317,12 @@ def _plain(usage: jobs.UsageInfo) -> dict[str, Any]:
 # ---- flux
 
 POLL_S = 0.2
-"""How often jobs are looked at while there are leases (seconds)."""
+"""Interval of checking jobs while there are leases (seconds)."""
 TARGETS_S = 2.0
-"""How often targets are (seconds)."""
+"""Interval of checking targets (seconds)."""
 SETTLE_S = 0.5
-"""How long after a connection is made jobs are listed first: job-list hears of a submit a little later (seconds)."""
+"""Delay between making a connection and the first list of jobs (seconds): job-list learns of a submit a little later.
+"""
 OUTPUT_KEY = "guest.output"
 QUEUE = "queue"
 """The group of the targets that jobs of the queue there can get."""
@@ -333,7 +334,7 @@ Json = dict[str, Any]
 
 
 class FluxJob(msgspec.Struct, frozen=True):
-    """What job-list tells of a job."""
+    """Job as reported by job-list."""
 
     id: int
     name: str = ""
@@ -346,13 +347,13 @@ class FluxJob(msgspec.Struct, frozen=True):
 
 
 class FluxJobs(msgspec.Struct, frozen=True):
-    """The answer of `job-list.list`."""
+    """Response of `job-list.list`, with the jobs."""
 
     jobs: list[FluxJob]
 
 
 class FluxQueue(msgspec.Struct, frozen=True):
-    """The answer of `job-manager.queue-status`."""
+    """Response of `job-manager.queue-status` for a queue."""
 
     enable: bool = True
     start: bool = True
@@ -580,19 +581,20 @@ TakeAnswer = Callable[[bytes | None, RPCError | None], None]
 
 
 class ClusterPace(NamedTuple):
-    """How often other instances are looked for and asked (seconds); tests are quicker."""
+    """Intervals of looking for other instances and of requests to them (seconds); tests use shorter ones."""
 
     reconnect_s: float = 1.0
-    """How long after a loss the other instance is looked for again."""
+    """Delay after a loss before the client looks for the other instance again."""
     resubmit_s: float = 1.0
-    """How long after a refusal that passes a lease is submitted again."""
+    """Delay after a temporary refusal before a lease is submitted again."""
     listen_s: float = 5.0
-    """How often it is checked that anything has come from the other instance, which is asked something every two
-    seconds. A network that is gone is noticed sooner; this is for an instance that is stopped or hangs."""
+    """Interval of checking that a message has arrived from the other instance, which is sent a request every two
+    seconds. A broken network is noticed sooner; this check detects an instance that is stopped or hangs.
+    """
     queue_s: float = 2.0
-    """How often it is looked whether the queue there takes and starts jobs."""
+    """Interval of checking whether the other instance's queue accepts and starts jobs."""
     occupied_s: float = 1.0
-    """How long targets have to be in use by others until they are offline here."""
+    """Time for which targets must be in use by others before they are offline in this instance."""
 
 
 class ClusterConnection(InstanceCalls):
@@ -601,13 +603,13 @@ class ClusterConnection(InstanceCalls):
     def __init__(self, client: Client, turns: Turns, lost: Callable[[str], None], *, json: bool = False) -> None:
         super().__init__()
         self._json = json
-        """Whether the other side takes single messages with JSON, as Flux does."""
+        """True if the other side accepts single messages with JSON, as Flux does."""
         self._client = client
         self._turns = turns
         self._lost: Callable[[str], None] | None = lost
         self._outbox: list[Message] = []
         self.received = 0
-        """Messages that have come."""
+        """Number of messages received."""
         turns.attach(client.start)
 
     def ask(self, topic: str, payload: object, answered: TakeAnswer, *, streaming: bool = False) -> int:
@@ -649,7 +651,7 @@ class ClusterConnection(InstanceCalls):
         self._turns.after(delay_s, lambda: call() if self._lost is not None else None)
 
     def lose(self, reason: str) -> None:
-        """Give the connection up."""
+        """Close the connection and report it as lost, with the reason."""
         lost = self._lost
         self.close()
         if lost is not None:
@@ -682,7 +684,7 @@ def read(payload: bytes | None, kind: type[Any]) -> Any:
 # ---- peer
 
 LOST_AFTER_MS = 3_000
-"""How long nothing may come, heartbeats included, before a connection over tcp counts as lost (milliseconds)."""
+"""Time without any message, heartbeats included, after which a connection over tcp counts as lost (milliseconds)."""
 
 
 def connect_peer(uri: str, key: str | None) -> Client:

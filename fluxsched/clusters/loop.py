@@ -44,7 +44,7 @@ FIRST_ANSWER_S = 5.0
 """For how long this instance is not ready for want of a first answer (seconds)."""
 
 DISPLACED = "another instance with a copy of this state has its leases there: stop one, and restart the other"
-"""What a cluster is silent for that another instance uses under the same name of holder."""
+"""Reason why a cluster is silent if another instance uses it under the same holder name."""
 
 OpenClient = Callable[[str, str | None], Client]
 """Connects to a URI with the key in a file, which may take seconds. Raises FluxschedError."""
@@ -187,7 +187,7 @@ class ClusterLoop:
         self.perform(self.table.kill(jobid))
 
     def signal(self, jobid: int, signum: int) -> None:
-        """Signal the job's tasks."""
+        """Send a signal to the tasks of the job."""
         self.perform(self.table.signal(jobid, signum))
 
     def limit(self, jobid: int, duration_s: float) -> None:
@@ -204,7 +204,7 @@ class ClusterLoop:
         return returned, sum(isinstance(one, effect.LeaseFailed) for one in effects)
 
     def info(self) -> ClusterInfo:
-        """The cluster for people."""
+        """Return the description of the cluster for people."""
         settings = self.settings
         state = "unknown" if settings is None else "connected" if self.table.is_known else "silent"
         return ClusterInfo(
@@ -414,12 +414,12 @@ class OfferedTargets:
 
     @property
     def targets(self) -> Idset:
-        """Those of the group."""
+        """Return the targets of the cluster's group."""
         return self._service.module.targets_of_group(self._name) if self._is_group else EMPTY
 
     @property
     def online(self) -> Idset:
-        """Those that may be used."""
+        """Return the targets of the cluster's group that may be used."""
         return self._service.module.usable(self._name) if self.targets else EMPTY
 
     def change(

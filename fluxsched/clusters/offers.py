@@ -40,7 +40,7 @@ _NEWS = frozenset(("start", "clean"))
 
 
 class LeaseService:
-    """Serves `lease.*`."""
+    """Service of the `lease.*` topics."""
 
     def __init__(
         self,
@@ -159,7 +159,7 @@ class LeaseService:
     # -- news
 
     def _publish(self, stored: Sequence[JobEvents]) -> None:
-        """What is on disk now."""
+        """Publish the states of leased jobs whose events are on disk now."""
         if not self._names:
             return
         for jobid, events in stored:

@@ -36,7 +36,7 @@ LIVE: tuple[Keys, ...] = (
     ("access", "private-jobs"),
     ("access", "authorized-keys"),
 )
-"""What a reload applies, with all below it."""
+"""Keys that a reload applies, with all keys below each."""
 
 
 class KeyChange(NamedTuple):
@@ -103,14 +103,14 @@ def _is_live(keys: Keys) -> bool:
 
 
 def _is_filled(keys: Keys, flat: Mapping[Keys, Any]) -> bool:
-    """Whether there is such a table, empty or not."""
+    """Return whether the table is present, empty or not."""
     return flat.get(keys) == {} or any(other[: len(keys)] == keys and other != keys for other in flat)
 
 
 # ---- check
 
 def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[TomlFault]]:
-    """What a file says, and all that is wrong with it without looking at its targets (`build_inventory`).
+    """Return the configuration of a file, and all its faults except those of its targets (`build_inventory`).
 
     With `trying` its policies are also imported, each in a process of its own, which starting an instance does anyway.
     Without a file everything has its default. Raises InvalidValue for what cannot be read or is not TOML.

@@ -62,7 +62,7 @@ def unexpired(found: Sources, path: object, now_s: float) -> Sources:
 LSTOPO = "lstopo-no-graphics"
 
 LSTOPO_TIMEOUT_S = 10.0
-"""It takes 50 ms; where it initialises GPUs that sleep, seconds."""
+"""Timeout of lstopo (seconds); it takes 50 ms, or seconds if it has to initialise sleeping GPUs."""
 
 _COMPUTE = re.compile(r"(?:cuda|nvml|rsmi|ze|opencl)[0-9]")
 
@@ -151,7 +151,9 @@ class MachineTopology:
         return ResourceSet((Entry(Idset.span(0, n - 1), children),), Hostlist((self.host,) * n))
 
     def without_memory(self) -> MachineTopology:
-        """The same machine where several made-up targets stand for it, which together have its memory only once."""
+        """Return this topology without memory, for a machine that several made-up targets represent; together they have
+        its memory only once.
+        """
         return replace(self, memory_bytes=0)
 
     @property
@@ -160,7 +162,7 @@ class MachineTopology:
         return Idset.of([id for id, pus in enumerate(self.cores) if pus])
 
     def numbered(self, ids: Idset) -> MachineTopology:
-        """The same machine with its cores under other ids, in order; ids between them have no processing units."""
+        """Return this topology with its cores under other ids, in order; ids between them have no processing units."""
         assert len(ids) == len(self.cores), "one id a core"
         cores = [EMPTY] * (ids.max() + 1)
         for id, pus in zip(ids, self.cores, strict=True):
@@ -169,7 +171,7 @@ class MachineTopology:
 
 
 def discover(*, root: Path = Path("/"), lstopo: Callable[[], str | None] = run_lstopo) -> MachineTopology:
-    """What there is here; `root` is where `/sys` and `/proc` are."""
+    """Return the topology of this machine; `root` contains `/sys` and `/proc`."""
     allowed = affinity()
     memory_bytes = system_memory(root)
     xml = lstopo()
@@ -191,7 +193,7 @@ def affinity() -> Idset:
 
 
 def host_name() -> str:
-    """This machine's name, if it can stand in a hostlist."""
+    """Return this machine's name if it can be part of a hostlist, else `localhost`."""
     try:
         return Hostlist.of([os.uname().nodename])[0]
     except InvalidValue:

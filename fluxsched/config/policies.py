@@ -72,7 +72,7 @@ def check_policy(spec: str) -> None:
 
 
 def check_queue_policy(spec: str) -> None:
-    """The same for a queue, which may have plugins alone."""
+    """Check the policy of a queue, which may consist of plugins alone."""
     if spec.startswith(PLUGIN_SIGN):
         for plugin in split_plugins(spec)[1]:
             check_plugin(plugin)
@@ -149,7 +149,7 @@ def _located_class(spec: str, directory: Path) -> str:
 
 
 def default_name(spec: str, groups: Sequence[str]) -> str:
-    """What a module is called: `fifo:placement=best-fit` is sched-fifo; for group debug it is sched-fifo-debug."""
+    """Return the name of a module: `fifo:placement=best-fit` is sched-fifo; for group debug it is sched-fifo-debug."""
     base = Path(re.split("[:;|]", spec, maxsplit=1)[0]).name.removesuffix(".py")
     name = base if base.startswith("sched-") else f"sched-{base}"
     return "-".join([name, *(group for group in groups if group != DEFAULT_GROUP)])
@@ -209,12 +209,12 @@ def policy_of(queue: str | None, specs: str) -> str:
 # ---- policy_list
 
 IMPORT_S = 5.0
-"""How long importing a policy may take before the list continues without it (seconds); all are imported at once."""
+"""Time limit for importing a policy, after which the list continues without it (seconds); all are imported at once."""
 
 CANNOT = "cannot be loaded: "
 
 POLICY, PLUGIN, USED_PLUGIN = "policy", "plugin", "used-plugin"
-"""What is named: a policy; a plugin, for the list; a plugin with the options that it is to be used with."""
+"""Kinds of named things: a policy; a plugin, for the list; a plugin with the options with which it is to be used."""
 
 
 class ListedPolicy(NamedTuple):
@@ -234,7 +234,7 @@ def policies(import_s: float = IMPORT_S) -> Iterator[ListedPolicy]:
 
 
 def plugins(import_s: float = IMPORT_S) -> Iterator[ListedPolicy]:
-    """The same of plugins."""
+    """Yield all plugins, with their descriptions."""
     return _all(PLUGIN, known_plugins(), OWN_PLUGINS, import_s)
 
 
@@ -271,7 +271,7 @@ def _with_default(key: str, option: Option) -> str:
 
 
 def listed(name: str) -> ListedPolicy:
-    """One policy, imported here."""
+    """Return one policy, imported in this process."""
     return _listed(name, lambda: make(*parse_spec(name)))
 
 

@@ -118,7 +118,7 @@ def parse_config(text: str, name: str) -> Config:
 
 
 def read_config(text: str, name: str) -> tuple[Config, list[TomlFault]]:
-    """What a text says as far as it can be understood, and all that is wrong with it.
+    """Return the configuration in a text as far as it can be understood, and all its faults.
 
     Raises InvalidValue for what is not TOML at all.
     """
@@ -360,7 +360,9 @@ def _check_default(table: TomlTable, key: str | None, duration_s: float | None, 
 
 
 def _queue_policy(table: TomlTable) -> tuple[str | None, Limits, Defaults]:
-    """What a queue has of its own; `policy = "fifo"` is short for `policy.scheduler.policy = "fifo"`."""
+    """Return the policy, limits and defaults of a queue; `policy = "fifo"` is short for `policy.scheduler.policy =
+    "fifo"`.
+    """
     if table.has_text("policy"):
         return table.text("policy", check_policy), Limits(), Defaults()
     policy = table.table("policy")
@@ -382,7 +384,7 @@ def in_full(raw: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _merged(own: Limits, general: Limits) -> Limits:
-    """What the queue says, and where it says nothing, what holds for all."""
+    """Return the limits of the queue; a limit that it does not set is the general one."""
     chosen = [(getattr(own, each.name), getattr(general, each.name)) for each in fields(Limits)]
     return Limits(*[general if mine is None else mine for mine, general in chosen])
 
@@ -556,7 +558,9 @@ def fair_settings(config: Mapping[str, Any]) -> FairSettings:
 
 
 def read_fair(table: TomlTable) -> FairSettings:
-    """What a `[fair]` table settles; the defaults where it is wrong, which is noted in its document."""
+    """Return the settings of a `[fair]` table; defaults replace faulty values, and the faults are noted in its
+    document.
+    """
     signal, usage = table.choice("signal", SIGNALS), table.choice("usage", USAGES)
     shares, half_life_s = table.choice("shares", SHARES), table.duration_s("half-life")
     rate = table.integer("rate", 0)

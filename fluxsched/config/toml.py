@@ -84,7 +84,7 @@ class _Scan:
         return (*array, index)
 
     def _resolved(self, keys: KeyPath) -> KeyPath:
-        """Where a header leads: through an array of tables into its latest one."""
+        """Return the path to which a header refers: through an array of tables into its latest one."""
         path: KeyPath = ()
         for key in keys:
             path = (*path, key)
@@ -172,7 +172,7 @@ _HUGE = re.compile(r"[0-9][0-9_]{999,}")
 
 
 class TomlFault(NamedTuple):
-    """What is wrong with a key or a table of a file: `text` names the key, `path` is where it stands."""
+    """Fault of a key or a table of a file: `text` names the key, `path` is its position."""
 
     line: int
     text: str
@@ -209,7 +209,7 @@ class Document:
         return TomlTable(self, (), self.raw)
 
     def where(self, path: KeyPath) -> str:
-        """`file:line` of a key."""
+        """Return the position of a key as `file:line`."""
         return f"{self.name}:{self.lines.of(path)}"
 
     def fault(self, path: KeyPath, text: str) -> None:
@@ -231,7 +231,7 @@ class TomlTable:
         return key in self._obj
 
     def has_text(self, key: str) -> bool:
-        """Whether a string is there, for a key that may be a table or the short form of one."""
+        """Return whether the key has a string, for a key that may be a table or the short form of one."""
         return isinstance(self._obj.get(key), str)
 
     def fault(self, key: str | None, text: str) -> None:
@@ -239,7 +239,7 @@ class TomlTable:
         self.fault_at(() if key is None else (key,), text)
 
     def fault_at(self, path: tuple[str, ...], text: str) -> None:
-        """The same of a key in the tables below, by its path from here."""
+        """Note a fault of a key in the tables below this one, by its path relative to this table."""
         at = (*self.path, *path)
         place = f"{_title(at[:-1])} {key_text(path[-1])}: " if path else f"{_title(at)} "
         self._document.fault(at, place.lstrip() + text)
@@ -250,7 +250,7 @@ class TomlTable:
         return value if value is not None and self.accepts(key, parse, value) else None
 
     def choice(self, key: str, allowed: Sequence[str]) -> str | None:
-        """One of some words."""
+        """Return the value of a key that must be one of the allowed words; None if absent or faulty."""
         value: str | None = self._get(key, str)
         if value is None or value in allowed:
             return value
@@ -306,7 +306,7 @@ class TomlTable:
             return None
 
     def flag(self, key: str) -> bool | None:
-        """true or false."""
+        """Return the value of a boolean key; None if absent or faulty."""
         value: bool | None = self._get(key, bool)
         return value
 
@@ -363,7 +363,7 @@ class TomlTable:
         return list(self._obj)
 
     def accepts(self, key: str, parse: Callable[[str], object] | None, value: str) -> bool:
-        """Whether `parse` takes the value; what it says otherwise is noted."""
+        """Return whether `parse` accepts the value; note its error otherwise."""
         try:
             if parse is not None:
                 parse(value)

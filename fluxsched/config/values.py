@@ -34,7 +34,7 @@ from fluxsched.system.log import FORMATS, TEXT
 
 @dataclass(frozen=True, slots=True)
 class MetricsSettings:
-    """Where figures are served (None: nowhere), and whether other hosts may reach that."""
+    """Address at which metrics are served (None: nowhere), and whether other hosts may connect."""
 
     bind: str | None = None
     public: bool = False
@@ -42,14 +42,14 @@ class MetricsSettings:
 
 @dataclass(frozen=True, slots=True)
 class PageSettings:
-    """Where the page is served (None: nowhere), whether other hosts may reach that, and by which names."""
+    """Address at which the page is served (None: nowhere), whether other hosts may connect, and its host names."""
 
     bind: str | None = None
     public: bool = False
     names: tuple[str, ...] = ()
 
     def wanted(self) -> PageSettings:
-        """The same, at any free port of loopback where nothing is said."""
+        """Return these settings, with a free port of loopback if no address is set."""
         return self if self.bind is not None else replace(self, bind="127.0.0.1:0")
 
 
@@ -61,14 +61,14 @@ INACTIVE_AGE_MAX_S = 365 * 86_400.0
 
 @dataclass(frozen=True, slots=True)
 class HistorySettings:
-    """How many ended jobs are remembered, and how long (seconds)."""
+    """Number of ended jobs that are remembered, and their maximum age (seconds)."""
 
     number_max: int = INACTIVE_NUMBER_MAX
     age_max_s: float = INACTIVE_AGE_MAX_S
 
 
 def read_history(table: TomlTable) -> HistorySettings:
-    """What `[job-manager]` says; the names are Flux's."""
+    """Return the settings of `[job-manager]`; the names are Flux's."""
     number, age_s = table.integer("inactive-num-limit", 1), table.duration_s("inactive-age-limit")
     table.done()
     return HistorySettings(
@@ -84,21 +84,21 @@ def read_log(table: TomlTable) -> str:
 
 
 def read_metrics(table: TomlTable) -> MetricsSettings:
-    """What `[metrics]` says."""
+    """Return the settings of `[metrics]`."""
     found = MetricsSettings(*_bind(table, parse_bind))
     table.done()
     return found
 
 
 def read_page(table: TomlTable) -> PageSettings:
-    """What `[web]` says."""
+    """Return the settings of `[web]`."""
     found = PageSettings(*_bind(table, parse_page_bind), table.texts("names"))
     table.done()
     return found
 
 
 def _bind(table: TomlTable, parse: Callable[..., object]) -> tuple[str | None, bool]:
-    """Where something is served, and whether that may be public."""
+    """Return the address at which something is served, and whether it may be public."""
     bind, public = table.text("bind"), bool(table.flag("public"))
     if bind is not None:
         try:
@@ -114,7 +114,8 @@ CLUSTERS_MAX = 64
 """Each has a connection and a group of its own."""
 
 RETURN_AFTER_S = 60.0
-"""How long a job may wait in another instance to be begun, unless `return-after` says otherwise."""
+"""Maximum time for which a job may wait in another instance before it begins, unless `return-after` sets another one.
+"""
 
 SCHEMES = ("ipc://", "tcp://", "local://")
 
@@ -133,7 +134,7 @@ class ClusterSettings:
 
     @property
     def is_flux(self) -> bool:
-        """Whether it is a real Flux: at a local socket Flux's own protocol is spoken."""
+        """Return whether the cluster is a real Flux: at a local socket, Flux's own protocol is spoken."""
         return self.uri.startswith("local://")
 
 
@@ -189,8 +190,10 @@ def check_cluster_uri(uri: str) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TopologySettings:
-    """The topology as configured. `place_of` has of each leaf the key of the configuration that has its hosts, and how
-    that is called: `[[topology.switch]] hosts`, or `[topology] path: FILE:LINE: Nodes`.
+    """The topology as configured.
+
+    `place_of` has of each leaf the key of the configuration that has its hosts, and how that is called:
+    `[[topology.switch]] hosts`, or `[topology] path: FILE:LINE: Nodes`.
     """
 
     topology: Topology = EMPTY_TOPOLOGY
@@ -209,7 +212,8 @@ class TopologySettings:
 
 
 def read_topology(table: TomlTable, directory: Path) -> TopologySettings:
-    """What a `[topology]` table says; nothing where it is wrong, which is noted in its document."""
+    """Return the settings of a `[topology]` table; faulty values are omitted, and the faults are noted in its document.
+    """
     path, switches = table.text("path"), table.tables("switch")
     settings = TopologySettings()
     if path is not None and "switch" in table:
@@ -353,10 +357,10 @@ class Defaults:
 
 @dataclass(frozen=True, slots=True)
 class Recovery:
-    """What is done about a scheduler module that fails after it has served its groups.
+    """Recovery of a scheduler module that fails after it has served its groups.
 
-    It is started again `restart` times within ten minutes, then with the policy `fallback` in its place (None: left as
-    it is). `hung_after_s` seconds without a sign of life are a failure, too (infinity: never).
+    The module is started again `restart` times within ten minutes, then with the policy `fallback` instead (None: not
+    at all). `hung_after_s` seconds without a sign of life are a failure, too (infinity: never).
     """
 
     restart: int = RESTARTS
@@ -388,12 +392,12 @@ class Config:
     defaults: Defaults = Defaults()
     limits: Limits = Limits()
     access: AccessRules = field(default_factory=AccessRules)
-    """Who may connect besides the owner."""
+    """Rules for users other than the owner who may connect."""
     raw: dict[str, Any] = field(default_factory=dict)
     """The file as JSON, for `config.get`."""
     lines: Lines | None = field(default=None, compare=False, repr=False)
     unsatisfiable: str = WAIT
-    """What becomes of accepted jobs that their group can no longer hold: one of `UNSATISFIABLE`."""
+    """Treatment of accepted jobs that their group can no longer hold: one of `UNSATISFIABLE`."""
     preempt_timeout_s: float = KILL_TIMEOUT_S
     """From SIGTERM to SIGKILL for a preempted job; as `kill_timeout_s` where the file does not say."""
     fair: FairSettings = field(default_factory=FairSettings)
@@ -414,5 +418,5 @@ class Config:
         return self.line_of(path if key is None else (*path, key))
 
     def line_of(self, path: KeyPath) -> int:
-        """The same of a path of keys."""
+        """Return the line of a path of keys."""
         return self.lines.of(path) if self.lines is not None else 1

@@ -27,7 +27,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.system.loop import ExitWatch, ended_status
 
 EXPIRED = "resource allocation expired"
-"""How the note begins of the exception of a job that has used up its time: Flux's whole note."""
+"""Beginning of the exception note of a job that has exceeded its time limit: Flux's whole note."""
 
 
 def expired_note(limit_s: float) -> str:
@@ -57,9 +57,11 @@ class JobLaunch(msgspec.Struct, frozen=True, gc=False):
     scratch: Path | None = None
     """Directory with one temporary directory a job; None gives jobs none."""
     attempt: int = 0
-    """How often the job was preempted before, under other ids."""
+    """Number of times that the job was preempted before, under other ids."""
     expiration_s: float = 0.0
-    """When its time is up (wall time), 0 if never: for an executor that outlives the instance, which ends it itself."""
+    """Wall time at which the job expires, 0 if never: for an executor that outlives the instance and ends the job
+    itself.
+    """
 
 
 class ResumedJob(NamedTuple):
@@ -67,11 +69,11 @@ class ResumedJob(NamedTuple):
 
     launch: JobLaunch
     record: object | None
-    """What identifies its processes; None if it never ran, for that is stored before."""
+    """Identification of the job's processes; None if the job never ran, since the record is stored before it runs."""
     begun_s: float | None
-    """When it was started (wall time), None if that is not stored."""
+    """Wall time at which the job was started, None if not stored."""
     is_ending: bool = False
-    """Whether it was to be ended."""
+    """True if the job was to be ended."""
     grace_s: float | None = None
     """If so, how long it may take (seconds; None: as configured for all jobs)."""
     going: Idset = EMPTY
@@ -83,7 +85,7 @@ Window = tuple[int, int]
 
 
 class InputPlace(Protocol):
-    """Where the tasks of a running job are sent their input."""
+    """Destination of input for the tasks of a running job."""
 
     def send(
         self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer, window: Window | None = None
@@ -99,11 +101,11 @@ InputAnswer = Callable[[FluxschedError | None], None]
 
 
 def _no_job(jobid: int) -> None:
-    """What follows where no input is sent."""
+    """Do nothing, for an executor that sends no input."""
 
 
 def _no_targets(jobid: int, ranks: Idset) -> None:
-    """What follows where no job changes its size."""
+    """Do nothing, for an executor whose jobs do not change their size."""
 
 
 def _at_once(then: Callable[[], None]) -> None:
@@ -135,8 +137,10 @@ class Executor(Protocol):
     """Runs jobs in one particular way."""
 
     def resume(self, jobs: Sequence[ResumedJob], records: Mapping[int, object], settled: Callable[[], None]) -> None:
-        """Take up the jobs of the instance before; called once, before all else, in the first turn. `records` are all
-        that it left, by job id: nothing of them is left, or it is one of the jobs, when `settled` is called.
+        """Take up the jobs of the instance before; called once, before all else, in the first turn.
+
+        `records` are all that it left, by job id: nothing of them is left, or it is one of the jobs, when `settled` is
+        called.
         """
         ...
 
@@ -149,7 +153,10 @@ class Executor(Protocol):
         ...
 
     def input_of(self, jobid: int) -> InputPlace | None:
-        """Where the job's tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
+        """Return the destination of input for the job's tasks; None unless they run.
+
+        Raises Refused if they accept none.
+        """
         ...
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
@@ -172,8 +179,9 @@ class Executor(Protocol):
         ...
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
-        """A job that is an instance says that nothing of it is left on these targets, by which it was shrunk. Raises
-        Refused for a job that is none.
+        """A job that is an instance says that nothing of it is left on these targets, by which it was shrunk.
+
+        Raises Refused for a job that is none.
         """
         ...
 
@@ -187,7 +195,7 @@ class Executor(Protocol):
 
 
 def spool_directory(spool: Path, jobid: int) -> Path:
-    """Where a job's stdout and stderr go when the jobspec names no file."""
+    """Return the directory of a job's stdout and stderr if the jobspec names no file."""
     return spool / format_f58(jobid, ascii=True)
 
 
@@ -199,14 +207,15 @@ def spool_name(stream: str, task: int | None) -> str:
 # ---- process_group
 
 class EndedTask(NamedTuple):
-    """What wait4(2) says of a task."""
+    """Result of wait4(2) for a task."""
 
     task: int
     pid: int
     status: int
     used: resource.struct_rusage
     counts: bool
-    """Whether its status is the job's, too: not if it was asked to end because the job was to shrink."""
+    """True if the task's status is part of the job's: not if the task was asked to end because the job was to shrink.
+    """
 
 
 class ProcessGroup:
@@ -230,7 +239,7 @@ class ProcessGroup:
         self._counted: set[int] = set()
 
     def add(self, pid: int) -> None:
-        """One more task."""
+        """Add the process of a task."""
         self.pgid = self.pgid or pid
         self.pids.append(pid)
 
@@ -262,7 +271,7 @@ class ProcessGroup:
                 yield status
 
     def stop_watching(self) -> None:
-        """Watch no more. Idempotent."""
+        """Close the watch of the processes. Idempotent."""
         if self.watch is not None:
             self.watch.close()
             self.watch = None

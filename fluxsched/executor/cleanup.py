@@ -38,7 +38,7 @@ from fluxsched.system.loop import Turns
 from fluxsched.system.processes import Stat, boot_id, is_within, living, path_of, signal_exactly, stat_of
 
 KILLED_S = 5.0
-"""How long killed processes may take to be gone (seconds)."""
+"""Maximum time until killed processes must be gone (seconds)."""
 PROGRAM = 0
 """The instance's initial program among the ids of jobs."""
 SPARED = "no process of the job was left"
@@ -54,8 +54,9 @@ def end_leftovers(run_directory: str, grace_s: float) -> None:
 
 
 def clear(path: Path, grace_s: float, log: logging.Logger) -> None:
-    """End the processes on record in a run directory whose instance is dead, and remove it. Blocks for `grace_s` at
-    most before what does not end is killed.
+    """End the processes on record in a run directory whose instance is dead, and remove it.
+
+    Blocks for `grace_s` at most before what does not end is killed.
     """
     try:
         notes = clear_orphans(stored_records(path), KILLED_S, grace_s)
@@ -82,11 +83,11 @@ def remove(path: Path) -> None:
 # ---- orphans
 
 POLL_S = 0.005
-"""How often the death of killed processes is looked for (seconds): the kernel needs about this long."""
+"""Interval of checking whether killed processes are gone (seconds): the kernel needs about this long."""
 PIDS_NAMED_MAX = 8
 """Process ids that one note names."""
 ASKING = (signal.SIGTERM, signal.SIGCONT)
-"""What asks a process to end, also one that is stopped."""
+"""Signals that ask a process to end, even if it is stopped."""
 DISOWNED: Mapping[str, bool] = {"disowned": True}
 """Instead of a record: the processes are those of the instance of which this one has a backup."""
 _RECORD: Mapping[str, type] = {"pid": int, "start_ticks": int, "sid": int, "boot_id": str, "path": str}
@@ -123,7 +124,7 @@ def clear_orphans(records: Mapping[int, object], timeout_s: float, grace_s: floa
 def clear_in_turns(
     turns: Turns, records: Mapping[int, object], timeout_s: float, done: Callable[[dict[int, str]], None]
 ) -> None:
-    """The same beside other work; `done` is called with what was found."""
+    """Clear the leftovers of jobs in turns beside other work; `done` is called with the notes."""
     clearing = Clearing(records, turns.clock, timeout_s)
 
     def step() -> None:
@@ -142,7 +143,7 @@ class Clearing:
         self, records: Mapping[int, object], clock: Clock, timeout_s: float, grace_s: float = 0.0
     ) -> None:
         self.notes: dict[int, str] = {}
-        """What was found, of the jobs that are done with."""
+        """Notes on the jobs whose clearing is complete, by job id."""
         self._clock = clock
         self._timeout_s = timeout_s
         self._kill_s = clock.monotonic_s() + grace_s
@@ -188,13 +189,13 @@ def _is_record(record: object) -> TypeGuard[Mapping[str, Any]]:
 
 
 class _Leftover:
-    """What is known of one job's processes: each by process id and start time."""
+    """Known processes of one job, each by process id and start time."""
 
     def __init__(self, record: Mapping[str, Any]) -> None:
         self._record = record
         self.known: dict[int, int] = {}
         self.killed: set[int] = set()
-        """Those that were sent SIGKILL."""
+        """Processes that were sent SIGKILL."""
 
     def alive(self, table: ProcessTable) -> list[int]:
         """The job's processes beyond doubt, and whatever descends from them."""
@@ -262,7 +263,7 @@ def _named(pids: list[int]) -> str:
 # ---- owned_directory
 
 def owned_prefix() -> str:
-    """What the names of this user's directories begin with."""
+    """Return the prefix of the names of this user's directories."""
     return f"{PREFIX}{os.getuid()}-"
 
 
@@ -312,12 +313,12 @@ class Other:
         """Paths of the jobs that it may belong to, if it does not say."""
 
     def is_of(self, path: str) -> bool:
-        """Whether it belongs to the job of this path, beyond doubt."""
+        """Return whether the process belongs to the job of this path, beyond doubt."""
         return procs.is_within(self.path, path) or self.owners == {path}
 
 
 class RunningJob(NamedTuple):
-    """What tells the processes of a job without an environment from others."""
+    """Facts that distinguish the processes of a job without an environment from others."""
 
     start_ticks: int
     spool: str
@@ -385,7 +386,7 @@ class Strays:
 
 
 def _writes_below(pid: int, directory: str) -> bool:
-    """Whether the standard output or standard error of a process is a file below this directory."""
+    """Return whether the standard output or standard error of a process is a file below this directory."""
     for fd in (1, 2):
         with contextlib.suppress(OSError):
             if os.readlink(f"/proc/{pid}/fd/{fd}").startswith(f"{directory}/"):

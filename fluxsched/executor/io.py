@@ -31,7 +31,7 @@ from fluxsched.system.loop import Turns
 
 READ_BYTES = 64 * 1024
 END_OF_INPUT = b"\x04\x04"
-"""What a terminal has for it; the first one only completes a line that has begun."""
+"""End of input for a terminal; the first character only completes a line that has begun."""
 
 
 class Terminal:
@@ -180,6 +180,7 @@ class JobInput:
         self, data: bytes, tasks: Idset | None, *, eof: bool, taken: Callable[[], None], window: Window | None = None
     ) -> None:
         """Send data, and with `eof` its end, to these tasks or to all; `taken` is called once there is room for more.
+
         A `window` is the new size of the terminal's, if the task has one.
 
         Raises Refused (EPIPE) for data behind an end, LimitExceeded if too much waits: the input is over then, since
@@ -342,7 +343,7 @@ class Streams:
             os.write(self.of(0)[1], f"fluxsched: {text}\n".encode())
 
     def close(self) -> None:
-        """Give up all descriptors."""
+        """Close all descriptors."""
         self._close_own()
         for fd in self._shared.values():
             os.close(fd)

@@ -47,7 +47,7 @@ TIMEOUT = "timeout"
 
 
 class TaskExecutor(Protocol):
-    """What runs the tasks: `LocalExecutor`, or that of a simulation."""
+    """Executor that runs the tasks: `LocalExecutor`, or that of a simulation."""
 
     kill_timeout_s: float
 
@@ -73,7 +73,7 @@ class TaskExecutor(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class KeeperOutside:
-    """What a keeper acts through."""
+    """Operations through which a keeper acts on its surroundings."""
 
     executor: Callable[[Reports], TaskExecutor]
     """Makes what runs the tasks, given what it reports to."""
@@ -138,12 +138,12 @@ class KeeperService:
 
     @property
     def has_instance(self) -> bool:
-        """Whether there is one."""
+        """Return whether an instance is connected."""
         return self._client is not None
 
     @property
     def is_idle(self) -> bool:
-        """Whether there is no job, and no report that is to be stored."""
+        """Return whether the keeper has no job and no report that is to be stored."""
         return not (self._jobs or self._reports)
 
     # -- the connection -----------------------------------------------------------------------------------------
@@ -412,7 +412,8 @@ class KeptJob:
 
     @property
     def limit_s(self) -> float:
-        """How long it may run, by the start of its R and its expiration, which may have changed; 0 if unknown."""
+        """Return the job's time limit from the start of its R and its expiration, which may have changed; 0 if unknown.
+        """
         begun_s = self._r.get("execution", {}).get("starttime") or 0.0
         return self.expiration_s - begun_s if begun_s else 0.0
 
@@ -428,7 +429,7 @@ class KeptJob:
         self._ranks = ranks
 
     def end(self) -> None:
-        """It has no process any more."""
+        """Record that the job has no process any more."""
         self.runs, self._ranks = False, EMPTY
         if self.limit is not None:
             self.limit.cancel()
@@ -438,11 +439,11 @@ class KeptJob:
 
 
 CLEAR_S = 5.0
-"""How long killed processes of another keeper may take to be gone (seconds)."""
+"""Maximum time until killed processes of another keeper must be gone (seconds)."""
 BACKLOG = 8
 """Connections that wait: there is one instance at a time."""
 LOOK_S = 60.0
-"""How often a keeper without an instance looks whether the next one could find it (seconds)."""
+"""Interval in which a keeper without an instance checks whether the next instance could find it (seconds)."""
 
 
 def serve(said: bytes, path: str, listener_fd: int, run_directory: str, grace_s: float) -> None:
@@ -484,7 +485,7 @@ class Keeper:
 
     @property
     def is_reachable(self) -> bool:
-        """Whether its own socket is at its path still, and not that of a later keeper."""
+        """Return whether the keeper's own socket is still at its path, and not that of a later keeper."""
         return self._name is not None and self._name == _file_of(self._path)
 
     async def run(self, client: StreamClient) -> bool:
@@ -546,7 +547,7 @@ class Keeper:
                 connection.close()
 
     def _look(self, ended: Callable[[bool], None]) -> None:
-        """Where no instance could find it any more, its jobs end."""
+        """End the jobs if no instance could find the keeper any more; else check again later."""
         assert self._service is not None
         if not (self._service.has_instance or self.is_reachable):
             log.warning("%s was removed, so no instance can find its jobs: they are ended", self._path)
@@ -561,7 +562,9 @@ class Keeper:
 
 
 def _file_of(path: str) -> tuple[int, int] | None:
-    """What tells the file at `path` from one that takes its place: a bound socket keeps its inode."""
+    """Return the identity of the file at `path`, which a file that replaces it does not have: a bound socket keeps its
+    inode.
+    """
     try:
         found = os.stat(path)
     except OSError:

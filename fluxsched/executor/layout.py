@@ -68,8 +68,8 @@ def system_bytes(text: str) -> bytes:
 
 
 def job_environment(job: JobLaunch, path: str, tasks: Sequence[TaskBlock], tmpdir: str | None) -> dict[bytes, bytes]:
-    """What all tasks of a job that start together have in common; `path` is the job's path, `tasks` are all that it has
-    by then, `tmpdir` is its own directory.
+    """Return the environment that is common to all tasks of a job that start together; `path` is the job's path,
+    `tasks` are all that it has by then, `tmpdir` is its own directory.
 
     Tags in values are not filled in yet: `own_templates` says in which.
     """
@@ -143,7 +143,7 @@ def _check(scratch: Path) -> None:
 
 
 def variables(path: str, given: Mapping[str, str | None]) -> dict[str, str]:
-    """What tells a job about its directory; `given` is the environment that the job brings along."""
+    """Return the variables that name the job's directory; `given` is the environment that the job brings along."""
     wanted = given.get(TMPDIR)
     is_own = wanted is not None and wanted not in (tempfile.gettempdir(), given.get(OWN))
     return {OWN: path} if is_own else {OWN: path, TMPDIR: path}
@@ -198,8 +198,10 @@ def _reap(pid: int) -> None:
 # ---- layout
 
 TASKS_JOB_MAX = 4096
-"""Tasks of one job: all of them run on this machine, and beyond this a typing error is likelier than intent. The
-gate's pipe takes a byte a task and is never smaller than this."""
+"""Tasks of one job: all of them run on this machine, and beyond this a typing error is likelier than intent.
+
+The gate's pipe takes a byte a task and is never smaller than this.
+"""
 
 
 class TaskBlock(NamedTuple):
@@ -215,7 +217,9 @@ class TaskBlock(NamedTuple):
 
 
 class JobTasks:
-    """Where the tasks of a job are, and were: those of targets that it has given back keep their numbers."""
+    """Places of the tasks of a job, current and former: tasks of targets that the job has given back keep their
+    numbers.
+    """
 
     __slots__ = ("_gone", "blocks", "by_target")
 
@@ -232,17 +236,17 @@ class JobTasks:
 
     @property
     def current(self) -> list[TaskBlock]:
-        """Those of the targets that it has."""
+        """Return the blocks of the targets that the job has."""
         gone = self._gone
         return [block for at, block in enumerate(self.blocks) if at not in gone] if gone else self.blocks
 
     def remove(self, ranks: Idset) -> None:
-        """It has given these targets back."""
+        """Mark the blocks of these targets as given back."""
         self._gone |= {at for at, block in enumerate(self.blocks) if block.rank in ranks}
 
 
 def count_tasks(found: Iterable[TaskBlock]) -> int:
-    """How many tasks these are."""
+    """Return the number of tasks in these blocks."""
     return sum([block.ntasks for block in found])
 
 
@@ -266,8 +270,9 @@ def blocks(jobspec: Jobspec, resources: ResourceSet) -> list[TaskBlock]:
 
 
 def more_blocks(jobspec: Jobspec, resources: ResourceSet, tasks: JobTasks) -> list[TaskBlock]:
-    """The tasks that it gets with the targets of `resources`, which it has not now. A part that has a fixed number of
-    tasks gets none. Raises LimitExceeded if it would have more than TASKS_JOB_MAX.
+    """The tasks that it gets with the targets of `resources`, which it has not now.
+
+    A part that has a fixed number of tasks gets none. Raises LimitExceeded if it would have more than TASKS_JOB_MAX.
     """
     if jobspec.request.parts:
         found, _ = _of_parts(jobspec, resources, tasks.next, grows=True)
@@ -318,7 +323,7 @@ def _of_part(
 
 
 def slots_of(request: Request, children: list[Children], nslots: int | None) -> list[int]:
-    """How many slots each rank has. R gives their sum at most (`nslots`, RFC 20), never their places.
+    """Return the number of slots on each rank. R gives their sum at most (`nslots`, RFC 20), never their places.
 
     With nodes asked for they are spread evenly, as asked; else a rank has as many as its children make, unless that
     contradicts `nslots`.
@@ -430,18 +435,18 @@ _PARTS = {"node": _NODE, "task": _TASK}
 # ---- program
 
 TMPDIR_TAG = "{{tmpdir}}"
-"""What a command says for the job's temporary directory (Flux's mustache)."""
+"""Tag in a command for the job's temporary directory (Flux's mustache)."""
 INTERPRETER = (sys.executable, "-E", "-P", "-m", "fluxsched", "start", "--nested")
 """Neither the user's Python variables nor the job's directory decide which modules an instance is made of."""
 
 
 def is_instance(jobspec: Jobspec) -> bool:
-    """Whether a job is an instance of its own; no part of several is."""
+    """Return whether a job is an instance of its own; no part of several is."""
     return is_nested(jobspec.command) and not jobspec.request.parts
 
 
 def program_of(job: JobLaunch, resources: ResourceSet) -> JobTasks:
-    """Where the tasks are, and the words that each runs. Raises FluxschedError where there are none."""
+    """Return the places of the tasks, and the words that each runs. Raises FluxschedError if there are none."""
     jobspec = job.jobspec
     if not is_instance(jobspec):
         return JobTasks(blocks(jobspec, resources), by_target=jobspec.request.elastic)

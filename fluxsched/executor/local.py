@@ -37,7 +37,7 @@ from fluxsched.system.log import logger, of_job
 from fluxsched.system.loop import ExitWatch, Timer, Turns
 
 LOOK_S = 0.005
-"""How soon the death of killed processes is looked for (seconds), at first."""
+"""Initial interval of checking whether killed processes are gone (seconds)."""
 
 
 class JobProcesses:
@@ -100,13 +100,13 @@ class JobProcesses:
         self.terminal: Terminal | None = None
         self.open = False
         self.is_ending = False
-        """Whether its tasks were asked to end."""
+        """True if the job's tasks were asked to end."""
         self.ended = False
         self.status = 0
         self.first_failure = 0
         """The wait status of what failed before the other tasks were killed for it; 0 if nothing did."""
         self.is_guarded = asks_for_memory(launch.jobspec)
-        """Whether it is kept to the memory that it has asked for."""
+        """True if the job is limited to the memory that it has asked for."""
         self.released = EMPTY
         """Targets whose release is about to be reported."""
         self.look_s = LOOK_S
@@ -118,12 +118,13 @@ class JobProcesses:
 
     @property
     def is_over(self) -> bool:
-        """Whether all tasks have ended, as far as was looked, and none waits to run."""
+        """Return whether all tasks are known to have ended, and none waits to run."""
         return not self.starts and all(group.watched == len(group.pids) for group in self.groups)
 
     def begin(self, new: Sequence[TaskBlock], r: Mapping[str, Any], limit: int | None, pids: set[int]) -> TaskStart:
-        """Have these tasks, the last that it has got, wait to run; `pids` gets their process ids, too. Raises
-        FluxschedError.
+        """Have these tasks, the last that it has got, wait to run; `pids` gets their process ids, too.
+
+        Raises FluxschedError.
         """
 
         def spawned(group: ProcessGroup, pid: int) -> None:
@@ -143,8 +144,9 @@ class JobProcesses:
         return start
 
     def grow(self, more: ResourceSet, limit: int | None, pids: set[int]) -> TaskStart | None:
-        """Have the tasks of these further targets wait to run; None if there are none. Raises FluxschedError, and has
-        got the targets all the same.
+        """Have the tasks of these further targets wait to run; None if there are none.
+
+        Raises FluxschedError, and has got the targets all the same.
         """
         self.resources |= more
         new = more_blocks(self.launch.jobspec, more, self.tasks)
@@ -154,12 +156,12 @@ class JobProcesses:
         return self.begin(new, self.resources.to_json(), limit, pids)
 
     def remove(self, ranks: Idset) -> None:
-        """It has no tasks on these targets any more."""
+        """Record that the job has no tasks on these targets any more."""
         self.tasks.remove(ranks)
         self.resources = self.resources.without(ranks)
 
     def record(self, boot: str) -> dict[str, Any] | None:
-        """What identifies its processes; None if that is not known, since a first task vanished."""
+        """Return the identification of the job's processes; None if unknown, since a first task vanished."""
         found: dict[str, Any] | None = None
         for group in [group for group in self.groups if not group.reaped]:
             one = procs.identity(group.pgid, boot, self.path)
@@ -245,8 +247,9 @@ class JobProcesses:
             self.pids.discard(ended.pid)
 
     def tidy(self, *, at_once: bool = False) -> None:
-        """Give up its terminal and remove its temporary directory once no process of it is left. Large contents are
-        removed in the background, or `at_once` where this process is about to end.
+        """Give up its terminal and remove its temporary directory once no process of it is left.
+
+        Large contents are removed in the background, or `at_once` where this process is about to end.
         """
         if self.terminal is not None:
             self.terminal.close()
@@ -262,10 +265,11 @@ class JobProcesses:
 log = logger("exec")
 
 LOOK_MAX_S = 0.25
-"""How seldom the death of killed processes is looked for (seconds) at last, LOOK_S being how often at first: what the
-kernel holds in an uninterruptible wait may take long."""
+"""Final interval of checking whether killed processes are gone (seconds), LOOK_S being the initial one: processes in an
+uninterruptible wait of the kernel may take long.
+"""
 CLOSE_S = 5.0
-"""How long `close` waits for killed processes to be gone (seconds)."""
+"""Maximum time for which `close` waits until killed processes are gone (seconds)."""
 
 
 class LocalExecutor:
@@ -383,7 +387,10 @@ class LocalExecutor:
             self._turns.post(lambda: self._check_over(run))
 
     def input_of(self, jobid: int) -> JobInput | None:
-        """Where the job's tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
+        """Return the destination of input for the job's tasks; None unless they run.
+
+        Raises Refused if they accept none.
+        """
         run = self._runs.get(jobid)
         if run is None or not run.open:
             return None
@@ -524,13 +531,14 @@ class LocalExecutor:
         self._reports.finished(jobid, run.first_failure or run.status, run.meter.total(run.tasks.next))
 
     def _any_survives(self, run: JobProcesses) -> bool:
-        """Whether a process of a reaped job is left; strays are killed here, group members have been."""
+        """Return whether a process of a reaped job is left; strays are killed by this check, group members have been.
+        """
         if any(self._survives(group) for group in run.groups):
             return True
         return self._strays.kill(run.path, self._pids)
 
     def _survives(self, group: ProcessGroup) -> bool:
-        """Whether a process of a group whose tasks are reaped is left."""
+        """Return whether a process of a group whose tasks are reaped is left."""
         if procs.group_living(group.pgid):
             return True
         if group.pgid not in self._pids:  # else the number is that of a task again, or not reaped yet
@@ -596,4 +604,4 @@ class LocalExecutor:
 
 
 def _nothing() -> None:
-    """What follows the removal of a record."""
+    """Do nothing after the removal of a record."""

@@ -53,7 +53,7 @@ class JobPmi:
         return theirs
 
     def variables(self, rank: int) -> dict[bytes, bytes]:
-        """What tells a task about its end (RFC 13)."""
+        """Return the variables that describe a task's end of the connection (RFC 13)."""
         return {
             b"PMI_FD": str(PMI_FD).encode(),
             b"PMI_RANK": str(rank).encode(),
@@ -77,7 +77,7 @@ class JobPmi:
             self._server.excuse(rank)
 
     def close(self) -> None:
-        """Close all connections."""
+        """Close the connections of all tasks."""
         self._ending = True
         for rank in list(self._ends):
             self._shut(rank)
@@ -139,7 +139,7 @@ class JobPmi:
             self._failed(f"task {effect.rank}{how} {effect.note}", effect.exit_code)
 
     def _how(self, rank: int) -> str:
-        """How a task has ended; nothing while it has not."""
+        """Return a text on how a task has ended; empty while it has not."""
         try:
             status = ended_status(self._pids[rank])
         except ChildProcessError:

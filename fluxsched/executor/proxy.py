@@ -51,11 +51,11 @@ from fluxsched.transport.stream import peer_of
 log = logger("keeper")
 
 HELLO_S = 30.0
-"""How long a keeper may take to answer (seconds): a stopped one must not keep an instance from its work for ever."""
+"""Maximum time until a keeper must answer (seconds): a stopped one must not block an instance for ever."""
 END_S = 5.0
-"""How long a keeper may take to end its tasks and itself (seconds)."""
+"""Maximum time until a keeper must end its tasks and itself (seconds)."""
 CLEAR_S = 5.0
-"""How long killed processes may take to be gone (seconds)."""
+"""Maximum time until killed processes must be gone (seconds)."""
 AGAIN_S = 1.0
 """Time before a keeper without jobs that has ended is replaced (seconds)."""
 TRIES_MAX = 3
@@ -83,7 +83,7 @@ class KeeperExecutor:
         """Records of processes that are to be ended before this executor is settled, by job id."""
         self._settled: Callable[[], None] = _nothing
         self._is_settled = False
-        """Whether it is known of all jobs of the instance before what became of them."""
+        """True once the state of all jobs of the previous instance is known."""
         self._closed = False
         self._guards = False
         self._inputs: count[int] = count(1)
@@ -316,7 +316,9 @@ class KeeperExecutor:
             self._reports.stored(lambda: link.say(msg.EndKeeper()))
 
     def _settle(self) -> None:
-        """When all keepers have answered: have the processes ended that none has, and start what never ran."""
+        """Once all keepers have answered, have the processes ended that no keeper has, and start the jobs that never
+        ran.
+        """
         if self._is_settled or not all(link.is_known or link.patience is None for link in self._links):
             return
         if self._left:
@@ -411,13 +413,13 @@ class KeeperExecutor:
 
 
 def _unhandled(link: KeeperLink, one: Any, fault: Exception) -> None:
-    """It is not said to be stored, since nothing may have come of it."""
+    """Record a report that failed to be handled as unhandled, not as stored, since it may have had no effect."""
     if hasattr(one, "serial"):
         link.unhandled.append(one.serial)
 
 
 def _nothing() -> None:
-    """What follows a record: the keeper is told with all others that it is stored."""
+    """Do nothing after a record is stored: the keeper is informed of it together with all others."""
 
 
 # ---- given_job
@@ -451,7 +453,7 @@ class GivenJob:
         self.no_input = ""
         """Why its tasks are sent no input, as far as is known."""
         self.has_input = True
-        """Whether it may be sent more: what comes after something that was too much would be behind a hole."""
+        """True while further input may be sent; input after a piece that exceeded a limit would follow a gap."""
         self.tries = 0
         self.signals: list[tuple[int, float | None]] = []
         """Sent to it before its processes were on record: another keeper than now may have to start it."""
@@ -463,7 +465,7 @@ class GivenJob:
         """Targets whose release has been stored although its keeper does not know that: it reports it again."""
 
     def input_place(self, numbers: count[int]) -> KeeperInput | None:
-        """Where its tasks are sent their input; None unless they run. Raises Refused if they are sent none."""
+        """Return the destination of input for its tasks; None unless they run. Raises Refused if they accept none."""
         if self.link is None or not self.is_open:
             return None
         if self.no_input:
@@ -471,7 +473,7 @@ class GivenJob:
         return KeeperInput(self.link, self, numbers)
 
     def signal(self, signum: int, grace_s: float | None) -> None:
-        """Have its tasks signaled."""
+        """Have the job's tasks signaled."""
         if self.link is None or self.record is None:
             self.signals.append((signum, grace_s))
         if self.link is not None:
@@ -532,7 +534,7 @@ class GivenJob:
 
 
 class KeeperInput:
-    """Where the tasks of one job are sent their input."""
+    """Destination of input for the tasks of one job."""
 
     def __init__(self, link: KeeperLink, job: GivenJob, numbers: count[int]) -> None:
         self._link = link
@@ -590,15 +592,15 @@ class KeeperLink:
     def __init__(self, client: Client, turns: Turns) -> None:
         self.client = client
         self.jobs: set[int] = set()
-        """Those that it has been given, or said that it has, whose end has not been reported."""
+        """Jobs given to the keeper, or reported by it, whose end has not been reported."""
         self.is_known = False
-        """Whether it has answered the hello."""
+        """True once the keeper has answered the hello."""
         self.version = msg.VERSION
         """Of its messages; a keeper that we have started has ours."""
         self.is_retiring = False
-        """It serves the jobs that it has, and gets no other."""
+        """True if the keeper serves the jobs that it has, and gets no further ones."""
         self.is_ending = False
-        """It was told to end."""
+        """True if the keeper was sent the request to end."""
         self.clearing: Mapping[int, object] | None = None
         """Records of processes that it is to end."""
         self.inputs: dict[int, tuple[int, int, InputAnswer]] = {}
@@ -606,7 +608,7 @@ class KeeperLink:
         self.unhandled: list[int] = []
         """Serial numbers of reports whose handling failed."""
         self.patience: Timer | None = None
-        """When it must have answered the hello."""
+        """Timer for the keeper's answer to the hello."""
         self._turns = turns
         self._outbox: list[msg.KeeperMessage] = []
         self._has_said = False
@@ -615,7 +617,7 @@ class KeeperLink:
 
     @property
     def has_said(self) -> bool:
-        """Whether there was anything to say to it."""
+        """Return whether any message was sent to the keeper."""
         return self._has_said
 
     def say(self, *messages: msg.KeeperMessage) -> None:
@@ -639,7 +641,7 @@ class KeeperLink:
         self.say(msg.StartJob(job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s))
 
     def welcomed(self, version: int) -> None:
-        """It has answered the hello."""
+        """Record that the keeper has answered the hello."""
         if self.patience is not None:
             self.patience.cancel()
         self.is_known, self.version = True, version
@@ -652,7 +654,7 @@ class KeeperLink:
                 self.client.send(frames)
 
     def receive(self) -> tuple[list[Any], bool]:
-        """What it has said, and whether there may be more. Raises RemoteProtocolError."""
+        """Return the messages received from the keeper, and whether there may be more. Raises RemoteProtocolError."""
         arrived = self.client.receive(RECEIVE_MAX)
         return [one for frames in arrived for one in msg.from_keeper(frames)], len(arrived) == RECEIVE_MAX
 
@@ -661,7 +663,7 @@ class KeeperLink:
         return sum(size for job, size, _ in self.inputs.values() if job == jobid)
 
     def input_answered(self, one: msg.InputAnswered) -> None:
-        """It has room for more input, or has refused this one."""
+        """Record that the keeper has room for more input, or has refused this one."""
         refused = LimitExceeded if one.exceeded else Refused
         self.answer_input(one.number, refused(one.note, one.errnum) if one.errnum else None)
 
@@ -675,20 +677,22 @@ class KeeperLink:
 # ---- local_host
 
 PREFIX = "keeper-"
-"""What the names of the sockets begin with; a number follows."""
+"""Prefix of the sockets' names; a number follows."""
 BACKLOG = 8
 CONNECT_S = 5.0
-"""How long a keeper may take to accept a connection (seconds): a stopped one may have no room for a further one."""
+"""Maximum time until a keeper must accept a connection (seconds): a stopped one may have no room for a further one."""
 GONE_S = 5.0
-"""How long a killed keeper may take to be gone (seconds); one that waits for a disk may take for ever."""
+"""Maximum time until a killed keeper must be gone (seconds); one that waits for a disk may never be."""
 
 
 class LocalKeeperHost:
     """See `KeeperHost`."""
 
     def __init__(self, directory: Path, run_directory: Path | None, owner: int, grace_s: float) -> None:
-        """`directory` is where the sockets are. `run_directory` is what a keeper clears when the instance is killed,
-        `owner` the descriptor that holds the lock on it; None where a next instance resumes the jobs.
+        """`directory` is where the sockets are.
+
+        `run_directory` is what a keeper clears when the instance is killed, `owner` the descriptor that holds the lock
+        on it; None where a next instance resumes the jobs.
         """
         self._directory = os.path.realpath(directory)
         self._run_directory = run_directory

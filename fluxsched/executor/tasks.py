@@ -78,16 +78,16 @@ class TaskStart:
         filled = partial(task_environment, environment, own_templates(job, environment), tags)
         self._todo: Iterator[None] = self._spawn(job, new, filled, odd_names(environment), tmpdir, pmi)
         self.is_spawned = False
-        """Whether all tasks wait behind the gate."""
+        """True if all tasks wait behind the gate."""
 
     @property
     def ranks(self) -> Idset:
-        """Their targets."""
+        """Return the targets of the new tasks."""
         return Idset.of([block.rank for block in self._new])
 
     @property
     def is_first(self) -> bool:
-        """Whether the job begins with these."""
+        """Return whether these tasks are the first ones of the job."""
         return self.first == 0
 
     @property
@@ -201,7 +201,8 @@ RUN = (
     b'exec "$@"'
 )
 """The command is looked up first, so that the message about a missing one is ours; a command that is not
-found or cannot be run ends as in shells: 127 or 126."""
+found or cannot be run ends as in shells: 127 or 126.
+"""
 LIMIT = b"ulimit -Sn %d; "
 WAIT = b"read -r FLUXSCHED_GATE || exit 125; unset FLUXSCHED_GATE; "
 """A variable is needed to read into: none that a user may have."""
@@ -209,14 +210,16 @@ GO = b"\n"
 THERE = (
     b'FLUXSCHED_GATE=${OLDPWD-}; cd -- "$1" || exit 126; OLDPWD=$FLUXSCHED_GATE; unset FLUXSCHED_GATE; shift; '
 )
-"""Where the shell was before is a directory of the keeper."""
+"""Shell script that changes to the working directory; it restores OLDPWD, since the previous directory is one of the
+keeper.
+"""
 UNSET = b"unset %s; "
 FROM_FILE = b'exec <"$1"; shift; '
 """The shell opens the file, since a fifo may take long."""
 ON_TERMINAL = b'exec <>"$1" >&0 2>&0; shift; '
 """The shell leads a session, so the terminal that it opens becomes the controlling one."""
 NAME = b"fluxsched"
-"""What the shell's own messages begin with."""
+"""Prefix of the shell's own messages."""
 ENV = b"/usr/bin/env"
 SHELL_ADDS = (b"PWD", b"OLDPWD", b"SHLVL")
 """Variables that a shell exports although they were not in its environment."""
@@ -310,8 +313,9 @@ class TaskGate:
             self._read = -1
 
     def open(self) -> list[int]:
-        """Let every task run; those killed while they waited are ignored. Gives up the tasks' own
-        pipes: their writing ends, in the order of the tasks; none if the tasks read a file.
+        """Let every task run; those killed while they waited are ignored.
+
+        Gives up the tasks' own pipes: their writing ends, in the order of the tasks; none if the tasks read a file.
         """
         for write in self._writes:
             with contextlib.suppress(BrokenPipeError):

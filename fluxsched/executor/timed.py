@@ -121,7 +121,7 @@ class TimedExecutor:
         """The instance looks at it."""
 
     def input_of(self, jobid: int) -> None:
-        """No job reads any."""
+        """Return None, since no job of this executor reads input."""
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
         """A terminating signal ends the job at once, as it would end a process."""
@@ -130,7 +130,7 @@ class TimedExecutor:
             self._turns.post(lambda: self._end(jobid, signum))
 
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
-        """Time passes there, too."""
+        """Do nothing, since only time passes on the new targets."""
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
         """Nothing runs there that would have to end."""
@@ -145,13 +145,13 @@ class TimedExecutor:
         """No job is an instance."""
 
     def close(self) -> None:
-        """Forget all jobs."""
+        """Cancel the timers of all jobs."""
         for timer in self._timers.values():
             timer.cancel()
         self._timers.clear()
 
     def leave(self, within_s: float) -> None:
-        """Time passes by itself."""
+        """Cancel all timers; the next instance computes the remaining times itself."""
         self.close()
 
     def _has_passed(self, jobid: int) -> None:
@@ -169,7 +169,7 @@ MARGIN_S = 5.0
 
 
 class NestedJobs:
-    """What jobs that are instances are to give back."""
+    """Targets that jobs which are instances are to give back."""
 
     def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float) -> None:
         self._turns = turns
@@ -183,17 +183,20 @@ class NestedJobs:
             self._going.setdefault(job.jobid, EMPTY)
 
     def has(self, jobid: int) -> bool:
-        """Whether it is one of them."""
+        """Return whether the job is one of the instances."""
         return jobid in self._going
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None) -> None:
-        """It is to give these targets back; it hears that from the job manager."""
+        """Record that the job is to give these targets back; the job manager informs the job."""
         self._going[jobid] |= ranks
         within_s = MARGIN_S + (self._kill_timeout_s if grace_s is None else grace_s)
         self._turns.after(within_s, lambda: self._overdue(jobid, ranks, within_s))
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
-        """It says that nothing of it is left there; again if it does not know that this was heard. Raises Refused."""
+        """Release targets on which the job reports no remaining use; a job that missed the response reports again.
+
+        Raises Refused.
+        """
         if jobid not in self._going:
             raise Refused(f"job {format_f58(jobid)} is not an elastic instance: its targets are released as tasks end")
         given = ranks & self._going[jobid]
@@ -202,7 +205,7 @@ class NestedJobs:
             self._reports.released(jobid, given)
 
     def end(self, jobid: int) -> None:
-        """It has ended."""
+        """Remove a job that has ended."""
         self._going.pop(jobid, None)
 
     def _overdue(self, jobid: int, ranks: Idset, within_s: float) -> None:

@@ -33,7 +33,7 @@ ROOT = Path("/sys/fs/cgroup")
 OWN = Path("/proc/self/cgroup")
 INSTANCE_NAME = "instance"
 DELEGATED = ("user.delegate", "trusted.delegate")
-"""How systemd marks a group that it has delegated."""
+"""Extended attributes by which systemd marks a group that it has delegated."""
 
 
 class Cgroups:
@@ -45,7 +45,7 @@ class Cgroups:
 
     @classmethod
     def find(cls, root: Path = ROOT, own: Path = OWN) -> Cgroups | None:
-        """Those of this process; None where no group with the memory controller is delegated to it."""
+        """Return the control groups of this process; None if no group with the memory controller is delegated to it."""
         group = group_of(root, own)
         return cls(group) if group is not None and shortcoming(group) is None else None
 
@@ -146,7 +146,7 @@ def _number(file: Path) -> int | None:
 log = logger("memory")
 
 SAMPLE_S = 1.0
-"""How often the processes of jobs that asked for memory are looked at (seconds)."""
+"""Interval of sampling the processes of jobs that asked for memory (seconds)."""
 PIECE = 64
 """Processes looked at in one go: about a millisecond."""
 PROCESSES_MAX = 1 << 16
@@ -161,14 +161,14 @@ class Guarded(NamedTuple):
     """A running job that asked for memory."""
 
     pids: Collection[int]
-    """Its tasks."""
+    """Process ids of the job's tasks."""
     limit_bytes: int
     left: Callable[[], Iterable[int]]
     """Processes of the job that no longer descend from its tasks."""
 
 
 def asks_for_memory(jobspec: Jobspec) -> bool:
-    """Whether a job has asked for memory, and is kept to it."""
+    """Return whether a job has asked for memory, and is limited to it."""
     for request in jobspec.request.each_part:
         asked = request.amounts + request.node_amounts + request.shared
         if asked and any(kind == MEMORY for kind, _ in asked):
@@ -193,7 +193,7 @@ class MemoryGuard:
 
     @property
     def way(self) -> str:
-        """Which of the two it is, for people."""
+        """Return the way in which memory limits are enforced, for people."""
         return way_of_enforcing(self._cgroups)
 
     def begin(self, jobid: int, job: Guarded) -> None:
@@ -230,12 +230,14 @@ class MemoryGuard:
         return None if peak is None else note(max(peak, limit_bytes), limit_bytes)
 
     def close(self) -> None:
-        """Look no more."""
+        """Stop watching the memory of jobs."""
         self._watch.close()
 
 
 def way_of_enforcing(cgroups: Cgroups | None = None) -> str:
-    """Which of the two it is, for people: that of these control groups, else that of this process."""
+    """Return the way in which memory limits are enforced, for people: that of these control groups, else that of this
+    process.
+    """
     found = cgroups or Cgroups.find()
     return WATCHED if found is None else f"cgroup: {found.group}"
 
@@ -256,14 +258,14 @@ class MemoryWatch:
             self._timer = self._turns.after(SAMPLE_S, self._look)
 
     def remove(self, jobid: int) -> None:
-        """The job has ended."""
+        """Remove a job that has ended."""
         self._jobs.pop(jobid, None)
         if not self._jobs and self._timer is not None:
             self._timer.cancel()
             self._timer = None
 
     def close(self) -> None:
-        """Look no more."""
+        """Remove all jobs and stop sampling."""
         for jobid in list(self._jobs):
             self.remove(jobid)
 
@@ -298,7 +300,7 @@ def note(used_bytes: int, limit_bytes: int) -> str:
 
 
 def size_text(size_bytes: float) -> str:
-    """`5.1 GiB`, `4 GiB`."""
+    """Return a size for people, as in `5.1 GiB`, `4 GiB`."""
     unit = "bytes"
     for larger in _UNITS:
         if size_bytes < _KIB:
@@ -327,7 +329,9 @@ def resident_bytes(pid: int) -> int:
 
 
 def proportional_bytes(pid: int) -> int:
-    """The same, with pages that several processes share divided among them; where that is hidden, all of it."""
+    """Return the memory of a process, with shared pages divided among the processes that share them; where that is
+    hidden, all of it.
+    """
     try:
         with open(f"/proc/{pid}/smaps_rollup", "rb") as file:
             for line in file:
@@ -365,15 +369,16 @@ class Meter:
         self._floor = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
         self._opened_s: float | None = None
         self._begun_s: dict[int, float] = {}
-        """When tasks began, of those that did not begin with the job."""
+        """Start times of tasks that did not begin with the job."""
         self._ended_s: dict[int, float] = {}
         self._watches: list[ExitWatch] = []
         self._rows: dict[int, dict[str, Any]] = {}
         self._sums = [0.0, 0.0, 0]
 
     def opened(self, pids: Sequence[int], first: int = 0) -> None:
-        """These tasks, numbered from `first` on, run from now on. The end of each is noted, where there are several and
-        each has a row.
+        """These tasks, numbered from `first` on, run from now on.
+
+        The end of each is noted, where there are several and each has a row.
         """
         now_s = self._clock.monotonic_s()
         if self._opened_s is None:
@@ -392,7 +397,7 @@ class Meter:
         self._ended_s[task] = self._clock.monotonic_s()
 
     def reaped(self, task: int, status: int, used: resource.struct_rusage) -> None:
-        """What wait4 says of a task."""
+        """Add the result of wait4 for a task."""
         sums = self._sums
         sums[0] += used.ru_utime
         sums[1] += used.ru_stime
@@ -426,7 +431,7 @@ class Meter:
         return total
 
     def close(self) -> None:
-        """Watch no more."""
+        """Close all watches of processes."""
         for watch in self._watches:
             watch.close()
         self._watches.clear()

@@ -46,7 +46,7 @@ class KeeperHello(KeeperMessage, frozen=True, tag="hello"):
 
 
 class KeeperSettings(KeeperMessage, frozen=True, tag="settings"):
-    """What all starts have in common; sent after the welcome, and again when it has changed."""
+    """Settings common to all starts; sent after the welcome, and again when they have changed."""
 
     spool: str
     """Directory with one directory a job for what its tasks print."""
@@ -57,7 +57,7 @@ class KeeperSettings(KeeperMessage, frozen=True, tag="settings"):
     kill_timeout_s: float
     """From SIGTERM to SIGKILL where the instance does not say otherwise."""
     outlives: bool
-    """Whether jobs go on when the connection ends: an instance with a state directory comes back."""
+    """True if jobs continue when the connection ends: an instance with a state directory is started again."""
 
 
 class StartJob(KeeperMessage, frozen=True, tag="start"):
@@ -70,7 +70,7 @@ class StartJob(KeeperMessage, frozen=True, tag="start"):
     """An object; of ten thousand equal jobs it is written once and read once."""
     R: dict[str, Any]
     expiration_s: float = 0.0
-    """When its time is up (wall time), 0 if never; the keeper looks at it only while there is no instance."""
+    """Wall time at which the job expires, 0 if never; the keeper enforces it only while there is no instance."""
 
 
 class SignalJob(KeeperMessage, frozen=True, tag="signal"):
@@ -155,7 +155,7 @@ class HeldJob(msgspec.Struct, frozen=True, gc=False):
     jobid: int
     attempt: int
     runs: bool = False
-    """Whether its gate is open and its end has not been reported."""
+    """True if the job's gate is open and its end has not been reported."""
     ranks: str = ""
     """The targets where it was to run tasks and that are not released (idset)."""
     released: str = ""
@@ -172,6 +172,7 @@ class KeeperWelcome(KeeperMessage, frozen=True, tag="welcome"):
 
 class JobSpawned(KeeperMessage, frozen=True, tag="spawned"):
     """Tasks wait behind their gate; `record` is what identifies the processes of the job, to be stored before it opens.
+
     Again when it grows.
     """
 
@@ -231,7 +232,7 @@ class InputAnswered(KeeperMessage, frozen=True, tag="input-answered"):
     errnum: int = 0
     note: str = ""
     exceeded: bool = False
-    """Whether a limit was exceeded: then no further input is taken."""
+    """True if a limit was exceeded: then no further input is accepted."""
 
 
 class ProcessesCleared(KeeperMessage, frozen=True, tag="cleared"):
@@ -241,7 +242,7 @@ class ProcessesCleared(KeeperMessage, frozen=True, tag="cleared"):
 
 
 JobReport = JobSpawned | JobStarted | JobRaised | JobFinished | JobFailed | TargetsReleased
-"""What is repeated until it is stored."""
+"""Reports that are repeated until they are stored."""
 FromKeeper = KeeperWelcome | JobReport | InputAnswered | ProcessesCleared
 
 _encode = msgspec.msgpack.Encoder().encode
@@ -261,12 +262,12 @@ def packed(messages: Sequence[KeeperMessage]) -> Iterator[list[bytes]]:
 
 
 def from_instance(frames: Sequence[bytes]) -> list[FromInstance]:
-    """What an instance says. Raises RemoteProtocolError."""
+    """Return the messages of an instance in these frames. Raises RemoteProtocolError."""
     return _read(frames, _from_instance)
 
 
 def from_keeper(frames: Sequence[bytes]) -> list[FromKeeper]:
-    """What a keeper says. Raises RemoteProtocolError."""
+    """Return the messages of a keeper in these frames. Raises RemoteProtocolError."""
     return _read(frames, _from_keeper)
 
 

@@ -61,7 +61,7 @@ UNSERVED = {
     "job-manager.events-journal": "an instance of fluxsched has no journal of all jobs in Flux's form: "
     "follow job-info.eventlog-watch, or ask its own job-manager.watch",
 }
-"""What stock commands ask for and an instance of ours does not have."""
+"""Topics that stock commands request and an instance of fluxsched does not have, with the reasons."""
 
 
 class JobManagerService:
@@ -227,11 +227,11 @@ def _unserved(request: RpcRequest) -> None:
 SHELL_ONLY: Mapping[tuple[str, ...], str] = {
     ("shell", "options", "signal"): "signal before the time is over (--signal)",
 }
-"""What Flux's shell does for a job that asks for it under `attributes.system`."""
+"""Attributes under `attributes.system` of functions that Flux's shell performs for a job."""
 
 
 class JobIngest:
-    """Serves `job-ingest`."""
+    """Service of the `job-ingest` topics."""
 
     def __init__(self, jobs: JobService, waits: Waits, router: Router) -> None:
         self._jobs = jobs
@@ -352,7 +352,7 @@ class Waits:
 
 
 def error_text(result: JobResult) -> str:
-    """How the job ended, in the words of stock commands; empty if well."""
+    """Return the failure of the job in the words of stock commands; empty if it succeeded."""
     if result.exception_type is not None:
         return f"Fatal exception type={result.exception_type} {result.exception_note}"
     code = os.waitstatus_to_exitcode(shell_status(max(0, result.status)))

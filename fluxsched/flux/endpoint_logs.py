@@ -50,7 +50,7 @@ from fluxsched.system.loop import Turns
 INITIAL_SENTINEL = 2
 """The flag that asks for an empty response where history ends."""
 JSON_DECODE, CURRENT = 1, 2
-"""Flags of a lookup."""
+"""Flags of a lookup request."""
 LOOKUP_OUTPUT_BYTES_MAX = 1 << 20
 """Output in one lookup; more is followed. It is read and made into events in one go."""
 OUTPUT_BYTES = 8 * 1024
@@ -118,7 +118,7 @@ class _FluxFollower(OutputFollower):
 
 
 class JobInfoService:
-    """Serves `job-info`."""
+    """Service of the `job-info` topics."""
 
     def __init__(self, effects: JobEffects, streams: JobStreams, store: Store, router: Router) -> None:
         self._effects = effects
@@ -184,7 +184,9 @@ class JobInfoService:
         self._with_record(request, wanted.id, begin)
 
     def _time_s(self, jobid: int) -> float:
-        """When what is read now was written at the latest: a job that has ended may be on disk only by now."""
+        """Return the latest time at which the data read now was written: the record of an ended job may have been
+        stored only just now.
+        """
         manager = self._effects.manager
         job = manager.jobs.active.get(jobid) or manager.jobs.inactive.get(jobid)
         if job is not None:
@@ -313,7 +315,7 @@ def task_counts(record: Mapping[str, Any]) -> list[int]:
 
 
 def all_tasks(record: Mapping[str, Any]) -> int:
-    """How many tasks the job has had so far, those among them that it got with further targets."""
+    """Return the number of tasks that the job has had so far, including those of targets added later."""
     jobspec = Jobspec.parse(record["jobspec"])
     tasks = JobTasks(_placed(jobspec, record), by_target=True)
     for one in record["eventlog"] if tasks.blocks else ():
@@ -326,7 +328,7 @@ def all_tasks(record: Mapping[str, Any]) -> int:
 
 
 def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> list[TaskBlock]:
-    """Where its tasks are; nowhere where it never ran here, or could not."""
+    """Return the places of the job's tasks; empty if it never ran in this instance, or could not."""
     try:
         return blocks(jobspec, ResourceSet.parse(record["R"] or {}))
     except FluxschedError:
@@ -334,7 +336,7 @@ def _placed(jobspec: Jobspec, record: Mapping[str, Any]) -> list[TaskBlock]:
 
 
 def taskmap(counts: Iterable[int]) -> list[list[int]]:
-    """Which task is where, as RFC 34 writes it: runs of [first target, targets, tasks each, repeats]."""
+    """Return the map from tasks to targets as in RFC 34: runs of [first target, targets, tasks each, repeats]."""
     found, first = [], 0
     for count, run in groupby(counts):
         length = sum(1 for _ in run)
@@ -439,7 +441,7 @@ SLICE_JOBS = 200
 
 
 class JobList:
-    """Serves `job-list`."""
+    """Service of the `job-list` topics."""
 
     def __init__(self, manager: JobManager, streams: JobStreams, router: Router, turns: Turns) -> None:
         self._manager = manager

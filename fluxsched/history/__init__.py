@@ -1,1 +1,1 @@
-"""What an instance keeps of its past: samples, intervals of target states, and what jobs used."""
+"""History of an instance: samples, intervals of target states, and the usage of jobs."""

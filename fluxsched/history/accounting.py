@@ -33,7 +33,7 @@ log = logger("history")
 HOURS_AGE_MAX_S = 35 * DAY
 """Hours become parts of days when they are older."""
 DAYS_AGE_MAX_S = 731 * DAY
-"""Older days are removed."""
+"""Maximum age of days; older ones are removed."""
 UNWRITTEN_MAX = 20_000
 """Ends after which sums are written before the minute is over: a restart counts again what was not written."""
 KEYS_MAX = 2000
@@ -65,7 +65,7 @@ class JobAccounting:
         self._keys_hour: set[tuple[int, str, str, str, str]] = set()
         self._unwritten = 0
         self._is_complete = False
-        """Whether all jobs are counted that had ended before this began."""
+        """True if all jobs are counted that had ended before accounting began."""
 
     def ended(self, job: Job, result: str) -> None:
         """The job is inactive; `result` is the name of its result."""
@@ -205,7 +205,7 @@ def ended_job(record: JobRecord, queue_of: QueueOf) -> Job | None:
 # ---- job_group
 
 GroupOf: TypeAlias = Callable[[int], str | None]
-"""Whose a target is."""
+"""Function from a target to the name of its group."""
 
 
 def group_name(job: Job, group_of: GroupOf) -> str:

@@ -39,7 +39,7 @@ class JobFlow(NamedTuple):
 
 
 class Moment(NamedTuple):
-    """What a look at the instance shows."""
+    """State of the instance at one time."""
 
     cores: Mapping[str, int]
     queues: Mapping[str, tuple[int, int]]
@@ -60,7 +60,7 @@ class MachineSample(msgspec.Struct):
 
     @classmethod
     def between(cls, begin: Moment, end: Moment, observed_s: float) -> MachineSample:
-        """What happened in so many seconds from one look to the next; what changed, changed evenly."""
+        """Return the sample of the period between two observations; values that changed count as changed evenly."""
         half_s = observed_s / 2
         queues: dict[str, list[float]] = {}
         for moment in (begin, end):
@@ -126,9 +126,11 @@ DAY_S: Final = 86_400
 MINUTES_AGE_MAX_S = 2 * DAY_S
 """Samples of minutes become ones of ten when they are older."""
 TENS_AGE_MAX_S = 14 * DAY_S
-"""Those of ten minutes become ones of hours."""
+"""Maximum age of samples of ten minutes; older ones are merged into samples of hours."""
 HOURS_AGE_MAX_S = 731 * DAY_S
-"""Those of hours are removed: there are some 23,000 rows in all then, of some 150 bytes each."""
+"""Maximum age of samples of hours; older ones are removed: there are some 23,000 rows in all then, of some 150 bytes
+each.
+"""
 COARSER: Final = ((60, 600), (600, 3600))
 MERGED_ROWS_MAX = 512
 """Rows that are made coarser in one go, 3 ms; after a long pause the rest follows a minute later."""
@@ -137,7 +139,7 @@ SET_S: Final = 2.0
 
 
 class Sampling:
-    """From `start` to `stop`."""
+    """Sampling of the instance, from `start` to `stop`."""
 
     def __init__(self, turns: Turns, store: Store, look: Callable[[], Moment]) -> None:
         self._turns = turns
@@ -145,9 +147,9 @@ class Sampling:
         self._look = look
         self._before: Moment | None = None
         self._before_s = 0.0
-        """By the monotonic clock."""
+        """Time of the last observation, by the monotonic clock."""
         self._run_s = 0.0
-        """When the run began that is observed."""
+        """Start of the run that is observed."""
         self._seen_s = 0.0
         """Until when it was, by wall time."""
         self._timer: Timer | None = None
@@ -155,7 +157,7 @@ class Sampling:
         """Called each minute with the wall time, and at the end."""
 
     def start(self) -> None:
-        """Begin to observe."""
+        """Begin to observe the instance."""
         self._before, self._before_s = self._look(), self._turns.clock.monotonic_s()
         self._begin_run(self._turns.wall_s)
         self._wait()
@@ -172,7 +174,7 @@ class Sampling:
         return self._run_s, max(self._run_s, self._turns.wall_s)
 
     def unwritten(self) -> MachineSample:
-        """What was observed since the last sample."""
+        """Return the sample of the period since the last stored one."""
         before = self._before
         if before is None:
             return MachineSample()
@@ -248,7 +250,7 @@ class Sampling:
 INTERVALS_AGE_MAX_S = 731 * DAY
 """Rows that ended longer ago are removed."""
 INTERVALS_MAX = 200_000
-"""So are the oldest, if there are more: 20 MiB."""
+"""Maximum number of intervals; the oldest ones beyond it are removed: 20 MiB."""
 GATHER_S: Final = 1.0
 """Changes within this time are looked at together (seconds); they count from the first."""
 
@@ -258,7 +260,7 @@ Conditions = Mapping[Condition, Idset]
 
 
 class OpenInterval(NamedTuple):
-    """A row that lasts."""
+    """Row of an interval that has not ended."""
 
     id: int
     targets: Idset
@@ -277,7 +279,7 @@ class StateIntervals:
         self._timer: Timer | None = None
         self._changed_s = 0.0
         self.waits_for_jobs = False
-        """Whether the end of a job may be a change: some target is draining."""
+        """True if the end of a job may be a change: some target is draining."""
 
     def start(self) -> None:
         """Take up what is open; what is no longer so ended when the last instance was seen."""
@@ -319,7 +321,7 @@ class StateIntervals:
         self.waits_for_jobs = any(state == "draining" for state, _ in self._open)
 
     def _keep(self, condition: Condition, row: OpenInterval, there: Idset, ended_s: float) -> OpenInterval | None:
-        """What lasts of an open row; the rest is over."""
+        """Return the part of an open row that continues; store the rest as ended."""
         gone = row.targets - there
         if not gone:
             return row
@@ -394,7 +396,7 @@ def read_intervals(
 
 
 def read_runs(read: Query, since_s: float, until_s: float) -> list[tuple[float, float]]:
-    """When instances ran in this time, oldest first."""
+    """Return the periods in which instances ran in this time, oldest first."""
     sql = f"SELECT {SELECTED['run']} FROM run WHERE began < ? AND seen >= ? ORDER BY began DESC LIMIT ?"
     found = intact(read(sql, (until_s, since_s, RUNS_SHOWN_MAX)))
     return [(max(began, since_s), min(seen, until_s)) for began, seen in found][::-1]

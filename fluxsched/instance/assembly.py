@@ -109,7 +109,7 @@ class Assembly:
         self.router = Router(self.turns, list(outside.servers), with_log(settings.trace), outside.access)
         self.is_ready = False
         self.is_complete = True
-        """Whether every scheduler that was to be started came to serve its groups."""
+        """True if every scheduler that was to be started began to serve its groups."""
         self._loading = 0
         self._unloaded = settings.schedulers
         self._is_settled = False
@@ -283,7 +283,7 @@ class Assembly:
         self._take_up(self.settings.sources)
 
     def enclosed_targets(self, outer: ResourceSet, left: Callable[[Idset], None]) -> EnclosedTargets:
-        """What has the targets follow those of the job around this instance."""
+        """Return the object by which the targets follow those of the job around this instance."""
         return EnclosedTargets(outer, self.resource, self.agents, self.effects, left)
 
     def _take_up(self, sources: Sources) -> None:
@@ -365,7 +365,7 @@ class Assembly:
             self.instance.became_ready()
 
     def not_ready(self) -> Iterator[str]:
-        """What the instance waits for before it is ready, in words."""
+        """Yield the reasons why the instance is not ready, in words."""
         for module in self.modules.modules.values():
             if not module.has_served and module.is_running:
                 yield f"module {module.name} does not serve its groups yet"
@@ -375,7 +375,7 @@ class Assembly:
             yield "not all clusters have answered"
 
     def info(self) -> InstanceInfo:
-        """What `instance.info` answers."""
+        """Return the response of `instance.info`."""
         return InstanceInfo(
             uri=self.uri,
             endpoints=self.endpoints,
@@ -394,7 +394,7 @@ class Assembly:
         )
 
     def report(self) -> dict[str, Any]:
-        """What `instance.stats-get` shows."""
+        """Return the statistics shown by `instance.stats-get`."""
         return {
             "build": BUILD,
             "turns": self.turns.count,
@@ -410,7 +410,7 @@ class Assembly:
         }
 
     def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], object]]:
-        """What a reload finds, and what is to be done once the resource module has accepted it."""
+        """Return the inventory of a reload, and the function to be called once the resource module has accepted it."""
         sources, take_up = self.reloading.read(wanted)
 
         def accepted() -> object:
@@ -453,12 +453,12 @@ class Assembly:
 # ---- settings
 
 READY_S = 60.0
-"""How long an embedded instance may take to be ready (seconds): importing a policy may take half of it."""
+"""Maximum time until an embedded instance must be ready (seconds): importing a policy may take half of it."""
 
 
 @dataclass(frozen=True, slots=True)
 class Settings:
-    """What an instance is made of."""
+    """Settings with which an instance is made."""
 
     sources: Sources
     reload: Read
@@ -483,12 +483,12 @@ class Settings:
     trace: Callable[[str, Message], None] | None = None
     clock: Clock = field(default_factory=SystemClock)
     handed: HandedOver | None = None
-    """What this instance has handed over to itself, if it restarts."""
+    """State that this instance has handed over to itself, if it restarts."""
     check_start: Callable[[], object] = lambda: None
     """Reads all again that a start reads. Raises FluxschedError if it would fail."""
     cluster_pace: ClusterPace = field(default_factory=ClusterPace)
     ready_within_s: float | None = READY_S
-    """How long it may take to be ready once it is entered; None: no limit."""
+    """Maximum time until the instance must be ready once it is entered; None: no limit."""
     servers: tuple[Server, ...] = ()
     """Ready-made transports instead of the ipc socket (in-memory ones for tests)."""
 
@@ -509,9 +509,9 @@ class StoredState:
 
     saved: list[Saved] = field(default_factory=list)
     jobs: Iterable[StoredJob] = ()
-    """Those that are active, to be taken once, job by job: a hundred thousand of them at once are a gigabyte."""
+    """Active jobs, to be iterated once, job by job: a hundred thousand of them at once are a gigabyte."""
     ended: Iterable[Sequence[StoredJob]] = ()
-    """Those that ended last, some at a time: they can be read when the instance serves again."""
+    """Jobs that ended last, some at a time: they can be read when the instance serves again."""
     processes: dict[int, Any] = field(default_factory=dict)
     queues: dict[str, Any] = field(default_factory=dict)
     source: dict[str, Any] = field(default_factory=dict)
@@ -610,13 +610,13 @@ def read_store(store: Store, notice: StateNotice) -> StoredState:
 
 
 class Unreadable:
-    """What a start cannot do without and cannot read, in words."""
+    """Required data that a start cannot read, in words."""
 
     def __init__(self) -> None:
         self.texts: list[str] = []
 
     def add(self, fault: FluxschedError) -> None:
-        """Something cannot be read."""
+        """Add a fault of data that cannot be read."""
         self.texts.append(fault.brief if isinstance(fault, DamagedJob) else str(fault))
 
     def decoded(self, kind: str, key: object, row: Sequence[Any]) -> Any:
@@ -659,42 +659,42 @@ def _ended(store: Store, specs: JobspecMemo, notice: StateNotice, jobids: list[i
 
 @dataclass(frozen=True, slots=True)
 class Surroundings:
-    """Where an instance runs, and what it acts through."""
+    """Environment in which an instance runs and acts."""
 
     turns: Turns
     """With the clock; not started yet."""
     store: Store
     servers: Sequence[Server]
-    """Where clients come in; the first one's endpoint is the instance's URI."""
+    """Servers to which clients connect; the first one's endpoint is the instance's URI."""
     start_module: StartModule
     executors: Callable[[Reports], dict[str, Executor]]
     """Makes the executors by name, given what they report to."""
     run_directory: Path
     spool: Path
-    """What tasks print is kept there."""
+    """Directory in which the output of tasks is kept."""
     disk_shortage: Callable[[], str | None]
     """Why nothing new can be stored for lack of room; None if it can."""
     memory_enforced: Callable[[], str | None]
-    """How jobs are held to the memory they asked for."""
+    """Function that returns the way in which jobs are limited to the memory they asked for."""
     environment: Mapping[str, str]
-    """What tasks are given to find the instance."""
+    """Variables by which tasks find the instance."""
     generator_id: int
-    """That of job ids (RFC 19)."""
+    """Generator id of job ids (RFC 19)."""
     pid: int
     started_s: float
-    """Wall time."""
+    """Wall time of the instance's start."""
     ended: asyncio.Future[FluxschedError | None]
     """Completes when the instance is to end: with None, or with the error that ends it."""
     background: Writer = field(default_factory=ImmediateWriter)
-    """Where what jobs have printed is removed."""
+    """Writer that removes the output of jobs in the background."""
     state_notice: StateNotice = field(default_factory=StateNotice)
-    """What the user is to be told of the stored state: that it was damaged, and what was lost."""
+    """Notice to the user about the stored state: that it was damaged, and what was lost."""
     access: Access = field(default_factory=Access)
-    """Who may connect, as whom."""
+    """Users who may connect, with their roles."""
     read_keys: ReadKeys | None = None
     """Reads the authorized keys again, where a port asks for keys. Raises InvalidValue with all faults."""
     connect: OpenClient = connect_peer
-    """Connects to another instance."""
+    """Function that connects to another instance."""
     connecting: Writer = field(default_factory=ImmediateWriter)
     """Runs what may take seconds, such as `connect` or the import of a policy, outside of turns."""
     restart: Callable[[], None] | None = None
@@ -720,7 +720,7 @@ TryImports = Callable[[], None]
 
 
 class Reloading:
-    """Serves `config.get` and `config.reload`."""
+    """Service of `config.get` and `config.reload`."""
 
     def __init__(
         self,
@@ -745,7 +745,7 @@ class Reloading:
         self._read_keys = read_keys
         self._topology = config.network.topology
         self._raw = config.raw
-        """What is in force."""
+        """Configuration that is in force."""
         self._read = read
         self._effects = effects
         self._modules = modules
@@ -774,9 +774,8 @@ class Reloading:
         return _changed_keys(before, access.keys)
 
     def read(self, wanted: ReloadRequest) -> tuple[Sources, Callable[[], ConfigReloadResponse]]:
-        """What a reload finds, and how the configuration is taken up once its resources were.
-
-        Raises InvalidValue or Refused with all that stands against it.
+        """Return the sources of a reload, and the function that applies the configuration once its resources are
+        accepted. Raises InvalidValue or Refused with all objections.
         """
         config, sources = self._read(wanted)
         if self._tried is not None and self._tried != config.raw:
@@ -843,7 +842,7 @@ class Reloading:
 
 
 def _policies(raw: Mapping[str, Any]) -> set[str]:
-    """What the queues of a configuration say of policies and plugins, each as text."""
+    """Return the policies and plugins of the queues in a configuration, each as text."""
     queues = in_full(raw).get("queues", {})
     return {repr((queue.get("policy", {}).get("scheduler"), queue.get("plugins"))) for queue in queues.values()}
 
@@ -877,13 +876,13 @@ def _told(change: KeyChange) -> ConfigChange:
 
 VARIABLE = "_FLUXSCHED_RESTART"
 RESTART_S = 60.0
-"""How long keepers wait for the next instance (seconds) before they end jobs that do not outlive it."""
+"""Time for which keepers wait for the next instance (seconds) before they end jobs that do not outlive it."""
 LOOK_S = 0.02
-"""How often a client looks whether the next instance is there (seconds)."""
+"""Interval in which a client checks whether the next instance is up (seconds)."""
 
 
 class HandedOver(msgspec.Struct, frozen=True):
-    """What an instance hands over to itself."""
+    """State that an instance hands over to itself."""
 
     pid: int
     run_directory: str
@@ -896,7 +895,7 @@ class HandedOver(msgspec.Struct, frozen=True):
 
     @classmethod
     def take(cls) -> HandedOver | None:
-        """What was handed over to this process, if it was started so."""
+        """Return the state that was handed over to this process; None if it was not started so."""
         text = os.environ.pop(VARIABLE, None)
         found = None if text is None else msgspec.json.decode(text, type=cls)
         if found is None or found.pid != os.getpid():
@@ -911,7 +910,7 @@ class HandedOver(msgspec.Struct, frozen=True):
 
     @property
     def directory(self) -> tuple[Path, int]:
-        """As `make_run_directory` has it."""
+        """Return the run directory and its lock as `make_run_directory` does."""
         return Path(self.run_directory), self.owner
 
     def execute(self) -> NoReturn:
@@ -949,7 +948,7 @@ def restart(uri: str | None, timeout_s: float) -> str:
 # ---- enclosed_targets
 
 def grace_of(config: Mapping[str, Any]) -> float:
-    """How long an instance of this configuration waits for targets that it takes back (seconds)."""
+    """Return the time for which an instance of this configuration waits for targets that it takes back (seconds)."""
     table = config.get("exec", {})
     given = table.get("preempt-timeout", table.get("kill-timeout")) if isinstance(table, Mapping) else None
     return KILL_TIMEOUT_S if given is None else parse_duration(given)
@@ -1024,7 +1023,7 @@ class EnclosedTargets:
         self._effects.turns.after(grace_s, lambda: self._kill(ranks))
 
     def _kill(self, ranks: Idset) -> None:
-        """What still runs there is out of time."""
+        """Kill the jobs that still run on targets whose time to be given back is over."""
         ranks &= Idset.of(self._going.values())
         for job in list(self._effects.manager.jobs.active.values()):
             if ranks & (job.held - job.going):

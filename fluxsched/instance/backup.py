@@ -35,11 +35,11 @@ from fluxsched.system.files import DATABASE_NAME, new_private_file, private_file
 
 @dataclass(frozen=True, slots=True)
 class Backup:
-    """What a file has."""
+    """Content of a backup file."""
 
     path: Path
     size: int
-    """Bytes."""
+    """Size of the file (bytes)."""
     jobs: int
 
 
@@ -122,7 +122,7 @@ def _disown_processes(draft: Path) -> None:
 
 
 def _checked(path: Path) -> Backup:
-    """What a file has, which is a sound state of a form that is read here. Raises FluxschedError."""
+    """Return the content of a file that is a sound state of a supported form. Raises FluxschedError."""
     if not path.is_file():
         raise Refused(f"backup {path} does not exist", errno.ENOENT)
     fault = fault_of(path)
@@ -185,7 +185,7 @@ def _refuse_existing(path: Path) -> None:
 # ---- survey
 
 ANSWER_S = 0.5
-"""How long an instance may take to answer before it counts as one that does not (seconds)."""
+"""Maximum time until an instance must answer, after which it counts as one that does not (seconds)."""
 SILENT = "silent"
 """The state of an instance whose process is there and does not answer."""
 

@@ -36,7 +36,7 @@ PROGRAM = "fluxsched"
 AGAIN_S = 0.5
 """Time before an instance around us that is away is asked again (seconds)."""
 ANSWER_S = 5.0
-"""How long a parent may take to say where it is (seconds); it is busy, but answers within milliseconds."""
+"""Maximum time until a parent must answer where it is (seconds); it is busy, but answers within milliseconds."""
 
 PARENT_VARIABLE = "FLUXSCHED_PARENT_URI"
 """The instance around the one that FLUXSCHED_URI names."""
@@ -67,7 +67,7 @@ class Parent(NamedTuple):
 
 
 def attributes_of(parent: Parent | None) -> dict[str, str]:
-    """What Flux's commands ask for: how deep an instance is, and where its parent."""
+    """Return the attributes that Flux's commands request: the level of an instance, and the URI of its parent."""
     found = {"instance-level": str(0 if parent is None else parent.level + 1)}
     if parent is not None and parent.local_uri is not None:
         found["parent-uri"] = parent.local_uri
@@ -75,18 +75,22 @@ def attributes_of(parent: Parent | None) -> dict[str, str]:
 
 
 def environment_of(uri: str, parent: Parent | None) -> dict[str, str]:
-    """What all that an instance at `uri` runs finds in its environment."""
+    """Return the variables for all processes that an instance at `uri` runs."""
     found = {URI_VARIABLE: uri, LEVEL_VARIABLE: str(1 if parent is None else parent.level + 2)}
     return found if parent is None else found | {PARENT_VARIABLE: parent.uri}
 
 
 def job_variables(uri: str, local_uri: str, parent: Parent | None) -> dict[str, str]:
-    """What the instance adds to the environment of its jobs: they find it by our commands and by Flux's."""
+    """Return the variables that the instance adds to the environment of its jobs: they find it by our commands and by
+    Flux's.
+    """
     return environment_of(uri, parent) | {"FLUX_URI": local_uri, TEMPORARY_VARIABLE: temporary_directory()}
 
 
 def initial_variables(of_jobs: Mapping[str, str], parent: Parent | None) -> dict[str, str]:
-    """What it adds for its initial program, whose FLUX_URI names the Flux around us, if there is one."""
+    """Return the variables that the instance adds for its initial program, whose FLUX_URI names the Flux around us, if
+    there is one.
+    """
     return {name: value for name, value in of_jobs.items() if parent is not None or name != "FLUX_URI"}
 
 
@@ -117,7 +121,7 @@ class Enclosing(NamedTuple):
     uri: str
     jobid: int
     resources: ResourceSet = EMPTY_R
-    """What it had when it was looked up."""
+    """Resources of the job when it was looked up."""
     is_elastic: bool = False
 
     def looked_up(self) -> Enclosing:
@@ -180,6 +184,6 @@ def enclosing_job() -> Enclosing | None:
 
 
 def job_around() -> Enclosing | None:
-    """The same with what the job is now. Raises RPCError when its instance does not answer."""
+    """Return the job around this process with its current state. Raises RPCError if its instance does not answer."""
     found = enclosing_job()
     return None if found is None else found.looked_up()

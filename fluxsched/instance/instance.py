@@ -86,7 +86,7 @@ from fluxsched.transport.base import Server
 log = logs.logger("instance")
 
 PAGE_S = 20.0
-"""How long a start waits for its page (seconds)."""
+"""Maximum time for which a start waits for its page (seconds)."""
 
 
 class Instance:
@@ -96,12 +96,12 @@ class Instance:
         self.settings = settings
         self._closing = False
         self.is_restarting = False
-        """Whether it ends to start again in place."""
+        """True if the instance ends to start again in place."""
         self.program: int | None = None
-        """Its initial program."""
+        """Process id of the initial program."""
         self._companions: list[Companion] = []
         self.page: str | None = None
-        """What is to be said of the page when the instance is ready."""
+        """Text about the page, for when the instance is ready."""
         self._following: set[asyncio.Future[None]] = set()
         with ExitStack() as begun:
             outside = self._begin(begun)
@@ -191,7 +191,7 @@ class Instance:
         return make_run_directory() if statedir is None else kept_run_directory(statedir)
 
     def _access(self) -> tuple[Access, ReadKeys | None]:
-        """Who may connect, and how the keys are read again if a port asks for keys."""
+        """Return the users who may connect, and the function that reads the keys again if a port asks for keys."""
         settings, rules = self.settings, self.settings.config.access
         is_wanted = wants_keys(settings.bind, insecure_tcp=settings.insecure_tcp)
         keyring = read_keyring(rules) if is_wanted else None
@@ -226,7 +226,7 @@ class Instance:
             servers.append(server)
         log.info("%s", begin_line(servers[0].endpoint, settings.statedir))
         self.is_open_to_all = open_to_all(tuple(server.endpoint for server in servers), user_name(os.getuid()))
-        """What is to be said of tcp ports."""
+        """Warning about tcp ports that are open to all users."""
         if self.is_open_to_all is not None:
             log.warning("listening at %s", self.is_open_to_all)
         return servers
@@ -281,9 +281,11 @@ class Instance:
         return self
 
     async def _become_ready(self) -> None:
-        """Wait until it is ready. Raises FluxschedError if it ends before, if a scheduler that was to be started never
-        served its groups, or naming what is missing after the time limit. Later such a scheduler would be started
-        again, or replaced; now the user who starts the instance can see the failure.
+        """Wait until it is ready.
+
+        Raises FluxschedError if it ends before, if a scheduler that was to be started never served its groups, or
+        naming what is missing after the time limit. Later such a scheduler would be started again, or replaced; now the
+        user who starts the instance can see the failure.
         """
         limit_s = self.settings.ready_within_s
         is_decided = await until(self.turns, lambda: self._parts.is_ready or self.ended.done(), limit_s)
@@ -326,7 +328,7 @@ class Instance:
                 self.page = f"page: {await companion.written(PAGE_S)}"
 
     def info(self) -> InstanceInfo:
-        """What `instance.info` answers."""
+        """Return the response of `instance.info`."""
         return self._parts.info()
 
     def check(self) -> None:
@@ -342,7 +344,7 @@ class Instance:
         self.stop()
 
     def handed_over(self) -> HandedOver:
-        """What the next instance in this process needs of this one."""
+        """Return the state of this instance that the next one in this process needs."""
         return HandedOver(os.getpid(), str(self.run_directory), self._owner, self.program, self._state_lock.fd)
 
     def _give_up(self) -> None:
@@ -403,15 +405,15 @@ class Instance:
 # ---- shutdown
 
 CHECK_S = 0.005
-"""How often a condition is looked at (seconds)."""
+"""Interval of checking a condition (seconds)."""
 KILLED_S = 1.0
-"""How long a module that has to be killed may take to be gone (seconds)."""
+"""Maximum time until a module that has to be killed must be gone (seconds)."""
 END_JOBS_S = 15.0
-"""How long a shutdown waits for running jobs to be killed and their end to be stored (seconds)."""
+"""Maximum time for which a shutdown waits until running jobs are killed and their end is stored (seconds)."""
 
 
 async def until(turns: Turns, condition: Callable[[], bool], timeout_s: float | None = None) -> bool:
-    """Whether `condition` came true within `timeout_s` (None: no limit)."""
+    """Return whether `condition` came true within `timeout_s` (None: no limit)."""
     begin_s = turns.clock.monotonic_s()
     while not condition():
         if timeout_s is not None and turns.clock.monotonic_s() - begin_s > timeout_s:
@@ -447,11 +449,11 @@ async def end_modules(modules: ModuleService, turns: Turns) -> None:
 
 
 OWNER_BYTES_MAX = 4096
-"""What is read of an owner file; ours has some 150 bytes."""
+"""Maximum size of an owner file that is read; ours has some 150 bytes."""
 UNIX_PATH_BYTES_MAX = 107
-"""What `sun_path` holds; a longer run directory cannot have a socket in it."""
+"""Capacity of `sun_path`; a longer run directory cannot have a socket in it."""
 LOOK_S = 0.01
-"""How often a start looks whether another process has removed a directory (seconds)."""
+"""Interval in which a start checks whether another process has removed a directory (seconds)."""
 SWEEP_S = 1.0
 """A start begins to remove no further directory after this time (seconds); the next start continues."""
 
@@ -493,7 +495,8 @@ def kept_run_directory(state: Path) -> tuple[Path, int]:
 
 
 def _kept(state: Path) -> Path | None:
-    """What `kept_run_directory` noted there; None for nonsense, and in a copy of a state directory."""
+    """Return the directory noted there by `kept_run_directory`; None for nonsense, and in a copy of a state directory.
+    """
     try:
         with (state / ADDRESS_NAME).open("rb") as file:
             found = json.loads(file.read(OWNER_BYTES_MAX))
@@ -604,7 +607,10 @@ def _remove_if_dead(path: Path) -> None:
 
 
 def _is_dead(owner: bytes) -> bool:
-    """Whether the owner's process is gone. A lock alone would do, but for file systems where it binds one host only."""
+    """Return whether the owner's process is gone.
+
+    A lock alone would do, but for file systems where it binds one host only.
+    """
     try:
         record = json.loads(owner)
         pid, start_ticks, boot, host = (record[key] for key in ("pid", "start_ticks", "boot_id", "host"))
@@ -619,15 +625,16 @@ def _is_dead(owner: bytes) -> bool:
 # ---- companion
 
 AGAIN_S, AGAIN_MAX_S = 1.0, 60.0
-"""How long after its end it is started again: twice as long each time, up to the most, and from the beginning after a
-run that was longer than the most (seconds)."""
+"""Delay between the end of the process and its next start, and the maximum (seconds): the delay doubles each time, up
+to the maximum, and is reset after a run that was longer than the maximum.
+"""
 COMPANION_CHECK_S = 0.02
 END_S = 2.0
-"""How long it may take to end (seconds)."""
+"""Maximum time until the process must end (seconds)."""
 
 
 class CompanionKind(NamedTuple):
-    """What is run: the command of ours with its options, and what it is called in the log."""
+    """Kind of process to run: the command of ours with its options, and its name in the log."""
 
     command: str
     what: str
@@ -704,7 +711,7 @@ class Companion:
         self._again_s = min(2 * self._again_s, AGAIN_MAX_S)
 
     async def written(self, timeout_s: float) -> str:
-        """What it writes to its file once it serves; or that it does not, and why."""
+        """Return the text that the process writes to its file once it serves; or a text that it does not, and why."""
         end_s = self._turns.clock.monotonic_s() + timeout_s
         while self._file is None or _version(self._file) in (None, self._before):  # it may be there from a restart
             if self.why_ended is not None or self._turns.clock.monotonic_s() > end_s:
@@ -713,7 +720,7 @@ class Companion:
         return self._file.read_text().strip()
 
     def close(self) -> None:
-        """End it."""
+        """End the process, and do not start it again."""
         if self._again is not None:
             self._again.cancel()
         if self._process is not None:
@@ -723,7 +730,7 @@ class Companion:
 
 
 def _version(file: Path | None) -> tuple[int, int] | None:
-    """What tells a file from the one that replaces it; None if there is none."""
+    """Return the identity of a file, which a file that replaces it does not have; None if there is none."""
     try:
         status = None if file is None else file.stat()
     except FileNotFoundError:

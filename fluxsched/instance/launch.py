@@ -80,11 +80,14 @@ __all__ = [
 OPEN_FILES_MIN = 64
 """With fewer an instance fails somewhere between its sockets, its store and its first job."""
 SWITCH_S = 0.0005
-"""How long a thread keeps the interpreter when another wants it (seconds). Python's 5 ms are paid for each row that the
-store's writer stores beside a busy loop: a submit beside three clients that list took 170 ms, and takes 40 ms so."""
+"""Time for which a thread keeps the interpreter when another wants it (seconds).
+
+Python's 5 ms are spent for each row that the store's writer stores beside a busy loop: a submit beside three clients
+that list took 170 ms, and takes 40 ms with this value.
+"""
 STOP_POLL_S = 0.02
 DAEMON_START_S = 60.0
-"""How long a daemon may take to come up before its starter gives up (seconds)."""
+"""Maximum time until a daemon must be up, after which its starter gives up (seconds)."""
 
 
 StrPath = str | os.PathLike[str]
@@ -109,7 +112,7 @@ class StartOptions:
     """Bind tcp endpoints though every account of the machine can do there all that the owner can."""
     verbose: int = 0
     log_format: str | None = None
-    """How the log is written; None: as the configuration says."""
+    """Format of the log; None: as configured."""
     trace: str | None = None
     """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
     nested: bool = False
@@ -119,7 +122,7 @@ class StartOptions:
     stays: bool = False
     """No initial program: it runs, in the foreground, until it is stopped."""
     ready_within_s: float | None = READY_S
-    """How long an embedded instance may take to be ready; None: no limit."""
+    """Maximum time until an embedded instance must be ready; None: no limit."""
 
     def path(self, name: Literal["config", "r_path", "statedir"]) -> Path | None:
         """One of the paths. Raises InvalidValue for an empty text, as of a variable that is not set."""
@@ -213,7 +216,7 @@ def _try_policies(path: Path | None) -> None:
 
 
 def check_config(options: StartOptions) -> str:
-    """What an instance with this configuration would have, in words. Raises InvalidValue with all faults."""
+    """Return a summary of an instance with this configuration, in words. Raises InvalidValue with all faults."""
     settings = settings_of(options, trying=True)
     targets, config = len(settings.sources.inventory.resources.ranks), settings.config
     counts = (("target", targets), ("queue", len(config.queues) or 1), ("scheduler", len(settings.schedulers)))
@@ -309,7 +312,7 @@ def _tell_last_end(statedir: Path | None) -> None:
 
 
 def _tell_user(uri: str, targets: str | None) -> None:
-    """What is worth knowing before the first command."""
+    """Print the facts that the user needs before the first command."""
     _say(targets)
     _say(f"for Flux's own commands: export FLUX_URI={uri}")
 
@@ -320,7 +323,7 @@ def _say(text: str | None) -> None:
 
 
 def _made_up(instance: Instance) -> str | None:
-    """That tasks run here whatever the target is called; None where all targets are this machine."""
+    """Return a note that tasks run on this machine whatever target they have; None if all targets are this machine."""
     resources = instance.resource.module.resources
     made_up = instance.resource.made_up(resources)
     if not made_up:
@@ -436,7 +439,7 @@ def _ask_to_stop(uri: str) -> int | None:
 
 
 def _answers(uri: str) -> bool:
-    """Whether something listens there still: of a process on another machine nothing else is known."""
+    """Return whether a process still listens there: of a process on another machine nothing else is known."""
     try:
         Handle(uri).close()
     except Disconnected:
@@ -468,7 +471,7 @@ def check_start(fake: str | None, schedulers: tuple[str, ...], config: Path | No
 
 
 def _queues(config: Path | None) -> Mapping[str, QueueConfig] | None:
-    """Those that are configured; None if the file has faults, which the start itself reports."""
+    """Return the configured queues; None if the file has faults, which the start itself reports."""
     try:
         return {} if config is None else load_config(config).queues
     except InvalidValue:
@@ -478,13 +481,15 @@ def _queues(config: Path | None) -> Mapping[str, QueueConfig] | None:
 # ---- initial_program
 
 COMMAND_END_S = 3.0
-"""How long the program may take to leave when the instance is stopped before it is killed (seconds)."""
+"""Maximum time until the program must exit when the instance is stopped, before it is killed (seconds)."""
 LOOK_S = 0.01
-"""How often it is looked for (seconds)."""
+"""Interval of checking whether the program has exited (seconds)."""
 NOT_EXECUTABLE, NOT_FOUND = 126, 127
 """Exit statuses of shells when the command cannot be run."""
 ASKING = (signal.SIGTERM, signal.SIGHUP, signal.SIGCONT)
-"""What asks a program to end: interactive shells obey SIGHUP, others SIGTERM, and a stopped process neither of them."""
+"""Signals that ask a program to end: interactive shells obey SIGHUP, others SIGTERM, and a stopped process neither of
+them.
+"""
 
 
 async def run_program(
@@ -546,7 +551,7 @@ def exit_status(returncode: int) -> int:
 
 
 def cannot_run(words: Sequence[str], fault: OSError) -> tuple[str, int]:
-    """What to say of a command that cannot be run, and the status with which shells leave then."""
+    """Return the message about a command that cannot be run, and the exit status that shells have then."""
     status = NOT_FOUND if fault.errno in (errno.ENOENT, errno.ENOTDIR) else NOT_EXECUTABLE
     return f"cannot run {shlex.join(words)}: {os.strerror(fault.errno or 0)}", status
 
@@ -568,7 +573,7 @@ def _any_alive(processes: Mapping[int, int]) -> bool:
 # ---- proxy
 
 class _Left(Exception):
-    """The command has ended."""
+    """Exception raised when the command has ended."""
 
 
 class _Watch:
@@ -678,7 +683,9 @@ def _wait_for_either(process: subprocess.Popen[bytes], ends: Callable[[ReadableF
 
 
 def _environment(uri: str, base: Mapping[str, str]) -> dict[str, str]:
-    """What a program inside would find; and this process goes to the instance's processors, where they are bound."""
+    """Return the environment of a program inside the instance; bind this process to the instance's processors, where
+    they are bound.
+    """
     with Handle(uri) as handle:
         info = handle.rpc("instance.info")
         local_uri = str(handle.rpc("attr.get", {"name": "local-uri"})["value"])
@@ -692,9 +699,9 @@ def _environment(uri: str, base: Mapping[str, str]) -> dict[str, str]:
 # ---- agent
 
 TAKEN_S = 10.0
-"""How long an instance may take to notice that the connection before is lost (seconds)."""
+"""Maximum time until an instance must notice that the previous connection is lost (seconds)."""
 AGAIN_S = 0.2
-"""How often its targets are asked for meanwhile (seconds)."""
+"""Interval of requesting its targets meanwhile (seconds)."""
 HOSTS_MAX = 4096
 """Hosts of one agent: one message each."""
 
@@ -732,8 +739,9 @@ def _hello(host: str, found: ResourceSet, ranks: str | None, heartbeat_s: float 
 
 
 def _begin(handle: Handle, hellos: Sequence[dict[str, Any]], *, patient: bool) -> float:
-    """Register all hosts; how often to send heartbeats (seconds). If `patient`, targets that still belong to the
-    connection before are waited for.
+    """Register all hosts; how often to send heartbeats (seconds).
+
+    If `patient`, targets that still belong to the connection before are waited for.
     """
     until_s = SystemClock.monotonic_s() + TAKEN_S
     interval_s = 0.0
@@ -760,7 +768,7 @@ def _beat(handle: Handle, interval_s: float) -> None:
 
 
 def replace_host(resources: ResourceSet, host: str) -> ResourceSet:
-    """The same resources under another host name (for agents that report for a made-up host)."""
+    """Return these resources under another host name (for agents that report for a made-up host)."""
     found = resources.to_json()
     found["execution"]["nodelist"] = [host]
     return ResourceSet.parse(found)

@@ -26,16 +26,16 @@ HOST_SEPARATOR: Final = ":"
 _OURS: Final = ("queue", "bank", "dependencies", "array", "preemptible-after")
 """Of `attributes.system`: what is settled here, or means something else there."""
 _OURS_OF_OWN: Final = ("requeue", "elastic")
-"""Of `attributes.system.fluxsched`."""
+"""Keys of `attributes.system.fluxsched` that are not sent to another instance."""
 
 
 def mirrored_host(cluster: str, host: str) -> str:
-    """How a host of a cluster is called here: hosts of two clusters may have one name."""
+    """Return the name of a cluster's host in this instance: hosts of two clusters may have one name."""
     return f"{cluster}{HOST_SEPARATOR}{host}"
 
 
 def is_mirrored(host: str) -> bool:
-    """Whether it is a cluster's."""
+    """Return whether a host is one of a cluster."""
     return HOST_SEPARATOR in host
 
 

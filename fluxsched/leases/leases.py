@@ -22,45 +22,45 @@ from fluxsched.core.jobid import format_f58
 
 
 class LeaseState(Enum):
-    """What is stored of a lease. The values are those of the column `state`."""
+    """State of a lease as stored. The values are those of the column `state`."""
 
     WANTED = "wanted"
     """Nothing of it was sent."""
     SENT = "sent"
-    """It may have reached the other instance, and has not been seen to run."""
+    """The lease may have reached the other instance, and its job has not been seen to run."""
     RUNNING = "running"
-    """It was seen to run."""
+    """The job of the lease was seen to run."""
     ENDED = "ended"
-    """It is over: the row goes with the event that ends the job."""
+    """The lease has ended: its row is removed with the event that ends the job."""
 
 
 class Wish(Enum):
-    """What is to become of a lease that is not over."""
+    """Intention for a lease that has not ended."""
 
     RUN = "run"
     RETURN = "return"
-    """It was not begun in time: another place is looked for, unless it begins first."""
+    """The job was not begun in time: another place is looked for, unless it begins first."""
     END = "end"
     """Its job is to end."""
 
 
 class LeaseEvent(Enum):
-    """What is learned of a lease."""
+    """Event of a lease."""
 
     ABSENT = "absent"
     """The other instance has no job of this name."""
     WAITING = "waiting"
-    """It has one, which was not begun."""
+    """The other instance has a job of this name, which was not begun."""
     BEGUN = "begun"
-    """It has one, which runs."""
+    """The other instance has a job of this name, which runs."""
     FINISHED = "finished"
-    """It has one, which was begun and has ended."""
+    """The other instance has a job of this name, which was begun and has ended."""
     REFUSED = "refused"
-    """It does not take the job, or ended it before it was begun."""
+    """The other instance does not accept the job, or ended it before it was begun."""
     CLOSED = "closed"
-    """It has no job of this name, and accepts none at present."""
+    """The other instance has no job of this name, and accepts none at present."""
     LATE = "late"
-    """It was not begun within `return-after`."""
+    """The job was not begun within `return-after`."""
     KILLED = "killed"
     """The job is to end."""
     FORGOTTEN = "forgotten"
@@ -68,22 +68,22 @@ class LeaseEvent(Enum):
 
 
 class LeaseAction(Enum):
-    """What follows."""
+    """Action that results from an event."""
 
     NOTHING = "nothing"
     SUBMIT = "submit"
     BEGIN = "begin"
-    """The job here runs."""
+    """The job begins in this instance."""
     FINISH = "finish"
-    """It ends as the one there did."""
+    """The job ends with the result of the other instance's job."""
     FAIL = "fail"
-    """It ends with an exception: it was refused."""
+    """The job ends with an exception: it was refused."""
     LOSE = "lose"
-    """It ends with an exception: it was begun, and what became of it will not be known."""
+    """The job ends with an exception: it was begun, and its result will not be known."""
     RETURN = "return"
-    """It is submitted anew here, at no cost of attempts."""
+    """The job is submitted anew in this instance, at no cost of attempts."""
     DROP = "drop"
-    """It ends without having run, as was wanted."""
+    """The job ends without having run, as was wanted."""
     WITHDRAW = "withdraw"
     """The one there is cancelled, unless it was begun."""
     CANCEL = "cancel"
@@ -107,7 +107,7 @@ _WHEN_OVER = {
     _E.FINISHED: LeaseStep(ENDED, _RUN, _ACT.FINISH),
     _E.REFUSED: LeaseStep(ENDED, _RUN, _ACT.FAIL),
 }
-"""What the other instance says of a job that is over holds, whatever was wished."""
+"""Steps for a job that is over in the other instance; they hold for every wish."""
 _BEGUN = {
     **_WHEN_OVER,
     _E.ABSENT: LeaseStep(ENDED, _RUN, _ACT.LOSE),
@@ -175,8 +175,10 @@ STEPS: Final[Mapping[tuple[LeaseState, Wish], Mapping[LeaseEvent, LeaseStep]]] =
     },
     (ENDED, _RUN): _NOTHING_MORE,
 }
-"""What each event means, by state and wish. What is not wanted any more while nothing was sent is over at once, so
-other pairs do not occur."""
+"""Steps for each event, by state and wish.
+
+A lease that is not wanted any more while nothing was sent is over at once, so other pairs do not occur.
+"""
 
 
 # ---- lease
@@ -197,7 +199,7 @@ class SeenJob(NamedTuple):
     note: str = ""
     """Why it ended, if not by itself."""
     usage: dict[str, Any] | None = None
-    """What its tasks used, if that was measured."""
+    """Usage of the job's tasks, if measured."""
     nodelist: str = ""
     """The hosts there on which it runs, empty if unknown: as many as its targets here, perhaps others."""
 
@@ -214,19 +216,19 @@ class Lease:
     state: LeaseState = LeaseState.WANTED
     wish: Wish = Wish.RUN
     since_s: float = 0.0
-    """When it was granted (wall time): from then on `return-after` counts."""
+    """Wall time at which the lease was granted: `return-after` counts from it."""
     urgency: int = 16
     id_there: int = 0
     """Its id in the other instance, 0 while that is unknown."""
     nodelist: str = ""
     """Its hosts there; empty if unknown."""
     is_asked: bool = False
-    """Whether a submit is under way on this connection."""
+    """True while a submit is under way on this connection."""
     signals: list[int] = field(default_factory=list)
     """Signals for a connection to come."""
 
     def row(self) -> tuple[int, int, str, str, bytes, str]:
-        """What is stored of it when it is granted."""
+        """Return the row that is stored when the lease is granted."""
         text = msgspec.json.encode(self.jobspec)
         return self.jobid, self.attempt, self.cluster, self.name, text, self.state.value
 
@@ -237,7 +239,7 @@ def lease_name(holder: str, jobid: int) -> str:
 
 
 def holder_of(name: str) -> str:
-    """Whose lease it is by its name; empty for what is none."""
+    """Return the holder of a lease by the lease's name; empty for a name of another form."""
     return name.rpartition(NAME_SEPARATOR)[0]
 
 
@@ -286,7 +288,7 @@ class LeaseSeen(NamedTuple):
 
 
 class LeaseBegan(NamedTuple):
-    """The job runs."""
+    """Report that the job of a lease runs."""
 
     jobid: int
 
@@ -319,7 +321,7 @@ class LeaseDropped(NamedTuple):
 
 
 class SaveLease(NamedTuple):
-    """Store the lease's state."""
+    """Effect that stores the lease's state."""
 
     lease: Lease
 
@@ -352,7 +354,7 @@ class LeaseTable:
         self.cluster = cluster
         self.return_after_s = return_after_s
         self.is_known = False
-        """Whether the other instance has said on this connection which jobs it has."""
+        """True once the other instance has sent its list of jobs on this connection."""
         self.leases: dict[str, Lease] = {}
         self._names: dict[int, str] = {}
         self._ending: dict[int, str] = {}
@@ -366,7 +368,7 @@ class LeaseTable:
         return self.leases.get(self._names.get(jobid, ""))
 
     def counts(self) -> dict[str, int]:
-        """How many leases there are in each state."""
+        """Return the number of leases in each state."""
         found = {state.value: 0 for state in LeaseState if state is not LeaseState.ENDED}
         for lease in self.leases.values():
             found[lease.state.value] += 1
@@ -406,12 +408,12 @@ class LeaseTable:
 
     @property
     def next_late_s(self) -> float | None:
-        """When `late` is to be called next (wall time)."""
+        """Return the wall time at which `late` is to be called next."""
         waiting = [lease.since_s for lease in self.leases.values() if _may_be_late(lease)]
         return min(waiting) + self.return_after_s if waiting else None
 
     def late(self, now_s: float) -> list[LeaseEffect]:
-        """So late is it now."""
+        """Return the effects for leases that have not begun within `return-after` by `now_s`."""
         late_s = now_s - self.return_after_s
         due = [lease for lease in self.leases.values() if _may_be_late(lease) and lease.since_s <= late_s]
         return self._each(due, LeaseEvent.LATE)

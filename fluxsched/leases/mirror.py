@@ -1,4 +1,4 @@
-"""What another instance says of its targets, and which of them are offered here.
+"""Targets reported by another instance, and the part of them that is offered here.
 
 Law: the group of a cluster has the targets that jobs of ours may get there, under names that say whose they are. What
 others use there is not offered here. Where a job of ours runs is the other instance's choice, so what counts is how
@@ -30,14 +30,14 @@ class Mirror:
         self._groups: dict[str, Idset] = {}
         self._offered = EMPTY_R
         self._offered_of: tuple[ResourceSet, Idset] = EMPTY_R, EMPTY
-        """What there was when that was worked out: states change often, the targets rarely."""
+        """Offered targets, with the inputs from which they were computed: states change often, the targets rarely."""
         self.wanted_groups: tuple[str, ...] | None = None
         """The groups there that our jobs can have; None: all."""
 
     def change(
         self, R: Mapping[str, Any] | None, states: Mapping[str, str] | None, groups: Mapping[str, str] | None  # noqa: N803
     ) -> None:
-        """What is new: R, targets by their state, groups. Raises InvalidValue for what cannot be."""
+        """Apply changes of R, of targets by their state, and of groups. Raises InvalidValue for invalid ones."""
         if R is not None:
             self._whole = ResourceSet.parse(R)
             self._states = {name: ranks & self._whole.ranks for name, ranks in self._states.items()}
@@ -75,12 +75,12 @@ class Mirror:
 
     @property
     def usable(self) -> Idset:
-        """Those on which jobs may run."""
+        """Return the targets on which jobs may run."""
         return self._state("free") | self._state("allocated")
 
     @property
     def in_use(self) -> Idset:
-        """Those on which a job runs, ours or another's."""
+        """Return the targets on which a job runs, ours or another's."""
         return self._state("allocated")
 
     def _state(self, name: str) -> Idset:
@@ -104,6 +104,8 @@ def mirrored_topology(cluster: str, topology: Topology) -> Topology:
 
 
 def taken_by_others(in_use: Idset, held: Idset) -> Idset:
-    """Which targets count as taken by jobs of others, of those `in_use` there, where jobs here hold `held`."""
+    """Return the targets that count as taken by jobs of others, of those `in_use` there, where jobs of this instance
+    hold `held`.
+    """
     more = max(0, len(in_use) - len(held))
     return Idset.of(list(in_use - held)[:more]) if more else EMPTY

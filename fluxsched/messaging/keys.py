@@ -193,7 +193,7 @@ class AccessRules:
 
 
 def key_directory() -> Path:
-    """Where keys are kept unless something else is said: `~/.config/fluxsched`."""
+    """Return the default directory of keys: `~/.config/fluxsched`."""
     base = os.environ.get("XDG_CONFIG_HOME") or "~/.config"
     return Path(base).expanduser() / "fluxsched"
 
@@ -243,7 +243,7 @@ def authorized_keys(rules: AccessRules) -> dict[bytes, AuthorizedKey]:
 
 
 def authorized_directory(rules: AccessRules) -> Path:
-    """Where the `.pub` files are that `authorized_keys` reads."""
+    """Return the directory of the `.pub` files that `authorized_keys` reads."""
     return rules.authorized_keys or key_directory() / AUTHORIZED_NAME
 
 

@@ -32,12 +32,12 @@ OWNER_MODE, GUESTS_MODE = 0o600, 0o666
 
 
 def local_uri(run_directory: Path) -> str:
-    """Where stock Flux clients find the instance, as FLUX_URI wants it."""
+    """Return the URI at which stock Flux clients find the instance, in the form of FLUX_URI."""
     return f"{LOCAL_SCHEME}{run_directory / LOCAL_NAME}"
 
 
 def wants_keys(bind: Iterable[str], *, insecure_tcp: bool) -> bool:
-    """Whether an endpoint is to be bound that only keys open."""
+    """Return whether an endpoint is to be bound that requires keys."""
     return not insecure_tcp and any(endpoint.startswith(TCP_SCHEME) for endpoint in bind)
 
 
@@ -89,7 +89,8 @@ NEW = frozenset(
 )  # fmt: skip
 """Topics whose success promises something that is on disk, and that can wait."""
 ENDING = frozenset({"job-manager.raise", "job-manager.raiseall", "job-manager.cancel"})
-"""Those that make room, too: refused only when nothing can be written. `job-manager.kill` stores nothing."""
+"""Topics of requests that also free space: refused only when nothing can be written. `job-manager.kill` stores nothing.
+"""
 
 
 class DiskGuard:

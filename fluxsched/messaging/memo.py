@@ -1,8 +1,9 @@
-"""What was read before: of ten thousand equal jobs one jobspec is read, and what is derived from it is made once.
+"""Caches of decoded values: of ten thousand equal jobs one jobspec is decoded, and values derived from it are computed
+once.
 
-What is read here never changes, so equal bytes may share it; 20,000 jobs then also share its memory. The key is the
-bytes as they came, so nothing is accepted that was not checked once. What is kept is bounded in number and in bytes:
-jobspecs with an environment are 10 KiB and more, and no two jobs of some sites are alike.
+Decoded values never change, so equal bytes may share them; 20,000 jobs then also share the memory. The key is the bytes
+as received, so nothing is accepted that was not checked once. Caches are bounded in number and in bytes: jobspecs with
+an environment are 10 KiB and more, and no two jobs of some sites are alike.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ SPECS_KEPT = 2048
 SPEC_BYTES_MAX = 16 * 1024
 """A larger jobspec is read each time."""
 MEMO_BYTES_MAX = 2 * 1024 * 1024
-"""Bytes of all that one memo knows: some 200 jobspecs with an environment each, or all that it may keep without. What
-is read of them is three times as large."""
+"""Bytes of all that one memo knows: some 200 jobspecs with an environment each, or all that it may keep without.
+
+What is read of them is three times as large.
+"""
 ENVIRONMENTS_KEPT = 64
 """Environments of which one copy is kept for all jobs that have the same: of so many users, 8 KiB each."""
 
@@ -83,7 +86,7 @@ class Environments:
 
 
 class Codec(NamedTuple):
-    """How jobspecs come: `unpack` decodes a value of a given type, `parts` a jobspec in parts."""
+    """Encoding of jobspecs: `unpack` decodes a value of a given type, `parts` a jobspec in parts."""
 
     unpack: Callable[[bytes, Any], Any]
     parts: Callable[[bytes], JobspecParts]
@@ -157,9 +160,9 @@ def _members(part: object) -> int:
 
 
 class ObjectMemo(Generic[V]):
-    """What is made of an object again and again, kept for the objects seen last; the object must not change.
+    """Cache of values derived from objects, for the objects used last; the objects must not change.
 
-    With `size` it is MEMO_BYTES_MAX at most, by what that says of each value.
+    With `size`, which returns the size of a value, the values have at most MEMO_BYTES_MAX.
     """
 
     def __init__(self, make: Callable[[Any], V], size: Callable[[V], int] | None = None) -> None:
@@ -169,12 +172,12 @@ class ObjectMemo(Generic[V]):
         self._made_bytes = 0
 
     def clear(self) -> None:
-        """Make everything anew."""
+        """Remove all cached values."""
         self._made.clear()
         self._made_bytes = 0
 
     def of(self, thing: object) -> V:
-        """What is made of this very object."""
+        """Return the value cached for this object (by identity); compute it if absent."""
         known = self._made.get(id(thing))
         if known is not None and known[0] is thing:
             return known[1]

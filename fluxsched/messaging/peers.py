@@ -92,7 +92,7 @@ class Peer:
         self.dropped: str | None = None
         self.gone = False
         self.on_lost: list[Callable[[], None]] | None = []
-        """What waits until all that the peer had is free; None when it is."""
+        """Functions to be called once everything that the peer had is free; None when it is."""
         self.in_flight = 0
         self.limits = PeerLimits(is_guest=not rolemask & (ROLE_OWNER | ROLE_ADMIN), refusal=refusal)
         self.streams: dict[int, RpcRequest] = {}
@@ -121,11 +121,11 @@ class RpcRequest:
 
     @property
     def topic(self) -> str:
-        """The request's topic."""
+        """Return the topic of the request."""
         return self.message.topic
 
     def log_fields(self) -> dict[str, str]:
-        """What log lines tell that are written while it is handled."""
+        """Return the fields of log lines that are written while the request is handled."""
         return message_fields(self.message.matchtag, self.message.topic, self.peer.name)
 
     @property
@@ -140,7 +140,7 @@ class RpcRequest:
 
     @property
     def streaming(self) -> bool:
-        """Whether the requester asked for a stream."""
+        """Return whether the requester asked for a stream."""
         return bool(self.message.flags & STREAMING)
 
     def payload(self, kind: type[T]) -> T:
@@ -190,7 +190,10 @@ class RpcRequest:
         self.error(errno.ENODATA)
 
     def _close(self, last: Message) -> None:
-        """This is the last answer. Only a stream's has the streaming flag: without it the matchtag is free (RFC 6)."""
+        """Mark this response as the last one.
+
+        Only a stream's has the streaming flag: without it the matchtag is free (RFC 6).
+        """
         self.is_open = False
         self.peer.in_flight -= 1
         if not self._is_stream:
@@ -200,7 +203,7 @@ class RpcRequest:
 
 
 def ping_answer(request: RpcRequest, extra: Mapping[str, Any] | None = None) -> dict[str, Any]:
-    """What every service answers to `NAME.ping`: the request's payload with route, user and rank."""
+    """Return the response of every service to `NAME.ping`: the request's payload with route, user and rank."""
     answer = dict(request.payload(dict))
     answer.update(route=request.peer.name, userid=request.userid, rolemask=request.message.rolemask, rank=0)
     answer.update(extra or {})
@@ -246,7 +249,7 @@ class TokenBucket:
         return True
 
     def wait_s(self) -> float:
-        """How long until there is one, from the last `take` on."""
+        """Return the time until a token is available, from the last `take` on."""
         return max(0.0, 1.0 - self._tokens) / self._rate_per_s
 
 
@@ -319,7 +322,7 @@ def too_many_peers(count: int) -> str | None:
 # ---- permissions
 
 ROLEMASKS = {Role.OWNER: ROLE_OWNER, Role.ADMIN: ROLE_USER | ROLE_ADMIN, Role.GUEST: ROLE_USER}
-"""How a role is written in a message's header."""
+"""Rolemasks of the roles in a message's header."""
 SUBMISSIONS = ("job-manager.submit", "job-ingest.submit")
 
 
@@ -433,14 +436,16 @@ class Access:
         return errno.EPERM if self._role_of(userid) is None else 0
 
     def admit_key(self, key: bytes, address: str) -> bool:
-        """Whether the holder of a key may connect. A stranger is told nothing, so the log has it."""
+        """Return whether the holder of a key may connect. A stranger receives no reason, so the log has it."""
         if key in self.keys:
             return True
         log.warning("refused a connection from %s: its key %s is not authorized", address, key.hex())
         return False
 
     def identify(self, userid: int | None, key: bytes | None) -> Identity | None:
-        """Who a peer is; None if it may not connect (any more). Without user and key it came where the owner alone can.
+        """Return the identity of a peer; None if it may not connect (any more).
+
+        A peer without user and key has connected where only the owner can.
         """
         if key is not None:
             known = self.keys.get(key)

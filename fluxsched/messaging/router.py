@@ -53,10 +53,13 @@ RECEIVE_MAX = 2
 """Frames taken from a socket at a time; each may be a bundle of hundreds of messages."""
 READ_AHEAD_MESSAGES = 256
 """With so many messages in hand no more are read: transports let peers in by turns, frame by frame, and a single
-request must not wait until a burst is through."""
+request must not wait until a burst is through.
+"""
 SLICE_MESSAGES = 64
-"""Messages of one peer that are handled before the next peer has its turn: 3 ms. With 16 each costs 5 % more, since
-like follows like less often."""
+"""Messages of one peer that are handled before the next peer has its turn: 3 ms.
+
+With 16 each costs 5 % more, since like follows like less often.
+"""
 
 log = logger("router")
 
@@ -134,7 +137,7 @@ class Router:
         self.services.register(service, peer)
 
     def unregister(self, service: str, peer: Peer) -> None:
-        """End what `register` began."""
+        """Remove a service that `register` added."""
         self.services.unregister(service, peer)
 
     def trace_to(self, trace: Callable[[str, Message], None] | None) -> None:
@@ -352,7 +355,9 @@ class Router:
         self._accept(peer, message, call, peer, message)
 
     def _accept(self, peer: Peer, message: Message, take: Callable[..., None], *args: Any) -> bool:
-        """Whether an answer was accepted; a peer that answers nonsense is disconnected: its state is unknown."""
+        """Return whether a response was accepted; a peer that sends an invalid one is disconnected: its state is
+        unknown.
+        """
         try:
             take(*args)
         except Exception as exc:
@@ -416,7 +421,7 @@ class Services:
         self._local_names: set[str] = set()
         self._absent_local: dict[str, str] = {}
         self._tables = {False: (self.handlers,), True: (self._local_handlers, self.handlers)}
-        """Where to look for a handler, by whether the peer speaks JSON."""
+        """Tables in which a handler is searched, by whether the peer speaks JSON."""
         self._remote: dict[str, Peer] = {}
 
     def serve(self, handlers: Mapping[str, Handler]) -> None:
@@ -462,7 +467,10 @@ class Services:
             self._remote.pop(service, None)
 
     def find(self, topic: str, *, json: bool) -> Handler | Peer:
-        """What answers a topic. Raises FluxschedError (ENOSYS), as Flux's broker words it."""
+        """Return the handler or the peer that serves a topic.
+
+        Raises FluxschedError (ENOSYS), worded as by Flux's broker.
+        """
         for handlers in self._tables[json]:
             handler = handlers.get(topic)
             if handler is not None:
@@ -503,7 +511,7 @@ class _Call(NamedTuple):
 
 
 class OutgoingCalls:
-    """Open calls by matchtag."""
+    """Table of the open calls, by matchtag."""
 
     def __init__(self) -> None:
         self._open: dict[int, _Call] = {}

@@ -26,7 +26,7 @@ Tracer = Callable[[str, Message], None]
 LINE_CHARS_MAX = 280
 """A line where no terminal says how wide it is; an R of a large machine would fill the file."""
 HIDDEN = "(hidden)"
-"""What stands for an environment."""
+"""Replacement for an environment."""
 _TASK_DATA = ("job-manager.input", "job-manager.output", "job-info.lookup", "job-info.eventlog-watch", "shell-")
 """Topics of what tasks read and write, and of records as text, in which nothing can be hidden: their size is shown."""
 
@@ -60,7 +60,8 @@ def with_log(trace: Tracer | None) -> Tracer | None:
 
 
 def is_sign_of_life(message: Message) -> bool:
-    """Whether the instance asks a module whether it is there, or is answered: that is every second, and no news."""
+    """Return whether the message is an instance's ping of a module, or its response: that is every second, and no news.
+    """
     return message.topic.endswith(".ping") and message.payload is None
 
 
@@ -85,12 +86,12 @@ def describe(direction: str, message: Message) -> str:
 
 
 def kind_of(message: Message) -> Literal["request", "response"]:
-    """What it is, but for control messages, which are as rare as they are small."""
+    """Return the kind of a message, except of control messages, which are as rare as they are small."""
     return "request" if message.type == REQUEST else "response"
 
 
 def content(message: Message) -> str:
-    """What a message says."""
+    """Return the content of a message as text."""
     if message.type != REQUEST and message.errnum == errno.ENODATA:
         return "(end of stream)"
     if message.type != REQUEST and message.errnum:
@@ -112,7 +113,7 @@ def payload_text(payload: bytes | None) -> str:
 
 
 def _without_environments(value: Any) -> Any:
-    """The same, with another value wherever a key names an environment, or a jobspec that is a text."""
+    """Return a value in which environments, and jobspecs that are texts, are replaced."""
     if isinstance(value, dict):
         return {key: HIDDEN if _is_secret(key, one) else _without_environments(one) for key, one in value.items()}
     if isinstance(value, list):

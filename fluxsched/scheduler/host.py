@@ -44,9 +44,9 @@ KEPT_MAX = 4096
 SLICE_MESSAGES = 16
 """Messages handled between two looks at the clock."""
 LEAVE_S = 3.0
-"""How long the last state may take to be stored (seconds): less than the instance waits before it kills us."""
+"""Maximum time for storing the last state (seconds): less than the instance waits before it kills this process."""
 PASS_SLICE_S = 0.005
-"""How long a pass decides before questions are answered (seconds), which takes less than 20 ms."""
+"""Time for which a pass decides before requests are answered (seconds), which takes less than 20 ms."""
 
 
 class SchedulerHost:
@@ -175,7 +175,9 @@ class SchedulerHost:
             self._notice = self._turns.after(at_s - self._turns.wall_s, self._notice_due)
 
     def _notice_due(self) -> None:
-        """This turn ends with a pass, which sends what is due, and then sets the timer for what is not."""
+        """Clear the time of the next notice: the pass at the end of this turn sends the notices that are due, and then
+        sets the timer for the others.
+        """
         self._next_notice_s = inf
 
     # ---- messages
@@ -290,10 +292,10 @@ REQUESTS: Mapping[str, Any] = {
     "sched.resource-status": dict[str, Any],
     "feasibility.check": codec.with_raw(msg.FeasibilityRequest, "jobspec"),
 }
-"""What `SchedulerSession.receive` takes."""
+"""Types of the requests that `SchedulerSession.receive` accepts."""
 
 ANSWERS: Mapping[str, Any] = {
     effects.HELLO: codec.with_raw(msg.HelloResponse, "jobspec"),
     effects.READY: msg.ReadyResponse,
 }
-"""What `SchedulerSession.answered` takes decoded; acquire streams decode their own."""
+"""Types of the responses that `SchedulerSession.answered` takes decoded; acquire streams decode their own."""

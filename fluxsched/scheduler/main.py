@@ -45,7 +45,7 @@ def policies_of(specs: str) -> Loaded:
 
 
 async def settled(uri: str, policies: Iterable[Policy]) -> FairSettings | None:
-    """What the site settles in `[fair]`, if a policy asks for it. Raises InvalidValue for a bad table."""
+    """Return the site's settings of `[fair]`, if a policy asks for them. Raises InvalidValue for a bad table."""
     if not any(reads_fair(policy) for policy in policies):
         return None
     async with connect(uri) as handle:

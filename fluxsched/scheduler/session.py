@@ -78,7 +78,7 @@ class Fail(NamedTuple):
 
 
 class End(NamedTuple):
-    """The scheduler cannot continue."""
+    """Effect of a fault after which the scheduler cannot continue."""
 
     reason: str
 
@@ -103,7 +103,7 @@ Effects: TypeAlias = Sequence[SessionEffect]
 # ---- states
 
 class SessionState(Enum):
-    """Where a scheduler stands."""
+    """State of a scheduler's session."""
 
     IDLE = "not started"
     ACQUIRING = "a group has not grown yet"
@@ -133,8 +133,10 @@ SESSION: Mapping[SessionState, Mapping[str, SessionState]] = {
     _S.LEAVING: {"leave": _S.LEAVING, "saved": _S.ENDED, "end": _S.ENDED},
     _S.ENDED: _END,
 }  # fmt: skip
-"""What may happen in each state. Requests, questions and changes that it does not list are kept, or
-forgotten where nothing more will be handled."""
+"""Transitions allowed in each state.
+
+Requests, questions and changes that a state does not list are kept, or discarded if nothing more will be handled.
+"""
 
 
 # ---- session
@@ -181,7 +183,7 @@ class SchedulerSession:
         self._ready_s = inf
         self._arrived_s: list[float] = []
         self.considered_s: list[float] = []
-        """When the jobs were submitted that the last pass was the first to consider, without those before ready."""
+        """Submit times of the jobs that the last pass was the first to consider, without those before ready."""
         accounts = scheduler.account_tree
         self._saving = None if accounts is None else Saving(accounts)
         self._handlers: dict[str, _Handler] = {
@@ -224,12 +226,12 @@ class SchedulerSession:
 
     @property
     def kept(self) -> int:
-        """How much was received and is not handled yet."""
+        """Return the number of messages that were received and are not handled yet."""
         return len(self._kept)
 
     @property
     def has_work(self) -> bool:
-        """Whether `work` would handle something now."""
+        """Return whether `work` would handle a message now."""
         return bool(self._kept) and self.state is _READY
 
     def work(self, limit: int) -> Effects:
@@ -248,7 +250,7 @@ class SchedulerSession:
     # ---- our own requests
 
     def start(self) -> Effects:
-        """Begin: acquire every group."""
+        """Begin the session: acquire every group."""
         self._step("start")
         return [Call(ACQUIRE, stream.request(), True, group) for group, stream in self._streams.items()]
 
@@ -287,7 +289,9 @@ class SchedulerSession:
         return ()
 
     def _change(self, answer: Any, call: Call, now_s: float) -> Effects:
-        """What a stream says; a fault in it ends the session, since what we hold would no longer be what we think."""
+        """Apply a message of a stream; a fault in it ends the session, since the session's resources might no longer be
+        correct.
+        """
         group, stream, found = call.group, self._streams[call.group], list[SessionEffect]()
         try:
             if isinstance(answer, GroupChange):
@@ -425,12 +429,13 @@ class SchedulerSession:
 
     @property
     def may_decide(self) -> bool:
-        """Whether a pass can begin or continue."""
+        """Return whether a pass can begin or continue."""
         return self.state in _SERVING
 
     @property
     def next_notice_s(self) -> float:
-        """When a pass is due though nothing happens; inf if never (see `Scheduler.next_notice_s`)."""
+        """Return the time at which a pass is due even without an event; inf if never (see `Scheduler.next_notice_s`).
+        """
         if self.state is not _READY:
             return inf
         next_s = self.scheduler.next_notice_s
@@ -439,7 +444,7 @@ class SchedulerSession:
     # ---- the history of accounts
 
     def due(self, now_s: float) -> Effects:
-        """What is to be saved by now; to be asked once a turn."""
+        """Return the requests to save state that are due; to be called once a turn."""
         if self._saving is None or self.state not in _SERVING:
             return ()
         request = self._saving.due(now_s)
@@ -517,7 +522,7 @@ def call_for(effect: sched.Grown | sched.Shrunk | sched.Raise) -> Call:
 
 
 def answered(scheduler: Scheduler, call: Call, error: RPCError | None, now_s: float) -> list[sched.Effect | Log]:
-    """What follows from an answer: of a grow that was stored, or of an error."""
+    """Return the effects of a response: of a grow that was stored, or of an error."""
     wanted = call.message
     if error is None:
         return [*scheduler.grow_stored(wanted.id, now_s)] if call.topic == GROW else []
@@ -540,7 +545,7 @@ def _ranks(R: dict[str, Any]) -> Idset:  # noqa: N803 - RFC 20's name
 # ---- saving
 
 SAVE_EVERY_S: Final = 10.0
-"""How much history a SIGKILL may cost (seconds)."""
+"""Maximum period of history that a SIGKILL may lose (seconds)."""
 
 SLICE_ACCOUNTS: Final = 1024
 """Accounts written at a time, within some milliseconds: then questions are answered."""
@@ -571,12 +576,14 @@ class Saving:
 
     @property
     def is_asked(self) -> bool:
-        """Whether a request is not answered yet."""
+        """Return whether a request is not answered yet."""
         return bool(self._asked)
 
     @property
     def next_s(self) -> float:
-        """When the next request is due; inf while there is nothing to save, -inf while one is being written."""
+        """Return the time at which the next request is due; inf while there is nothing to save, -inf while one is being
+        written.
+        """
         if self._writing is not None:
             return -inf
         if self._asked or not self._is_changed:

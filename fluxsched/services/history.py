@@ -81,7 +81,7 @@ def step_of(since_s: float, until_s: float, points_max: int, kept_s: int) -> int
 
 
 class SampleColumns:
-    """Samples by step."""
+    """Samples merged into steps, as columns."""
 
     def __init__(self, step_s: int) -> None:
         self._step_s = step_s
@@ -95,7 +95,7 @@ class SampleColumns:
                 yield
 
     def response(self) -> SamplesResponse:
-        """All steps in order."""
+        """Return the samples of all steps in order."""
         times = sorted(self._steps)
         samples = [self._steps[t] for t in times]
         seen = [max(sample.observed_s, 1e-9) for sample in samples]
@@ -188,7 +188,7 @@ _NamesOf: TypeAlias = Callable[[Job], Collection[str]]
 
 
 class RunningUse(NamedTuple):
-    """What jobs that run still have used in some time: by name how many they are, core-seconds and GPU-seconds."""
+    """Usage of jobs that still run in a period: by name their number, core-seconds and GPU-seconds."""
 
     by_name: dict[str, list[float]]
     total: list[float]
@@ -224,7 +224,8 @@ _NAMES: Final[dict[str, _NamesOf]] = {
 
 
 class AccountSums(NamedTuple):
-    """What is read: sums by name, of all together, and how many rows were left out; seconds of cores by state."""
+    """Sums read from the store: by name, of all together, and the number of rows left out; seconds of cores by state.
+    """
 
     rows: list[tuple[str, list[float]]]
     total: list[float]
@@ -239,7 +240,8 @@ class AccountSums(NamedTuple):
 
 
 def read_accounts(read: Query, span: Span, by: str, userid: int | None) -> AccountSums:
-    """What the store has of this time, of one user if it is said: for another thread, a year of a large site takes 1 s.
+    """Return the sums stored for this period, of one user if given: for another thread, since a year of a large site
+    takes 1 s.
     """
     values: tuple[int, ...] = (span.since_s, span.until_s)
     chosen = _CHOSEN
@@ -263,7 +265,7 @@ def read_accounts(read: Query, span: Span, by: str, userid: int | None) -> Accou
 
 
 def _by_property(rows: Iterable[tuple[str, list[float]]]) -> list[tuple[str, list[float]]]:
-    """Those of sets of properties by property."""
+    """Return the sums by property, from sums by sets of properties."""
     found: dict[str, list[float]] = {}
     for names, sums in rows:
         for name in names.split("\n"):
@@ -327,11 +329,11 @@ def _row(name: str, sums: list[float] | None, running: list[float] | None) -> Re
 # ---- history
 
 REPORT_S = 30.0 * DAY_S
-"""How much a report covers if it is not said (seconds)."""
+"""Default period of a report (seconds)."""
 
 
 class HistoryService:
-    """Serves `history.*`."""
+    """Service of the `history.*` topics."""
 
     def __init__(
         self,
@@ -365,7 +367,7 @@ class HistoryService:
         self._queries.run(damaged_history, left_out, lambda fault: log.error("%s", fault))
 
     def report(self) -> dict[str, int]:
-        """What `history.stats-get` shows."""
+        """Return the statistics shown by `history.stats-get`."""
         return {"queries": self._queries.waiting}
 
     def _samples(self, request: RpcRequest) -> None:
@@ -439,12 +441,12 @@ class HistoryService:
 
 
 def look_at(module: ResourceModule, manager: JobManager, counts: JobCounts) -> Moment:
-    """What a sample needs to know."""
+    """Return the state of the instance that samples need."""
     cores = cores_by_state(module.resources, target_states(module)[0], manager.holdings.busy("core"))
     queues = {queue.name or "": (queue.active - queue.running, queue.running) for queue in manager.queues}
     return Moment(cores, queues, counts.for_history())
 
 
 def kept_conditions(module: ResourceModule) -> Conditions:
-    """What intervals need to know."""
+    """Return the conditions that intervals record."""
     return conditions(module.states(), module.status()["drain"].items())

@@ -53,7 +53,7 @@ class InstanceService:
         self._stop = stop
         self._waiting: list[Callable[[], None]] = []
         self.attributes: dict[str, str] = {}
-        """What `attr.get` answers."""
+        """Attributes served by `attr.get`."""
         router.serve(
             {
                 "instance.info": self._answer,
@@ -66,7 +66,7 @@ class InstanceService:
         )
 
     def set_attributes(self, attributes: dict[str, str]) -> None:
-        """Add to `attributes`."""
+        """Add to the attributes of the instance."""
         self.attributes.update(attributes)
 
     def serve_common(self, services: Mapping[str, Handler]) -> None:
@@ -95,7 +95,7 @@ class InstanceService:
             self._waiting.append(call)
 
     def became_ready(self) -> None:
-        """Call those that wait."""
+        """Call the functions that wait until the instance is ready."""
         waiting, self._waiting = self._waiting, []
         for call in waiting:
             call()
@@ -283,7 +283,7 @@ class AgentService:
 # ---- metrics
 
 class MetricsService:
-    """Serves `instance.metrics`."""
+    """Service of `instance.metrics`."""
 
     def __init__(
         self,
@@ -404,7 +404,7 @@ class TraceReader:
 
 
 class TraceService:
-    """Serves `instance.trace`."""
+    """Service of `instance.trace`."""
 
     def __init__(self, router: Router, turns: Turns) -> None:
         self._router = router
@@ -427,7 +427,7 @@ class TraceService:
             self._router.trace_to(None)
 
     def _note(self, direction: str, message: Message) -> None:
-        """A message passes."""
+        """Add a message to the readers that select it."""
         if message.topic.startswith(_OWN) or is_sign_of_life(message):
             return
         noted: TracedMessage | None = None

@@ -58,7 +58,7 @@ from fluxsched.system.loop import LONG_S, WAITS_S, Histogram, Timer, Turns, erro
 log = logger("jobs")
 
 CLOCK_LOOK_S = 1.0
-"""How often the wall clock is looked at while a job waits for a time (seconds)."""
+"""Interval of checking the wall clock while a job waits for a time (seconds)."""
 JobEvents = tuple[int, list[dict[str, Any]]]
 """A job, and the events of one of its rows."""
 Resize = effect.GrowShells | effect.ShrinkShells
@@ -79,7 +79,7 @@ class JobEffects:
         self.unheld: Callable[[int, Idset], None] = lambda jobid, ranks: None
         self.executors: dict[str, Executor] = {}
         self.is_leased: Callable[[int], bool] = lambda jobid: False
-        """Whether a job runs in another instance."""
+        """Predicate of whether a job runs in another instance."""
         self.with_clusters: Callable[[Job, Why], Why] = lambda job, why: why
         """The reason why a job does not run, extended by those of clusters where it may run or is to begin."""
         self.preempt_timeout_s: float | None = None
@@ -170,7 +170,7 @@ class JobEffects:
     # -- effects ------------------------------------------------------------------------------------------------
 
     def perform(self, effects: Iterable[Any]) -> None:
-        """Perform effects in order."""
+        """Perform these effects in order."""
         for one in effects:
             _PERFORMERS[type(one)](self, one)
 
@@ -454,7 +454,7 @@ class JobCounts:
         return JobMetrics(self.submitted, self._started, self._ended_by_result(), self._wait.coarser(LONG_S))
 
     def for_history(self) -> JobFlow:
-        """The same for samples."""
+        """Return the counts of jobs for samples."""
         return JobFlow(self.submitted, self._started, self._ended_by_result(), self._wait.counts())
 
     def _ended_by_result(self) -> dict[str, int]:
@@ -464,9 +464,9 @@ class JobCounts:
 # ---- history
 
 LOOK_S = 10.0
-"""How often it is looked whether jobs have become too many or too old (seconds)."""
+"""Interval of checking whether jobs have become too many or too old (seconds)."""
 PAUSE_S = 0.1
-"""Between two pieces (seconds)."""
+"""Pause between two pieces of work (seconds)."""
 PIECE_JOBS = 256
 """Jobs removed at a time: 8 ms of the writer, and 2,500 jobs a second, or 200 million a day."""
 

@@ -46,7 +46,7 @@ from fluxsched.system.loop import Turns
 WATCH_EVENTS_MAX = 1024
 """Events in one watch response."""
 OUTPUT_POLL_S = 0.02
-"""How often followed files are looked at."""
+"""Interval of reading followed files (seconds)."""
 
 Send = Callable[[list[dict[str, Any]]], None]
 """Takes some more events of one job."""
@@ -71,7 +71,7 @@ class OutputFollower:
         self.follow = follow
 
     def begin(self) -> None:
-        """The stream is open."""
+        """Begin to follow, once the stream is open."""
 
     def send(self, piece: msg.OutputResponse) -> int:
         """Pass a piece on; how many pieces more it was worth, where it came to many responses."""
@@ -141,7 +141,9 @@ class JobStreams:
         self._count_names()
 
     def _count_names(self) -> None:
-        """Which events some watcher wants: most clients wait for `clean` alone, and four rows a job have ten events."""
+        """Compute the names of the events that watchers want: most clients wait for `clean` alone, and four rows a job
+        have ten events.
+        """
         self._wanted = set()
         for _, names in self._watchers.values():
             if names is None:
@@ -150,7 +152,7 @@ class JobStreams:
             self._wanted |= names
 
     def _send_history(self, request: RpcRequest, ids: frozenset[int] | None) -> None:
-        """What has happened so far to the jobs that are in memory, job by job."""
+        """Send the events so far of the jobs that are in memory, job by job."""
         query = EVERY_JOB._replace(ids=None if ids is None else tuple(sorted(ids)))
         news = []
         for job in islice(chain.from_iterable(find(self._manager.jobs, query)), LIST_ENTRIES_MAX):
@@ -211,8 +213,9 @@ class JobStreams:
         self.follow_log(request, jobid, True, send)
 
     def follow_log(self, request: RpcRequest, jobid: int, follow: bool, send: Send) -> None:
-        """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last. It ends then,
-        with ENOENT if there is no such job.
+        """Open a stream of a job's events: first all that are on disk, and with `follow` on to the last.
+
+        It ends then, with ENOENT if there is no such job.
         """
         request.open_stream(lambda: self.unsubscribe(jobid, request))
 
@@ -236,7 +239,7 @@ class JobStreams:
         self._logs[jobid][request] = send
 
     def unsubscribe(self, jobid: int, request: RpcRequest) -> None:
-        """End what `subscribe` began."""
+        """Remove a request that `subscribe` added."""
         if jobid in self._logs:
             forget(self._logs[jobid], request)
             if not self._logs[jobid]:
@@ -252,7 +255,7 @@ class JobStreams:
                 waiter.call(as_asked(waiter.asked, self._result(jobid)))
 
     def _result(self, jobid: int) -> JobResult:
-        """How a job ended, once that is on disk: a job that is no longer in memory is read from there."""
+        """Return the result of a job once that is on disk: a job that is no longer in memory is read from there."""
         return clean_result(self._manager, self._store, jobid)
 
     # -- wait ---------------------------------------------------------------------------------------------------
@@ -368,7 +371,7 @@ class JobInputs:
         self._effects = effects
         self._streams = streams
         self.input_of: Callable[[int], InputPlace | None] = lambda jobid: None
-        """Where the input of a running job goes."""
+        """Function that returns the destination of input of a running job."""
         self._early: dict[int, list[_Early]] = {}
         router.serve({"job-manager.input": self._input})
         router.on_lost(self._lost)

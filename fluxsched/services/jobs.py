@@ -50,7 +50,7 @@ from fluxsched.system.loop import Turns, Work, pieces
 SUBMIT = codec.with_raw(msg.SubmitRequest, "jobspec")
 
 WHY_S = 2.0
-"""How long a scheduler may think about why a job waits; then what the job manager knows must do (seconds)."""
+"""Maximum time for a scheduler to explain why a job waits (seconds); after it the job manager's knowledge must do."""
 
 
 class JobService:
@@ -283,7 +283,8 @@ class JobService:
         self._router.call(peer, "sched.why", codec.pack(alloc.SchedWhyRequest(id=jobid)), answered)
 
     def _reasons(self, request: RpcRequest) -> None:
-        """What is known here, and what each scheduler says of its jobs, as far as it does in time."""
+        """Respond with the reasons known to the job manager, and those that each scheduler sends for its jobs in time.
+        """
         asked: dict[Peer, list[int]] = {}
         found: list[ReasonEntry] = []
         for job in self._manager.jobs.known(request.payload(ReasonsRequest).ids):
@@ -376,7 +377,9 @@ LIST_ENTRIES_MAX = 100_000
 def list_query(
     wanted: ListRequest, only_userid: int | None = None, targets: Callable[[str], Idset] | None = None
 ) -> JobQuery:
-    """What a list request selects, of the jobs of one user if the sender may see no others; see `parse_query`."""
+    """Return the query of a list request, restricted to one user's jobs if the sender may see no others; see
+    `parse_query`.
+    """
     states = 0
     for name in wanted.states or ("ALL",):
         if name.upper() not in STATES:
@@ -393,7 +396,7 @@ def list_query(
 
 
 def wait_response(result: JobResult) -> WaitResponse:
-    """The answer to `job-manager.wait`."""
+    """Return the response of `job-manager.wait`."""
     return WaitResponse(
         id=result.jobid,
         success=result.success,
@@ -407,7 +410,7 @@ def wait_response(result: JobResult) -> WaitResponse:
 
 
 def clean_context(result: JobResult) -> dict[str, Any]:
-    """What a watcher learns with the `clean` event."""
+    """Return the result of a job as the context of the `clean` event for watchers."""
     found = {
         "status": _wait_status(result),
         "success": result.success,
@@ -418,7 +421,7 @@ def clean_context(result: JobResult) -> dict[str, Any]:
 
 
 def _wait_status(result: JobResult) -> int:
-    """That of a job that never ran is the one of `exit 1`."""
+    """Return the wait status of a job; for a job that never ran that of `exit 1`."""
     return result.status if result.status >= 0 else 1 << 8
 
 
@@ -428,7 +431,7 @@ def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
 
 
 def stored_log(store: Store, jobid: int) -> list[dict[str, Any]] | None:
-    """The log alone."""
+    """Return the eventlog of a job as stored; None if it is not stored."""
     return read_events(store.read, jobid)
 
 
@@ -444,7 +447,7 @@ def current_resources(jobid: int, record: Mapping[str, Any]) -> dict[str, Any] |
 
 
 def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
-    """How a job ended whose `clean` event is on disk, though it may be forgotten here."""
+    """Return the result of a job whose `clean` event is on disk, though it may no longer be in memory."""
     job = manager.jobs.inactive.get(jobid)
     found = result(job) if job is not None else stored_result(store, jobid)
     assert found is not None, "a clean job has a result"
@@ -452,7 +455,7 @@ def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
 
 
 def stored_result(store: Store, jobid: int) -> JobResult | None:
-    """How a job ended, by its log on disk; None when it has not, or is not there."""
+    """Return the result of a job by its log on disk; None if it has not ended, or is not stored."""
     job = read_ended_job(store, jobid)
     return None if job is None else result(job)
 
@@ -511,7 +514,7 @@ NAMED_MAX = 20
 
 
 class JobWaits:
-    """Serves `job-manager.wait-all`."""
+    """Service of `job-manager.wait-all`."""
 
     def __init__(self, effects: JobEffects, router: Router, store: Store, turns: Turns) -> None:
         self._effects = effects
@@ -520,7 +523,8 @@ class JobWaits:
         self._turns = turns
         self._left: dict[RpcRequest, dict[int, tuple[int, ...]]] = {}
         """For each stream the jobs that have not ended, and for each of these which jobs were asked for: earlier
-        attempts, or itself."""
+        attempts, or itself.
+        """
         router.serve({"job-manager.wait-all": self._wait_all})
         effects.publish.append(self._publish)
 
@@ -541,7 +545,7 @@ class JobWaits:
         self._effects.after_commit(lambda: self._turns.spread(self._send_ended(request, ended), request.failed))
 
     def _send_ended(self, request: RpcRequest, ended: Sequence[int]) -> Work:
-        """Those that had ended before; one that was just being stored has been reported already."""
+        """Send the jobs that had ended before the request; one that was just being stored has been reported already."""
         for some in pieces(ended):
             for jobid in some:
                 self._send(request, jobid)

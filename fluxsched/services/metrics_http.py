@@ -80,7 +80,7 @@ log = logger("metrics")
 SAMPLE_S = 1.0
 """An answer is as old as this at most, and the instance is asked no more often (seconds)."""
 ANSWER_S = 4.0
-"""How long the instance may take; Prometheus gives up after 10 s (seconds)."""
+"""Timeout of a request to the instance (seconds); Prometheus gives up after 10 s."""
 
 
 class Sampler:
@@ -94,7 +94,7 @@ class Sampler:
         self._sampled_s: float | None = None
         self._sampling: asyncio.Task[None] | None = None
         self.samples = 0
-        """How often the instance was asked."""
+        """Number of requests to the instance."""
 
     async def text(self) -> str:
         """All figures, as text. All who ask while the instance is asked get the same answer."""
@@ -106,7 +106,7 @@ class Sampler:
         return self._text
 
     async def close(self) -> None:
-        """End the connection."""
+        """Close the connection to the instance."""
         handle, self._handle = self._handle, None
         if handle is not None:
             await handle.__aexit__(None, None, None)
@@ -162,7 +162,7 @@ class MetricsServer:
         self._text = text
         self._request_s = request_s
         self.open = 0
-        """Connections at present."""
+        """Number of open connections."""
         self._server: asyncio.Server | None = None
         self.refused = 0
         """Connections that were one too many."""
@@ -178,7 +178,7 @@ class MetricsServer:
         return f"http://{f'[{host}]' if ':' in host else host}:{where[1]}/metrics"
 
     async def close(self) -> None:
-        """Listen no more."""
+        """Close the listening socket."""
         if self._server is not None:
             self._server.close()
 
@@ -331,13 +331,13 @@ GROUP_FIGURES: Final = {
     "fluxsched_scheduler_planned_jobs": "planned",
     "fluxsched_scheduler_unsatisfiable_jobs": "unsatisfiable",
 }
-"""What schedulers answer for each of their groups."""
+"""Metrics that schedulers report for each of their groups."""
 
 HISTOGRAMS: Final = {
     "fluxsched_scheduler_pass_seconds": "passes",
     "fluxsched_scheduler_considered_seconds": "considered",
 }
-"""What they answer of their own."""
+"""Histograms that schedulers report once each."""
 
 
 def text(metrics: MetricsResponse | None, schedulers: tuple[SchedulerAnswer, ...] = (), took_s: float = 0.0) -> str:

@@ -52,11 +52,11 @@ class Module:
         self.peer: Peer | None = None
         self.status = STATUS_INIT
         self.error: str | None = None
-        """How it ended; of one that was started again, how it ended last."""
+        """Cause of the module's end; of one that was started again, of its last end."""
         self.has_served = False
-        """Whether it was ready once."""
+        """True once the module was ready."""
         self.verdict: str | None = None
-        """Why we killed it."""
+        """Reason why this instance killed the module."""
         self.on_ready: list[Callable[[str | None], None]] = []
         self.on_exit: list[Callable[[], None]] = []
         self.killer: Timer | None = None
@@ -64,18 +64,18 @@ class Module:
         """For how long it has owed an answer to "are you there?"."""
         self.is_asked = False
         self.failures: list[float] = []
-        """When it failed (monotonic seconds), as far back as that counts."""
+        """Times of the module's failures (monotonic seconds), as far back as they count."""
         self.again: Timer | None = None
         """Set while it is down and will be started again."""
 
     @property
     def is_live(self) -> bool:
-        """Whether it runs, or will again by itself: its name and its groups are taken."""
+        """Return whether the module runs, or will be started again: its name and its groups are in use."""
         return self.status != STATUS_EXITED or self.again is not None
 
     @property
     def is_running(self) -> bool:
-        """Whether there is a process that has not been asked to leave."""
+        """Return whether there is a process that has not been asked to exit."""
         return self.status in (STATUS_INIT, STATUS_RUNNING)
 
     def spawn(self, start: StartModule, wanted: ModuleStart, ended: Callable[[], None]) -> None:
@@ -140,7 +140,7 @@ class ModuleTable:
 
 @dataclass(frozen=True, slots=True)
 class ModuleStart:
-    """What a scheduler's process is told."""
+    """Arguments of a scheduler's process."""
 
     uri: str
     name: str
@@ -158,10 +158,10 @@ class ModuleProcess(Protocol):
     pid: int
 
     def terminate(self) -> None:
-        """Ask it to leave."""
+        """Ask the process to exit."""
 
     def kill(self) -> None:
-        """End it now."""
+        """Kill the process at once."""
 
     def why_ended(self, when: str) -> str:
         """Reap it, which has ended; why it did. `when` is appended to what it did not say itself."""
@@ -242,13 +242,13 @@ class ChildProcess:
 log = logger("module")
 
 LOOK_S = 1.0
-"""How often modules are asked whether they are there (seconds); more often where `hung-after` is short."""
+"""Interval of pinging modules (seconds); shorter if `hung-after` is short."""
 
 LOOKS_MIN = 4
-"""So many looks fit into the shortest `hung-after`."""
+"""Minimum number of pings within the shortest `hung-after`."""
 
 ANSWER_S = 3.0
-"""How long a question to a module may take before the requester gets an error (seconds)."""
+"""Timeout of a request to a module, after which the requester gets an error (seconds)."""
 
 SHOWN = 1 / 3
 """The part of `hung-after` from which on a silent module is listed as hung: 10 s of 30."""
@@ -257,7 +257,9 @@ RESTARTS_WITHIN_S = 600.0
 """Failures that are further back count no more (seconds)."""
 
 BACKOFF_S, BACKOFF_MAX_S = 0.5, 30.0
-"""How long after a failure a module is started again: twice as long each time, up to the most (seconds)."""
+"""Delay between a failure and the next start of a module, and the maximum (seconds): the delay doubles each time, up to
+the maximum.
+"""
 
 
 class Supervision:
@@ -272,7 +274,7 @@ class Supervision:
         self._start = start
         self._interval_s = LOOK_S
         self._looked_s: float | None = None
-        """When modules were looked at last (monotonic); None while there is nothing to watch."""
+        """Monotonic time at which modules were last checked; None while there is nothing to watch."""
 
     # -- those that hang ----------------------------------------------------------------------------------------
 
@@ -360,7 +362,7 @@ class Supervision:
 
 
 def troubles(module: Module) -> str | None:
-    """What a list of modules says of it beside its status."""
+    """Return the note on a module in lists of modules beside its status."""
     if module.is_running and module.silent_s >= SHOWN * module.recovery.hung_after_s:
         return f"hung {module.silent_s:.0f} s"
     return module.error

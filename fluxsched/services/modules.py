@@ -52,14 +52,14 @@ log = logger("module")
 MODULES_MAX = 64
 """Modules of one instance; each is a process."""
 TERMINATE_S = 5.0
-"""How long a module may take to leave after SIGTERM before it is killed (seconds)."""
+"""Maximum time until a module must exit after SIGTERM, before it is killed (seconds)."""
 BY_HAND = Recovery(restart=0, fallback=None)
 """A user who loads a module by hand watches it, and wants to see why it ended."""
 NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 
 
 class ModuleService:
-    """Serves `module.*` and `service.*`."""
+    """Service of the `module.*` and `service.*` topics."""
 
     def __init__(
         self,
@@ -101,7 +101,7 @@ class ModuleService:
             }
         )
         self.are_terminated = False
-        """Whether all were asked to leave, at the end of the instance."""
+        """True once all modules were asked to exit, at the end of the instance."""
         self._supervision = Supervision(router, turns, lambda: self.modules.values(), self._spawn)
         scheduling.on_ready.append(self._check_ready)
 
@@ -134,8 +134,10 @@ class ModuleService:
         return module
 
     def _replace(self, old: Module, ready: Callable[[str | None], None]) -> None:
-        """Start the successor of a module that has left. If the old one had served its groups, a failure of the new one
-        is a later failure of the module: it is started again, or its fallback takes its place.
+        """Start the successor of a module that has left.
+
+        If the old one had served its groups, a failure of the new one is a later failure of the module: it is started
+        again, or its fallback takes its place.
         """
         self._table.check_served(old.groups, old)
         specs = composed(old.spec, old.groups, self._queues)
@@ -287,7 +289,7 @@ class ModuleService:
 
     @property
     def are_running(self) -> bool:
-        """Whether some module's process has not ended."""
+        """Return whether some module's process has not ended."""
         return any(module.process is not None and module.status != STATUS_EXITED for module in self.modules.values())
 
     def close(self) -> None:
@@ -312,7 +314,7 @@ class ModuleService:
     # -- other queues -------------------------------------------------------------------------------------------
 
     def faults(self, queues: Mapping[str, QueueConfig]) -> list[str]:
-        """What stands against other queues: modules with a policy for one that is then none of theirs."""
+        """Return the objections to these queues: modules with a policy for a queue that would then not be theirs."""
         found = []
         for module in self.modules.values():
             try:
@@ -341,7 +343,9 @@ class ModuleService:
         return anew
 
     def _start_anew(self, module: Module) -> None:
-        """What it grants from here on is not taken: it does not know whom it grants it to."""
+        """Start a module again; grants that the old process still sends are rejected, since their recipients are
+        unknown to it.
+        """
         if module.peer is not None:
             self._scheduling.leave(module.peer)
 

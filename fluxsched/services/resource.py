@@ -107,11 +107,11 @@ class ResourceService:
         """From now on acquirers get no changes: the instance is being taken down, target by target."""
         self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
         self.made_up: Callable[[ResourceSet], Idset] = lambda resources: EMPTY
-        """Which of these targets are not this machine."""
+        """Function that returns the targets that are not this machine."""
         self.changed: list[Callable[[], None]] = []
         """Called when anything about the targets may have changed, but for what jobs hold."""
         self.watch_streams: Callable[[], int] = lambda: 0
-        """How many follow `resource.watch`."""
+        """Function that returns the number of `resource.watch` streams."""
         self._slow = SlowReaders(router, turns)
         self._store = store
         self._turns = turns
@@ -360,7 +360,7 @@ class ResourceService:
         self._store.after_commit(lambda: request.respond(payload))
 
     def report(self) -> dict[str, Any]:
-        """What `resource.stats-get` shows."""
+        """Return the statistics shown by `resource.stats-get`."""
         return {
             "acquirers": len(self._acquirers),
             "journal_streams": len(self._journal),
@@ -398,7 +398,7 @@ def group_info(group: GroupView) -> GroupInfo:
 
 
 def allocated(holdings: Holdings, resources: ResourceSet) -> ResourceSet:
-    """What jobs hold, core by core and with all amounts, out of all `resources`."""
+    """Return the resources held by jobs, core by core and with all amounts, out of all `resources`."""
     start_s, end_s = resources.starttime_s, resources.expiration_s
     resources = resources.with_topology(EMPTY_TOPOLOGY)
     return ResourceSet.build(holdings.entries(), resources, start_s, end_s, None, holdings.shared)
@@ -411,7 +411,7 @@ BATCH_EVENTS = 512
 STORED_EVENTS_MAX = HISTORY_EVENTS_MAX + 1
 """Events in the store after it was pruned."""
 PRUNE_EVENTS = 1024
-"""How many more there may be before it is pruned again."""
+"""Number of further events after which the journal is pruned again."""
 
 
 class JournalService:
@@ -507,7 +507,7 @@ _KINDS = {"busy": "core", "busy_gpus": "gpu"}
 
 
 class Look(NamedTuple):
-    """What was found; sets are values, so that two looks are compared quickly."""
+    """Observed state of the resources; sets are values, so that two observations are compared quickly."""
 
     resources: ResourceSet
     states: dict[str, Idset]
@@ -533,7 +533,7 @@ class MachineReader:
 
 
 class ResourceWatch:
-    """Serves `resource.watch`."""
+    """Service of `resource.watch`."""
 
     def __init__(self, service: ResourceService, holdings: Holdings, router: Router, turns: Turns) -> None:
         self._service = service
@@ -543,7 +543,7 @@ class ResourceWatch:
         self._slow = SlowReaders(router, turns)
         self._readers: dict[RpcRequest, MachineReader] = {}
         self._behind = False
-        """Whether some reader has not been told of the last look."""
+        """True if some reader has not received the last observation."""
         self._is_stale = False
         self._touched: list[Idset] = []
         self._counts: dict[str, dict[int, int]] = {}
@@ -584,7 +584,7 @@ class ResourceWatch:
     # -- looking ------------------------------------------------------------------------------------------------
 
     def _publish(self) -> None:
-        """End-of-turn hook."""
+        """Send changes to the readers, as a hook at the end of a turn."""
         if not self._readers or not (self._touched or self._is_stale or self._behind):
             return
         due_s = self._soon_s if self._is_stale else self._next_s
@@ -680,7 +680,7 @@ class ResourceWatch:
             reader.told, reader.recounted = now, {}
 
     def _word(self, reader: MachineReader, now: Look) -> msgspec.Raw | None:
-        """What is news to a reader; None if nothing is."""
+        """Return the changes that a reader has not received; None if there are none."""
         told = reader.told
         if told is None:
             found = self._whole(now)
@@ -742,7 +742,7 @@ def _run(first: int, last: int) -> str:
 # ---- slow_readers
 
 SLOW_READER_RETRY_S = 0.02
-"""How long a stream whose peer has unsent bytes waits before it looks again; meanwhile its changes merge."""
+"""Delay after which a stream whose peer has unsent bytes tries again; meanwhile its changes merge."""
 
 
 class SlowReaders:
@@ -754,7 +754,7 @@ class SlowReaders:
         self._retry: Timer | None = None
 
     def must_wait(self, peer: Peer) -> bool:
-        """Whether the peer is to get nothing now; if so, there will be another turn."""
+        """Return whether the peer is to receive nothing now; if so, there will be another turn."""
         if not self._router.unsent_bytes(peer):
             return False
         if self._retry is None or self._retry.call is None:

@@ -40,7 +40,8 @@ log = logger("jobs")
 ANNOTATIONS_KEPT = 4096
 """Annotations that are remembered: jobs that wait for the same, or ran on the same cores, share them (2 MiB)."""
 FEASIBILITY_S = 1.0
-"""How long a scheduler may take to say whether a job could ever run (seconds); ours answer within milliseconds."""
+"""Maximum time until a scheduler must report whether a job could ever run (seconds); ours answer within milliseconds.
+"""
 ANNOTATIONS_BYTES_MAX = 256
 """Longer ones are one job's own."""
 HELLO = codec.with_raw(msg.HelloResponse, "jobspec")
@@ -48,14 +49,14 @@ ANSWER = codec.QuickReader(codec.with_raw(msg.AllocResponse, "annotations"), "R"
 
 
 class SchedulingService:
-    """Who schedules which group, and the translation of their answers."""
+    """Schedulers of the groups, and the translation of their responses."""
 
     def __init__(self, effects: JobEffects, router: Router, store: Store, modules: ModuleTable) -> None:
         self._effects = effects
         self._modules = modules
         self._states = SchedulerStates(store)
         self._keeps: dict[Peer, tuple[str, ...]] = {}
-        """Whose state is kept for which groups, also when they no longer serve them but have not left."""
+        """Groups for which a peer's state is kept, also when it no longer serves them but is still connected."""
         self._router = router
         self._groups: dict[Peer, tuple[str, ...]] = {}
         self._ready: set[Peer] = set()
@@ -85,12 +86,12 @@ class SchedulingService:
         router.on_lost(self._gone)
 
     def ready(self, groups: tuple[str, ...]) -> bool:
-        """Whether a scheduler is ready for every one of `groups`."""
+        """Return whether a scheduler is ready for every one of `groups`."""
         served = {group for peer in self._ready for group in self._groups[peer]}
         return set(groups) <= served
 
     def is_ready(self, peer: Peer) -> bool:
-        """Whether this peer has said hello and ready."""
+        """Return whether this peer has sent hello and ready."""
         return peer in self._ready
 
     def scheduler_of(self, group: str) -> Peer | None:
@@ -308,7 +309,7 @@ STATE_BYTES_MAX = 32 * 2**20
 """Of a value as JSON. What our schedulers save is a text of at most 16 MiB, in which quotes are then escaped."""
 
 SHOWN_BYTES = 40
-"""How much of an unreadable value is passed on."""
+"""Maximum part of an unreadable value that is passed on (bytes)."""
 
 KINDS = (KIND, SET_ASIDE)
 
@@ -321,7 +322,7 @@ class SchedulerStates:
         self._known: dict[str, bytes] = {}
 
     def get(self, groups: Sequence[str]) -> Any:
-        """What was kept last for these groups, None for nothing."""
+        """Return the last state kept for these groups, None if there is none."""
         value = self._value(_key(groups))
         if value is None:
             return None

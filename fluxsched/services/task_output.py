@@ -1,9 +1,9 @@
-"""What the tasks of one job have written so far, read in small bites from the files in its spool directory.
+"""Output that the tasks of one job have written so far, read in small pieces from the files in its spool directory.
 
-Law: a bite is bounded, however many tasks there are and however much they write, and every task gets its turn. A job of
-one task has one file a stream; else each task has its own, made in the order of their numbers: so the next number is
-all there is to look for, and no directory is ever listed. What there is more of is cut at the end of a line where it
-can be, and so is all that several tasks write as long as they go on: their lines do not run into each other.
+Law: a piece is bounded, however many tasks there are and however much they write, and every task gets its turn. A job
+of one task has one file a stream; else each task has its own, made in the order of their numbers: so only the next
+number has to be looked for, and no directory is ever listed. Long output is cut at the end of a line where possible,
+and so is all that several tasks write as long as they run: their lines do not run into each other.
 """
 
 from __future__ import annotations
@@ -34,19 +34,19 @@ TURN_LOOKS = 512
 
 @dataclass(slots=True)
 class Budget:
-    """What may still be done in this turn."""
+    """Work that may still be done in this turn."""
 
     looks: int = TURN_LOOKS
     chunks: int = TURN_CHUNKS
 
     @property
     def is_spent(self) -> bool:
-        """Whether the rest has to wait for the next turn."""
+        """Return whether the rest has to wait for the next turn."""
         return self.looks <= 0 or self.chunks <= 0
 
 
 class _Task:
-    """How far one task's files have been read; `number` is None for the only task of a job."""
+    """Positions up to which one task's files have been read; `number` is None for the only task of a job."""
 
     __slots__ = ("exists", "number", "offsets")
 
@@ -66,11 +66,13 @@ class TaskOutput:
 
     @property
     def is_complete(self) -> bool:
-        """Whether everything has been read of a job that had ended."""
+        """Return whether everything has been read of a job that had ended."""
         return not self._tasks
 
     def bite(self, budget: Budget, *, ended: bool) -> Iterator[OutputResponse]:
-        """What is new, each task at most once and within the budget. Raises Refused for a file that cannot be read.
+        """Yield new output, of each task at most once and within the budget.
+
+        Raises Refused for a file that cannot be read.
 
         `ended`: nothing is written any more, so that a task that has been read to its end needs no further look.
         """
@@ -117,7 +119,7 @@ class TaskOutput:
 
 
 def _read(path: str, offset: int, size: int) -> bytes | None:
-    """What the file has from there on, `size` bytes at most; None when there is no file."""
+    """Return the content of the file from the offset on, `size` bytes at most; None if there is no file."""
     try:
         if os.stat(path).st_size <= offset:
             return b""

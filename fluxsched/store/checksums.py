@@ -26,10 +26,12 @@ COLUMNS: Final[Mapping[str, str]] = {
     "lease": "jobid, attempt, cluster, name, jobspec, state",
     "leased": "name, jobid",
 }
-"""What the checksums of each table's rows cover. The numbers of rows are not among it: SQLite gives them later, and a
-check of the file finds them in order."""
+"""Columns that the checksums of each table's rows cover.
+
+Row numbers are not included: SQLite gives them later, and a check of the file finds them in order.
+"""
 SELECTED: Final[Mapping[str, str]] = {table: f"{columns}, crc" for table, columns in COLUMNS.items()}
-"""What is to be selected of a row for `is_intact`."""
+"""Columns to be selected of a row for `is_intact`."""
 DIFFERS: Final = "its checksum differs"
 
 _REALS: Final[Mapping[str, slice]] = {"sample": slice(2, 8), "run": slice(0, 2), "interval": slice(4, 6)}
@@ -40,7 +42,7 @@ Row = Sequence[Any]
 
 
 def is_intact(row: Row) -> bool:
-    """Whether a row, its checksum last, is as it was written."""
+    """Return whether a row, its checksum last, is unchanged since it was written."""
     return bool(crc32(_pack(row[:-1])) == row[-1])
 
 

@@ -105,15 +105,16 @@ def ended_last(read: Query, ended_max: int) -> list[int]:
 def read_ended(
     read: Query, jobids: Sequence[int], damaged: Callable[[DamagedJob], None]
 ) -> Iterator[JobRecord]:
-    """These jobs, as far as they are still there and can be read; `damaged` is called for each that cannot. Their
-    jobspecs lack the large parts.
+    """These jobs, as far as they are still there and can be read; `damaged` is called for each that cannot.
+
+    Their jobspecs lack the large parts.
     """
     wanted = "SELECT value AS jobid FROM json_each(?)"
     return _rows(read, wanted, (encode(jobids),), lambda row, ended: row.bare(), damaged)
 
 
 def ended_count(read: Query) -> int:
-    """How many jobs have ended."""
+    """Return the number of ended jobs."""
     ((count,),) = read("SELECT count(*) FROM job_log WHERE ended", ())
     return int(count)
 
@@ -226,7 +227,7 @@ def _part(read: Query) -> Callable[[int], bytes]:
 # ---- parts
 
 ENVIRONMENT_MARK: Final = b"\0"
-"""What stands for an environment but for its closing brace: variables of the job alone may follow."""
+"""Replacement for an environment except its closing brace: variables of the job alone may follow."""
 FILES_MARK: Final = b"\1"
 PER_JOB: Final = "FLUX_JOB_CC"
 """The variable that differs in each job of an array: it stays with the job, so that the others are shared."""
@@ -261,7 +262,7 @@ class JobspecRow(NamedTuple):
         return text
 
     def bare(self) -> bytes:
-        """The same as if the parts were empty: enough where no task is started."""
+        """Return the jobspec as if the parts were empty: enough where no task is started."""
         text = bytes(self.text).replace(ENVIRONMENT_MARK + b"}", b"{}").replace(ENVIRONMENT_MARK + b",", b"{")
         return text.replace(FILES_MARK, b"null")
 
@@ -380,7 +381,10 @@ def pack_events(events: Sequence[Event]) -> bytearray:
 
 
 def unpack_events(data: bytes) -> list[Event]:
-    """The same events. Raises ValueError (msgspec's among them) or LookupError for what is none."""
+    """Return the events encoded by `pack_events`.
+
+    Raises ValueError (msgspec's among them) or LookupError for invalid data.
+    """
     flat, events, before = _unpack(data), list[Event](), None
     for at in range(0, len(flat), _VALUES_AN_EVENT):
         time_s, name, context = flat[at : at + _VALUES_AN_EVENT]
@@ -411,7 +415,7 @@ _FIRST_BYTE: Final = b"\x78"
 
 
 def compressed(text: bytes) -> bytes:
-    """What is to be kept of a part."""
+    """Return the form in which a part is kept: compressed if that is shorter."""
     if not COMPRESSED_BYTES_MIN <= len(text) <= EXPANDED_BYTES_MAX:
         return text
     found = zlib.compress(text, LEVEL)

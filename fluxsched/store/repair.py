@@ -48,7 +48,8 @@ from fluxsched.system.files import COMMIT_SUFFIX, private_file
 
 CHECKED_BYTES: Final = 256 << 20
 """Up to this size a file is checked at every start (1 s, a million jobs' logs take more); a larger one if the last
-instance on it did not end in good order."""
+instance on it did not end in good order.
+"""
 INDEX_SUFFIX: Final = "-shm"
 NEXT_SUFFIX: Final = ".next"
 """Of a complete file that is to take the place of a damaged one."""
@@ -100,7 +101,7 @@ def make_sound(path: Path, has_jobs: bool, *, accept_loss: bool = False) -> str 
 
 
 class StateFault(NamedTuple):
-    """What is wrong with a file, and what is lost of which the file itself knows nothing; in words."""
+    """Fault of a file, and losses of which the file itself has no record; in words."""
 
     text: str
     lost: str | None = None
@@ -130,7 +131,7 @@ def fault_at_start(path: Path, has_jobs: bool) -> StateFault | None:
 
 
 def fault_of(path: Path) -> str | None:
-    """What SQLite finds wrong with a file that is there, read without changing it; None if it is sound."""
+    """Return the fault that SQLite finds in an existing file, read without changing it; None if it is sound."""
     try:
         with closing(open_read_only(path)) as connection:
             found = str(connection.execute("PRAGMA integrity_check(1)").fetchone()[0])
@@ -219,7 +220,7 @@ KEYS: Final = {
 
 @dataclass(slots=True)
 class Salvaged:
-    """What was read, and what is known to be lost, in words."""
+    """Numbers of rows read, and known losses in words."""
 
     jobs: int = 0
     saved: int = 0
@@ -262,8 +263,9 @@ def salvage(damaged: Path, target: Path) -> Salvaged:
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """A connection that leaves the file and its log as they are. Without a log no file is made beside it: there is no
-    one who could write to it. Raises sqlite3.Error.
+    """A connection that leaves the file and its log as they are.
+
+    Without a log no file is made beside it: there is no one who could write to it. Raises sqlite3.Error.
     """
     has_log = is_filled(path.with_name(path.name + LOG_SUFFIX))
     how = "mode=ro" if has_log else "mode=ro&immutable=1"
@@ -281,7 +283,7 @@ def decode_text(data: bytes) -> str | bytes:
 
 
 def is_filled(path: Path) -> bool:
-    """Whether there is such a file, with something in it."""
+    """Return whether the file exists and is not empty."""
     return path.exists() and path.stat().st_size > 0
 
 

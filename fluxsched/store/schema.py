@@ -41,9 +41,11 @@ CREATE INDEX job_log_files ON job_log (files) WHERE files;
 CREATE TABLE part (id INTEGER PRIMARY KEY, digest BLOB, value BLOB);
 CREATE TABLE process (jobid INTEGER PRIMARY KEY, value BLOB);
 """
-"""`ended` is the time in seconds at which the job ended, in its last row. `environment` and `files` are ids of parts
-that the jobspec of the same row lacks (`parts.py`). All tables but `usage` have one column
-more, `crc` (`checksums.py`)."""
+"""`ended` is the time in seconds at which the job ended, in its last row.
+
+`environment` and `files` are ids of parts that the jobspec of the same row lacks (`parts.py`). All tables but `usage`
+have one column more, `crc` (`checksums.py`).
+"""
 
 WRITER = ("instance", "version")
 """The row of `saved` that has the version of fluxsched that used the file last."""
@@ -123,7 +125,7 @@ def _execute(connection: sqlite3.Connection, script: str) -> None:
 
 
 def _written_by(connection: sqlite3.Connection) -> str:
-    """Which version it was, if the file still says so in this way."""
+    """Return the version that wrote the file, if the file still names it in this way."""
     try:
         row = connection.execute("SELECT value FROM saved WHERE kind = ? AND key = ?", WRITER).fetchone()
         return "" if row is None else f" of fluxsched {msgspec.json.decode(row[0], type=str)}"
@@ -136,13 +138,14 @@ def _written_by(connection: sqlite3.Connection) -> str:
 WAITS: Final = 54
 """Ranges by which waits are counted: those of `histogram.WAITS_S`, and what is above."""
 KEY: Final = ("userid", "bank", "queue", "grp", "properties")
-"""Whose it is. `properties` are names in order, each in a line."""
+"""Columns that identify the owner of an account. `properties` are names in order, each in a line."""
 RESULT_COLUMNS: Final = ("completed", "failed", "canceled", "timeout")
 SUMS: Final = (
     *RESULT_COLUMNS, "core_s", "gpu_s", "cpu_s", "cpu_core_s", "wait_s", *(f"w{at}" for at in range(WAITS)),
 )  # fmt: skip
 """Jobs that ended by result; seconds of cores, of GPUs, of CPU time where it was measured, and of the cores for which
-it was; seconds that jobs waited, and how many waited how long."""
+it was; seconds that jobs waited, and how many waited how long.
+"""
 
 _ADDED: Final = f" ON CONFLICT DO UPDATE SET {', '.join(f'{name} = {name} + excluded.{name}' for name in SUMS)}"
 HOUR: Final = 3600
@@ -194,8 +197,10 @@ TABLES: Final = (
     "CREATE INDEX interval_ended ON interval (ended)",
     USAGE_TABLE,
 )
-"""`sample` has core-seconds by state and the rest as `samples.Sample.row` packs it. `run` has from when until when (at
-least) instances ran. An interval that lasts has no `ended`."""
+"""`sample` has core-seconds by state and the rest as `samples.Sample.row` packs it.
+
+`run` has from when until when (at least) instances ran. An interval that lasts has no `ended`.
+"""
 
 
 # ---- leases
@@ -250,7 +255,7 @@ CREATE TABLE job_log (
     seq INTEGER PRIMARY KEY, jobid INTEGER, ended INTEGER, events BLOB, jobspec BLOB, R BLOB);
 CREATE TABLE process (jobid INTEGER PRIMARY KEY, value BLOB);
 """
-"""Tables of form 1."""
+"""SQL of the tables of form 1."""
 CHUNK_ROWS: Final = 256
 """Rows read at a time: a history does not fit into memory."""
 
@@ -312,4 +317,4 @@ def _fourth(connection: sqlite3.Connection) -> None:
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = MappingProxyType(
     {1: _second, 2: _third, 3: _fourth, 4: add_checksums}  # from 4 to 5 (0.2.0): rows have checksums
 )
-"""What makes a file of each older form one of the next."""
+"""Functions that convert a file of each older form to the next one."""

@@ -43,7 +43,7 @@ from fluxsched.system.loop import SHORT_S, Histogram, Turns, Work
 log = logger("store")
 
 RETRY_S = 1.0
-"""How often a transaction that failed is tried again (seconds)."""
+"""Interval of retrying a failed transaction (seconds)."""
 UNSTORED_ROWS_MAX = 200_000
 """Rows that may wait for the disk while it fails: the ends of 40,000 jobs, some 100 MB. With more the instance ends."""
 
@@ -51,7 +51,7 @@ Done = Callable[[], None]
 
 
 class Transaction:
-    """What is written at once, and how that went. Only the writer touches it between `run` and its `done`."""
+    """Rows that are written at once, and the result. Only the writer touches it between `run` and its `done`."""
 
     __slots__ = ("_database", "error", "groups", "works")
 
@@ -63,7 +63,7 @@ class Transaction:
         self.error: sqlite3.Error | None = None
 
     def run(self) -> None:
-        """Try to write it."""
+        """Try to write the rows."""
         self.error = self._database.write(self.groups)
         if self.error is None:
             self.groups = []
@@ -82,7 +82,7 @@ class Store:
         self.fault: str | None = None
         """Why nothing can be written at present, or None."""
         self.is_full = False
-        """Whether that is for lack of room."""
+        """True if the fault is a lack of room."""
         self.commits = 0
         self._commit_s = Histogram(SHORT_S)
         self._begun_s = 0.0
@@ -115,7 +115,7 @@ class Store:
         self._works.append(self._call(done, self._turns.handling))
 
     def then(self, work: Work) -> None:
-        """The same for long work, which is done in pieces."""
+        """Do long work in pieces once all rows so far are on disk."""
         if not self._groups and self._under_way is None:
             self._turns.spread(work)
         else:
@@ -152,7 +152,7 @@ class Store:
             ) from exc
 
     def rows(self, sql: str, parameters: Sequence[Any] = ()) -> Iterator[tuple[Any, ...]]:
-        """The same, row by row, for what is too much to have at once."""
+        """Yield the rows of a query one by one, for results too large to have at once."""
         return self._database.reader.execute(sql, parameters)
 
     def connect(self) -> sqlite3.Connection:
@@ -160,8 +160,9 @@ class Store:
         return self._database.connect()
 
     def close(self) -> None:
-        """Write what is left, then close; callbacks of the last transaction are not run. What the disk does not take
-        now is lost, and logged.
+        """Write what is left, then close; callbacks of the last transaction are not run.
+
+        What the disk does not take now is lost, and logged.
         """
         self._writer.close()
         under_way = self._under_way
@@ -175,7 +176,7 @@ class Store:
         self._database.close()
 
     def metrics(self) -> StoreMetrics:
-        """Its figures for monitoring."""
+        """Return the store's metrics for monitoring."""
         waiting = count(self._groups) + (0 if self._under_way is None else count(self._under_way.groups))
         return StoreMetrics(self._commit_s.value(), waiting, self.fault)
 
@@ -244,7 +245,8 @@ class Store:
 
 INSERT_SIZES = (256, 64)
 """Rows in one INSERT, then one with the rest: few statements, for each asks for the interpreter's lock, and few
-different ones, so that SQLite's cache has them all."""
+different ones, so that SQLite's cache has them all.
+"""
 
 PASSING = frozenset(
     {
@@ -275,8 +277,11 @@ INSERTS: Mapping[str, tuple[str, ...]] = {
     "lease": _into("lease"),
     "leased": _into("leased"),
 }  # fmt: skip
-"""The statement for a table's rows, what stands in it for one of them, and what comes after them. The interpreter takes
-a microsecond to hand over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and bytearrays."""
+"""The statement for a table's rows, what stands in it for one of them, and what comes after them.
+
+The interpreter takes a microsecond to hand over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and
+bytearrays.
+"""
 DELETES = {
     "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",
     "process": "DELETE FROM process WHERE jobid = ?",
@@ -298,7 +303,7 @@ STATEMENTS = {
     "lease is": "UPDATE lease SET state = ?2, crc = row_checksum(jobid, attempt, cluster, name, jobspec, ?2) "
     "WHERE jobid = ?1",
 }
-"""What changes rows by others."""
+"""Statements that change rows by the values of others."""
 
 Values = tuple[Any, ...]
 RowGroup = tuple[str, list[Values]]
@@ -405,7 +410,7 @@ class Database:
 
 
 def passes(exc: sqlite3.Error) -> bool:
-    """Whether it may succeed later, when the surroundings of the file are repaired."""
+    """Return whether the statement may succeed later, when the surroundings of the file are repaired."""
     return code(exc) in PASSING
 
 
@@ -415,12 +420,13 @@ def code(exc: sqlite3.Error) -> int:
 
 
 def count(groups: Sequence[RowGroup]) -> int:
-    """Rows in all groups."""
+    """Return the number of rows in all groups."""
     return sum(len(rows) for _, rows in groups)
 
 
 def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
     """Rows joined into multi-row INSERTs, with their checksums, and parts compressed: this is not the loop's thread.
+
     Deletions as they come.
     """
     if table not in INSERTS:
@@ -466,7 +472,8 @@ class Checkpoints:
         self._copier: threading.Thread | None = None
 
     def written(self, connection: sqlite3.Connection, rows: int) -> None:
-        """So many rows were committed by `connection`. Raises sqlite3.Error if what is left cannot be copied."""
+        """Count rows that were committed by `connection`. Raises sqlite3.Error if the rest of the log cannot be copied.
+        """
         self._rows += rows
         if self._copied is None:
             if self._rows >= ROWS:

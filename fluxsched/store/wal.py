@@ -57,8 +57,11 @@ class WalState(NamedTuple):
     fault: str | None
     """Damage that hides later transactions, in words; None if there is none."""
     has_header: bool = True
-    """Whether the header is valid. A crash can tear it when the log is begun anew, once all of the old one is copied: a
-    fault of a log without one is a loss only if transactions are missing in the database."""
+    """True if the header is valid.
+
+    A crash can tear it when the log is begun anew, once all of the old one is copied: a fault of a log without one is a
+    loss only if transactions are missing in the database.
+    """
 
 
 def examine_wal(data: bytes | mmap, valid_frames: int | None = None) -> WalState:
@@ -186,7 +189,7 @@ class CommitRecord:
             self._failed = True
 
     def close(self) -> None:
-        """Close the file. Idempotent."""
+        """Close the file of the record. Idempotent."""
         if self._fd >= 0:
             os.close(self._fd)
             self._fd = -1

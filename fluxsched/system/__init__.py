@@ -1,1 +1,1 @@
-"""What is known of this machine, each in one place: clock, loop, files, logs and processes."""
+"""Access to this machine, each part in one place: clock, loop, files, logs and processes."""

@@ -16,7 +16,7 @@ from typing import Protocol
 
 
 class Clock(Protocol):
-    """Two clocks, both injected."""
+    """Wall clock and monotonic clock, both injected."""
 
     def wall_s(self) -> float:
         """Seconds since the Unix epoch."""
@@ -28,7 +28,7 @@ class Clock(Protocol):
 
 
 class SystemClock:
-    """The machine's own clocks."""
+    """Clock of the machine itself."""
 
     wall_s = staticmethod(time.time)
     monotonic_s = staticmethod(time.monotonic)
@@ -50,13 +50,13 @@ def local_moment(time_s: float) -> str:
 
 
 def local_hour(time_s: float) -> int:
-    """When the hour began by the clocks here (seconds since the epoch)."""
+    """Return the beginning of the hour in local time (seconds since the epoch)."""
     offset_s = time.localtime(time_s).tm_gmtoff
     return int((time_s + offset_s) // 3600 * 3600 - offset_s)
 
 
 def local_day(time_s: float) -> int:
-    """When the day began by the clocks here (seconds since the epoch); it may have 23 or 25 hours."""
+    """Return the beginning of the day in local time (seconds since the epoch); the day may have 23 or 25 hours."""
     day = time.localtime(time_s)
     return int(time.mktime((day.tm_year, day.tm_mon, day.tm_mday, 0, 0, 0, 0, 0, -1)))
 
@@ -91,7 +91,7 @@ def generator_id(seed: int | None = None) -> int:
 
 
 def matchtag_before() -> int:
-    """Where a client's matchtags begin: anywhere, so that two clients hardly ever have the same."""
+    """Return the number before a client's first matchtag: random, so that two clients hardly ever have equal ones."""
     return random.getrandbits(31)
 
 

@@ -45,10 +45,10 @@ def read_text(path: Path, what: str, limit_bytes: int) -> str:
 
 URI_VARIABLE = "FLUXSCHED_URI"
 KEY_VARIABLE = "FLUXSCHED_KEY"
-"""Where a client's key file is: the path, never the key."""
+"""Variable with the path of a client's key file, never the key itself."""
 TEMPORARY_VARIABLE = "FLUXSCHED_TMPDIR"
 LEVEL_VARIABLE = "FLUXSCHED_LEVEL"
-"""How many instances of ours are around a process; not set outside of any."""
+"""Variable with the number of fluxsched instances around a process; not set outside of any."""
 SOCKET_NAME = "instance.sock"
 LOCAL_NAME = "local-0"
 """The socket for Flux's own clients, named as Flux names it."""
@@ -68,14 +68,15 @@ _LEVEL_DIGITS = 4
 
 
 def level_here() -> int:
-    """How many instances are around this process; 0 outside of any, and where the environment has nonsense."""
+    """Return the number of instances around this process; 0 outside of any, and if the variable is invalid."""
     text = os.environ.get(LEVEL_VARIABLE, "")
     return int(text) if text.isdecimal() and len(text) < _LEVEL_DIGITS else 0
 
 
 def temporary_directory() -> str:
-    """Where temporary files of instances are. A job's TMPDIR is removed with the job, so an instance inside it does not
-    use it.
+    """Return the directory of instances' temporary files.
+
+    A job's TMPDIR is removed with the job, so an instance inside it does not use it.
     """
     return os.environ.get(TEMPORARY_VARIABLE) or tempfile.gettempdir()
 
@@ -95,7 +96,8 @@ def base_directory() -> Path:
 
 
 def _beside(uri: str) -> Path | None:
-    """Where the run directory of the instance at `uri` is, if that says so and we may write there."""
+    """Return the directory above the run directory of the instance at `uri`, if the URI names one and it is writable.
+    """
     path = Path(uri.removeprefix(_IPC))
     if not uri.startswith(_IPC) or path.name != SOCKET_NAME or not path.parent.name.startswith(PREFIX):
         return None
@@ -117,7 +119,7 @@ STATE_NAMES = (
     *(DATABASE_NAME + suffix for suffix in ("", "-wal", "-shm", COMMIT_SUFFIX)),
     "lock", "logs", ADDRESS_NAME, PAGE_NAME, SPOOL_NAME,
 )  # fmt: skip
-"""What is ours in a state directory."""
+"""Names of our files in a state directory."""
 
 
 def private_directory(path: Path, what: str, is_ours: Callable[[Path], bool] = lambda path: True) -> None:
@@ -235,7 +237,10 @@ UNENCRYPTED = (
 
 
 def parse_page_bind(text: str, *, public: bool) -> tuple[str, int] | Path:
-    """Where the page for people is: host and port, or the path of `unix:PATH`. Raises as `parse_bind` does."""
+    """Return the address of the page for people: host and port, or the path of `unix:PATH`.
+
+    Raises as `parse_bind` does.
+    """
     if not text.startswith(UNIX):
         return parse_bind(text, public=public, risk=UNENCRYPTED)
     path = text.removeprefix(UNIX)

@@ -34,7 +34,7 @@ log = logger("instance")
 LOGS_KEPT = 16
 """Logs of ended instances that are kept in one directory."""
 TAIL_BYTES = 4096
-"""What is read of a log's beginning and of its end."""
+"""Number of bytes read of a log's beginning and of its end."""
 TOLD_NAME = "told"
 """The file that names the log of which it was last said that its instance ended unexpectedly."""
 ENDED = "the instance has ended"
@@ -44,7 +44,7 @@ DATED = ("the instance was killed", "the instance ends: ")
 
 
 def logs_directory(statedir: Path | None = None) -> Path:
-    """Where the logs of this user's instances are, or those of the instances of a state directory."""
+    """Return the directory of the logs of this user's instances, or of the instances of a state directory."""
     if statedir is not None:
         return statedir.absolute() / "logs"
     home = Path(os.environ.get("XDG_STATE_HOME") or Path("~/.local/state").expanduser()) / "fluxsched"
@@ -90,14 +90,16 @@ def begin_line(uri: str, statedir: Path | None) -> str:
 
 
 def last_end(statedir: Path | None = None) -> str | None:
-    """What became of the last of this user's instances (or of a state directory's) that has ended, if it did not in
-    good order; one sentence.
+    """Return a sentence on the end of the last of this user's instances (or of a state directory's) that has ended, if
+    it did not end regularly.
     """
     return _last_end(logs_directory(statedir))[1]
 
 
 def untold_end(statedir: Path | None = None) -> str | None:
-    """The same if it has not been told by this before: instances may start for weeks until one ends in good order."""
+    """Return that sentence unless it was reported by this function before: instances may start for weeks until one ends
+    regularly.
+    """
     directory = logs_directory(statedir)
     path, said = _last_end(directory)
     if path is None or said is None:
@@ -119,7 +121,7 @@ def _last_end(directory: Path) -> tuple[Path | None, str | None]:
 
 
 def end_of(uri: str) -> str | None:
-    """What became of the instance that was at `uri`, to follow "the instance"; None if no log tells."""
+    """Return the fate of the instance that was at `uri`, as a text to follow "the instance"; None if no log has it."""
     path = _last_log(uri)
     return None if path is None else _end(path) or f"has ended: its log is {path.resolve()}"
 
@@ -184,7 +186,7 @@ def _is_locked(path: Path) -> bool:
 
 
 def _end(path: Path) -> str | None:
-    """How the instance of a log ended; None: in good order, or unknown."""
+    """Return a text on how the instance of a log ended; None: regularly, or unknown."""
     try:
         with path.open("rb") as file:
             at_s = os.fstat(file.fileno()).st_mtime

@@ -25,14 +25,14 @@ FORMATS: Final = (TEXT, JSON)
 LINE: Final = "%(asctime)s %(levelname)-7s %(name)s: %(message)s"
 LINE_ON_TERMINAL: Final = "%(name)s: %(message)s"
 FIELDS: Final = ("request", "topic", "peer", "jobid", "rank")
-"""What a JSON line tells beside time, level, logger and text, where it is known."""
+"""Fields of a JSON line beside time, level, logger and text, where known."""
 
 
 class Subject(Protocol):
-    """What is being handled, such as a request."""
+    """Subject that is being handled, such as a request."""
 
     def log_fields(self) -> Mapping[str, str]:
-        """What lines written meanwhile tell of it: some of FIELDS."""
+        """Return the fields of log lines written meanwhile: some of FIELDS."""
         ...
 
 
@@ -42,7 +42,7 @@ def request_id(matchtag: int) -> str:
 
 
 def message_fields(matchtag: int, topic: str, peer: str) -> dict[str, str]:
-    """What lines tell of a message: whose it is, and its request, where an answer is wanted."""
+    """Return the fields of log lines about a message: its peer, and its request if a response is wanted."""
     found = {"topic": topic, "peer": peer}
     return {"request": request_id(matchtag), **found} if matchtag else found
 
@@ -73,7 +73,7 @@ class JsonFormatter(logging.Formatter):
     """One JSON object a line, in ASCII; `text` is the last key."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
+        """Return the JSON line of a record."""
         found: dict[str, Any] = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="microseconds"),
             "level": record.levelname.lower(),
@@ -87,7 +87,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def formatter(format: str, line: str) -> logging.Formatter:
-    """What writes lines in one of FORMATS; `line` is how they look as text."""
+    """Return the formatter of lines in one of FORMATS; `line` is their form as text."""
     return JsonFormatter() if format == JSON else logging.Formatter(line)
 
 
@@ -138,10 +138,10 @@ class FloodFilter(logging.Filter):
         super().__init__()
         self._handler = handler
         self._windows: dict[tuple[str, int, str], list[float]] = {}
-        """When a kind's window began, and how many lines it had."""
+        """Start of each kind's window, and the number of lines in it."""
 
     def filter(self, record: logging.LogRecord) -> bool:
-        """Whether the line is written."""
+        """Return whether the line is written."""
         if record.levelno <= logging.DEBUG:
             return True
         self._end_windows(record.created)
@@ -173,7 +173,8 @@ def left(exc: SystemExit, line: str | None = None) -> str:
 
 
 def exception_text(exc: BaseException, line: str | None = None) -> str:
-    """What was raised and where, in one line; `line` is the place at fault where known, else the innermost one."""
+    """Return the exception and its place in one line; `line` is the place at fault where known, else the innermost one.
+    """
     frames = traceback.extract_tb(exc.__traceback__)
     if line is None and frames:
         line = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}"

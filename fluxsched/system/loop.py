@@ -31,7 +31,8 @@ from fluxsched.system.log import Subject, logger
 
 SHARE_S = 0.004
 """Time a turn spends on arrivals, on timers and on long work before it flushes (seconds): each has its share, so none
-starves another; enough to bundle, and no request waits 20 ms."""
+starves another; enough to bundle, and no request waits 20 ms.
+"""
 PIECE_ITEMS = 64
 """Items of long work that are done before others may have their turn; none should take longer than 50 us."""
 
@@ -63,7 +64,7 @@ class Turns:
         self.wall_s = clock.wall_s()
         self.count = 0
         self.handling: Subject | None = None
-        """What log lines are about that are written now: a request, or none."""
+        """Subject of log lines that are written now: a request, or None."""
         self._loop: asyncio.AbstractEventLoop | None = None
         self._posted: deque[Callable[[], None]] = deque()
         self._works: deque[Work] = deque()
@@ -109,7 +110,7 @@ class Turns:
                 failed(exc)
 
     def isolated_work(self, work: Work, failed: Callable[[Exception], None] | None = None) -> Work:
-        """The same for long work."""
+        """Do long work; a bug in it is reported and does not affect other work."""
         try:
             yield from work
         except Exception as exc:  # a bug in this work: the others continue
@@ -118,7 +119,7 @@ class Turns:
                 failed(exc)
 
     def stop(self) -> None:
-        """Run no further turns."""
+        """Stop the loop: run no further turns."""
         self._loop = None
         if self._alarm is not None:
             self._alarm.cancel()
@@ -147,7 +148,7 @@ class Turns:
         self.wake()
 
     def post_threadsafe(self, call: Callable[[], None]) -> None:
-        """The same from another thread."""
+        """Post a call from another thread."""
         loop = self._loop
         if loop is not None and not loop.is_closed():
             loop.call_soon_threadsafe(self.post, call)
@@ -270,7 +271,7 @@ class Faults:
 
 
 def is_expected(exc: Exception) -> bool:
-    """Whether it is an answer to a request, not a bug."""
+    """Return whether the exception is a response to a request, not a bug."""
     return isinstance(exc, FluxschedError) and not isinstance(exc, LocalProtocolError)
 
 
@@ -309,8 +310,9 @@ WAITS_S: Final[tuple[float, ...]] = (
     86_400.0, 129_600.0, 172_800.0, 259_200.0, 432_000.0, 604_800.0, 864_000.0, 1_209_600.0,
     1_814_400.0, 2_592_000.0,
 )  # fmt: skip
-"""The same for the history, up to 30 days: all of LONG_S, and so many between that each is at most 1.67 times the one
-before. Files have counts by these ranges: a change of them is a change of the form of the store."""
+"""Bounds for the history, up to 30 days: all of LONG_S, and enough between them that each is at most 1.67 times the
+previous one. Files have counts by these ranges: a change of them is a change of the form of the store.
+"""
 
 
 class Histogram:
@@ -324,16 +326,16 @@ class Histogram:
         self._sum = 0.0
 
     def observe(self, value: float) -> None:
-        """Count a value."""
+        """Add a value to the counts."""
         self._counts[bisect_left(self._bounds, value)] += 1
         self._sum += value
 
     def value(self) -> HistogramValue:
-        """All counts until now."""
+        """Return the counts and the sum so far."""
         return HistogramValue(self._bounds, tuple(self._counts), self._sum)
 
     def counts(self) -> tuple[int, ...]:
-        """The counts alone."""
+        """Return the counts without bounds and sum."""
         return tuple(self._counts)
 
     def coarser(self, bounds: tuple[float, ...]) -> HistogramValue:
@@ -373,7 +375,7 @@ class ExitWatch:
         self._ended()
 
     def close(self) -> None:
-        """Stop watching."""
+        """Stop watching the process."""
         if self._fd >= 0:
             self._loop.remove_reader(self._fd)
             os.close(self._fd)

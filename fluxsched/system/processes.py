@@ -36,7 +36,7 @@ _DEAD = b"ZX"
 
 
 class Stat(NamedTuple):
-    """What /proc/PID/stat says: state letter, parent, group, session and start time (clock ticks since boot)."""
+    """Fields of /proc/PID/stat: state letter, parent, group, session and start time (clock ticks since boot)."""
 
     state: bytes
     ppid: int
@@ -46,12 +46,12 @@ class Stat(NamedTuple):
 
     @property
     def alive(self) -> bool:
-        """It still runs or could; a zombie does not."""
+        """Return whether the process runs or could; a zombie does not."""
         return self.state not in _DEAD
 
 
 def boot_id() -> str:
-    """What tells this boot of this machine from every other."""
+    """Return the id that distinguishes this boot of this machine from every other."""
     return (_PROC / "sys/kernel/random/boot_id").read_text(encoding="ascii").strip()
 
 
@@ -114,7 +114,7 @@ def path_of(pid: int) -> str | None:
 
 
 def is_within(path: str | None, outer: str) -> bool:
-    """Whether a process of this path belongs to the job of path `outer` or to a job inside it."""
+    """Return whether a process of this path belongs to the job of path `outer` or to a job inside it."""
     return path is not None and (path == outer or path.startswith(f"{outer}/"))
 
 
@@ -146,18 +146,25 @@ def signal_exactly(pid: int, start_ticks: int, *signums: int) -> None:
 # ---- own_process
 
 GC_THRESHOLDS = (20_000, 1_000_000)
-"""New objects before a collection, and how many of these before the older ones are looked through, too. New ones take
-6 ms. What survives are jobs, perhaps millions, whose collection would take seconds; and our objects make no cycles."""
+"""New objects before a collection, and how many of these before the older ones are looked through, too.
+
+New ones take 6 ms. What survives are jobs, perhaps millions, whose collection would take seconds; and our objects make
+no cycles.
+"""
 SWITCH_S = 0.001
-"""How long the loop may keep the writer thread waiting for the interpreter (seconds): a transaction asks for it a dozen
-times, and every answer waits for a transaction. With Python's 5 ms they take several times as long under load."""
+"""Maximum time for which the loop may keep the writer thread waiting for the interpreter (seconds): a transaction asks
+for it a dozen times, and every answer waits for a transaction. With Python's 5 ms they take several times as long under
+load.
+"""
 PR_SET_PDEATHSIG = 1
 """prctl(2)."""
 
 
 @contextmanager
 def uncollected() -> Iterator[None]:
-    """What is made meanwhile is kept and not searched for cycles, which for restored jobs takes as long as all else."""
+    """Disable the garbage collector for the block; objects made in it are never searched for cycles, which for restored
+    jobs takes as long as all else.
+    """
     gc.disable()
     try:
         yield
@@ -192,7 +199,7 @@ LINE_BYTES_MAX = 1 << 20
 """Expected lines have some hundred bytes; anything longer comes from foreign code."""
 
 LEAVING_S = 2.0
-"""How long a process may take to be gone once it has closed its end of the pipe (seconds)."""
+"""Maximum time until a process must be gone once it has closed its end of the pipe (seconds)."""
 
 
 class IsolatedProcess:
@@ -283,7 +290,7 @@ REASON = "ended: "
 """Prefix of the last line that a scheduler process writes if it can give a reason."""
 
 READ_BYTES = 4096
-"""How much of the end of its output is read."""
+"""Number of bytes read of the end of its output."""
 
 
 def reason_line(reason: str) -> str:
