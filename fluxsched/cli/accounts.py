@@ -283,7 +283,7 @@ def _capacity(answer: Mapping[str, Any]) -> float | None:
 
 
 def _machine(answer: Mapping[str, Any], capacity: float) -> str:
-    """What became of the machine's time."""
+    """Return a text about the use of the machine's time."""
     found = answer["capacity"]
     parts = [f"{100 * found['allocated'] / capacity:.1f}% used"]
     parts += [

@@ -148,7 +148,7 @@ class TerminalForwarder:
             termios.tcsetattr(self._source, termios.TCSADRAIN, before)
 
     def close(self) -> None:
-        """Give up its descriptors."""
+        """Close the descriptors of the forwarder."""
         self._both.close()
         os.close(self._woken)
         os.close(self._wake)
@@ -163,7 +163,7 @@ def _answered(answer: Any) -> None:
 PENDING_HINT_S = 2.0
 """Delay before the user is shown why the job is still waiting (seconds); most jobs have started by then."""
 HINT_EVERY_S = 30.0
-"""How often it is asked whether the reason is another one (seconds)."""
+"""Interval at which it is checked whether the reason has changed (seconds)."""
 
 STARTED = frozenset(("start", "finish", "clean"))
 """Events after which a job does not wait to run."""
@@ -188,7 +188,7 @@ class OutputWriter:
         self._again = dict(self._taken)
 
     def write(self, piece: Mapping[str, Any]) -> None:
-        """One answer of job-manager.output."""
+        """Write one answer of job-manager.output."""
         data = piece["data"]
         data = data.encode() if isinstance(data, str) else data
         stream, task = key = piece["stream"], piece.get("task") or 0
@@ -223,8 +223,9 @@ def follow_output(
 def attach(
     handle: InstanceHandle, jobid: int, *, labelled: bool, source: int | None, terminal: bool = False
 ) -> int:
-    """Follow a job to its end, from attempt to attempt, and return its exit status. On a terminal, show why it has not
-    started.
+    """Follow a job to its end, from attempt to attempt, and return its exit status.
+
+    On a terminal, show why it has not started.
 
     What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks; if it is a
     `terminal`, it becomes that of the task once the job has started.
@@ -308,7 +309,7 @@ def job_text(result: Mapping[str, Any]) -> str:
 
 
 def end_text(result: Mapping[str, Any]) -> str:
-    """How a job ended, in words."""
+    """Return the end of a job, in words."""
     if result.get("exception_type"):
         note = result.get("exception_note")
         return f"exception {result['exception_type']}{f': {note}' if note else ''}"
@@ -316,7 +317,9 @@ def end_text(result: Mapping[str, Any]) -> str:
 
 
 def exit_status(result: Mapping[str, Any]) -> int:
-    """What a shell would say: 0..255, 128+n for signal n, 1 where the job failed without a status of its own."""
+    """Return the exit status as in a shell: 0..255, 128+n for signal n, 1 where the job failed without a status of its
+    own.
+    """
     status = result["status"]
     try:
         code = os.waitstatus_to_exitcode(status) if status >= 0 else 1

@@ -31,8 +31,8 @@ from fluxsched.core.text import is_text, printable, printable_lines
 from fluxsched.errors import FluxschedError, InvalidValue, LocalProtocolError
 
 _PLACEHOLDERS = ((0, os.O_RDONLY), (1, os.O_RDONLY), (2, os.O_WRONLY))
-"""What a closed stream becomes of /dev/null: nothing can be written to a stdout that is not there, as if it were
-closed; what goes to stderr is lost.
+"""Modes in which closed streams are replaced by /dev/null: nothing can be written to a stdout that is not there, as if
+it were closed; what goes to stderr is lost.
 """
 
 
@@ -51,7 +51,7 @@ def prepare() -> None:
 
 
 class OutputFault(OSError):
-    """What is printed cannot be written: stdout is closed or full."""
+    """Failure to write the output: stdout is closed or full."""
 
 
 class _Stdout(io.FileIO):
@@ -99,7 +99,7 @@ INTERRUPTED = 130
 PATH_MAX = 4096
 """The longest path that Linux takes; a longer one need not be repeated whole."""
 SHOWN_CHARS = 80
-"""How much of a wrong text an error repeats."""
+"""Number of characters of a wrong text that an error repeats."""
 READER_GONE = 141
 INTERRUPT_AGAIN_S = 0.01
 """Delay before an interrupt that was lost in a destructor is sent again (seconds)."""
@@ -146,7 +146,9 @@ def command_name(ctx: click.Context) -> str:
 
 @contextmanager
 def usage() -> Iterator[None]:
-    """What is invalid within are the words of the command line themselves: wrong usage, exit status 2."""
+    """Turn an InvalidValue within into wrong usage, exit status 2: its value is in the words of the command line
+    themselves.
+    """
     try:
         yield
     except InvalidValue as fault:
@@ -173,7 +175,8 @@ class Command(click.Command):
         return super().parse_args(ctx, args)
 
     def takes_bytes(self, param: click.Parameter) -> bool:
-        """Whether a parameter may be any bytes: the system's names of files may, and never leave this machine."""
+        """Return whether a parameter may be any bytes: the system's names of files may, and never leave this machine.
+        """
         return isinstance(param.type, click.Path | click.File)
 
     def invoke(self, ctx: click.Context) -> Any:
@@ -248,12 +251,12 @@ class Program(LazyGroup):
     """The outermost group: turns whatever happened into an exit status."""
 
     def make_context(self, *args: Any, **more: Any) -> click.Context:
-        """What prints help may find its reader gone, too."""
+        """Make the context; the reader of printed help may be gone, too."""
         with _reader_may_go():
             return super().make_context(*args, **more)
 
     def invoke(self, ctx: click.Context) -> Any:
-        """Every command runs within."""
+        """Run a command; the reader of its output may be gone."""
         with _reader_may_go():
             return super().invoke(ctx)
 
@@ -320,7 +323,7 @@ def _shortened(found: re.Match[str]) -> str:
 
 
 def _os_text(error: OSError) -> str:
-    """What the system refused, of what: a file, or the output."""
+    """Return the system's reason, and its object: a file, or the output."""
     text = error.strerror or str(error)
     if isinstance(error, OutputFault):
         return f"cannot write the output: {text}"

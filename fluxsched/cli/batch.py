@@ -33,7 +33,7 @@ from fluxsched.errors import FluxschedError, InvalidValue, RPCError
 
 
 def merged_config(texts: Iterable[str]) -> dict[str, Any] | None:
-    """What all `--conf` together say, the later over the earlier; None without any.
+    """Return all `--conf` merged, the later over the earlier; None without any.
 
     Each is TOML or JSON of several lines, `KEY=VALUE` with VALUE as JSON or text, or a file `*.toml` or `*.json`.
     Raises InvalidValue naming the text, OSError.
@@ -301,7 +301,7 @@ def address_of(handle: InstanceHandle, jobid: int) -> str:
 
 
 def _address(events: list[dict[str, Any]]) -> str | None:
-    """What the memo of an instance says, in the events of its job; None if it has none, or has ended."""
+    """Return the address in the memo of an instance, in the events of its job; None if it has none, or has ended."""
     address = None
     for event in events:
         if event["name"] == "memo":
@@ -368,7 +368,7 @@ def _ends(handle: InstanceHandle, jobid: int) -> Callable[[Any], None]:
 
 
 def _ended(handle: InstanceHandle, jobid: int) -> CommandFailed:
-    """What to say of an instance that ended before it was up; what it printed is more than a status."""
+    """Return the failure of an instance that ended before it was up; what it printed is more than a status."""
     with suppress(RPCError):
         for piece in handle.stream("job-manager.output", {"id": jobid, "follow": False}):
             data = piece["data"]

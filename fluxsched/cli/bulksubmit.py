@@ -62,7 +62,7 @@ METHODS: Mapping[str, Callable[[str], object]] = {
     "/%": lambda text: os.path.splitext(os.path.basename(text))[0],
     "//": os.path.dirname,
 }
-"""What stands behind the dot: without extension, without directory, without both, the directory."""
+"""Methods by the text behind the dot: without extension, without directory, without both, the directory."""
 
 _ESCAPES = {"\\n": "\n", "\\t": "\t", "\\0": "\0"}
 
@@ -214,11 +214,11 @@ def _value(match: re.Match[str], row: InputRow, methods: Methods, count: Iterato
 # ---- bulksubmit
 
 INPUT_CHARS_MAX = 64 << 20
-"""One file of inputs."""
+"""Maximum number of characters of one file of inputs."""
 
 _WORDS = "fluxsched.template-words"
 _OWN = ("wait", "watch", "label_io", "progress", "jps", "quiet", "as_json", "uri", "dry_run")
-"""What submit has that is about the command, not about a job."""
+"""Options of submit that are about the command, not about a job."""
 
 
 def _job_params() -> list[click.Parameter]:
@@ -240,7 +240,7 @@ class TemplateCommand(Command):
     """Notes the words of the options that are templates, in the order in which they were typed."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """Take the words apart."""
+        """Split the words into template, inputs and options."""
         given, _, order = self.make_parser(ctx).parse_args(list(args))
         texts = {name: iter(values) for name, values in given.items() if isinstance(values, list)}
         names = {param.name for param in _job_params()}

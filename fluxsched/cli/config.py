@@ -100,7 +100,7 @@ def reload(handle: InstanceHandle, as_json: bool) -> None:
 
 
 def tell(answer: dict[str, Any]) -> None:
-    """What has changed, line by line."""
+    """Print the changes, line by line."""
     for change in answer["changed"]:
         _print_change(change)
     if any(change["key"].partition(".")[0] == "fair" for change in answer["changed"]):

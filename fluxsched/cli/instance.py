@@ -109,7 +109,7 @@ _PARAMETERS = {"--R": "r_path", "--fake": "fake", "--test-size": "test_size"}
 
 
 def _located(uri: str | None) -> str:
-    """Where the instance is; fails now if nothing listens there."""
+    """Return the address of the instance; fails now if nothing listens there."""
     with connect(uri) as handle:
         return handle.uri
 
@@ -281,7 +281,7 @@ def instances(output: Output) -> None:
 
 
 def parent_of(handle: InstanceHandle) -> str:
-    """Where the instance around this one is. Raises FluxschedError for one that is in no other."""
+    """Return the address of the instance around this one. Raises FluxschedError for one that is in no other."""
     info = handle.rpc("instance.info")
     parent: str | None = info.get("parent")
     if parent is None:

@@ -98,8 +98,9 @@ def each(jobids: Iterable[int], act: Callable[[int], object]) -> None:
 def hit(
     handle: InstanceHandle, asked: JobSelection, act: Act, more: Mapping[str, Any], dry_run: bool, *, yes: bool = True
 ) -> None:
-    """Do it to all jobs that are asked; say how many were hit where they were selected. Without `yes` a person is asked
-    first where --all was given.
+    """Do it to all jobs that are asked; say how many were hit where they were selected.
+
+    Without `yes` a person is asked first where --all was given.
 
     Raises Refused where none was there, naming what was asked for, and for each that refused.
     """
@@ -128,7 +129,7 @@ def hit(
 
 
 def none_matches(asked: JobSelection, states: str) -> str:
-    """What is said where a selection found nothing."""
+    """Return the message for a selection that found nothing."""
     return f"no {states} job matches {asked.said()}"
 
 

@@ -194,7 +194,7 @@ STATE_WORDS = WordList((*JOB_STATES, *RESULTS))
 
 
 class JobSelection(NamedTuple):
-    """What the options said: what must hold, by option, and the jobs named one by one."""
+    """Selection by options: the constraints, by option, and the jobs named one by one."""
 
     jobs: Jobs
     terms: Mapping[str, JobConstraint]
@@ -202,21 +202,21 @@ class JobSelection(NamedTuple):
 
     @property
     def is_selection(self) -> bool:
-        """Whether jobs are selected, not named."""
+        """Return whether jobs are selected, not named."""
         return bool(self.terms) or self.everything
 
     @property
     def is_definite(self) -> bool:
-        """Whether it means certain jobs, whatever has become of them: an array, or a range of ids."""
+        """Return whether the selection means certain jobs, in any state: an array, or a range of ids."""
         return "--array" in self.terms or RANGES in self.terms
 
     @property
     def names_states(self) -> bool:
-        """Whether it says in which states jobs should be, or how they ended."""
+        """Return whether the selection names states of jobs, or how they ended."""
         return "--filter" in self.terms
 
     def constraint(self, *more: JobConstraint) -> JobConstraint:
-        """All terms, and `more`."""
+        """Return the conjunction of all terms and `more`."""
         return {"and": [*self.terms.values(), *more]}
 
     def said(self) -> str:

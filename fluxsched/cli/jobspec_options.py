@@ -36,7 +36,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.system.clock import SystemClock
 
 RULE_FILES_MAX = 8
-"""How deep a file of rules may name another one: a file that names itself must end."""
+"""Depth to which a file of rules may name another one: a file that names itself must end."""
 
 NAMES_SHOWN_MAX = 8
 """Variables that one warning names."""
@@ -156,7 +156,7 @@ SHELL_OPTIONS = ("pmi", "pty", "input.stdin", "output.stdout", "output.stderr", 
 """The shell options (and what is below them) that are read here; others are kept in the jobspec."""
 
 FILE_SUFFIXES = (".out", ".err", ".log", ".txt")
-"""What looks like a file after -o: no shell option ends so."""
+"""Suffixes that look like a file after -o: no shell option ends so."""
 
 _SLURM_SIZE = re.compile(r"[0-9]+[KMGTPkmgtp]", re.ASCII)
 
@@ -261,7 +261,7 @@ def parse_memory(text: str) -> int:
 
 
 def amounts_for(place: str, requests: Iterable[Sequence[Asked]]) -> dict[str, int]:
-    """What is asked for one of PLACES. Raises InvalidValue for a kind that is asked for twice there."""
+    """Return the amounts requested for one of PLACES. Raises InvalidValue for a kind that is requested twice there."""
     asked: dict[str, int] = {}
     for where, kind, amount in [one for each in requests for one in each if one[0] == place]:
         if kind in asked:
@@ -279,7 +279,7 @@ def parse_preemptible_after(text: str) -> float:
 
 
 def parse_copies(text: str) -> Idset:
-    """The ids of `--cc`."""
+    """Return the ids that `--cc` lists."""
     ids = Idset.parse(text)
     if not 0 < len(ids) <= COPIES_MAX:
         raise InvalidValue(f"{text!r} makes {len(ids)} jobs: at least 1, at most {COPIES_MAX} at a time")
@@ -483,7 +483,10 @@ def _warn_of_ignored(settings: Iterable[str]) -> None:
 
 
 def working_directory(given: str | None) -> str:
-    """Where the tasks run: `--cwd` or here. Raises InvalidValue where that is no directory that can be named."""
+    """Return the directory where the tasks run: `--cwd` or the current one.
+
+    Raises InvalidValue where that is no directory that can be named.
+    """
     try:
         here = "" if given and os.path.isabs(given) else os.getcwd()
     except FileNotFoundError:

@@ -66,7 +66,7 @@ def si() -> None:
 # ---- main
 
 DEBUG_VERBOSITY = 2
-"""That of `start -vv`: everything is logged."""
+"""Verbosity of `start -vv`: everything is logged."""
 
 SECTIONS = {
     "Instance": {

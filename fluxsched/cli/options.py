@@ -211,7 +211,7 @@ def connected(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def viewing(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """The same for a command that changes nothing: of several instances it looks at the newest."""
+    """Give a command that changes nothing its handle: of several instances it uses the newest."""
 
     @wraps(handler)
     def run(*, uri: str | None, **arguments: Any) -> Any:
@@ -238,14 +238,14 @@ def confirm(question: str, refused: str) -> None:
 
 
 class TableSpec(NamedTuple):
-    """How one command's table may look: named formats, one of them `default`, over its fields."""
+    """Formats of one command's table: named, one of them `default`, over its fields."""
 
     formats: Mapping[str, str]
     fields: Mapping[str, Field]
 
 
 class Output(NamedTuple):
-    """What `--json`, `-o` and `-n` asked for."""
+    """Form of the output by `--json`, `-o` and `-n`."""
 
     as_json: bool
     layout: Format
@@ -308,7 +308,7 @@ class WordList(_ParamType):
         self.allowed = tuple(allowed)
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> tuple[str, ...]:
-        """Lower case words."""
+        """Convert the list to words in lower case."""
         if isinstance(value, tuple):
             return value
         words = tuple(word.strip().lower() for word in value.split(",") if word.strip())
@@ -340,7 +340,7 @@ class Converted(_ParamType):
         self.parse = parse
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """What the parser returns."""
+        """Convert a value with the parser."""
         if not isinstance(value, str):
             return value
         try:
@@ -438,14 +438,14 @@ class JobIdType(Converted):
     """One job id; `typed` returns its text."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The number."""
+        """Convert a job id to its number."""
         jobid = super().convert(value, param, ctx)
         if ctx is not None and isinstance(value, str):
             note_typed(ctx, jobid, value)
         return jobid
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Jobs of the instance."""
+        """Return completions from the jobs of the instance."""
         return jobids(ctx, param, incomplete)
 
 

@@ -33,22 +33,22 @@ GREEN, RED, YELLOW, DIM = "green", "red", "yellow", "bright_black"
 
 
 def colourful() -> bool:
-    """Whether stdout wants colour (https://no-color.org)."""
+    """Return whether stdout is to be coloured (https://no-color.org)."""
     return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
 
 
 def interactive() -> bool:
-    """Whether a person sits in front who can answer a question."""
+    """Return whether a person can answer a question at the terminal."""
     return sys.stdin.isatty() and sys.stderr.isatty()
 
 
 def unicode_ok() -> bool:
-    """Whether stdout can carry more than ASCII."""
+    """Return whether stdout can carry more than ASCII."""
     return (sys.stdout.encoding or "ascii").lower().replace("-", "").startswith("utf")
 
 
 def tick(is_up: bool) -> str:
-    """The UP column."""
+    """Return the mark for the UP column."""
     if unicode_ok():
         return "✔" if is_up else "✗"
     return "y" if is_up else "n"
@@ -111,7 +111,7 @@ COLUMN_WIDTH_MAX = 1000
 
 
 class Field(NamedTuple):
-    """What a command can show in a column: its heading, how it is read off a row, and its colour."""
+    """Field that a command can show in a column: its heading, how it is read off a row, and its colour."""
 
     heading: str
     value: Callable[[Any], object]
@@ -143,13 +143,13 @@ class Column(NamedTuple):
         return self.cut(text)
 
     def cut(self, text: str) -> str:
-        """At most `precision` characters."""
+        """Cut a text to at most `precision` characters."""
         if self.precision is None or self.kind in tuple("efg%") or len(text) <= self.precision:
             return text
         return text[: self.precision - 1] + "+" if "+" in self.marks else text[: self.precision]
 
     def aligned(self, text: str, width: int) -> str:
-        """Filled up to `width`."""
+        """Fill a text up to `width`, aligned."""
         return f"{text:{self.fill}{self.align}{width}}"
 
     def _text(self, value: object) -> str:
@@ -245,7 +245,7 @@ def render(rows: Sequence[Any], layout: Format, fields: Mapping[str, Field], *, 
 
 
 def print_table(rows: Sequence[Any], layout: Format, fields: Mapping[str, Field], *, header: bool = True) -> None:
-    """Render and print."""
+    """Render the table and print its lines."""
     for line in render(rows, layout, fields, header=header):
         click.echo(line)
 
@@ -325,7 +325,7 @@ class EventPrinter:
         self.first_s: float | None = None
 
     def show(self, event: Mapping[str, Any]) -> None:
-        """Print one event."""
+        """Print one event of the eventlog."""
         if self.as_json:
             print_stream([event])
         else:
@@ -399,7 +399,7 @@ class ProgressLine:
         self._width = 0
 
     def __call__(self, done: int, total: int, now_s: float) -> None:
-        """So many jobs of so many are over."""
+        """Draw the line for so many of so many jobs that are over."""
         wall_s = self._monotonic_s()
         if wall_s - self._shown_s < SHOWN_EVERY_S:
             return
@@ -407,7 +407,7 @@ class ProgressLine:
         self._draw(line_text(self._title, done, total, wall_s - self._begun_s))
 
     def clear(self) -> None:
-        """Take the line away."""
+        """Remove the line from the terminal."""
         if self._width:
             self._file.write(f"\r{' ' * self._width}\r")
             self._file.flush()

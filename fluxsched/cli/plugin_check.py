@@ -26,7 +26,7 @@ def check_apart(spec: str, policy: str, seed: int) -> Iterator[RuleVerdict]:
 
 
 def main(spec: str, policy: str, seed: int, tell: Callable[[str, Any], None]) -> None:
-    """The child's half."""
+    """Run the check in the child process."""
     try:
         found = check(spec, policy, seed, interrupted, lambda rule, at: tell(CASE, [rule, at]))
     except FluxschedError as fault:

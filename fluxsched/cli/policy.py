@@ -111,7 +111,7 @@ def check(spec: str, seed: int, output: Output) -> int:
 
 
 def check_json(verdict: RuleVerdict) -> dict[str, object]:
-    """A verdict for programs."""
+    """Return a verdict as JSON for programs."""
     finding = verdict.finding
     return {**verdict._asdict(), "finding": finding and finding._asdict()}
 

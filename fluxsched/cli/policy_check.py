@@ -19,10 +19,11 @@ from fluxsched.system.clock import SystemClock, interrupted
 from fluxsched.system.processes import IsolatedProcess
 
 IMPORT_S = 10.0
-"""How long a policy may take to be imported and made (seconds)."""
+"""Time that a policy may take to be imported and made (seconds)."""
 
 SILENT_S = CASE_S + 30.0
-"""How long a case may take that the child itself could not end (seconds): it deals with signals, or never leaves C."""
+"""Time that a case may take which the child itself could not end (seconds): it deals with signals, or never leaves C.
+"""
 
 MADE, CASE, VERDICT, FAULT, DONE = "made", "case", "verdict", "fault", "done"
 
@@ -79,7 +80,7 @@ def told(found: Iterator[RuleVerdict], spec: str, tell: Callable[[str, Any], Non
 
 
 def main(spec: str, seed: int, tell: Callable[[str, Any], None]) -> None:
-    """The child's half."""
+    """Run the check in the child process."""
     try:
         found = check(spec, seed, SystemClock.cpu_s, interrupted, lambda rule, at: tell(CASE, [rule, at]))
     except FluxschedError as fault:

@@ -35,7 +35,9 @@ def _nodes(row: dict[str, Any]) -> str:
 
 
 def _needs(row: dict[str, Any]) -> str:
-    """What jobs of the queue require; a queue that lists its hosts marks them with a property of its own (RFC 33)."""
+    """Return the requirements of the queue's jobs; a queue that lists its hosts marks them with a property of its own
+    (RFC 33).
+    """
     if row.get("constraints") == {"properties": [f"+{row.get('name')}"]}:
         return "its hosts"
     return str(Constraint.parse(row["constraints"])) if row.get("constraints") else ""

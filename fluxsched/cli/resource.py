@@ -277,7 +277,7 @@ WAITING = ("depend", "priority", "sched")
 """States of jobs that are judged again when their group has lost targets."""
 
 JOBS_SHOWN_MAX = 10
-"""How many jobs a question or an answer names; the rest is a number."""
+"""Number of jobs that a question or an answer names; of the rest it gives the number."""
 
 DRAIN = TableSpec(
     {
@@ -425,7 +425,7 @@ def _confirm(handle: InstanceHandle, targets: str) -> None:
 
 
 def _waiting(handle: InstanceHandle) -> int:
-    """How many jobs wait to be scheduled."""
+    """Return the number of jobs that wait to be scheduled."""
     jobs = handle.rpc("job-manager.stats-get").get("jobs", {})
     return sum(int(jobs.get(state, 0)) for state in WAITING)
 

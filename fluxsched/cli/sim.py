@@ -33,7 +33,7 @@ class SimGroup(CommandGroup):
     """The group whose first command may be left out."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
-        """What is no command of ours belongs to `run`; so does asking for help."""
+        """Pass arguments that name no command to `run`; a request for help, too."""
         if args and args[0] not in self.commands:
             args = ["run", *args]
         return super().parse_args(ctx, args)

@@ -73,7 +73,7 @@ def check_feasible(handle: InstanceHandle, jobspecs: Iterable[dict[str, Any]], n
 
 
 def _asked(handle: InstanceHandle, jobspec: dict[str, Any]) -> bool:
-    """Whether there was an answer; raises Refused if the job can never run."""
+    """Return whether there was an answer; raise Refused if the job can never run."""
     from fluxsched.core.jobspec import without_bulk
 
     try:
@@ -112,7 +112,7 @@ class JobFollower:
 
     @property
     def is_done(self) -> bool:
-        """Whether all have ended and all that they wrote is shown. Raises what a stream failed with."""
+        """Return whether all jobs have ended and all their output is shown. Raises the fault of a failed stream."""
         if self._fault is not None:
             raise self._fault
         return not (self._waiting or self._reading)
@@ -209,7 +209,7 @@ class Template(NamedTuple):
         return build(filled(options, str(copy)), {CC_VARIABLE: str(copy)} if self.copies.tell else {})
 
     def name(self, copy: int | None) -> str:
-        """Which job an error is about."""
+        """Return the name of the job that an error is about."""
         return ", ".join(filter(None, (self.said, "" if copy is None else f"cc {copy}")))
 
 
@@ -227,7 +227,7 @@ def filled(options: Mapping[str, Any], text: str) -> dict[str, Any]:
 
 
 def copies_of(cc: Idset | None, bcc: Idset | None) -> Copies:
-    """What `--cc` and `--bcc` ask for."""
+    """Return the copies that `--cc` and `--bcc` request."""
     if cc is not None and bcc is not None:
         raise click.UsageError("give --cc or --bcc: not both")
     ids = bcc if cc is None else cc
@@ -235,7 +235,7 @@ def copies_of(cc: Idset | None, bcc: Idset | None) -> Copies:
 
 
 def copy_options(handler: Callable[..., Any]) -> Callable[..., Any]:
-    """Add `--cc` and `--bcc`."""
+    """Add the options `--cc` and `--bcc`."""
     idset = Converted("idset", parse_copies)
     handler = click.option("--bcc", type=idset, metavar="IDSET", help="Like --cc, but without FLUX_JOB_CC.")(handler)
     return click.option(
@@ -245,7 +245,7 @@ def copy_options(handler: Callable[..., Any]) -> Callable[..., Any]:
 
 
 class After(NamedTuple):
-    """What is printed, and what is waited for, once jobs are submitted."""
+    """Options about the output and the wait after jobs are submitted."""
 
     wait: bool
     watch: bool

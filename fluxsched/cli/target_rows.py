@@ -22,7 +22,7 @@ MADE_UP = "made-up"
 CLUSTER = "cluster"
 CLUSTER_MARK = ":"
 """Behind the name of its cluster in that of a host of another instance (rfc/clusters.md)."""
-"""What a target is called that is not the machine of the instance."""
+"""Name of the place of targets outside the machine of the instance (MADE_UP, CLUSTER)."""
 LIST_STATES = ("free", "allocated", "down", "up", "all")
 
 
@@ -43,7 +43,7 @@ def _count(kind: str) -> Any:
 
 
 def _amounts(row: ResourceRow) -> str:
-    """What is counted on these ranks, and what the instance has of it once, which is on none."""
+    """Return the amounts counted on these ranks, and those that the instance has once, on no rank."""
     part = row.source.restrict(row.ranks)
     return amounts_setting(part.with_shared(row.source.shared).counted())
 
@@ -124,8 +124,9 @@ def list_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozenset
 
 
 def _somewhere(rows: Iterable[ResourceRow], answer: Mapping[str, Any]) -> list[ResourceRow]:
-    """Rows with the label `where`: made-up, in a cluster, or (where some are) here. It is empty if all targets are this
-    machine.
+    """Rows with the label `where`: made-up, in a cluster, or (where some are) here.
+
+    It is empty if all targets are this machine.
     """
     rows, made_up = list(rows), Idset.parse(answer.get("made_up", ""))
     away = _in_clusters(rows)
@@ -150,7 +151,7 @@ def _in_clusters(rows: list[ResourceRow]) -> Idset:
 
 
 def _mirrored(source: ResourceSet) -> Idset:
-    """The same of one set."""
+    """Return the ranks of one set that are mirrored from other instances."""
     if CLUSTER_MARK not in str(source.nodelist):
         return Idset()
     hosts = zip(source.ranks, source.nodelist, strict=True)
@@ -158,7 +159,9 @@ def _mirrored(source: ResourceSet) -> Idset:
 
 
 def where_of(ranks: Idset, source: ResourceSet, made_up: Idset) -> str:
-    """The same in one word for a row that is not to be cut, such as that of a group, whose targets are of `source`."""
+    """Return the place of the ranks in one word, for a row that is not to be cut, such as that of a group, whose
+    targets are of `source`.
+    """
     away = _mirrored(source)
     if not ranks or not (made_up or away):
         return ""
@@ -179,7 +182,7 @@ def scheduler_view(answer: Mapping[str, Any], state: str) -> ResourceSet:
 
 
 def _with_cores(left: ResourceSet, total: ResourceSet) -> ResourceSet:
-    """What is left on targets with a free core, or that have no cores: memory alone runs no job."""
+    """Return the remaining resources of targets with a free core, or that have no cores: memory alone runs no job."""
     full = [rank for rank in left.ranks if not left.children(rank).count("core") and total.children(rank).count("core")]
     return left.without(Idset.of(full)).with_shared(left.shared)
 
@@ -209,7 +212,7 @@ def status_rows(answer: Mapping[str, Any], states: Iterable[str], shown: frozens
 
 
 def drain_rows(answer: Mapping[str, Any], source: ResourceSet) -> list[ResourceRow]:
-    """What is drained, as a resource.status answer has it: one row a reason, time, user and state."""
+    """Return the rows of drained targets in a resource.status answer: one row a reason, time, user and state."""
     return [
         ResourceRow(
             _labels(info.get("state") or "drained", info["reason"], _user(info.get("user")), info["timestamp"]),
@@ -233,7 +236,7 @@ def drain_list(answer: Mapping[str, Any], shown: frozenset[str]) -> list[Resourc
 
 
 def property_rows(answer: Mapping[str, Any], shown: frozenset[str]) -> list[ResourceRow]:
-    """One row a property."""
+    """Return the rows of properties, one each."""
     source = ResourceSet.parse(answer["R"])
     rows = [
         ResourceRow({"property": name}, ranks & source.ranks, source)

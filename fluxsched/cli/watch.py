@@ -37,12 +37,13 @@ _HOME, _REST_OF_LINE, _REST_OF_SCREEN = "\x1b[H", "\x1b[K", "\x1b[J"
 
 
 def has_screen() -> bool:
-    """Whether a person looks at a terminal, and can press a key."""
+    """Return whether a person uses a terminal, and can press a key."""
     return sys.stdout.isatty() and sys.stdin.isatty()
 
 
 class PressedKeys:
-    """What is typed while a screen is shown; `quit` once that is a q. `stale` if the screen must be drawn anew."""
+    """Keys that are pressed while a screen is shown; `quit` once one is a q. `stale` if the screen must be drawn anew.
+    """
 
     def __init__(self, fd: int) -> None:
         self.fd: int | None = fd
@@ -107,24 +108,24 @@ def draw(lines: Sequence[str], height: int) -> None:
 # ---- watch
 
 ASKED_EVERY_S = 0.5
-"""How often a busy instance is asked what has changed, at the shortest (seconds)."""
+"""Minimum interval between requests for the changes of a busy instance (seconds)."""
 REFRESHED_EVERY_S = 5.0
-"""How often an idle one is asked: reasons and estimates change without an event (seconds)."""
+"""Interval between requests to an idle instance: reasons and estimates change without an event (seconds)."""
 DRAWN_EVERY_S = 1.0
-"""How often times are drawn anew (seconds)."""
+"""Interval at which times are drawn anew (seconds)."""
 GATHERED_S = 0.1
-"""How long changes are gathered for one look (seconds)."""
+"""Time for which changes are gathered for one request (seconds)."""
 ASKED_IDS_MAX = 1000
 """Changed jobs that are asked for at a time."""
 
 EVENTS = ("submit", "depend", "priority", "urgency", "alloc", "grow", "release", "finish", "exception", "clean")
-"""What changes a row."""
+"""Events that change a row."""
 
 MakeRows = Callable[[Sequence[Mapping[str, Any]]], list[JobRow]]
 
 
 class Watched(NamedTuple):
-    """What is watched: the list request of the table, that of changes, and how rows are made of what is found."""
+    """Requests of a watched table: the list, the changes, and the function that makes rows of the answers."""
 
     request: Mapping[str, Any]
     changes: Mapping[str, Any]
@@ -159,7 +160,7 @@ class News:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more will come. Raises what the stream failed with."""
+        """Return whether no more changes will arrive. Raises the fault of a failed stream."""
         if self._fault is not None:
             raise self._fault
         return self._ended
@@ -237,7 +238,7 @@ def _gather(handle: InstanceHandle, news: News) -> bool:
 
 
 def _look(row: JobRow) -> str:
-    """What of a job makes a line: its status and its urgency."""
+    """Return the part of a job that makes a line: its status and its urgency."""
     return f"{row.status()} {row.info['urgency']}"
 
 
@@ -305,7 +306,7 @@ Rows = Callable[[Mapping[str, Any], bool], Sequence[ResourceRow]]
 
 
 class MachineNews:
-    """Whether the table has changed since this was last taken."""
+    """Changes of the machine since the last look."""
 
     def __init__(self, handle: InstanceHandle, told: Callable[[Mapping[str, Any]], None] | None = None) -> None:
         self.is_due = False
@@ -324,7 +325,7 @@ class MachineNews:
         self.is_due |= any(key in answer for key in ("R", "drains", "groups", "made_up")) or self._moves(answer)
 
     def _moves(self, answer: Mapping[str, Any]) -> bool:
-        """Whether a target comes into use or goes out of it."""
+        """Return whether a target becomes usable or unusable."""
         before = dict(self._out_of_use)
         for state, text in answer.get("states", {}).items():
             ranks = Idset.parse(text)
@@ -335,7 +336,7 @@ class MachineNews:
 
     @property
     def is_over(self) -> bool:
-        """Whether no more will come. Raises what the stream failed with."""
+        """Return whether no more changes will arrive. Raises the fault of a failed stream."""
         if self._fault is not None:
             raise self._fault
         return self._ended
@@ -349,7 +350,7 @@ def watch_status(handle: InstanceHandle, rows: Rows, output: Output) -> int:
 
 
 def _messages(handle: InstanceHandle) -> int:
-    """What the instance says, as it says it."""
+    """Print the instance's messages as they arrive."""
     while True:
         try:
             news = MachineNews(handle, lambda answer: show.print_stream([answer]))
@@ -418,7 +419,7 @@ def _settled(output: Output, rows: Sequence[ResourceRow]) -> Format:
 
 
 def _labels(row: ResourceRow, output: Output) -> tuple[object, ...]:
-    """What of a row is shown, and so what a target of it must share with another."""
+    """Return the labels of a row that are shown, which targets of one row share."""
     return tuple(value for name, value in row.labels.items() if name in output.layout.names)
 
 

@@ -189,13 +189,13 @@ SECTION = "Homes"
 TRY_S = 60.0
 """Time within which an instance has to start, run a job and end (seconds); it needs one."""
 JOBS = 20
-"""Jobs that are simulated."""
+"""Number of jobs that are simulated."""
 LINES_MAX = 3
 """Of what a failed try has said, its last lines."""
 
 
 def homes() -> Iterator[Check]:
-    """Try all three."""
+    """Try all three homes of schedulers."""
     yield _own_instance()
     yield _flux()
     yield _simulator()

@@ -27,7 +27,7 @@ CheckState = Literal["ok", "none", "warn", "fail"]
 
 
 class Check(NamedTuple):
-    """A finding."""
+    """Finding of one check of the doctor."""
 
     section: str
     name: str

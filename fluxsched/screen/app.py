@@ -46,7 +46,7 @@ ROWS_MAX = 200
 QUEUES_EVERY_S = 5.0
 """Interval between requests for the queues (seconds): people open and close them."""
 QUEUES_MAX = 100
-"""Queues that are shown."""
+"""Maximum number of queues that are shown."""
 
 
 class Board(Screen[None], inherit_bindings=False):
@@ -101,7 +101,7 @@ class TopApp(App[None], inherit_bindings=False):
         self._rects: Mapping[str, Rect] = {}
 
     def get_default_screen(self) -> Screen[None]:
-        """Ours."""
+        """Return the screen of this application."""
         return Board()
 
     def compose(self) -> ComposeResult:
@@ -115,7 +115,7 @@ class TopApp(App[None], inherit_bindings=False):
         return dict(zip(PANES, (self.machine, self.jobs, self.queues, self.groups, self.log_pane), strict=True))
 
     def on_mount(self) -> None:
-        """Begin to follow."""
+        """Begin to follow the instance when the application starts."""
         take = {"machine": self._take_machine, "figures": self._take_figures}
         for topic, taken in take.items():
             self.followed.follow(topic, topic, None, taken)
@@ -126,7 +126,7 @@ class TopApp(App[None], inherit_bindings=False):
         self.focus_pane("jobs")
 
     async def on_unmount(self) -> None:
-        """Follow no more."""
+        """Stop following the instance when the application ends."""
         self.pacer.stop()
         await self.followed.close()
 
@@ -246,13 +246,13 @@ class TopApp(App[None], inherit_bindings=False):
             self.log_pane.redraw()
 
     def say_fault(self, text: str) -> None:
-        """Say what was refused."""
+        """Show the reason of a refusal."""
         self.say(text, "bad")
 
     # -- places -------------------------------------------------------------------------------------------------
 
     def on_resize(self, event: events.Resize) -> None:
-        """Find the places anew."""
+        """Arrange the panes for another size."""
         self.arrange(event.size.width, event.size.height)
 
     def arrange(self, width: int = 0, height: int = 0) -> None:
@@ -326,11 +326,11 @@ class TopApp(App[None], inherit_bindings=False):
             self.say_fault(str(error))
 
     def action_leave(self) -> None:
-        """Ctrl-C."""
+        """Leave the application on Ctrl-C."""
         self.leave()
 
     def leave(self) -> None:
-        """End."""
+        """End the application without an error."""
         self.exit()
 
     def perform(self, work: Coroutine[Any, Any, None]) -> None:
@@ -342,11 +342,11 @@ class TopApp(App[None], inherit_bindings=False):
         self.press(message.use.action)
 
     def on_table_pane_chosen(self, message: TablePane.Chosen) -> None:
-        """Enter on a row."""
+        """Show details of the row on Enter."""
         self.press("details")
 
     def on_machine_pane_entered(self) -> None:
-        """Enter on a cell."""
+        """Show details of the cell on Enter."""
         self.press("details")
 
     def on_table_pane_moved(self) -> None:
@@ -371,7 +371,7 @@ class TopApp(App[None], inherit_bindings=False):
     # -- what is over the panes ---------------------------------------------------------------------------------
 
     def ask(self, question: Question) -> None:
-        """Open the box."""
+        """Open the box with a question."""
         self.box.open(question)
         self.arrange()
         self.set_focus(self.box, scroll_visible=False)
@@ -380,13 +380,13 @@ class TopApp(App[None], inherit_bindings=False):
         self._refocus()
 
     def read(self, title: str, sheets: list[Sheet]) -> None:
-        """Open the reader."""
+        """Open the reader with these sheets."""
         self.reader.open(title, sheets)
         self.arrange()
         self.set_focus(self.reader, scroll_visible=False)
 
     def close_reader(self) -> None:
-        """Back to the panes."""
+        """Close the reader, and return the focus to the panes."""
         self.reader.sheets = ()
         self.followed.leave("job")
         self._refocus()

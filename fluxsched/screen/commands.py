@@ -451,7 +451,7 @@ AskInstance = Callable[[str, dict[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
 def cancelling(ask: AskInstance, rows: Sequence[JobRow]) -> Question:
-    """Cancel these jobs."""
+    """Return the question that cancels these jobs."""
 
     async def perform(note: str) -> str:
         return await _each(

@@ -274,7 +274,7 @@ def _wide(width: int, top: int, room: int, machine_lines: LinesWanted, queues: i
 # ---- pane
 
 class Pane(Widget):
-    """Draws what `make_lines` returns."""
+    """Widget that draws the lines of `make_lines`."""
 
     DEFAULT_CSS = "Pane { background: transparent; }"
 
@@ -313,7 +313,7 @@ class Pane(Widget):
         return [self._drawn[y].crop(crop.x, crop.right) for y in crop.line_range if y < height]
 
     def on_resize(self) -> None:
-        """Everything is drawn anew."""
+        """Draw all lines anew for another size."""
         self._drawn = []
         self.refresh()
 

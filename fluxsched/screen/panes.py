@@ -41,7 +41,7 @@ class MachinePane(Pane):
         """Enter, or a second click, on the cell with the cursor."""
 
     class Moved(Message):
-        """The cursor is elsewhere."""
+        """Message that the cursor has moved to another place."""
 
     def __init__(self, look: TerminalLook, *, id: str) -> None:
         super().__init__(look, id=id, can_focus=True)
@@ -70,7 +70,7 @@ class MachinePane(Pane):
         self.found &= machine.resources.ranks
 
     def next_arrangement(self) -> None:
-        """The next arrangement."""
+        """Choose the next arrangement of the map."""
         self.by = ARRANGEMENTS[(ARRANGEMENTS.index(self.by) + 1) % len(ARRANGEMENTS)]
         self._drawing = None
         self._lines_wanted.clear()
@@ -129,7 +129,7 @@ class MachinePane(Pane):
         self._moved()
 
     def on_key(self, event: events.Key) -> None:
-        """The cursor's keys."""
+        """Handle the keys of the cursor."""
         height = self.size.height
         steps = {"left": (-1, 0), "right": (1, 0), "up": (0, -1), "down": (0, 1), "l": (1, 0), "j": (0, 1),
                  "pageup": (0, -height), "pagedown": (0, height)}  # fmt: skip
@@ -256,7 +256,7 @@ class Amount(NamedTuple):
 
 
 class JobRates(NamedTuple):
-    """Jobs a second."""
+    """Rates of jobs per second."""
 
     submitted: float
     started: float
@@ -419,7 +419,7 @@ class LogPane(Pane):
         return False
 
     def on_key(self, event: events.Key) -> None:
-        """Look back and forth."""
+        """Scroll the log back and forth."""
         page = max(1, self.size.height - 1)
         steps = {"up": 1, "down": -1, "j": -1, "pageup": page, "pagedown": -page, "home": len(self.held),
                  "end": -len(self.held), "g": -len(self.held), "G": -len(self.held)}  # fmt: skip
@@ -428,11 +428,11 @@ class LogPane(Pane):
             self._look_back(steps[event.key])
 
     def on_mouse_scroll_up(self) -> None:
-        """Look back."""
+        """Scroll the log back by three lines."""
         self._look_back(3)
 
     def on_mouse_scroll_down(self) -> None:
-        """And forth."""
+        """Scroll the log forth by three lines."""
         self._look_back(-3)
 
     def _look_back(self, by: int) -> None:
@@ -466,7 +466,7 @@ class StatusLine(Pane):
         self.about = ""
 
     def make_lines(self, width: int, height: int) -> list[Strip]:
-        """One line."""
+        """Return the one line of the pane."""
         text, style = (self.said, self.said_style) if self.said else (self.about, "dim")
         return [self.look.strip([(" " + cell(text, width - 1), style)], width)]
 
@@ -506,7 +506,7 @@ class KeyLine(Pane):
         return [self.look.strip(runs, width)]
 
     def on_click(self, event: events.Click) -> None:
-        """Press the key."""
+        """Press the key that was clicked."""
         for end, use in self._ends:
             if event.x < end:
                 self.post_message(self.Pressed(use))
@@ -548,7 +548,7 @@ class ReaderPane(Pane):
         """The first line shown; None: as many as fit, from the end."""
 
     def open(self, title: str, sheets: Sequence[Sheet]) -> None:
-        """Show these."""
+        """Show these sheets under the title."""
         self.title, self.sheets = title, sheets
         self._turn_to(0)
 
@@ -585,11 +585,11 @@ class ReaderPane(Pane):
             self._when_closed()
 
     def on_mouse_scroll_down(self) -> None:
-        """Three lines."""
+        """Scroll down by three lines."""
         self._scroll(3)
 
     def on_mouse_scroll_up(self) -> None:
-        """Three lines."""
+        """Scroll up by three lines."""
         self._scroll(-3)
 
     def on_click(self, event: events.Click) -> None:
@@ -678,7 +678,7 @@ class QuestionBox(Pane):
         self._at = len(self.text)
 
     def close(self) -> None:
-        """Ask no more."""
+        """Close the box without an answer."""
         self.question = None
         self._when_closed()
 

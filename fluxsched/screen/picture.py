@@ -243,13 +243,13 @@ class Pacer:
         self._pause_s = DRAWN_EVERY_S
 
     def wake(self) -> None:
-        """There is something new."""
+        """Draw soon, since the picture has changed."""
         self._is_stale = True
         if self._timer is None and not self._is_drawing:
             self._timer = asyncio.get_running_loop().call_later(self._pause_s, self._due)
 
     def stop(self) -> None:
-        """Draw no more."""
+        """Stop drawing, also what is due."""
         if self._timer is not None:
             self._timer.cancel()
         self._is_drawing = True
@@ -285,13 +285,13 @@ class Followed:
         self._tasks[name] = asyncio.get_running_loop().create_task(self._run(messages, take))
 
     def leave(self, name: str) -> None:
-        """Follow it no more."""
+        """Stop following the topic of this name."""
         task = self._tasks.pop(name, None)
         if task is not None:
             task.cancel()
 
     async def close(self) -> None:
-        """Follow nothing any more."""
+        """Stop following all topics, and wait until they have ended."""
         tasks = list(self._tasks.values())
         self._tasks.clear()
         for task in tasks:

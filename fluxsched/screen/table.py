@@ -55,7 +55,7 @@ class TablePane(Pane):
             self.pane = pane
 
     class Moved(Message):
-        """The cursor is elsewhere."""
+        """Message that the cursor has moved to another row."""
 
     def __init__(
         self, look: TerminalLook, columns: Sequence[TableColumn], key: Callable[[Any], Hashable], *, id: str, title: str
@@ -117,7 +117,7 @@ class TablePane(Pane):
 
     @property
     def current_key(self) -> Hashable | None:
-        """Its key."""
+        """Return the key of the current row."""
         row = self.current
         return None if row is None else self._key(row)
 
@@ -206,7 +206,7 @@ class TablePane(Pane):
     # -- drawing ------------------------------------------------------------------------------------------------
 
     def make_lines(self, width: int, height: int) -> list[Strip]:
-        """A title, headings, rows."""
+        """Return the lines of the table: title, headings, rows."""
         widths = self._widths(width)
         shown = max(0, height - HEAD_LINES)
         self._top = max(0, min(self._top, self._at, max(0, len(self.rows) - shown)))

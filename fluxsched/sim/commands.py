@@ -86,15 +86,15 @@ class Study:
     """Parts of the results that a plot does not show."""
 
     def lines(self) -> Iterator[str]:
-        """For people."""
+        """Yield the lines of the report for people."""
         return report(self.trace, self.results, self.by)
 
     def to_json(self) -> dict[str, Any]:
-        """For programs."""
+        """Return the results as JSON for programs."""
         return as_json(self.trace, self.results)
 
     def drawing(self) -> dict[str, Any]:
-        """For a page."""
+        """Return the drawing of the results for a page."""
         return drawing(self.trace, self.results)
 
 

@@ -91,7 +91,7 @@ BUCKET_S = 86400.0 / BUCKETS
 LIMITS_S = (
     300, 600, 900, 1800, 3600, 7200, 10800, 14400, 21600, 28800, 43200, 64800, 86400, 129600, 172800, 259200, 432000,
 )  # fmt: skip
-"""Limits that people write."""
+"""Limits that people usually write (seconds)."""
 
 OVERESTIMATE = 2.0
 """Mean of what a limit exceeds the run time by, in run times."""

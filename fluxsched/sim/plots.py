@@ -117,7 +117,7 @@ def utilisation(axes: Axes, result: Result, colour: str, scale: TimeScale) -> No
 
 
 def queue(axes: Axes, result: Result, colour: str, scale: TimeScale) -> None:
-    """Jobs that wait."""
+    """Draw the number of jobs that wait."""
     _stairs(axes, sampled(queue_steps(result.jobs), STEPS_DRAWN_MAX), scale, color=colour)
     axes.set(ylabel="jobs waiting")
 
@@ -139,7 +139,7 @@ def reductions(axes: Axes, result: Result, scale: TimeScale) -> None:
 
 
 def reduced_times(result: Result, last_s: float) -> Iterator[tuple[float, float]]:
-    """From when to when."""
+    """Yield the times at which not all cores are usable, each from when to when."""
     best = max([cores for _, cores in result.capacity])
     begun_s: float | None = None
     for when_s, cores in result.capacity:

@@ -67,7 +67,7 @@ class AccountCourse:
 
     @property
     def name(self) -> str:
-        """`physics/ann`."""
+        """Return the name of the account: `physics/ann`."""
         return "/".join(self.path)
 
     @property
@@ -160,7 +160,7 @@ class _Sweep:
         self._read(self.found if moves else {at for account in were_active for at in above(account)}, now_s)
 
     def end(self, end_s: float) -> None:
-        """No more comes."""
+        """End all courses at this time."""
         for course in self.found.values():
             course.settle(end_s)
 
@@ -498,7 +498,7 @@ class Result:
 
     @property
     def cores(self) -> int:
-        """Cores at the beginning."""
+        """Return the number of cores at the beginning."""
         return self.capacity[0][1]
 
     @cached_property

@@ -90,7 +90,7 @@ TIME_MAX_S = 1e12
 """The longest and the last time in a trace, 30,000 years: a slip of the pen that would make tables unreadable."""
 
 URGENCY_MAX = 31
-"""RFC 14's largest urgency."""
+"""Largest urgency of RFC 14, for jobs."""
 
 BANKS = ("user", "group", "queue")
 """Attributes of a job that may stand for the bank that its trace does not name."""
@@ -164,7 +164,7 @@ class UnusedLine(NamedTuple):
 
 
 class Machine(NamedTuple):
-    """Equal targets."""
+    """Machine of equal targets, by their size."""
 
     targets: int
     cores: int = 1

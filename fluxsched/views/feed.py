@@ -135,7 +135,7 @@ class Audience(Protocol):
     """Receiver of snapshots and deltas of a feed."""
 
     def whole(self, body: Body) -> None:
-        """Everything, anew."""
+        """Receive a snapshot: the whole anew."""
 
     def change(self, body: Body) -> None:
         """Receive a delta: the parts that have changed."""
@@ -269,7 +269,7 @@ class Params:
         return value
 
     def words(self, name: str) -> tuple[str, ...]:
-        """A comma separated list."""
+        """Return a comma separated list as words."""
         return tuple([word.strip() for word in self.text(name).split(",") if word.strip()])
 
     def number(self, name: str) -> float | None:

@@ -160,7 +160,7 @@ REASONS_EVERY_S, REASONS_REFUSED_S = 2.0, 60.0
 (seconds).
 """
 ROWS_MAX = 200
-"""Jobs of one page."""
+"""Maximum number of jobs of one page."""
 RARE_EVENTS = (
     "urgency", "exception", "memo", "dependency-add", "dependency-remove", "jobspec-update", "grow", "shrink",
 )  # fmt: skip
@@ -235,7 +235,7 @@ def row_differences(before: Body, now: Body) -> dict[str, Any]:
 
 
 class JobsFeed:
-    """One filter."""
+    """Feed of the jobs that pass one filter."""
 
     def __init__(self, params: Params, figures: Figures) -> None:
         self._params = params
@@ -326,7 +326,7 @@ class JobReasons:
         self._next_s = begun_s + max(pause_s, (loop.time() - begun_s) / SHARE)
 
     async def close(self) -> None:
-        """Ask no more."""
+        """Stop asking the scheduler for reasons."""
         await self._question.close()
 
 
@@ -375,7 +375,7 @@ JOB_ASKED_EVERY_S, JOB_REFRESHED_EVERY_S = 0.25, 5.0
 
 
 class JobFeed:
-    """One job id."""
+    """Feed of the job with one id."""
 
     def __init__(self, params: Params) -> None:
         self._id = parse_jobid(params.text("id"))

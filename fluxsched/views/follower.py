@@ -96,7 +96,7 @@ class KeptConnection:
         self._settled = asyncio.Event()
         self.handle: Any | None = None
         self.why = ""
-        """Why it is lost."""
+        """Reason for which the connection is lost."""
 
     def open(self) -> None:
         """Begin to keep a connection, if that is not done yet."""
@@ -104,7 +104,7 @@ class KeptConnection:
             self._task = asyncio.create_task(self._keep())
 
     async def close(self) -> None:
-        """End it."""
+        """End the connection and its task."""
         task, self._task = self._task, None
         if task is not None:
             task.cancel()
@@ -163,7 +163,7 @@ class ViewMessage:
 
     @property
     def json(self) -> bytes:
-        """The body as JSON."""
+        """Return the body as JSON text."""
         if self._json is None:
             self._json = _ENCODER.encode(self.body)
         return self._json
@@ -273,7 +273,7 @@ LINGERED_S = 2.0
 
 
 class TooManyFeeds(LimitExceeded):
-    """FEEDS_MAX feeds are followed."""
+    """Refusal of a feed where FEEDS_MAX are followed."""
 
 
 class Channel:

@@ -77,7 +77,7 @@ class JobRow(NamedTuple):
         return _TAKEN.get((self.info.get("exception") or {}).get("type", ""), ("", ""))
 
     def status_abbrev(self) -> str:
-        """One or two letters."""
+        """Return the status in one or two letters."""
         if taken := self._taken[1]:
             return taken
         return RESULTS.get(self.status().lower()) or ABBREVIATIONS.get(self.status(), "?")

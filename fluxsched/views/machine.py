@@ -106,7 +106,7 @@ class TargetParts:
         self.parts = {value: ranks for value, ranks in self.parts.items() if ranks}
 
     def texts(self) -> dict[str, str]:
-        """As JSON has it."""
+        """Return the ranks of each value as text for JSON."""
         return {value: str(ranks) for value, ranks in self.parts.items()}
 
     def counts(self) -> dict[str, int]:

@@ -69,7 +69,7 @@ class JobBar(NamedTuple):
     before: tuple[BarSize, ...] = ()
 
     def body(self) -> list[Any]:
-        """As viewers get it."""
+        """Return the bar as viewers get it."""
         ranks = "" if self.ranks is None else str(self.ranks)
         start_s, end_s = round(self.start_s, 3), None if self.end_s is None else round(self.end_s, 3)
         times = [start_s, end_s, self.kind]

@@ -356,7 +356,7 @@ class PageConnection(H11Protocol):
 HEADERS_MAX = 64
 """Headers of a request; browsers send some twenty."""
 HEAD_BYTES_MAX = 16_384
-"""Of all headers."""
+"""Maximum number of bytes of all headers."""
 QUERY_BYTES_MAX = 4096
 """Of an address after its question mark."""
 CONTENT_POLICY = (
@@ -372,7 +372,7 @@ SECURITY_HEADERS = {
     "cross-origin-resource-policy": "same-origin",
 }
 SAFE = ("GET", "HEAD")
-"""Methods that change nothing."""
+"""Methods of HTTP that change nothing."""
 _FORBIDDEN = (
     "<!doctype html><html lang=en><meta charset=utf-8><title>fluxsched: {title}</title>"
     "<h1>{title}</h1><p>{words}{remedy}</html>"

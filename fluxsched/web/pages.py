@@ -51,7 +51,7 @@ def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
 ViewBody = dict[str, Any]
 
 PARAMS_MAX = 32
-"""Terms of a filter."""
+"""Maximum number of terms of a filter."""
 FIGURES = "figures"
 """The view that every page shows at its top."""
 REFUSED = "refused"
@@ -160,7 +160,7 @@ def _name(said: Mapping[str, Any]) -> str:
 
 
 def as_json(body: object) -> bytes:
-    """Compact, without line ends."""
+    """Return compact JSON without line ends."""
     return msgspec.json.encode(body)
 
 
@@ -193,14 +193,14 @@ def templates() -> Environment:
 
 
 class Pages:
-    """Renders templates."""
+    """Pages that are rendered from templates."""
 
     def __init__(self, wire: Wire, secrets: Secrets) -> None:
         self._wire, self._secrets = wire, secrets
         self._templates = templates()
 
     def routes(self) -> list[Route]:
-        """All pages."""
+        """Return the routes of all pages."""
         found = [Route(f"/{view}", self._page) for view in NAVIGATION]
         found += [Route("/jobs/{id}", self._job), Route("/", _to_machine), Route("/static/states.css", _colours)]
         return found
@@ -258,7 +258,7 @@ class Pages:
 
 
 def _status(fault: FluxschedError) -> int:
-    """As HTTP says it."""
+    """Return the HTTP status of a refusal."""
     if isinstance(fault, TooManyFeeds):
         return 503
     return REFUSED_STATUS.get(fault.errnum, 400) if isinstance(fault, ViewRefused) else 400
@@ -307,13 +307,13 @@ GZIP_LEVEL = 5
 
 
 class Data:
-    """The handler."""
+    """Handler of `GET /data/VIEW` requests."""
 
     def __init__(self, wire: Wire, pages: Pages) -> None:
         self._wire, self._pages = wire, pages
 
     async def handle(self, request: Request) -> Response:
-        """Answer with the whole."""
+        """Answer a request with the whole view."""
         try:
             body = await self._wire.whole(request.path_params["view"], dict(request.query_params))
         except FluxschedError as fault:

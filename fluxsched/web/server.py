@@ -70,7 +70,7 @@ class TooManyViewers(LimitExceeded):
 
 
 class Viewers:
-    """The open event streams."""
+    """Viewers by their open event streams."""
 
     def __init__(self, wire: Wire) -> None:
         self._wire = wire
@@ -93,7 +93,7 @@ class Viewers:
         return stream
 
     def close(self) -> None:
-        """End them all."""
+        """End the streams of all viewers."""
         for stream in tuple(self._open):
             stream.close()
 
@@ -115,7 +115,7 @@ class EventStream:
         self._wrote = False
 
     def close(self) -> None:
-        """End it."""
+        """End the subscriptions of the stream."""
         for one in self._subscriptions.values():
             one.close()
 
@@ -240,7 +240,7 @@ END_S = 1
 
 
 class ServeOptions(NamedTuple):
-    """Options of `fluxsched web`."""
+    """Options of the command `fluxsched web`."""
 
     uri: str | None
     bind: str

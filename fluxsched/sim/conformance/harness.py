@@ -117,7 +117,7 @@ class PreemptionJudge:
         self.preempted += 1
 
     def ended(self, jobid: int) -> None:
-        """A job has ended."""
+        """Take note that a job has ended."""
         self._going.pop(jobid, None)
 
     def passed(self, waiting: Mapping[int, Any]) -> None:
@@ -176,7 +176,7 @@ class SizeJudge:
             self._jobs[jobid] = _Sized(request, held)
 
     def ended(self, jobid: int) -> None:
-        """A job has ended."""
+        """Take note that a job has ended."""
         self._jobs.pop(jobid, None)
 
     def grew(self, jobid: int, added: ResourceSet) -> None:
@@ -322,7 +322,7 @@ class Checker:
 
 
 class _Pass:
-    """One pass."""
+    """Record of one pass of the policy."""
 
     def __init__(self, checker: Checker, truth: GroundTruth, now_s: float) -> None:
         self._checker = checker
@@ -474,7 +474,7 @@ class Harness:
 
     @property
     def now_s(self) -> float:
-        """Wall time."""
+        """Return the time of the harness (wall time)."""
         return self.system.now_s
 
     # ---- jobs
@@ -500,7 +500,7 @@ class Harness:
             self.system.send("sched.cancel", SchedCancelRequest(jobid))
 
     def prioritize(self, jobid: int, priority: int) -> None:
-        """0 holds a job."""
+        """Set the priority of a job; 0 holds it."""
         self.jobs[jobid] = self.jobs[jobid]._replace(priority=priority)
         (self.truth.on_hold.discard if priority else self.truth.on_hold.add)(jobid)
         self.system.send("sched.prioritize", PrioritizeRequest([(jobid, priority)]))

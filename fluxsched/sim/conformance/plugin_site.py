@@ -232,7 +232,7 @@ class PluginJudge:
     # ---- between calls
 
     def granted(self, jobid: int) -> None:
-        """A job has started."""
+        """Take note that a job has started."""
         self.waiting.pop(jobid, None)
         self.reserved.pop(jobid, None)
         if jobid in self._met and "on_free" in vars(self):

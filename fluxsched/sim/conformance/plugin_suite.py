@@ -367,7 +367,7 @@ def _check_empty(there: TriedSite) -> None:
 # ---- plugin_suite
 
 CASES: Final = 3
-"""Cases of each rule."""
+"""Number of cases of each rule."""
 
 LAWS: Final = {
     laws.RAISES: "raises no exception at any point",
@@ -376,7 +376,7 @@ LAWS: Final = {
     laws.HOLDS: "what it says of a shape holds until targets or its generation change",
     laws.RESERVED: "is unreserved just for what it has reserved, in the reverse order of other plugins",
 }
-"""Judged in every case."""
+"""Laws that are judged in every case."""
 
 
 class PluginRule(NamedTuple):

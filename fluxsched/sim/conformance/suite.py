@@ -487,7 +487,7 @@ def _sizes(harness: Harness, jobids: Iterable[int]) -> dict[int, int]:
 # ---- cost
 
 SIZES = (100, 1_000, 10_000)
-"""Waiting jobs."""
+"""Numbers of waiting jobs for which the cost is measured."""
 
 COST_MACHINE, RUNNING = "256x4", 256
 NODES = (1, 2, 4, 8, 16)
@@ -593,7 +593,7 @@ LAWS = {
     "rate": "preempts no more jobs in a minute than its rate",
     "sizes": "keeps every part of an elastic job within its range, on usable targets that are free",
 }
-"""Judged in every case."""
+"""Laws that are judged in every case."""
 
 
 class Rule(NamedTuple):

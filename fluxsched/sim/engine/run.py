@@ -171,7 +171,7 @@ class LiveInstance(Protocol):
 
 
 class ReplayClock(Protocol):
-    """Real time, injected."""
+    """Clock of real time, injected for tests."""
 
     def wall_s(self) -> float: ...
 

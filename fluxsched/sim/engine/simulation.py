@@ -56,7 +56,7 @@ END, SITE, SUBMIT, WAKE = range(4)
 
 
 AgendaEvent: TypeAlias = tuple[int, Any]
-"""(kind, what)"""
+"""Event of the agenda: (kind, what)."""
 
 
 LAST_S: Final = float_info.max
@@ -126,7 +126,7 @@ NAMED_FROM: Final = 1 << 32
 
 
 class Users:
-    """Numbers stand for themselves."""
+    """Ids of users by name; numbers stand for themselves."""
 
     def __init__(self) -> None:
         self._ids: dict[str | None, int] = {}

@@ -356,7 +356,7 @@ class System:
         return usable
 
     def usable_cores(self) -> int:
-        """Their cores."""
+        """Return the number of cores of usable targets."""
         return self.module.resources.restrict(self.usable()).count("core")
 
     def check(self) -> None:
