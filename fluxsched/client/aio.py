@@ -114,7 +114,7 @@ class Stream:
         return codec.unpack_answer(answer.payload)
 
     def cancel(self) -> None:
-        """Ask the instance to end the stream; it ends with what was already under way."""
+        """Ask the instance to end the stream; responses already under way still arrive."""
         if not self._ended:
             self._handle.post(self._handle.calls.cancel(self.matchtag, self._topic))
 
@@ -130,7 +130,10 @@ class AsyncHandle(AsyncCalls):
         key: str | os.PathLike[str] | None = None,
         reconnect_s: float = 0.0,
     ) -> None:
-        """With `reconnect_s` a lost instance is looked for so long; without, its loss is final."""
+        """Create a handle.
+
+        With `reconnect_s`, a lost instance is looked for during that time; without it, its loss is final.
+        """
         super().__init__()
         self._reconnect_s = 0.0 if client is not None else reconnect_s
         self._returning: asyncio.Task[None] | None = None

@@ -38,7 +38,7 @@ class ReadableFile(Protocol):
         ...
 
     def look(self) -> None:
-        """Read what is there, without waiting; it may post requests."""
+        """Read the available data without waiting; requests may be posted."""
 
 
 def _client(uri: str, key: str | os.PathLike[str] | None) -> BlockingClient:
@@ -64,7 +64,11 @@ class Handle(BlockingCalls):
         key: str | os.PathLike[str] | None = None,
         reconnect_s: float = 0.0,
     ) -> None:
-        """With `reconnect_s` a lost instance is looked for so long by itself; without, only `reconnect` does."""
+        """Connect to an instance.
+
+        With `reconnect_s`, a lost instance is looked for automatically during that time; without it, only `reconnect`
+        looks for it.
+        """
         super().__init__()
         self.uri = find_uri(uri, only=only)
         self._key = key
@@ -90,10 +94,10 @@ class Handle(BlockingCalls):
         within_s: float | None = None,
         also_stopped: bool = False,
     ) -> None:
-        """After `Disconnected`: connect to the instance again once it is back, after a restart or on its state.
+        """Connect again after `Disconnected` to an instance that has been restarted, in place or on its state.
 
-        Calls that were open are gone, and streams, too, unless the handle was made with `reconnect_s`: then they are
-        opened again. `began` is called if it may come back. Raises Disconnected if it does not, or not within
+        Open calls are lost, and streams, too, unless the handle was made with `reconnect_s`: then they are opened
+        again. `began` is called if the instance may be restarted. Raises Disconnected if it is not, or not within
         `within_s` (None: RECONNECT_S); `also_stopped`: see `attempts`.
         """
         from fluxsched.client.find import RECONNECT_S, attempts
@@ -132,7 +136,7 @@ class Handle(BlockingCalls):
         return super().start(topic, payload, token, streaming=streaming)
 
     def _lose(self, fault: Disconnected) -> int:
-        """End the calls whose answer will not come; how many there are."""
+        """End the calls whose responses are lost; return their number."""
         self._is_away = True
         answers = self.calls.lose(fault)
         for answer in answers:
@@ -213,8 +217,8 @@ class Handle(BlockingCalls):
     def subscribe(
         self, topic: str, payload: Object | None, told: Callable[[Object | RPCError | None], None]
     ) -> Callable[[], None]:
-        """A streaming request; `told` is called with each response while this handle waits or listens: None is the end,
-        an error a failure. Returns a function that ends the stream.
+        """Send a streaming request; `told` is called with each response while this handle waits or listens: None is the
+        end, an error a failure. Returns a function that ends the stream.
         """
 
         def take(answer: Answer) -> None:
@@ -234,7 +238,7 @@ class Handle(BlockingCalls):
         self._send([tell(topic, None if payload is None else codec.pack(payload))])
 
     def rest(self, delay_s: float) -> None:
-        """Wait for so long, or until a message arrives. Raises Disconnected at once when the instance goes away."""
+        """Wait for a delay, or until a message arrives. Raises Disconnected at once if the instance disconnects."""
         self._client.receive(delay_s)
 
     def perform(self, call: TypedCall[P, Any, Any], *args: P.args, **kwargs: P.kwargs) -> Any:

@@ -59,11 +59,11 @@ class Answers(Protocol):
     def __anext__(self) -> Awaitable[Object]: ...
 
     def cancel(self) -> None:
-        """Ask the instance to end the stream; it ends with what was already under way."""
+        """Ask the instance to end the stream; responses already under way still arrive."""
 
 
 class TypedCall(Generic[P, A_co, B_co]):
-    """One RPC as a method: A is what it returns on an `AsyncHandle`, B what on a `Handle`."""
+    """RPC as a method: A is the type that it returns on an `AsyncHandle`, B that on a `Handle`."""
 
     def __init__(
         self, topic: str, request: MakeRequest[P], response: Any, result: ReadResult | None, timeout_s: float | None
@@ -97,7 +97,7 @@ class TypedCall(Generic[P, A_co, B_co]):
 def rpc(
     topic: str, response: type[S], result: Callable[[S], R], timeout_s: float | None = TIMEOUT_S
 ) -> Callable[[MakeRequest[P]], TypedCall[P, Coroutine[Any, Any, R], R]]:
-    """Declare an RPC: the method makes the request, and `result` says what the caller gets of the response."""
+    """Declare an RPC: the method makes the request, and `result` converts the response to the result for the caller."""
     return lambda request: TypedCall(topic, request, response, result, timeout_s)
 
 
@@ -151,7 +151,7 @@ class InstanceCalls:
 
     @stream("job-manager.watch", jobs.WatchResponse)
     def watch(self, names: list[str] | None = None) -> Payload:
-        """All jobs' events from now on (WatchResponse), of the given names only when there are any."""
+        """Stream the events of all jobs from now on (WatchResponse), only those of the given names if there are any."""
         return jobs.WatchRequest(names=names or None)
 
     @stream("job-manager.changes", jobs.ChangesResponse)
@@ -166,12 +166,14 @@ class InstanceCalls:
 
     @stream("instance.trace", TraceResponse)
     def trace(self, topics: Sequence[str] = ()) -> Payload:
-        """Messages as they pass (TraceResponse), those whose topics have one of these beginnings if there are any."""
+        """Stream messages as they pass (TraceResponse); if prefixes are given, only those whose topics have one of
+        them.
+        """
         return TraceRequest(tuple(topics))
 
     @rpc("job-manager.running", RunningResponse, _object)
     def running(self, targets: str | None = None, max_entries: int | None = None) -> Payload:
-        """The jobs that hold resources, the largest first (RunningResponse)."""
+        """Return the jobs that hold resources, the largest first (RunningResponse)."""
         return RunningRequest(targets, max_entries)
 
     @rpc("job-manager.reasons", ReasonsResponse, _object)
@@ -222,7 +224,7 @@ class InstanceCalls:
 
 
 class AsyncCalls(InstanceCalls):
-    """With awaitables of the results."""
+    """Calls of `InstanceCalls` with awaitables of their results."""
 
 
 class BlockingCalls(InstanceCalls):

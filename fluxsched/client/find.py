@@ -42,9 +42,8 @@ def delays() -> Iterator[float]:
 
 
 def attempts(uri: str, within_s: float = RECONNECT_S, *, also_stopped: bool = False) -> Iterator[float]:
-    """The pause before each attempt (seconds); the end says that the instance will not be back, or not in time.
-
-    `also_stopped`: an instance with a state directory that ended in good order is looked for, too.
+    """Yield the pause before each attempt (seconds); the end means that the instance will not be restarted, or not in
+    time. `also_stopped`: an instance with a state directory that ended regularly is looked for, too.
     """
     until_s = SystemClock.monotonic_s() + within_s
     for delay_s in delays():
@@ -155,7 +154,7 @@ def key_for(uri: str, path: str | os.PathLike[str] | None = None) -> KeyPair | N
 
 
 def own_key(path: str | os.PathLike[str] | None = None) -> KeyPair:
-    """The keys at `path`, else where FLUXSCHED_KEY says, else in `client.key` in the usual place.
+    """Return the keys at `path`, else those at FLUXSCHED_KEY, else those in `client.key` in the usual place.
 
     Raises FluxschedError (ENOENT) if there is none, and as `read_secret` does.
     """

@@ -41,7 +41,7 @@ SESSIONS = ("lease", "sessions")
 backup that is restored shall not come back with a number that was used.
 """
 SESSION_BITS = 24
-"""Of a session's number, those that count the connections of one start; one a second for half a year."""
+"""Number of bits of a session's number that count the connections of one start; one a second for half a year."""
 
 
 @dataclass(slots=True)
@@ -105,7 +105,7 @@ class Clusters:
         self._sessions = 0
         self._spool = spool
         self.on_change: Callable[[], None] = lambda: None
-        """Called when it is known of another cluster whether it answers."""
+        """Function called when it becomes known of another cluster whether it answers."""
         router.serve({"cluster.list": self._list, "cluster.forget": self._forget})
 
     @property
@@ -127,7 +127,7 @@ class Clusters:
         return found
 
     def mirrors(self) -> list[tuple[str, ResourceSet]]:
-        """The targets of each configured cluster as they are here, for a reload of the inventory."""
+        """Return the targets of each configured cluster in this instance's R, for a reload of the inventory."""
         resources = self._resource.module.resources
         return [(name, resources.restrict(loop.offered.targets)) for name, loop in self._loops.items() if loop.settings]
 
@@ -172,7 +172,7 @@ class Clusters:
         return OwnLink(connection, loop, self._holder, session, loop.settings.queue, self._pace)
 
     def open(self) -> None:
-        """Connect, once the number of this start is on disk; leases whose jobs have ended are given up."""
+        """Connect to the clusters once the number of this start is on disk; abandon leases whose jobs have ended."""
         for jobid in self._restored.keys() - self._effects.manager.jobs.active.keys():
             del self._restored[jobid]
             self._store.remove("lease", (jobid,))
@@ -185,7 +185,7 @@ class Clusters:
             loop.close()
 
     def held(self, jobid: int, ranks: Idset) -> None:
-        """A job holds these targets from now on."""
+        """Record that a job holds these targets."""
         self.granted(jobid, ranks)
         self.jobs_changed(ranks)
 
@@ -210,7 +210,9 @@ class Clusters:
         return loop is not None and not loop.table.is_known
 
     def granted(self, jobid: int, held: Idset) -> None:
-        """A job has just been given these targets: if they are a cluster's, its lease goes into that transaction."""
+        """Create the lease of a job that has just been granted these targets, if they are a cluster's, in the same
+        transaction.
+        """
         cluster = next((name for name, ranks in self._ranks.items() if held <= ranks), None)
         if cluster is None or jobid in self._clusters:
             return
@@ -256,8 +258,8 @@ class Clusters:
         return list(filter(None, map(why_unavailable, loops)))
 
     def extend_listed(self, jobs: list[dict[str, Any]]) -> None:
-        """Jobs that wait are listed with what `job why` adds of clusters; one without a reason, which waits its turn,
-        where none of its groups begins any.
+        """Add the reasons of clusters, as in `job why`, to listed jobs that wait; a job without a reason, which waits
+        its turn, gets one if none of its groups begins any job.
         """
         found: dict[tuple[str, ...], list[str]] = {}
         for one in jobs if self._loops else ():
@@ -349,7 +351,7 @@ START_KEY = "starttime"
 
 
 class LeaseExecutor:
-    """Passes on what is asked to the loop of the job's cluster; what is reported comes from there."""
+    """Executor that forwards requests to the loop of the job's cluster; reports originate there."""
 
     def __init__(
         self, reports: Reports, loop_of: Callable[[int], ClusterLoop | None], take: Callable[[int], Lease]
@@ -384,7 +386,7 @@ class LeaseExecutor:
             loop.want(lease)
 
     def limit(self, jobid: int, expiration_s: float) -> None:
-        """The time limit is kept here, and passed on."""
+        """Set the time limit in this instance's record, and forward it."""
         loop = self._loop_of(jobid)
         lease = None if loop is None else loop.table.of_job(jobid)
         if loop is not None and lease is not None:
@@ -410,7 +412,7 @@ class LeaseExecutor:
         """The size of a job there was settled when it was sent, so the job manager refuses it before."""
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
-        """As `grow`: it keeps there what it has, and here the targets count as given back."""
+        """Report the targets as released, as for `grow`: the job keeps in the cluster what it has."""
         self._reports.released(jobid, ranks)
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
@@ -421,7 +423,7 @@ class LeaseExecutor:
         """The loops are closed with the instance."""
 
     def leave(self, within_s: float) -> None:
-        """The jobs go on by themselves."""
+        """Do nothing: the jobs continue in their clusters."""
 
 
 def _granted_s(R: Mapping[str, Any]) -> float:  # noqa: N803 - RFC 20's name

@@ -52,7 +52,7 @@ class LinkEvents(Protocol):
         ...
 
     def refused(self, name: str, note: str, *, passes: bool) -> None:
-        """A job is not taken; `passes`: at present."""
+        """Report that a job is refused; `passes`: only at present."""
         ...
 
     def closed(self, why: str) -> None:
@@ -60,15 +60,15 @@ class LinkEvents(Protocol):
         ...
 
     def displaced(self) -> None:
-        """Another instance holds our leases there."""
+        """Report that another instance holds our leases there."""
         ...
 
     def turned_away(self, name: str, note: str) -> None:
-        """A job is refused since none is accepted at present."""
+        """Report that a job is refused since none is accepted at present."""
         ...
 
     def absent(self, name: str) -> None:
-        """There is no job of this name, and none under way."""
+        """Report that there is no job of this name, and none under way."""
         ...
 
     def machine(
@@ -117,7 +117,9 @@ class ClusterLink(Protocol):
         ...
 
     def output(self, jobid: int, take: TakeOutput, ended: Callable[[str | None], None]) -> None:
-        """Follow what the tasks of a job print; `ended` is called once all was taken, or with why there is no more."""
+        """Follow the output of a job's tasks; `ended` is called once all was taken, or with the reason why there is no
+        more.
+        """
         ...
 
 
@@ -170,7 +172,7 @@ class OwnLink:
         self._listed: list[SeenJob] | None = []
 
     def begin(self) -> None:
-        """See `ClusterLink`. The queue comes first: by it is known which targets count."""
+        """Begin as in `ClusterLink`. The queue is requested first, since it determines which targets count."""
         self._ask_queue(self._begin_queue)
         watch = msg.LeaseWatchRequest(self._holder, self._session)
         self._connection.ask("lease.watch", watch, self._leases, streaming=True)
@@ -444,7 +446,9 @@ class FluxLink:
         self._connection.later(TARGETS_S, self._look_at_targets)
 
     def _queue_status(self, payload: bytes | None, error: RPCError | None) -> None:
-        """An error says that there is no default queue: then it is unknown which one will get a job."""
+        """Take the status of the default queue; an error means that there is none: then it is unknown which one will
+        get a job.
+        """
         why = ""
         if error is None:
             queue = _read(payload, FluxQueue)
@@ -568,7 +572,7 @@ def _read(payload: bytes | None, kind: type[Any]) -> Any:
 
 
 def _ignored(payload: bytes | None, error: FluxschedError | None) -> None:
-    """Discard a response: the watch, or the next look, shows what follows."""
+    """Discard a response: the watch, or the next poll, shows its effect."""
 
 
 # ---- connection
@@ -629,7 +633,10 @@ class ClusterConnection(InstanceCalls):
         return message.matchtag
 
     def take(self) -> bool:
-        """Handle what has arrived; whether there may be more. What cannot be understood ends the connection."""
+        """Handle the messages that have arrived; return whether there may be more.
+
+        A message that cannot be understood ends the connection.
+        """
         if self._lost is None:
             return False
         frames = self._client.receive(RECEIVE_MAX)
@@ -647,7 +654,7 @@ class ClusterConnection(InstanceCalls):
         return len(frames) == RECEIVE_MAX
 
     def later(self, delay_s: float, call: Callable[[], None]) -> None:
-        """Run `call` in so many seconds, unless the connection is lost by then."""
+        """Run `call` after a delay, unless the connection is lost by then."""
         self._turns.after(delay_s, lambda: call() if self._lost is not None else None)
 
     def lose(self, reason: str) -> None:

@@ -41,7 +41,7 @@ from fluxsched.transport.base import Client
 log = logger("clusters")
 
 FIRST_ANSWER_S = 5.0
-"""For how long this instance is not ready for want of a first answer (seconds)."""
+"""Maximum time for which this instance is not ready because a first response is missing (seconds)."""
 
 DISPLACED = "another instance with a copy of this state has its leases there: stop one, and restart the other"
 """Reason why a cluster is silent if another instance uses it under the same holder name."""
@@ -75,12 +75,12 @@ class ClusterLoop:
         self.offered = offered
         self.table = LeaseTable(name, settings.return_after_s if settings is not None else 0.0)
         self.on_answer: Callable[[], None] = lambda: None
-        """Called when it is first known whether the other instance answers."""
+        """Function called when it first becomes known whether the other instance answers."""
         self.has_answered = settings is None
         self.note = "it has not answered yet" if settings is not None else "it is not configured any more"
         self.since_s: float | None = None
         self.note_place: Callable[[int, str, int, str], None] = lambda jobid, cluster, there, nodelist: None
-        """Called with the id that a job has there, and its hosts there (0, empty: none so far)."""
+        """Function called with the id that a job has there, and its hosts there (0, empty: none so far)."""
         self.on_over: Callable[[int], None] = lambda jobid: None
         """Told that a job has no lease any more."""
         self._connect = connect
@@ -95,7 +95,7 @@ class ClusterLoop:
         self._link: ClusterLink | None = None
         self._late: Timer | None = None
         self._finishing: dict[int, SeenJob] = {}
-        """Jobs that have ended there, while the rest of what they printed is copied."""
+        """Jobs that have ended there, while the rest of their output is copied."""
         self._is_closed = False
         if settings is not None:
             turns.source(self._take)
@@ -167,7 +167,7 @@ class ClusterLoop:
             self.on_answer()
 
     def close(self) -> None:
-        """End the connection for good; leases stay as they are stored."""
+        """Close the connection for good; leases stay as they are stored."""
         self._is_closed = True
         if self._connection is not None:
             self._connection.close()
@@ -183,7 +183,7 @@ class ClusterLoop:
         self._await_late()
 
     def kill(self, jobid: int) -> None:
-        """The job is to end."""
+        """Have the job end."""
         self.perform(self.table.kill(jobid))
 
     def signal(self, jobid: int, signum: int) -> None:
@@ -191,7 +191,9 @@ class ClusterLoop:
         self.perform(self.table.signal(jobid, signum))
 
     def limit(self, jobid: int, duration_s: float) -> None:
-        """The job has another time limit from its start on; a silent cluster does not hear of it, and here it holds."""
+        """Change the job's time limit, counted from its start; a silent cluster does not receive it, and the limit is
+        enforced in this instance.
+        """
         lease = self.table.of_job(jobid)
         if lease is not None and lease.id_there and self._link is not None:
             self._link.limit(lease.id_there, duration_s)
@@ -302,7 +304,7 @@ class ClusterLoop:
     # -- effects
 
     def perform(self, effects: Iterable[LeaseEffect]) -> None:
-        """Perform what the table decided, in order."""
+        """Perform the effects that the table decided, in order."""
         for one in effects:
             self._perform(one)
 
@@ -343,7 +345,7 @@ class ClusterLoop:
             self._output.follow(self.name, jobid, lease.id_there, self._link)
 
     def _finish(self, jobid: int, seen: SeenJob) -> None:
-        """The job ends as the one there, once what it has printed is here."""
+        """End the job like its counterpart there, once its output has been copied."""
         self._finishing[jobid] = seen
         self._reports.started(jobid)  # of a job that began unseen, too
 
@@ -360,7 +362,9 @@ class ClusterLoop:
             self._output.finish(self.name, jobid, seen.id, self._link, lambda: self._over(jobid, finish))
 
     def _over(self, jobid: int, report: Callable[[], None]) -> None:
-        """The row goes with the end of the job; when that is on disk the name there is not needed any more."""
+        """Remove the lease's row in the transaction of the job's end; when that is on disk, the name there is not
+        needed any more.
+        """
         self._store.remove("lease", (jobid,))
         report()
         self.on_over(jobid)
@@ -370,11 +374,13 @@ class ClusterLoop:
 # ---- offered
 
 STORED_KIND = "cluster"
-"""Of the rows of `saved` that have a cluster's targets as they are here, for the ranks of jobs after a restart."""
+"""Kind of the rows of `saved` with a cluster's targets in this instance's R, for the ranks of jobs after a restart."""
 
 
 class _Returned(NamedTuple):
-    """A job that was not begun there in time, how many targets it wanted, and how long that is remembered."""
+    """Job that was not begun there in time, the number of targets it wanted, and the time until which that is
+    remembered.
+    """
 
     jobid: int
     wanted: int
@@ -428,7 +434,7 @@ class OfferedTargets:
         states: Mapping[str, str] | None,
         groups: Mapping[str, str] | None,
     ) -> None:
-        """The other instance tells something new. Raises InvalidValue for what cannot be."""
+        """Apply changes that the other instance reports. Raises InvalidValue for invalid ones."""
         self.mirror.change(R, states, groups)
         self.is_known = True
         if R is not None or groups is not None or states is not None:
@@ -448,14 +454,14 @@ class OfferedTargets:
             self._show()
 
     def returned(self, jobid: int, count: int, pause_s: float) -> None:
-        """A job of so many targets was not begun there: none of as many is granted for a while."""
+        """Record that a job of so many targets was not begun there: none of as many is granted for a while."""
         one = _Returned(jobid, count, self._turns.wall_s + pause_s)
         self._returned.append(one)
         self._show()
         self._turns.after(pause_s, partial(self._forget, one))
 
     def _forget(self, one: _Returned) -> None:
-        """Its time is over, whatever the wall clock says, which may have been set back."""
+        """Remove a record whose time is over, whatever the wall clock reads, which may have been set back."""
         if one in self._returned:
             self._returned.remove(one)
             self._show()
@@ -478,13 +484,13 @@ class OfferedTargets:
         return min(self._returned, key=lambda one: one.wanted, default=None)
 
     def silent(self) -> None:
-        """Nothing is heard: nothing new is granted there."""
+        """Set the targets offline, since the cluster is silent: nothing new is granted there."""
         self.is_known = False
         if targets := self.targets:
             self._service.perform(self._service.module.set_offline(targets, self._turns.wall_s))
 
     def jobs_changed(self) -> None:
-        """Jobs here hold more or less of the group."""
+        """Note that jobs of this instance hold more or less of the group."""
         if self.is_known:
             self._look_later()
 
@@ -496,7 +502,7 @@ class OfferedTargets:
             self._store.add("saved", (STORED_KIND, self._name, text))
 
     def _show(self, *, is_settled: bool = False) -> None:
-        """Have online what may be used; what others seem to use is looked at again first."""
+        """Set online the targets that may be used; targets that others seem to use are checked again first."""
         module, targets = self._service.module, self.targets
         if not self.is_known or not targets:
             return
@@ -514,7 +520,7 @@ class OfferedTargets:
             self._service.perform(module.set_online(wanted - online, now_s))
 
     def _granted_now(self, targets: Idset) -> Idset:
-        """Of these targets those on which something may begin."""
+        """Return those of these targets on which a job may begin."""
         if self.closed:
             return EMPTY
         if (returned := self.not_begun) is None:
@@ -550,7 +556,7 @@ class OutputCopy:
         self._copies: dict[int, _Copy] = {}
 
     def follow(self, cluster: str, jobid: int, there: int, link: ClusterLink) -> None:
-        """Copy what the job there prints from now on, and what it has printed."""
+        """Copy the output of the job there, past and future."""
         if jobid in self._copies or not self._wants(jobid):
             return
         copy = self._copies[jobid] = _Copy(cluster)
@@ -573,7 +579,7 @@ class OutputCopy:
         link.output(there, take, ended)
 
     def finish(self, cluster: str, jobid: int, there: int, link: ClusterLink, then: Callable[[], None]) -> None:
-        """`then`, once all that the job has printed is here."""
+        """Call `then` once all output of the job has been copied."""
         self.follow(cluster, jobid, there, link)
         copy = self._copies.get(jobid)
         if copy is None or copy.is_complete:
@@ -583,7 +589,7 @@ class OutputCopy:
             copy.then = then
 
     def lost(self, cluster: str) -> None:
-        """The connection is lost: what is copied is copied anew when there is another."""
+        """End the copies over a lost connection; they start anew over the next one."""
         for jobid in [jobid for jobid, copy in self._copies.items() if copy.cluster == cluster]:
             del self._copies[jobid]
 

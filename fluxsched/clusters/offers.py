@@ -58,7 +58,7 @@ class LeaseService:
         self._jobids: dict[str, int] = {}
         self._names: dict[int, str] = {}
         self._states: dict[int, Literal["waiting", "running", "ended"]] = {}
-        """As far as they are on disk, and by name of `LeaseInfo.state`: none is told before."""
+        """States of leased jobs by names of `LeaseInfo.state`, as far as they are on disk: none is sent before."""
         self._by_holder: defaultdict[str, dict[str, None]] = defaultdict(dict)
         self._sessions: dict[str, int] = {}
         self._watchers: dict[str, RpcRequest] = {}

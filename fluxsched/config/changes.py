@@ -49,7 +49,9 @@ class KeyChange(NamedTuple):
 
 
 def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[KeyChange]:
-    """Every key that is different, in the order of the new configuration, then what is gone; a whole table once."""
+    """Return every key that is different, in the order of the new configuration, then the removed ones; a whole table
+    once.
+    """
     before, after = dict(_flat(old)), dict(_flat(new))
     found = [
         KeyChange(path_text(keys), before.get(keys), value, _is_live(keys))
@@ -75,7 +77,7 @@ def in_force(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _flat(table: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, Any]]:
-    """All keys with values; a table that is empty is one."""
+    """Yield all keys with values; an empty table is a value."""
     for key, value in table.items():
         if isinstance(value, Mapping) and value:
             yield from _flat(value, (*at, key))
@@ -146,7 +148,7 @@ def import_faults(specs: str, import_s: float = IMPORT_S) -> Iterator[str]:
 
 
 def _policies(config: Config) -> Iterator[tuple[KeyPath, str, str]]:
-    """Every text that names policies: where it stands, its title, and what it says."""
+    """Yield every text that names policies: its position, its title, and the text."""
     for at, scheduler in enumerate(config.schedulers):
         if scheduler.policy:
             yield ("scheduler", at, "policy"), "[[scheduler]] policy", scheduler.policy

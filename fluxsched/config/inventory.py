@@ -44,7 +44,8 @@ ENCLOSED = "job-info"
 
 
 def unexpired(found: Sources, path: object, now_s: float) -> Sources:
-    """`found`, whose R came from the file `path` or from nowhere (None). Raises InvalidValue if its time is over."""
+    """Return `found`, whose R is from the file `path` or from nowhere (None). Raises InvalidValue if its time is over.
+    """
     resources = found.inventory.resources
     expiration_s = resources.expiration_s
     if not 0 < expiration_s <= now_s:
@@ -111,7 +112,9 @@ def _cores(element: ElementTree.Element) -> Iterator[Idset]:
 
 
 def _gpus(element: ElementTree.Element, pci: str | None) -> Iterator[str]:
-    """Each compute device by its PCI address, or by its name where it has none; one device may come more than once."""
+    """Yield each compute device by its PCI address, or by its name if it has none; one device may be yielded more than
+    once.
+    """
     for child in element:
         if child.get("type") == "OSDev" and _COMPUTE.match(child.get("name", "")):
             yield pci or child.attrib["name"]
@@ -322,7 +325,7 @@ class Sources:
     source: ResourceSet = EMPTY_R
 
     def made_up_of(self, resources: ResourceSet) -> Idset:
-        """The targets among these that are not this machine: what runs on them runs here all the same."""
+        """Return those of the targets that are not this machine; their tasks run on this machine all the same."""
         if self.topology is None:
             return resources.ranks
         return resources.ranks - resources.ranks_of(self.topology.host)
@@ -473,7 +476,9 @@ def resources_of_entries(entries: tuple[HostEntry, ...]) -> ResourceSet:
 
 
 def _dressed(resources: ResourceSet, config: Config) -> ResourceSet:
-    """With the properties and amounts that `[[resource.config]]` gives hosts of these names; warns of all others."""
+    """Return the resources with the properties and amounts that `[[resource.config]]` sets for hosts of these names;
+    warn of all others.
+    """
     ranks_of: dict[str, list[int]] = {}
     for rank, host in zip(resources.ranks, resources.nodelist, strict=True):
         ranks_of.setdefault(host, []).append(rank)
@@ -534,7 +539,9 @@ def _targets(text: str, resources: ResourceSet) -> Idset:
 
 
 def _with_queue_members(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> ResourceSet:
-    """With the membership property `+NAME` on the hosts of each queue that lists its hosts (RFC 33)."""
+    """Return the resources with the membership property `+NAME` on the hosts of each queue that lists its hosts (RFC
+    33).
+    """
     for name, queue in config.queues.items():
         if queue.hosts is None:
             continue
@@ -549,7 +556,7 @@ def _with_queue_members(config: Config, resources: ResourceSet, faults: list[Tom
 
 
 def _connected(config: Config, resources: ResourceSet) -> ResourceSet:
-    """With the configured switches, else those that R came with."""
+    """Return the resources with the configured switches, else with those of R."""
     topology = config.network.topology
     if not topology:
         return resources

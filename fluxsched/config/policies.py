@@ -156,7 +156,7 @@ def default_name(spec: str, groups: Sequence[str]) -> str:
 
 
 def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueConfig]) -> str:
-    """`SPEC;QUEUE=SPEC;...` for a scheduler of these groups, complete with what its queues' configuration says.
+    """Return `SPEC;QUEUE=SPEC;...` for a scheduler of these groups, completed from its queues' configuration.
 
     Raises InvalidValue for an unknown policy, and for a queue that is not configured, that another group serves, or
     that has other groups as well.
@@ -276,12 +276,12 @@ def listed(name: str) -> ListedPolicy:
 
 
 def listed_plugin(name: str) -> ListedPolicy:
-    """One plugin, imported here; its class will do, since an option may have no default that can be used."""
+    """Return one plugin, imported in this process; its class is enough, since an option may have no usable default."""
     return _listed(name, lambda: find_plugin(parse_spec(name)[0]))
 
 
 def used_plugin(spec: str) -> ListedPolicy:
-    """One plugin, made here with its options."""
+    """Return one plugin, made in this process with its options."""
     return _listed(spec, lambda: make_plugin(spec))
 
 

@@ -373,7 +373,7 @@ def _queue_policy(table: TomlTable) -> tuple[str | None, Limits, Defaults]:
 
 
 def in_full(raw: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as `config.get` tells it: what a queue said in short is a table, as Flux's clients expect."""
+    """Return a configuration as sent by `config.get`: short forms of queues are tables, as Flux's clients expect."""
     queues = {
         name: {**queue, "policy": {"scheduler": {"policy": queue["policy"]}}}
         if isinstance(queue.get("policy"), str)
@@ -520,7 +520,7 @@ def recovery_of(
 
 
 def check_fallback(spec: str) -> None:
-    """Raises InvalidValue for what is neither a policy nor `none`."""
+    """Raise InvalidValue for a text that is neither a policy nor `none`."""
     if spec != NO_FALLBACK:
         check_policy(spec)
 
@@ -597,7 +597,7 @@ def _weights(table: TomlTable) -> dict[str, float]:
 
 
 def _weight(text: str) -> float:
-    """`0.25/GiB`: so much for each of this unit."""
+    """Return the weight in a text such as `0.25/GiB`: so much for each of this unit."""
     match = _PER_UNIT.fullmatch(text)
     if match is None:
         raise InvalidValue(f"{shown(text)} is not a weight: give a number, or one by a unit such as '0.25/GiB'")

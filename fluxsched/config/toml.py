@@ -200,7 +200,7 @@ class Document:
 
     @classmethod
     def parse(cls, text: str, name: str) -> Document:
-        """From TOML, or JSON by its name. Raises InvalidValue for what is neither."""
+        """Return the document of a text in TOML, or in JSON by its name. Raises InvalidValue for what is neither."""
         return cls(_load(text, name), name, "" if name.endswith(JSON) else text)
 
     @property
@@ -213,7 +213,7 @@ class Document:
         return f"{self.name}:{self.lines.of(path)}"
 
     def fault(self, path: KeyPath, text: str) -> None:
-        """Note what is wrong with a key or a table."""
+        """Note a fault of a key or a table."""
         self.faults.append(TomlFault(self.lines.of(path), text, path))
 
 
@@ -235,7 +235,7 @@ class TomlTable:
         return isinstance(self._obj.get(key), str)
 
     def fault(self, key: str | None, text: str) -> None:
-        """Note what is wrong with a key of this table, or with the table (None)."""
+        """Note a fault of a key of this table, or of the table (None)."""
         self.fault_at(() if key is None else (key,), text)
 
     def fault_at(self, path: tuple[str, ...], text: str) -> None:
@@ -268,7 +268,8 @@ class TomlTable:
         return tuple(found)
 
     def joined(self, key: str) -> str:
-        """A string, or an array of strings joined by commas, of what is a list in one text as well; "" without any."""
+        """Return a string, or an array of strings joined by commas, for a list that may also be one text; "" if absent.
+        """
         if isinstance(self._obj.get(key), list):
             return ",".join(self.texts(key))
         value: str | None = self._get(key, str, list)
@@ -294,7 +295,7 @@ class TomlTable:
         return parse(value) if self.accepts(key, parse, value) else None
 
     def number_or_table(self, key: str) -> float | TomlTable | None:
-        """A number, or a table that says more."""
+        """Return a number, or a table with more details."""
         value = self._get(key, int, float, dict)
         return self.table(key) if isinstance(value, dict) else self._real(key, value)
 
@@ -355,7 +356,7 @@ class TomlTable:
         return found
 
     def names(self, limit: int) -> list[str]:
-        """All keys, for a table whose keys are names that the site chose."""
+        """Return all keys, for a table whose keys are names that the site chose."""
         if len(self._obj) > limit:
             self.fault(None, f"{len(self._obj)} names are above the limit of {limit}")
             self._asked.update(self._obj)

@@ -174,14 +174,16 @@ def _cluster(table: TomlTable, taken: set[str], directory: Path) -> ClusterSetti
 
 
 def check_cluster_name(name: str) -> None:
-    """Raises InvalidValue for what cannot name a group, or would make a host of the cluster look like a named set."""
+    """Raise InvalidValue for a name that cannot name a group, or would make a host of the cluster look like a named
+    set.
+    """
     check_group_name(name)
     if name in SET_KINDS:
         raise InvalidValue(f"cluster name {name!r} is the prefix of a set of targets ({name}:NAME): give another name")
 
 
 def check_cluster_uri(uri: str) -> None:
-    """Raises InvalidValue for what is no address of an instance."""
+    """Raise InvalidValue for a text that is no address of an instance."""
     if not uri.startswith(SCHEMES) or uri in SCHEMES:
         raise InvalidValue(f"{uri[:80]!r} is not the address of an instance, which begins with {', '.join(SCHEMES)}")
 
@@ -282,16 +284,16 @@ def _switch(table: TomlTable) -> Switch | None:
 # ---- values
 
 HEARTBEAT_S = 2.0
-"""As in Flux's overlay: a handful of messages a second for a thousand hosts."""
+"""Interval of heartbeats (seconds) as in Flux's overlay: a handful of messages a second for a thousand hosts."""
 
 TORPID_HEARTBEATS = 3
-"""Silence of so many heartbeats makes a target torpid, unless `torpid-after` says otherwise."""
+"""Number of missed heartbeats that makes a target torpid, unless `torpid-after` sets a time."""
 
 OFFLINE_HEARTBEATS = 10
-"""Silence of so many heartbeats makes a target offline, unless `offline-after` says otherwise."""
+"""Number of missed heartbeats that makes a target offline, unless `offline-after` sets a time."""
 
 KILL_TIMEOUT_S = 5.0
-"""From SIGTERM to SIGKILL (the default that Flux has)."""
+"""Time from SIGTERM to SIGKILL (Flux's default)."""
 
 RESTARTS = 3
 """A scheduler that fails a fourth time within ten minutes will fail again."""
@@ -303,7 +305,7 @@ HUNG_AFTER_S = 30.0
 """Ours answer within 20 ms whatever they do; a policy that does not yield for so long is not coming back."""
 
 NO_LIMIT = -1
-"""In job-size limits: none, also where the global policy has one."""
+"""Value of job-size limits for no limit, even if the global policy has one."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -399,7 +401,7 @@ class Config:
     unsatisfiable: str = WAIT
     """Treatment of accepted jobs that their group can no longer hold: one of `UNSATISFIABLE`."""
     preempt_timeout_s: float = KILL_TIMEOUT_S
-    """From SIGTERM to SIGKILL for a preempted job; as `kill_timeout_s` where the file does not say."""
+    """Time from SIGTERM to SIGKILL for a preempted job; `kill_timeout_s` unless the file sets it."""
     fair: FairSettings = field(default_factory=FairSettings)
     log_format: str = TEXT
     metrics: MetricsSettings = field(default_factory=MetricsSettings)

@@ -42,12 +42,12 @@ TERMINATING = ENDING | {signal.SIGKILL}
 
 
 class JobLaunch(msgspec.Struct, frozen=True, gc=False):
-    """A job that is to run now."""
+    """Job that is to run now."""
 
     jobid: int
     jobspec: Jobspec
     R: Mapping[str, Any]
-    """The job's resources as JSON (RFC 20)."""
+    """Resources of the job as JSON (RFC 20)."""
     environment: Mapping[str, str]
     """Variables that the instance adds (FLUXSCHED_URI and the like)."""
     spool: Path
@@ -65,7 +65,7 @@ class JobLaunch(msgspec.Struct, frozen=True, gc=False):
 
 
 class ResumedJob(NamedTuple):
-    """A job that was to run when the instance before this one ended."""
+    """Job that was to run when the previous instance ended."""
 
     launch: JobLaunch
     record: object | None
@@ -75,7 +75,7 @@ class ResumedJob(NamedTuple):
     is_ending: bool = False
     """True if the job was to be ended."""
     grace_s: float | None = None
-    """If so, how long it may take (seconds; None: as configured for all jobs)."""
+    """Time within which a job that was to be ended must end (seconds; None: as configured for all jobs)."""
     going: Idset = EMPTY
     """Targets that it was to give back, whose release is not stored; its R may have them or not."""
 
@@ -91,8 +91,8 @@ class InputPlace(Protocol):
         self, data: bytes, tasks: Idset | None, *, eof: bool, answered: InputAnswer, window: Window | None = None
     ) -> None:
         """Send data, and with `eof` its end, to these tasks or to all, and to a terminal the size of its window;
-        `answered` is called once there is room for more, or with why there is none. Raises FluxschedError for what
-        cannot be sent at all.
+        `answered` is called once there is room for more, or with the reason why there is none. Raises FluxschedError
+        for input that cannot be sent at all.
         """
         ...
 
@@ -149,7 +149,7 @@ class Executor(Protocol):
         ...
 
     def limit(self, jobid: int, expiration_s: float) -> None:
-        """The job's time is up at another time."""
+        """Change the time at which the job expires."""
         ...
 
     def input_of(self, jobid: int) -> InputPlace | None:
@@ -179,14 +179,14 @@ class Executor(Protocol):
         ...
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
-        """A job that is an instance says that nothing of it is left on these targets, by which it was shrunk.
+        """Release targets on which a job that is an instance, and was shrunk by them, reports no remaining use.
 
         Raises Refused for a job that is none.
         """
         ...
 
     def close(self) -> None:
-        """Kill what runs and wait for it."""
+        """Kill the running processes and wait for their end."""
         ...
 
     def leave(self, within_s: float) -> None:
@@ -259,7 +259,7 @@ class ProcessGroup:
         return None
 
     def go(self) -> None:
-        """Its target is to be given back: how tasks end from now on is no matter of the job's."""
+        """Mark the group's target as being given back: later ends of its tasks do not affect the job's status."""
         self.going = True
         self._counted = {pid for pid in self.pids if _has_ended(pid)}
 
@@ -277,7 +277,7 @@ class ProcessGroup:
             self.watch = None
 
     def reap(self, options: int = 0) -> Iterator[EndedTask]:
-        """Take the tasks' wait statuses and what they used, the first task's last; nothing the second time."""
+        """Yield the tasks' wait statuses and usage, the first task's last; nothing the second time."""
         if self.reaped:
             return
         self.reaped = True

@@ -45,7 +45,7 @@ SPARED = "no process of the job was left"
 
 
 def end_leftovers(run_directory: str, grace_s: float) -> None:
-    """For a keeper, which is alone in its process: clear the directory, and tell the instance's own log about it."""
+    """Clear the run directory and log that in the instance's own log; for a keeper, which is alone in its process."""
     path = Path(run_directory)
     logs.setup(path / LOG_NAME if (path / LOG_NAME).exists() else None, 0)
     log = logs.logger("keeper")
@@ -56,7 +56,7 @@ def end_leftovers(run_directory: str, grace_s: float) -> None:
 def clear(path: Path, grace_s: float, log: logging.Logger) -> None:
     """End the processes on record in a run directory whose instance is dead, and remove it.
 
-    Blocks for `grace_s` at most before what does not end is killed.
+    Blocks for `grace_s` at most before processes that do not end are killed.
     """
     try:
         notes = clear_orphans(stored_records(path), KILLED_S, grace_s)
@@ -109,10 +109,11 @@ def stored_records(directory: Path) -> dict[int, object]:
 
 
 def clear_orphans(records: Mapping[int, object], timeout_s: float, grace_s: float = 0.0) -> dict[int, str]:
-    """Kill what a killed instance left running and wait until it is dead; blocks, up to `grace_s + timeout_s` in all.
+    """Kill the processes that a killed instance left and wait until they are dead; block up to `grace_s + timeout_s` in
+    all.
 
     `records` are those of `procs.identity`, by job id. With a grace time processes are asked first, and killed when it
-    is over. Answers what was found, in words for an exception's note; every job is named. A process that cannot be
+    is over. Returns the findings by job, in words for an exception's note; every job is named. A process that cannot be
     confirmed dead in time is named with its process id.
     """
     clearing = Clearing(records, SystemClock(), timeout_s, grace_s)
@@ -161,7 +162,7 @@ class Clearing:
                 self._left[jobid] = _Leftover(record)
 
     def step(self) -> bool:
-        """Look once, ask or kill what is found; whether all is done."""
+        """Search for processes once, ask or kill those found; return whether all are gone."""
         if not self._left:
             return True
         table = all_living()
@@ -198,7 +199,7 @@ class _Leftover:
         """Processes that were sent SIGKILL."""
 
     def alive(self, table: ProcessTable) -> list[int]:
-        """The job's processes beyond doubt, and whatever descends from them."""
+        """Return the processes that are the job's beyond doubt, and all their descendants."""
         record = self._record
         pgid, start_ticks, outer = record["pid"], record["start_ticks"], record["path"]
         later = {pid: (stat, path) for pid, (stat, path) in table.items() if stat.start_ticks >= start_ticks}
@@ -268,7 +269,7 @@ def owned_prefix() -> str:
 
 
 def own(path: Path) -> int:
-    """Make a new directory this process's; the descriptor whose closing gives it up."""
+    """Make this process the owner of a new directory; return the descriptor whose closing ends the ownership."""
     draft = path / f".{OWNER_NAME}"
     fd = os.open(draft, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
     try:
@@ -285,8 +286,8 @@ def own(path: Path) -> int:
 
 
 def scratch_directory() -> tuple[Path, int]:
-    """A new directory of this process below TMPDIR, since a run directory may be in memory, and be small; and the
-    descriptor whose closing gives it up.
+    """Return a new directory of this process below TMPDIR, since a run directory may be in memory, and be small; and
+    the descriptor whose closing ends the ownership.
     """
     path = Path(tempfile.mkdtemp(prefix=owned_prefix(), dir=tempfile.gettempdir()))
     return path, own(path)
@@ -335,19 +336,18 @@ class Strays:
         self._jobs: dict[str, RunningJob] = {}
 
     def begin(self, path: str, start_ticks: int, spool: str) -> None:
-        """The job of this path has its first task; its tasks write into files below `spool`."""
+        """Add the job of this path, which has its first task; its tasks write into files below `spool`."""
         self._jobs[path] = RunningJob(start_ticks, spool)
 
     def end(self, path: str) -> None:
-        """No process of the job is left that is known to be its own."""
+        """Remove a job of which no process is left that is known to be its own."""
         self._jobs.pop(path, None)
         for other in self._others.values():
             other.owners.discard(path)
 
     def kill(self, path: str, spawned: Container[int]) -> bool:
-        """Kill what belongs to the job of this path, except children that were `spawned`; False if none is alive.
-
-        What the killed leave behind in turn is found by calling again, until the answer is False.
+        """Kill the processes of the job of this path, except children that were `spawned`; return False if none is
+        alive. Orphans of the killed processes are found by calling again, until False is returned.
         """
         others = [pid for pid in procs.children_of(os.getpid()) if pid not in spawned]
         now_s = self._clock.monotonic_s()
@@ -395,7 +395,7 @@ def _writes_below(pid: int, directory: str) -> bool:
 
 
 def adopt_orphans() -> None:
-    """Become the reaper of orphaned descendants; where the kernel refuses, strays stay unfound."""
+    """Make this process the reaper of orphaned descendants; where the kernel refuses, strays are not found."""
     ctypes.CDLL(None).prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
     if signal.getsignal(signal.SIGCHLD) is signal.SIG_IGN:  # inherited: wait statuses would be lost
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)

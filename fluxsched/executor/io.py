@@ -52,21 +52,21 @@ class Terminal:
         self.resize(*size)
 
     def keep_output(self, fd: int) -> None:
-        """Copy what is printed to this file, of which an own descriptor is kept."""
+        """Copy the output to this file through a duplicated descriptor."""
         self._output = os.dup(fd)
 
     def opened(self) -> int:
-        """The task runs: read what it prints. Returns a descriptor for its input, which is the caller's."""
+        """Read the output of the task, which runs. Returns a descriptor for its input, which is the caller's."""
         self._loop = asyncio.get_running_loop()
         self._loop.add_reader(self._main, self._copy)
         return os.dup(self._main)
 
     def resize(self, rows: int, columns: int) -> None:
-        """Its window has another size, of which the kernel tells the task."""
+        """Set the size of the terminal's window; the kernel notifies the task."""
         termios.tcsetwinsize(self._main, (rows, columns))
 
     def close(self) -> None:
-        """Take what is left and give the terminal up; its processes are hung up. Idempotent."""
+        """Read the remaining output and close the terminal; its processes are hung up. Idempotent."""
         if self._main < 0:
             return
         if self._loop is not None:
@@ -96,7 +96,7 @@ INPUT_TASKS_MAX = 256
 HELD_BYTES_MAX = 32 << 20
 """Input of one job that waits to be read; Flux takes 10 MiB of a job in all."""
 ROOM_BYTES = 1 << 20
-"""With less than this waiting, senders are answered: as much as a pipe takes at most."""
+"""Size of waiting input below which senders are answered: as much as a pipe takes at most."""
 PIPE_BYTES = 1 << 20
 """Room of the pipe of a task that is sent much, where the system grants it: what any user may have."""
 WRITES_MAX = 16
@@ -159,7 +159,7 @@ class JobInput:
         self.add(fds)
 
     def add(self, fds: Sequence[int]) -> None:
-        """The job has these tasks, too: they are sent what comes from now on. Nothing does once all input has ended."""
+        """Add tasks of the job, which are sent later input; none if all input has ended."""
         first = len(self._tasks)
         for fd in fds:
             os.set_blocking(fd, False)
@@ -171,7 +171,7 @@ class JobInput:
             self._open |= Idset.span(first, len(self._tasks) - 1)
 
     def remove(self, tasks: Idset) -> None:
-        """The job has these tasks no more: what still comes for all goes to the others."""
+        """Remove tasks of the job; later input for all is sent to the others."""
         self._open -= tasks
         for task in self._named(tasks):
             self._shut(task)
@@ -206,7 +206,7 @@ class JobInput:
             self._waiting.append(taken)
 
     def close(self) -> None:
-        """No task reads any more: drop what waits and what still comes. Idempotent."""
+        """Discard waiting and later input, since no task reads any more. Idempotent."""
         self._closed = True
         for task in self._tasks:
             self._shut(task)
@@ -298,7 +298,7 @@ FILE_MODE = 0o666
 SPOOL_MODE = 0o600
 SPOOL_FLAGS = os.O_WRONLY | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
 USER_FLAGS = SPOOL_FLAGS | os.O_NONBLOCK
-"""Not blocking, since a fifo without a reader would stop the keeper."""
+"""Flags for files of users: not blocking, since a fifo without a reader would stop the keeper."""
 
 
 class Streams:

@@ -52,23 +52,23 @@ class TaskExecutor(Protocol):
     kill_timeout_s: float
 
     def start(self, job: JobLaunch) -> None:
-        """As of `Executor`."""
+        """Start a job as in `Executor`."""
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
-        """As of `Executor`."""
+        """Signal a job as in `Executor`."""
 
     def input_of(self, jobid: int) -> JobInput | None:
-        """As of `Executor`."""
+        """Return a job's input as in `Executor`."""
         ...
 
     def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
         """Start the tasks of these targets of R, where the job has none, as of `Executor`."""
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
-        """As of `Executor`; all that it names are released once, also those where it has no task."""
+        """Shrink a job as in `Executor`; all targets named are released once, also those without a task."""
 
     def close(self) -> None:
-        """As of `Executor`."""
+        """End the executor as in `Executor`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,13 +76,15 @@ class KeeperOutside:
     """Operations through which a keeper acts on its surroundings."""
 
     executor: Callable[[Reports], TaskExecutor]
-    """Makes what runs the tasks, given what it reports to."""
+    """Function that makes the executor of the tasks, given its receiver of reports."""
     clear: Callable[[Mapping[int, object], Callable[[dict[int, str]], None]], None]
-    """(records, cleared): ends what another keeper has left; `cleared` is called with what was found."""
+    """Function of (records, cleared) that ends the leftovers of another keeper; `cleared` is called with the notes."""
     scratch: Callable[[], Path | None]
     """The directory of the jobs' temporary directories."""
     ended: Callable[[bool], None]
-    """Called when there is nothing left to do: with True if the instance is gone, and its jobs are to end with it."""
+    """Function called when there is nothing left to do: with True if the instance is lost, and its jobs are to end with
+    it.
+    """
     pid: int
 
 
@@ -129,7 +131,7 @@ class KeeperService:
         self._turns.wake()
 
     def close(self) -> None:
-        """Kill what still runs, and end all connections."""
+        """Kill the running jobs and close all connections."""
         self._executor.close()
         if self._client is not None:
             self._client.close()
@@ -210,7 +212,7 @@ class KeeperService:
                 self._client.send(frames)
 
     def _lost(self, client: Client) -> None:
-        """The instance is gone: killed, or about to return."""
+        """Take the loss of the instance, which was killed or is about to restart."""
         client.close()
         self._client = None
         self._outbox.clear()
@@ -218,7 +220,7 @@ class KeeperService:
             self._check_left()
 
     def _check_left(self) -> None:
-        """Nothing to do without an instance that returns, or no instance that does."""
+        """End the keeper if it is idle without an instance that is restarted, or if no instance will be."""
         if self._client is not None or self._new:
             return
         if self._settings is None or not self._settings.outlives:
@@ -342,7 +344,7 @@ class KeeperService:
         reports.extendleft(reversed(kept))
 
     def _unstored(self) -> dict[int, Idset]:
-        """By job the targets whose release is not known to be stored."""
+        """Return the targets by job whose release is not known to be stored."""
         found: dict[int, Idset] = {}
         for one in self._reports:
             if isinstance(one, msg.TargetsReleased):
@@ -447,7 +449,7 @@ LOOK_S = 60.0
 
 
 def serve(said: bytes, path: str, listener_fd: int, run_directory: str, grace_s: float) -> None:
-    """Serve the instance at descriptor 0, which has said this, and those that come after it, until all is done."""
+    """Serve the instance at descriptor 0, of which `said` was received, and later ones, until all is done."""
     first = socket.socket(fileno=os.dup(0))
     null = os.open(os.devnull, os.O_RDWR)
     os.dup2(null, 0)
@@ -524,7 +526,7 @@ class Keeper:
             self._listener.close()
 
     def close(self) -> None:
-        """Kill what still runs, and remove the temporary directories."""
+        """Kill the running jobs, and remove the temporary directories."""
         if self._service is not None:
             self._service.close()
         self._turns.stop()

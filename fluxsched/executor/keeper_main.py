@@ -22,7 +22,7 @@ READ_BYTES = 1 << 16
 
 
 def main(socket: str, listener: str, run_directory: str, grace_s: str, modules: str) -> None:
-    """Wait for the first words of the instance and serve it; without any, clear what it has left."""
+    """Wait for the first message of the instance and serve it; if there is none, clear the instance's leftovers."""
     for signum in IGNORED:
         signal.signal(signum, signal.SIG_IGN)
     try:

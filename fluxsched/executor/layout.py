@@ -46,7 +46,9 @@ STALE = frozenset((
 ))  # fmt: skip
 """Set by a process manager around the submitter for its own task, which no task of ours is."""
 LEFT_OUT = STALE | {KEY_VARIABLE}
-"""A job finds its instance at a socket that needs no key, so it is not told where its user keeps one."""
+"""Variables that are not passed to a job: it finds its instance at a socket that needs no key, so the path of its
+user's key is omitted.
+"""
 FLUX_LIBRARY = "FLUX_PMI_LIBRARY_PATH"
 NO_FLUX_LIBRARY = {"OMPI_MCA_schizo": "^flux", "OMPI_MCA_pmix_flux_priority": "0"}
 """FLUX_JOB_ID has Open MPI 4 look for Flux's PMI library, and fail where there is none; so it must not."""
@@ -57,7 +59,7 @@ NO_GPUS = b"-1"
 
 
 def system_bytes(text: str) -> bytes:
-    """UTF-8, with what Python smuggled in as lone surrogates as the bytes it was.
+    """Return the text in UTF-8, with the bytes that Python represents as lone surrogates.
 
     Raises InvalidValue for other lone surrogates: they are not text.
     """
@@ -182,7 +184,7 @@ def _remove_files(path: str) -> bool:
 
 
 def _remove_in_background(path: str) -> None:
-    """By another process; if none can be started, the directory is removed with the keeper."""
+    """Remove a directory by another process; if none can be started, the directory is removed with the keeper."""
     with contextlib.suppress(OSError):
         nothing = [(os.POSIX_SPAWN_OPEN, fd, os.devnull, os.O_RDWR, 0) for fd in range(3)]
         environment = {"PATH": os.environ.get("PATH", os.defpath), PATH_VARIABLE: os.environ.get(PATH_VARIABLE, "")}
@@ -289,7 +291,10 @@ def more_blocks(jobspec: Jobspec, resources: ResourceSet, tasks: JobTasks) -> li
 def _of_parts(
     jobspec: Jobspec, resources: ResourceSet, first: int, *, grows: bool = False
 ) -> tuple[list[TaskBlock], int]:
-    """The tasks of all parts, and how many slots these have. Raises InvalidValue where R does not say whose is what."""
+    """Return the tasks of all parts, and the number of their slots.
+
+    Raises InvalidValue if R does not assign the resources to parts.
+    """
     of_part = parts_of(resources.scheduling, resources.ranks)
     found: list[TaskBlock] = []
     nslots, known = 0, EMPTY
@@ -358,9 +363,9 @@ def processing_units(cores: Idset, topology: Sequence[Idset]) -> set[int] | None
 # ---- tags
 
 class Tags:
-    """The tags of one job whose tasks are placed as `blocks` says; `r` is its R as JSON, `tmpdir` its own directory.
+    """Tags of one job whose tasks are placed according to `blocks`; `r` is its R as JSON, `tmpdir` its own directory.
 
-    `current` are the blocks that it still has, of a job that has given others back.
+    `current` are the blocks that the job still has after giving others back.
     """
 
     def __init__(
@@ -382,7 +387,7 @@ class Tags:
 
     @cached_property
     def resources(self) -> ResourceSet:
-        """The job's R; read when a tag asks for it, since few do."""
+        """Return the job's R; it is parsed when a tag asks for it, since few do."""
         return ResourceSet.parse(self._r)
 
     def fill(self, template: str, task: int = 0) -> str:
@@ -412,7 +417,7 @@ class Tags:
 
 
 def job_name(jobspec: Jobspec) -> str:
-    """The job's name, by default that of its program."""
+    """Return the job's name, by default that of its program."""
     return jobspec.job_name or os.path.basename(jobspec.command[0])
 
 

@@ -41,7 +41,7 @@ LOOK_S = 0.005
 
 
 class JobProcesses:
-    """A job's processes and all that is open for them. Owns its starts, input, PMI and meter."""
+    """Processes of a job and all that is open for them. Owns its starts, input, PMI and meter."""
 
     __slots__ = (
         "ended",
@@ -104,7 +104,7 @@ class JobProcesses:
         self.ended = False
         self.status = 0
         self.first_failure = 0
-        """The wait status of what failed before the other tasks were killed for it; 0 if nothing did."""
+        """Wait status of the failure for which the other tasks were killed; 0 if there was none."""
         self.is_guarded = asks_for_memory(launch.jobspec)
         """True if the job is limited to the memory that it has asked for."""
         self.released = EMPTY
@@ -189,7 +189,7 @@ class JobProcesses:
         self.open = True
 
     def on(self, ranks: Idset) -> list[ProcessGroup]:
-        """The groups whose targets are among these."""
+        """Return the groups whose targets are among these."""
         return [group for group in self.groups if group.rank is not None and group.rank in ranks]
 
     def go(self, groups: Sequence[ProcessGroup]) -> None:
@@ -239,7 +239,7 @@ class JobProcesses:
         self.grace = None
 
     def reap(self, group: ProcessGroup, options: int = 0) -> None:
-        """Take the wait statuses of a group's tasks and what they used; `status` becomes the highest that counts."""
+        """Take the wait statuses and usage of a group's tasks; `status` becomes the highest that counts."""
         for ended in group.reap(options):
             if ended.counts:
                 self.status = max(self.status, ended.status)
@@ -276,7 +276,7 @@ class LocalExecutor:
     """Runs jobs as process groups. Starting one costs a posix_spawn a task, and no thread."""
 
     def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float, *, alone: bool = False) -> None:
-        """`alone`: this process has no children but the tasks and what descends from them."""
+        """Create an executor. `alone`: this process has no children but the tasks and their descendants."""
         self._turns = turns
         self._reports = reports
         self.kill_timeout_s = kill_timeout_s
@@ -316,15 +316,15 @@ class LocalExecutor:
             raise Refused(error)
 
     def _pmi(self, job: JobLaunch, tasks: JobTasks) -> JobPmi | None:
-        """A server for the tasks that the job begins with, if it is asked for, or they are several and stay so."""
+        """Return a server for the tasks with which the job begins, if it asks for one, or they are several and stay so.
+        """
         counts, wanted = [block.ntasks for block in tasks.blocks], job.jobspec.pmi
         if not (sum(counts) > 1 and not tasks.by_target if wanted is None else wanted):
             return None
         return JobPmi(self._turns, job.jobid, counts, partial(self._mpi_failed, job.jobid))
 
     def _mpi_failed(self, jobid: int, note: str, exit_code: int) -> None:
-        """The MPI program cannot continue: what it gave as exit code is the job's, whose tasks are about to be killed.
-        """
+        """Record the failure of the MPI program: its exit code is the job's, whose tasks are about to be killed."""
         run = self._runs.get(jobid)
         if run is not None:
             run.first_failure = (exit_code & 0xFF) << 8
@@ -405,7 +405,7 @@ class LocalExecutor:
     # -- other sizes --------------------------------------------------------------------------------------------
 
     def grow(self, jobid: int, r: Mapping[str, Any], ranks: Idset) -> None:
-        """Start the tasks of these targets of R. If that is impossible, the job goes on without them."""
+        """Start the tasks of these targets of R. If that is impossible, the job continues without them."""
         run = self._runs.get(jobid)
         if run is None or run.ended or not run.tasks.by_target:
             return
@@ -421,7 +421,7 @@ class LocalExecutor:
             start.cut()
 
     def _give_up(self, run: JobProcesses, start: TaskStart | None, error: str) -> None:
-        """The job goes on without tasks that cannot be started; it has their targets until it gives them back."""
+        """Continue the job without tasks that cannot be started; it has their targets until it gives them back."""
         log.error("job %s: no tasks on further targets: %s", format_f58(run.jobid), error, extra=of_job(run.jobid))
         if start is not None:
             start.gate.say(f"no tasks on targets {start.ranks}: {error}")
@@ -449,7 +449,7 @@ class LocalExecutor:
         self._turns.after(delay_s, lambda: kill(groups))
 
     def _leave(self, run: JobProcesses, group: ProcessGroup, look_s: float = LOOK_S) -> None:
-        """All tasks of a target that is given back have ended: it is released as soon as nothing is left there."""
+        """Release a target that is given back and whose tasks have all ended, as soon as no process is left there."""
         if self._runs.get(run.jobid) is not run or run.ended or group not in run.groups:
             return
         group.stop_watching()
@@ -503,7 +503,7 @@ class LocalExecutor:
             self._watch(run, group)
 
     def _check_over(self, run: JobProcesses) -> None:
-        """The job is over when all tasks have ended: kill what they left in their groups, then reap them."""
+        """End the job if all tasks have ended: kill the remaining processes of their groups, then reap the tasks."""
         if self._runs.get(run.jobid) is not run or run.ended or not run.is_over:
             return
         run.ended = True
@@ -571,7 +571,7 @@ class LocalExecutor:
             run.kill_after(self._turns, delay_s, lambda: self.kill(jobid, signal.SIGKILL))
 
     def _exceeded(self, jobid: int, note: str) -> None:
-        """A job uses more memory than it asked for: it ends now, since others have been promised the rest."""
+        """End a job that uses more memory than it asked for, since others have been promised the rest."""
         self._reports.raised(jobid, "memory", note)
         self.kill(jobid, signal.SIGKILL)
 

@@ -163,7 +163,7 @@ class KeeperExecutor:
         return None if run is None else run.input_place(self._inputs)
 
     def guard(self) -> None:
-        """Have a keeper, jobs or not: it ends what is on record when this instance is killed."""
+        """Have a keeper, jobs or not: it ends the processes on record when this instance is killed."""
         self._guards = True
         try:
             self._current()
@@ -243,7 +243,7 @@ class KeeperExecutor:
             link.flush()
 
     def _lost(self, link: KeeperLink, reason: str) -> None:
-        """A keeper is dead, or will be now: what it was to do is done by another one."""
+        """Take the loss of a keeper, which is dead or will be now: another one takes over its work."""
         if link not in self._links or self._closed:
             return
         self._links.remove(link)
@@ -279,7 +279,7 @@ class KeeperExecutor:
             self.guard()
 
     def _give_or_fail(self, run: GivenJob) -> None:
-        """Start a job whose tasks have not run, unless it was to end meanwhile."""
+        """Start a job whose tasks have not run, unless it was ended meanwhile."""
         try:
             if any(signum in TERMINATING for signum, _ in run.signals):
                 raise Refused("it was ended before its tasks ran")
@@ -349,7 +349,7 @@ class KeeperExecutor:
         self._retire(link)
 
     def _gone(self, records: Mapping[int, object], notes: Mapping[int, str]) -> None:
-        """Nothing is left of these processes."""
+        """Remove jobs of whose processes nothing is left."""
         why = KILLED if self._is_settled else RESTARTED
         for jobid in records:
             self._left.pop(jobid, None)
@@ -361,7 +361,7 @@ class KeeperExecutor:
     # -- reports ------------------------------------------------------------------------------------------------
 
     def _run_of(self, link: KeeperLink, jobid: int) -> GivenJob | None:
-        """The job that a report is about; None if it has ended by our record, and the report is repeated."""
+        """Return the job of a report; None if it has ended by our record, and the report is repeated."""
         run = self._runs.get(jobid)
         return run if run is not None and run.link is link else None
 
@@ -398,7 +398,7 @@ class KeeperExecutor:
             self._reports.released(one.jobid, news)
 
     def _ended(self, link: KeeperLink, jobid: int) -> bool:
-        """The job has no process any more; whether that is news."""
+        """Record that the job has no process any more; return whether that was unknown."""
         link.jobs.discard(jobid)
         run = self._run_of(link, jobid)
         if run is None:
@@ -428,7 +428,7 @@ TOO_OLD = "it is to give targets back, and was started by a version that cannot 
 
 
 class GivenJob:
-    """A job that is given to a keeper, or is to be."""
+    """Job that is given to a keeper, or is to be."""
 
     __slots__ = (
         "_grown",
@@ -462,7 +462,7 @@ class GivenJob:
         self._grown: list[msg.GrowJob] = []
         self._shrunk: list[msg.ShrinkJob] = []
         self._outdated = EMPTY
-        """Targets whose release has been stored although its keeper does not know that: it reports it again."""
+        """Targets whose release has been stored without the keeper's knowledge: it reports the release again."""
 
     def input_place(self, numbers: count[int]) -> KeeperInput | None:
         """Return the destination of input for its tasks; None unless they run. Raises Refused if they accept none."""
@@ -497,7 +497,7 @@ class GivenJob:
             self.link.say(one)
 
     def given(self, link: KeeperLink) -> None:
-        """A keeper has it from now on: pass on what the keeper before, if any, was told and may not have done."""
+        """Send the keeper that now has the job the messages that the previous one, if any, may not have handled."""
         for signum, grace_s in self.signals:
             link.say(msg.SignalJob(self.launch.jobid, signum, grace_s))
         if link.version >= msg.ELASTIC_SINCE:
@@ -506,13 +506,13 @@ class GivenJob:
             self.settled()
 
     def settled(self) -> None:
-        """Its processes are on record: no other keeper starts it."""
+        """Discard pending messages, since the processes are on record: no other keeper starts the job."""
         self.signals.clear()
         self._grown.clear()
         self._shrunk.clear()
 
     def adopted(self, link: KeeperLink, held: msg.HeldJob) -> None:
-        """A keeper has had it since before this instance: tell it what it missed."""
+        """Adopt a job that a keeper has had since before this instance: send the messages it missed."""
         self.link, self.is_open = link, held.runs
         jobspec = self.launch.jobspec
         if (held.ranks or held.released) and jobspec.request.elastic and not is_instance(jobspec):
@@ -526,7 +526,8 @@ class GivenJob:
         self.given(link)
 
     def released(self, ranks: Idset) -> Idset:
-        """A keeper says that nothing is left on these targets; those of which that is news."""
+        """Record that nothing is left on these targets by the keeper's report; return those for which that was unknown.
+        """
         news = (ranks - self._outdated) & self.going
         self._outdated -= ranks
         self.going -= news
@@ -596,7 +597,7 @@ class KeeperLink:
         self.is_known = False
         """True once the keeper has answered the hello."""
         self.version = msg.VERSION
-        """Of its messages; a keeper that we have started has ours."""
+        """Version of the keeper's messages; a keeper that this instance has started has ours."""
         self.is_retiring = False
         """True if the keeper serves the jobs that it has, and gets no further ones."""
         self.is_ending = False
@@ -604,7 +605,7 @@ class KeeperLink:
         self.clearing: Mapping[int, object] | None = None
         """Records of processes that it is to end."""
         self.inputs: dict[int, tuple[int, int, InputAnswer]] = {}
-        """By number: job, bytes and answer of input that it has not answered."""
+        """Job, bytes and callback by number of the input that the keeper has not answered."""
         self.unhandled: list[int] = []
         """Serial numbers of reports whose handling failed."""
         self.patience: Timer | None = None
@@ -629,7 +630,7 @@ class KeeperLink:
         self._turns.wake()
 
     def start(self, job: JobLaunch, kill_timeout_s: float, *, outlives: bool) -> None:
-        """Have it start a job; what it has in common with those before is sent once."""
+        """Have the keeper start a job; settings shared with earlier jobs are sent once."""
         given = self._given
         if given is None or given[0] is not job.environment or given[1] is not job.cores:
             self._given = job.environment, job.cores
@@ -647,7 +648,7 @@ class KeeperLink:
         self.is_known, self.version = True, version
 
     def flush(self) -> None:
-        """Hand what was said to the transport."""
+        """Send the outbox to the transport."""
         if self._outbox:
             outbox, self._outbox = self._outbox, []
             for frames in msg.packed(outbox):
@@ -668,7 +669,7 @@ class KeeperLink:
         self.answer_input(one.number, refused(one.note, one.errnum) if one.errnum else None)
 
     def answer_input(self, number: int, error: FluxschedError | None) -> None:
-        """Tell the sender of input what became of it."""
+        """Notify the sender of input of its result."""
         found = self.inputs.pop(number, None)
         if found is not None:
             found[2](error)

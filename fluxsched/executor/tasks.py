@@ -45,7 +45,7 @@ Environment = Callable[[TaskBlock, int], dict[bytes, bytes]]
 
 
 class TaskStart:
-    """Some tasks of a job, until they run. Owns their gate."""
+    """Start of some tasks of a job, until they run. Owns their gate."""
 
     def __init__(
         self,
@@ -60,9 +60,10 @@ class TaskStart:
         limit: int | None,
         spawned: Callable[[ProcessGroup, int], None],
     ) -> None:
-        """`new` are the last of `tasks`, `r` the job's R; `path` is the job's, `limit` what `more_descriptors` says.
+        """Prepare the start.
 
-        Raises FluxschedError, with nothing open, for a file or directory that cannot be had.
+        `new` are the last of `tasks`, `r` is the job's R, `path` its path, `limit` the result of `more_descriptors`.
+        Raises FluxschedError, with nothing open, for a file or directory that cannot be opened.
         """
         environment = job_environment(job, path, tasks.current, tmpdir)
         cwd = _directory(job.jobspec.cwd)
@@ -239,9 +240,11 @@ class TaskGate:
         self, cwd: str | None, streams: Streams, source: bytes | None, terminal: Terminal | None, limit: int | None,
         unwanted: Sequence[bytes],
     ) -> None:  # fmt: skip
-        """`source` is the file that the tasks read; None: what is written to the pipes that `open` gives, or to the
-        `terminal` of the only task. `limit` is what `more_descriptors` says, `unwanted` what `made_up_names` says of
-        the job's environment.
+        """Create a gate.
+
+        `source` is the file that the tasks read; None: they read the pipes that `open` returns, or the `terminal` of
+        the only task. `limit` is the result of `more_descriptors`, `unwanted` that of `made_up_names` for the job's
+        environment.
         """
         self._waiting = 0
         self._streams = streams
@@ -267,10 +270,10 @@ class TaskGate:
         self, command: Sequence[bytes], environment: Mapping[bytes, bytes], odd: Sequence[bytes], task: int, pgid: int,
         *more: tuple[int, int],
     ) -> int:  # fmt: skip
-        """One more waiting task, of this number; its process id. With `pgid` 0 it is the first of a process group.
+        """Spawn one more waiting task, of this number; return its process id.
 
-        `odd` is what `odd_names` says of its environment; `more` descriptors are handed over as (our descriptor, the
-        task's).
+        With `pgid` 0 it is the first of a process group. `odd` is the result of `odd_names` for its environment; `more`
+        descriptors are handed over as (our descriptor, the task's).
         """
         stdout, stderr = self._streams.of(task)
         if self._own:
@@ -303,7 +306,7 @@ class TaskGate:
         self._streams.say(text)
 
     def complete(self) -> None:
-        """All tasks have been spawned: keep only the writing end of the gate."""
+        """Keep only the writing end of the gate, after all tasks have been spawned."""
         self._streams.close()
         self._close_read()
 
@@ -334,7 +337,9 @@ class TaskGate:
 
 
 def seal_descriptors() -> None:
-    """Keep from tasks what this process inherited itself; what Python opens is never passed on."""
+    """Withhold from tasks the descriptors that this process inherited itself; those that Python opens are never
+    inherited.
+    """
     for name in os.listdir("/proc/self/fd"):
         if int(name) > 2:
             with contextlib.suppress(OSError):  # closed in between

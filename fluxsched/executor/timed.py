@@ -29,7 +29,7 @@ def launch_of(
     spool: Path,
     cores: Sequence[Idset] | None,
 ) -> JobLaunch:
-    """The job as it is to start with `r`, or as it runs with what it has now."""
+    """Return the job as it is to start with `r`, or as it runs with its current resources."""
     assert job.jobspec is not None, "a job that is to start has its jobspec"
     return JobLaunch(
         jobid=job.id,
@@ -55,14 +55,14 @@ class TimeLimits:
         self._timers: dict[int, Timer] = {}
 
     def arm(self, jobid: int, expiration_s: float) -> None:
-        """The job's time is up then (wall time)."""
+        """Set the wall time at which the job expires."""
         self.disarm(jobid)
         if expiration_s > 0.0:
             delay_s = expiration_s - self._turns.clock.wall_s()
             self._timers[jobid] = self._turns.after(delay_s, self._end, jobid)
 
     def disarm(self, jobid: int) -> None:
-        """The job has no limit any more, or has ended."""
+        """Remove the limit of a job that has none any more, or has ended."""
         timer = self._timers.pop(jobid, None)
         if timer is not None:
             timer.cancel()
@@ -133,7 +133,7 @@ class TimedExecutor:
         """Do nothing, since only time passes on the new targets."""
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
-        """Nothing runs there that would have to end."""
+        """Release the targets at once, since nothing runs there that would have to end."""
 
         def release() -> None:
             if jobid in self._timers:
@@ -142,7 +142,7 @@ class TimedExecutor:
         self._turns.post(release)
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
-        """No job is an instance."""
+        """Do nothing, since no job of this executor is an instance."""
 
     def close(self) -> None:
         """Cancel the timers of all jobs."""
@@ -178,7 +178,7 @@ class NestedJobs:
         self._going: dict[int, Idset] = {}
 
     def begin(self, job: JobLaunch) -> None:
-        """A job runs: if it is an instance, it gives targets back by itself."""
+        """Add a job that runs, if it is an instance: it gives targets back by itself."""
         if job.jobspec.request.elastic and is_instance(job.jobspec):
             self._going.setdefault(job.jobid, EMPTY)
 

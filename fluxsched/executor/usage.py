@@ -50,7 +50,7 @@ class Cgroups:
         return cls(group) if group is not None and shortcoming(group) is None else None
 
     def limit(self, jobid: int, pids: Iterable[int], limit_bytes: int) -> None:
-        """Have these processes, and what they start, use no more in all. Raises OSError, with nothing limited."""
+        """Limit the total memory of these processes and their descendants. Raises OSError, with nothing limited."""
         self._begin()
         group = self._of(jobid)
         group.mkdir()
@@ -69,7 +69,7 @@ class Cgroups:
             raise
 
     def change(self, jobid: int, pids: Iterable[int], limit_bytes: int) -> None:
-        """Have a job that is limited use so much from now on, with these processes, too. Raises OSError."""
+        """Change the memory limit of a job that has one, and add these processes. Raises OSError."""
         group = self._of(jobid)
         (group / "memory.max").write_text(str(limit_bytes))
         for pid in pids:
@@ -177,7 +177,7 @@ def asks_for_memory(jobspec: Jobspec) -> bool:
 
 
 def limit_of(jobspec: Jobspec, resources: ResourceSet) -> int | None:
-    """The memory that a job may use in all (bytes): what R gives it, if it asked for memory."""
+    """Return the memory that a job may use in all (bytes): the amount in R, if the job asked for memory."""
     return resources.count(MEMORY) or None if asks_for_memory(jobspec) else None
 
 
@@ -197,7 +197,7 @@ class MemoryGuard:
         return way_of_enforcing(self._cgroups)
 
     def begin(self, jobid: int, job: Guarded) -> None:
-        """Guard a job whose tasks are there and do not run yet."""
+        """Guard a job whose tasks exist and do not run yet."""
         if self._cgroups is not None:
             try:
                 self._cgroups.limit(jobid, job.pids, job.limit_bytes)
@@ -210,7 +210,8 @@ class MemoryGuard:
         self._watch.add(jobid, job)
 
     def change(self, jobid: int, job: Guarded, pids: Collection[int]) -> None:
-        """A job has got or given back targets, and with them memory; `pids` are tasks that do not run yet."""
+        """Adapt to targets, and their memory, that a job has got or given back; `pids` are tasks that do not run yet.
+        """
         if jobid in self._grouped and self._cgroups is not None:
             self._grouped[jobid] = job.limit_bytes
             try:
@@ -221,7 +222,7 @@ class MemoryGuard:
             self._watch.add(jobid, job)
 
     def end(self, jobid: int) -> str | None:
-        """The job has ended; a note if that was for its memory and has not been reported yet."""
+        """Remove a job that has ended; return a note if it exceeded its memory and that has not been reported yet."""
         limit_bytes = self._grouped.pop(jobid, None)
         if limit_bytes is None or self._cgroups is None:
             self._watch.remove(jobid)
@@ -252,7 +253,7 @@ class MemoryWatch:
         self._timer: Timer | None = None
 
     def add(self, jobid: int, job: Guarded) -> None:
-        """The job's tasks run from now on."""
+        """Add a job whose tasks run from now on."""
         self._jobs[jobid] = job
         if self._timer is None:
             self._timer = self._turns.after(SAMPLE_S, self._look)
@@ -420,7 +421,7 @@ class Meter:
         return figures
 
     def total(self, ntasks: int) -> dict[str, Any] | None:
-        """All that is known, fit for JSON; None if the tasks never ran. With a row a task where there are several."""
+        """Return all figures, fit for JSON; None if the tasks never ran. Several tasks have a row each."""
         if self._opened_s is None:
             return None
         total = self._figures(None, *self._sums)

@@ -25,7 +25,7 @@ from fluxsched.transport.base import PARTS_MAX
 from fluxsched.transport.stream import StreamClient
 
 VERSION: Final = 2
-"""Of these messages. An instance starts no job at a keeper of another one."""
+"""Version of these messages. An instance starts no job at a keeper of another one."""
 ELASTIC_SINCE: Final = 2
 """The version from which on jobs grow and shrink; the jobs of keepers before it keep the tasks that they have."""
 
@@ -55,7 +55,7 @@ class KeeperSettings(KeeperMessage, frozen=True, tag="settings"):
     cores: list[str] | None
     """The processing units (idset) of each core id of this machine; None runs tasks unpinned."""
     kill_timeout_s: float
-    """From SIGTERM to SIGKILL where the instance does not say otherwise."""
+    """Time from SIGTERM to SIGKILL unless the instance sends another one."""
     outlives: bool
     """True if jobs continue when the connection ends: an instance with a state directory is started again."""
 
@@ -118,11 +118,12 @@ class SendInput(KeeperMessage, frozen=True, tag="input"):
 
 
 class Stored(KeeperMessage, frozen=True, tag="stored"):
-    """All reports up to this serial number are on disk: gates of jobs open, jobs that have ended are forgotten."""
+    """Confirmation that all reports up to this serial number are on disk: gates of jobs open, ended jobs are removed.
+    """
 
     serial: int
     kept: list[int] = []
-    """All but these, which the instance failed to take in: they are for the next one."""
+    """Reports that are excepted, since the instance failed to handle them: they are for the next one."""
 
 
 class ClearProcesses(KeeperMessage, frozen=True, tag="clear"):
@@ -150,7 +151,7 @@ FromInstance = (
 
 
 class HeldJob(msgspec.Struct, frozen=True, gc=False):
-    """A job that the keeper has: one that runs, or whose end is not known to be stored."""
+    """Job of the keeper that runs, or whose end is not known to be stored."""
 
     jobid: int
     attempt: int
@@ -163,7 +164,7 @@ class HeldJob(msgspec.Struct, frozen=True, gc=False):
 
 
 class KeeperWelcome(KeeperMessage, frozen=True, tag="welcome"):
-    """The jobs of the keeper; all reports that are not known to be stored follow, oldest first."""
+    """Jobs of the keeper; all reports that are not known to be stored follow, oldest first."""
 
     version: int
     pid: int
@@ -191,7 +192,7 @@ class JobStarted(KeeperMessage, frozen=True, tag="started"):
 
 
 class JobRaised(KeeperMessage, frozen=True, tag="raised"):
-    """The job must end for this reason, a fatal exception; it is being killed, or will be."""
+    """Report that the job must end for this reason, a fatal exception; it is being killed, or will be."""
 
     serial: int
     jobid: int
@@ -200,7 +201,7 @@ class JobRaised(KeeperMessage, frozen=True, tag="raised"):
 
 
 class JobFinished(KeeperMessage, frozen=True, tag="finished"):
-    """No process of the job is left; the last report about it."""
+    """Report that no process of the job is left; the last one about it."""
 
     serial: int
     jobid: int
@@ -210,7 +211,7 @@ class JobFinished(KeeperMessage, frozen=True, tag="finished"):
 
 
 class JobFailed(KeeperMessage, frozen=True, tag="failed"):
-    """The job could not be started and has no process; the last report about it."""
+    """Report that the job could not be started and has no process; the last one about it."""
 
     serial: int
     jobid: int
@@ -218,7 +219,7 @@ class JobFailed(KeeperMessage, frozen=True, tag="failed"):
 
 
 class TargetsReleased(KeeperMessage, frozen=True, tag="released"):
-    """No process of a running job is left on these targets (idset), which it was to give back."""
+    """Report that no process of a running job is left on these targets (idset), which it was to give back."""
 
     serial: int
     jobid: int
@@ -226,7 +227,10 @@ class TargetsReleased(KeeperMessage, frozen=True, tag="released"):
 
 
 class InputAnswered(KeeperMessage, frozen=True, tag="input-answered"):
-    """There is room for more input, or (`errnum`) this one was refused. Not repeated on another connection."""
+    """Notice that there is room for more input, or (`errnum`) that this one was refused.
+
+    Not repeated on another connection.
+    """
 
     number: int
     errnum: int = 0
@@ -236,7 +240,7 @@ class InputAnswered(KeeperMessage, frozen=True, tag="input-answered"):
 
 
 class ProcessesCleared(KeeperMessage, frozen=True, tag="cleared"):
-    """None of the processes is left. By job id what was found, in words."""
+    """Report that none of the processes is left, with the findings by job id, in words."""
 
     notes: dict[int, str]
 
@@ -281,9 +285,11 @@ def _read(frames: Sequence[bytes], decoder: msgspec.msgpack.Decoder[Any]) -> lis
 # ---- connection
 
 PART_BYTES_MAX: Final = 1 << 30
-"""Of a message: a jobspec may come with 512 MiB (`transport.local`)."""
+"""Maximum size of a message: a jobspec may have 512 MiB (`transport.local`)."""
 UNSENT_BYTES_MAX: Final = 16 << 30
-"""More than what a granted machine's jobs can have; without any a fault of ours would take all memory."""
+"""Limit of unsent bytes: more than a granted machine's jobs can have; without any, a fault of ours would use all
+memory.
+"""
 
 
 def connected(connection: socket.socket, received: bytes = b"") -> StreamClient:

@@ -46,7 +46,7 @@ def serve_instance(
 def serve_jobs(
     router: Router, effects: JobEffects, jobs: JobService, streams: JobStreams, inputs: JobInputs, store: Store
 ) -> None:
-    """Serve `job-ingest`, `job-list`, `job-info`, Flux's dialect of `job-manager` and what its shells serve."""
+    """Serve `job-ingest`, `job-list`, `job-info`, Flux's dialect of `job-manager` and the services of its shells."""
     JobIngest(jobs, Waits(effects.manager, streams, router), router)
     JobList(effects.manager, streams, router, effects.turns)
     JobInfoService(effects, streams, store, router)
@@ -67,7 +67,7 @@ ABSENT = {
     "overlay": "fluxsched has no network of brokers; see `flux resource list`, or `fluxsched resource status`",
     "cron": "fluxsched has no cron; submit with --begin-time",
 }
-"""Services of Flux that stock commands ask for, and what to use here instead."""
+"""Services of Flux that stock commands request, with the replacements in this instance."""
 
 
 class FluxInstanceService:
@@ -113,7 +113,7 @@ class FluxInstanceService:
         request.respond(msg.GroupResponse(str(self._groups[name]())))
 
     def _load(self, request: RpcRequest) -> None:
-        """Flux asks with the path of a broker module, which cannot run here; a policy is loaded as for all clients."""
+        """Load a policy as for all clients; refuse the path of a broker module, which cannot run in this instance."""
         if "path" in request.payload(FreeForm):
             remedy = "load a scheduler with `fluxsched module load`"
             raise Refused(f"modules of Flux are not loaded here: {remedy}", errno.ENOSYS)

@@ -304,7 +304,7 @@ class Waits:
         self._check()
 
     def _answer(self, request: RpcRequest, result: JobResult) -> None:
-        """A job is waited for once."""
+        """Respond with the result of a job; each job is waited for once."""
         request.respond(WaitableResponse(id=result.jobid, success=result.success, errstr=error_text(result)))
         self._done[result.jobid] = None
         if len(self._done) > ENDED_MAX:
@@ -332,7 +332,7 @@ class Waits:
         self._check()
 
     def _wait_other(self, request: RpcRequest, jobid: int) -> None:
-        """A job that did not come through this endpoint, or did before the instance was restarted."""
+        """Wait for a job that was not submitted through this endpoint, or was before the instance was restarted."""
         job = self._manager.jobs.active.get(jobid) or self._manager.jobs.inactive.get(jobid)
         if job is None or not job.flags & WAITABLE or jobid in self._done:
             unfit = "is unknown, was not submitted as waitable, or was waited for already"
@@ -340,7 +340,7 @@ class Waits:
         self._streams.when_inactive(jobid, request, lambda result: self._answer(request, result))
 
     def _check(self) -> None:
-        """There are never more waiters than jobs: the last one gets ECHILD."""
+        """End waits with ECHILD, the last one first, while there are more waiters than jobs."""
         while len(self._any) > len(self._active) - len(self._by_id):
             self._any.popitem()[0].error(errno.ECHILD, "there are no more waitable jobs")
 

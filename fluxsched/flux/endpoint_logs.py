@@ -209,7 +209,7 @@ class JobInfoService:
         self._with_record(request, wanted.id, answer)
 
     def _with_record(self, request: RpcRequest, jobid: int, use: Callable[[Mapping[str, Any]], None]) -> None:
-        """Use the job's record once what was decided about it is on disk; what is refused is the request's error."""
+        """Use the job's record once all decisions about it are on disk; a refusal is the request's error."""
 
         def ready() -> None:
             try:
@@ -226,7 +226,7 @@ class JobInfoService:
         return record
 
     def _output(self, jobid: int, record: Mapping[str, Any], flags: int) -> str:
-        """All output so far as one text. Raises Refused or LimitExceeded."""
+        """Return all output so far as one text. Raises Refused or LimitExceeded."""
         if not any(event["name"] == "start" for event in record["eventlog"]):
             raise Refused(f"guest.output: key not found: job {format_f58(jobid)} has not started", errno.ENOENT)
         last_s = record["eventlog"][-1]["timestamp"]
@@ -257,7 +257,7 @@ def _executed(jobid: int, record: Mapping[str, Any]) -> Iterator[Event]:
 
 
 def _jobspec(jobid: int, record: Mapping[str, Any], flags: int) -> object:
-    """The jobspec without its environment, as Flux keeps it (what it was submitted with is in J)."""
+    """Return the jobspec without its environment, as Flux keeps it (the submitted one is in J)."""
     tree: dict[str, Any] = record["jobspec"]
     system = tree.get("attributes", {}).get("system", {})
     if "environment" in system:
@@ -290,7 +290,7 @@ def _object(tree: dict[str, Any], flags: int) -> object:
 # ---- synthesized_logs
 
 VERSION = 1
-"""Of RFC 24's output log and of RFC 34's map of tasks."""
+"""Version of RFC 24's output log and of RFC 34's map of tasks."""
 NUL = b"\0"
 
 
@@ -301,7 +301,7 @@ def event(timestamp: float, name: str, context: Mapping[str, Any] | None = None)
 
 
 def own_events(events: Iterable[Event]) -> Iterator[Event]:
-    """A job's own events as Flux has them: there a shell passes on what became of the tasks."""
+    """Yield a job's own events in Flux's form: there a shell forwards the tasks' results."""
     for one in events:
         if one["name"] == "finish":
             one = event(one["timestamp"], "finish", {"status": shell_status(one["context"]["status"])})
@@ -387,7 +387,7 @@ class OutputLog:
             yield event(now_s, "data", {"stream": piece.stream, "rank": rank, **_encoded(line)})
 
     def end(self) -> Iterator[Event]:
-        """Nothing more comes from any task."""
+        """Yield the ends of all tasks' streams."""
         now_s = self._now_s()
         for task in range(self._tasks):
             for stream in STREAM_NAMES:

@@ -68,7 +68,7 @@ class JobAccounting:
         """True if all jobs are counted that had ended before accounting began."""
 
     def ended(self, job: Job, result: str) -> None:
-        """The job is inactive; `result` is the name of its result."""
+        """Count a job that is inactive; `result` is the name of its result."""
         if not self._hour <= job.t_inactive < self._hour + HOUR:
             self._begin_hour(job.t_inactive)
         key = (job.userid, job.sharing.bank, job.queue, group_name(job, self.group_of), job.properties)
@@ -111,7 +111,7 @@ class JobAccounting:
         self._store.remove("usage", (DAY, 0, int(now_s - DAYS_AGE_MAX_S)))
 
     def restore(self, counted: int, done: Callable[[], None]) -> None:
-        """Count what ended after the last row that is counted, as long work; then call `done`."""
+        """Count jobs that ended after the last row that is counted, as long work; then call `done`."""
         jobids = uncounted(self._store.read, counted)
         if jobids:
             log.info("%d jobs that ended are counted again", len(jobids))
@@ -144,7 +144,7 @@ class JobAccounting:
         return self._earlier.setdefault((hour, key), [0.0] * len(SUMS))
 
     def _use_before(self, job: Job, key: _Key) -> None:
-        """Count what the job used before the hour in which it ended; of long ago by the day."""
+        """Count the job's usage before the hour in which it ended; distant hours by the day."""
         by_hours = local_day(job.t_inactive - HOURS_AGE_MAX_S)
         begin = local_hour(job.t_run) if job.t_run >= by_hours else local_day(job.t_run)
         while begin < self._hour:
@@ -167,7 +167,7 @@ def _not_counted(fault: DamagedJob) -> None:
 
 
 def _use(sums: list[float], job: Job, since_s: float, until_s: float) -> None:
-    """Add what a job used in some of its time."""
+    """Add the usage of a job in a part of its time."""
     core_s, gpu_s = used(job, since_s, until_s)
     sums[_CORE] += core_s
     if gpu_s:
@@ -187,12 +187,12 @@ QueueOf = Callable[[str | None], JobQueue]
 
 
 def uncounted(read: Query, counted: int) -> list[int]:
-    """The jobs whose ends are in rows after that one."""
+    """Return the jobs whose ends are in rows after that one."""
     return [jobid for (jobid,) in read("SELECT jobid FROM job_log WHERE seq > ? AND ended ORDER BY seq", (counted,))]
 
 
 def ended_job(record: JobRecord, queue_of: QueueOf) -> Job | None:
-    """The job as it ended; None, logged, if its record cannot be read."""
+    """Return the job as it ended; None, logged, if its record cannot be read."""
     try:
         jobspec = None if record.jobspec is None else Jobspec.parse(decode(record.jobspec))
         queue = queue_of(None if jobspec is None else jobspec.queue)
@@ -209,7 +209,9 @@ GroupOf: TypeAlias = Callable[[int], str | None]
 
 
 def group_name(job: Job, group_of: GroupOf) -> str:
-    """By the lowest of its targets, as they are now; all groups of its queue if it had none, or those are elsewhere."""
+    """Return the group of the lowest of the job's targets, as they are now; all groups of its queue if it had none, or
+    those are elsewhere.
+    """
     config = job.queue.config
     if not config.others:
         return config.group

@@ -95,18 +95,18 @@ class MachineSample(msgspec.Struct):
             self.waits[at] = self.waits.get(at, 0) + count
 
     def row(self) -> tuple[Any, ...]:
-        """Its columns in the store."""
+        """Return the sample as columns of the store."""
         rest = (self.queues, self.submitted, self.started, self.ended, self.waits)
         return (self.observed_s, *self.cores, msgspec.msgpack.encode(rest))
 
     @classmethod
     def of_row(cls, row: Sequence[Any]) -> MachineSample:
-        """The sample that a row has. Raises ValueError (msgspec's among them) for what is none."""
+        """Return the sample of a row. Raises ValueError (msgspec's among them) for an invalid one."""
         observed_s, *cores, rest = row
         return cls(observed_s, cores, *_REST.decode(rest))
 
     def wait_counts(self) -> list[int]:
-        """Its waits by the ranges of `WAITS_S`."""
+        """Return the sample's waits by the ranges of `WAITS_S`."""
         return [self.waits.get(at, 0) for at in range(len(WAITS_S) + 1)]
 
 
@@ -135,7 +135,7 @@ COARSER: Final = ((60, 600), (600, 3600))
 MERGED_ROWS_MAX = 512
 """Rows that are made coarser in one go, 3 ms; after a long pause the rest follows a minute later."""
 SET_S: Final = 2.0
-"""If wall time runs away from the monotonic clock by more, the clock was set."""
+"""Difference between wall time and the monotonic clock above which the clock was set (seconds)."""
 
 
 class Sampling:
@@ -151,10 +151,10 @@ class Sampling:
         self._run_s = 0.0
         """Start of the run that is observed."""
         self._seen_s = 0.0
-        """Until when it was, by wall time."""
+        """End of the observed part of the run, by wall time."""
         self._timer: Timer | None = None
         self.on_minute: list[Callable[[float], None]] = []
-        """Called each minute with the wall time, and at the end."""
+        """Functions called each minute with the wall time, and at the end."""
 
     def start(self) -> None:
         """Begin to observe the instance."""
@@ -163,14 +163,14 @@ class Sampling:
         self._wait()
 
     def stop(self) -> None:
-        """Write what was observed since the last sample."""
+        """Write the sample of the period since the last one."""
         if self._timer is not None:
             self._timer.cancel()
             self._observe(self._turns.clock.wall_s())
 
     @property
     def running(self) -> tuple[float, float]:
-        """From when until now the present run is observed."""
+        """Return the beginning and the end so far of the present run."""
         return self._run_s, max(self._run_s, self._turns.wall_s)
 
     def unwritten(self) -> MachineSample:
@@ -268,7 +268,7 @@ class OpenInterval(NamedTuple):
 
 
 class StateIntervals:
-    """From `start` on; `look` gives the targets in each condition that is to be kept."""
+    """Recorder of intervals, from `start` on; `look` returns the targets in each recorded condition."""
 
     def __init__(self, turns: Turns, store: Store, look: Callable[[], Conditions]) -> None:
         self._turns = turns
@@ -282,7 +282,7 @@ class StateIntervals:
         """True if the end of a job may be a change: some target is draining."""
 
     def start(self) -> None:
-        """Take up what is open; what is no longer so ended when the last instance was seen."""
+        """Read the open intervals; those whose condition is over ended when the last instance was seen."""
         now_s = self._turns.wall_s
         ((self._last_id,),) = self._store.read("SELECT coalesce(max(id), 0) FROM interval")
         runs = intact(self._store.read(f"SELECT {SELECTED['run']} FROM run"))
@@ -293,17 +293,17 @@ class StateIntervals:
         self._follow(now_s, min(now_s, seen_s))
 
     def note_change(self) -> None:
-        """Some target may have come into another state."""
+        """Note that some target may have changed its state."""
         if self._timer is None or self._timer.call is None:
             self._changed_s = self._turns.wall_s
             self._timer = self._turns.after(GATHER_S, lambda: self._follow(self._changed_s, self._changed_s))
 
     def age(self, now_s: float) -> None:
-        """Remove what is too old, or too much."""
+        """Remove intervals that are too old or too many."""
         self._store.remove("interval", (now_s - INTERVALS_AGE_MAX_S, self._last_id - INTERVALS_MAX))
 
     def _follow(self, now_s: float, ended_s: float) -> None:
-        """Have the rows say what is so now: what is new began at `now_s`, what is over ended at `ended_s`."""
+        """Bring the rows up to date: new intervals began at `now_s`, those that are over ended at `ended_s`."""
         found = {condition: targets for condition, targets in self._look().items() if targets}
         for condition, rows in [*self._open.items()]:
             there = found.get(condition, EMPTY)
@@ -363,7 +363,7 @@ INTERVALS_SHOWN_MAX = 10_000
 RUNS_SHOWN_MAX = 1000
 """Runs of instances in one answer, the latest."""
 LENGTHS_S: Final = (60, 600, 3600)
-"""Of samples that are kept."""
+"""Lengths of the samples that are kept."""
 
 
 def read_samples(read: Query, since_s: float, until_s: float) -> list[SampleRow]:
@@ -376,7 +376,9 @@ def read_samples(read: Query, since_s: float, until_s: float) -> list[SampleRow]
 def read_intervals(
     read: Query, since_s: float, until_s: float, targets: Idset | None, max_entries: int
 ) -> tuple[list[IntervalRow], int]:
-    """The intervals that overlap this time, of some targets if they are said, oldest first; how many were left out."""
+    """Return the intervals that overlap this time, of some targets if given, oldest first; and the number of those left
+    out.
+    """
     rows = read(
         f"SELECT {SELECTED['interval']} FROM interval WHERE began < ? AND (ended IS NULL OR ended > ?) "
         "ORDER BY began DESC, id DESC",

@@ -122,7 +122,7 @@ class Assembly:
 
     @property
     def endpoints(self) -> tuple[str, ...]:
-        """All that it listens at, with the ports that the system chose."""
+        """Return all endpoints at which the instance listens, with the ports that the system chose."""
         return tuple(server.endpoint for server in self.outside.servers)
 
     def _compose(self, restored: StoredState) -> None:
@@ -287,7 +287,7 @@ class Assembly:
         return EnclosedTargets(outer, self.resource, self.agents, self.effects, left)
 
     def _take_up(self, sources: Sources) -> None:
-        """Record what is made up, and bind tasks to their cores where targets have those of this machine."""
+        """Record made-up targets, and bind tasks to their cores where targets have those of this machine."""
         self.resource.made_up = lambda resources: sources.made_up_of(resources) - self.clusters.mirrored
         self.effects.cores = list(sources.topology.cores) if sources.topology and not sources.made_up else None
 
@@ -306,7 +306,7 @@ class Assembly:
         self.turns.post(lambda: self._resume(found.orphans, restored.processes))
 
     def _resume(self, jobids: Iterable[int], records: Mapping[int, object]) -> None:
-        """Without an answer to what became of the jobs there can be no instance; they go on."""
+        """Resume the jobs; if their state cannot be determined, the instance fails, and they continue."""
         try:
             self.effects.resume(jobids, records, self._jobs_settled)
         except FluxschedError as fault:
@@ -357,8 +357,8 @@ class Assembly:
         self._check_ready()
 
     def _check_ready(self) -> None:
-        """Ready: every target that is ours to report is online, every scheduler is ready or has failed, and of each
-        job of the instance before it is known what became of it.
+        """Become ready once every target that is ours to report is online, every scheduler is ready or has failed, and
+        the fate of each job of the previous instance is known.
         """
         if not self.is_ready and self._loading == 0 and self._is_settled and self.clusters.have_answered:
             self.is_ready = True
@@ -467,7 +467,7 @@ class Settings:
     salvage: bool = False
     """Start on what can be read of a damaged state, though something is lost."""
     enclosing: Enclosing | None = None
-    """The job that gave the resources, if one did."""
+    """Job that provided the resources, if one did."""
     parent: Parent | None = None
     """The instance that this one is inside of."""
     schedulers: tuple[SchedulerSettings, ...] = (SchedulerSettings("fifo"),)
@@ -546,7 +546,7 @@ class StateNotice:
 
     @property
     def text(self) -> str | None:
-        """All of it; None if there is nothing to be said."""
+        """Return the whole notice; None if there is none."""
         parts = [] if self._text is None else [self._text]
         if self._left_out:
             is_one = len(self._left_out) == 1
@@ -566,9 +566,9 @@ def _named(what: str, left_out: list[str]) -> str:
 
 
 def read_store(store: Store, notice: StateNotice) -> StoredState:
-    """Read all that a restart needs; ended jobs that cannot be read are left out, and said in `notice`.
+    """Read all that a restart needs; ended jobs that cannot be read are left out, and listed in `notice`.
 
-    Raises InvalidValue naming what else cannot be read, at the latest when all jobs are taken.
+    Raises InvalidValue naming other unreadable data, at the latest when all jobs have been iterated.
     """
     found, faults = StoredState(), Unreadable()
     notice.leave_out_rows(
@@ -644,7 +644,9 @@ def _stored(job: JobRecord, specs: JobspecMemo) -> StoredJob:
 
 
 def _ended(store: Store, specs: JobspecMemo, notice: StateNotice, jobids: list[int]) -> Iterator[list[StoredJob]]:
-    """By a query for some at a time: one that was left open would have all others see the store as it was."""
+    """Yield ended jobs by a query for some at a time: an open query would have all others see an old state of the
+    store.
+    """
     for some in pieces(jobids):
         found = []
         for job in read_ended(store.read, some, notice.leave_out):
@@ -662,7 +664,7 @@ class Surroundings:
     """Environment in which an instance runs and acts."""
 
     turns: Turns
-    """With the clock; not started yet."""
+    """Turns with the clock; not started yet."""
     store: Store
     servers: Sequence[Server]
     """Servers to which clients connect; the first one's endpoint is the instance's URI."""
@@ -738,7 +740,7 @@ class Reloading:
         self._try_imports = try_imports
         self._background = background or ImmediateWriter()
         self._tried: Mapping[str, Any] | None = None
-        """The configuration whose new policies were tried, while it is taken up."""
+        """Configuration whose new policies were tried, while it is applied."""
         self._import_faults: list[str] = []
         resource.prepare_reload = self._prepare
         self._router = router
