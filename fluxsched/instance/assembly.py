@@ -766,7 +766,7 @@ class Reloading:
             raise Refused("this instance was started without --config: there is no file to read again", errno.ENOENT)
 
     def _admit(self, rules: AccessRules, keys: Mapping[bytes, AuthorizedKey] | None) -> list[ConfigChange]:
-        """Apply rules and keys to those who come, and to those who are here: what has changed of the keys."""
+        """Apply rules and keys to new and to connected peers; return the changes of the keys."""
         access = self._router.permissions.access
         before = access.keys
         access.change(rules, keys)
@@ -818,7 +818,10 @@ class Reloading:
     # -- policies that queues did not have before -----------------------------------------------------------------
 
     def _prepare(self, request: RpcRequest, wanted: ReloadRequest, proceed: Callable[[], None]) -> None:
-        """`proceed` at once, or once new policies of queues have been tried. Raises what `read` of the file raises."""
+        """Call `proceed` at once, or once new policies of queues have been tried.
+
+        Raises the exceptions of reading the file.
+        """
         try_imports, config = self._try_imports, self._read(wanted)[0]
         if try_imports is None or _policies(config.raw) <= _policies(self._raw):
             proceed()
@@ -891,7 +894,7 @@ class HandedOver(msgspec.Struct, frozen=True):
     owner: int
     """The descriptor that holds the lock on it."""
     program: int | None
-    """Its initial program, if one runs."""
+    """Process id of the initial program, if one runs."""
     state_lock: int | None = None
     """The descriptor that holds the lock on its state: no other instance may take that meanwhile."""
 
@@ -972,8 +975,10 @@ class EnclosedTargets:
         effects: JobEffects,
         left: Callable[[Idset], None],
     ) -> None:
-        """`outer` is the job's R at the start, whose targets are ours in the same order; `left` is called with outer
-        ranks where nothing of ours is left.
+        """Follow a job.
+
+        `outer` is the job's R at the start, whose targets are ours in the same order; `left` is called with outer ranks
+        on which nothing of ours is left.
         """
         self._resource = resource
         self._agents = agents
@@ -988,7 +993,7 @@ class EnclosedTargets:
         effects.turns.at_end(self._look)
 
     def follow(self, outer: ResourceSet, grace_s: float) -> None:
-        """The job has these targets now; where it has others no more, our jobs have the grace time."""
+        """Take the targets that the job has now; jobs on those that it has lost have the grace time."""
         if gone := Idset.of(self._own) - outer.ranks:
             self._leave(gone, grace_s)
         if new := outer.ranks - Idset.of(self._own) - Idset.of(self._going):
@@ -1048,7 +1053,7 @@ class EnclosedTargets:
 resource_log = logger("resource")
 
 KIND: Final = "source"
-"""Of the rows of `saved`, which are called `R` and `expiration`."""
+"""Kind of the rows of `saved` with the keys `R` and `expiration`."""
 DIGEST_BYTES: Final = 16
 
 ChangeRow = Mapping[str, Any]
@@ -1114,7 +1119,7 @@ class KeptChanges:
                 resource_log.warning("R expires at %s, because of %s", local_moment(row["expiration"]), request_of(row))
 
     def keep_resources(self, resources: ResourceSet, path: str | None, now_s: float) -> None:
-        """Store the R that a reload was given, in the ranks that its targets have here, and the path of its file."""
+        """Store the R of a reload, in the ranks that its targets have in this instance, and the path of its file."""
         self._save("R", {"R": resources.to_json(), "path": path, "timestamp": now_s})
         self._drop("expiration")
 

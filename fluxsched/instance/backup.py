@@ -191,7 +191,7 @@ SILENT = "silent"
 
 
 def survey() -> list[dict[str, Any]]:
-    """Each instance as `instance.info` has it, the oldest first; of a silent one what it wrote when it started."""
+    """Return each instance as in `instance.info`, the oldest first; of a silent one the record written at its start."""
     found = []
     for written in reversed(live_instances()):
         try:

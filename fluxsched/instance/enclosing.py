@@ -41,7 +41,7 @@ ANSWER_S = 5.0
 PARENT_VARIABLE = "FLUXSCHED_PARENT_URI"
 """The instance around the one that FLUXSCHED_URI names."""
 ENCLOSING_VARIABLE = "FLUX_ENCLOSING_ID"
-"""The job of the parent that an instance is, as Flux names it."""
+"""Variable with the id of the parent's job that an instance is, as named by Flux."""
 _OF_A_JOB = re.compile(r"FLUX_JOB_(ID|SIZE|NNODES|CC)|FLUX_TASK_.*|PMI_.*")
 """Variables that make a task know itself: what runs inside an instance that is this task is another one's."""
 
@@ -52,7 +52,7 @@ class Parent(NamedTuple):
     uri: str
     local_uri: str | None
     level: int
-    """Of the parent: 0 is in no other."""
+    """Level of the parent: 0 is in no other."""
 
     @classmethod
     def find(cls) -> Parent | None:
@@ -95,9 +95,8 @@ def initial_variables(of_jobs: Mapping[str, str], parent: Parent | None) -> dict
 
 
 def inside(base: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
-    """The environment of an initial program: `base`, that of its instance's process, with what the instance adds.
-
-    Of the job that the instance is, only its id is left, under the name that Flux has for it.
+    """Return the environment of an initial program: `base`, that of its instance's process, with the instance's
+    variables. Of the job that the instance is, only its id is kept, under Flux's name for it.
     """
     kept = {name: value for name, value in base.items() if not (LEVEL_VARIABLE in base and _OF_A_JOB.fullmatch(name))}
     if LEVEL_VARIABLE in base and "FLUX_JOB_ID" in base and ENCLOSING_VARIABLE not in added:
@@ -116,7 +115,7 @@ def with_program(environment: Mapping[str, str]) -> dict[str, str]:
 
 
 class Enclosing(NamedTuple):
-    """The job that this process runs in, and where its instance is."""
+    """Job in which this process runs, and the URI of its instance."""
 
     uri: str
     jobid: int
@@ -125,7 +124,7 @@ class Enclosing(NamedTuple):
     is_elastic: bool = False
 
     def looked_up(self) -> Enclosing:
-        """With what it is now. Raises RPCError when its instance does not answer."""
+        """Return the job with its current state. Raises RPCError if its instance does not answer."""
         with Handle(self.uri) as handle:
             found = handle.rpc("job-manager.lookup", {"id": self.jobid, "keys": ["R", "jobspec"]})
         elastic = Jobspec.parse(found["jobspec"]).request.elastic
@@ -178,7 +177,7 @@ class Enclosing(NamedTuple):
 
 
 def enclosing_job() -> Enclosing | None:
-    """The job around this process, when an instance of ours runs it."""
+    """Return the job around this process, if an instance of fluxsched runs it."""
     uri, jobid = os.environ.get(URI_VARIABLE), os.environ.get("FLUX_JOB_ID")
     return Enclosing(uri, parse_jobid(jobid)) if uri and jobid else None
 

@@ -129,7 +129,7 @@ class Instance:
         )
 
     def _begin(self, begun: ExitStack) -> Surroundings:
-        """Take what the outside world gives; `begun` gives it back, also when a later step fails."""
+        """Acquire the instance's outside resources; `begun` releases them, also when a later step fails."""
         settings = self.settings
         handed = settings.handed
         if settings.statedir is not None:  # first, since the run directory belongs to it
@@ -207,7 +207,7 @@ class Instance:
         return Access(rules, keyring.authorized), authorized_keys
 
     def _check_state(self, state: Path) -> str | None:
-        """See to it that the stored state can be used; what is to be told of it."""
+        """Ensure that the stored state can be used; return the notice about it."""
         if self.settings.statedir is None:
             return None
         with os.scandir(state / SPOOL_NAME) as found:
@@ -302,7 +302,7 @@ class Instance:
             raise FluxschedError("; ".join(f"module {one.name}: {one.error}" for one in failed))
 
     def _follow(self, enclosing: Enclosing) -> None:
-        """Follow what becomes of the job around this instance."""
+        """Follow the changes of the job around this instance."""
 
         def run(what: Coroutine[Any, Any, None]) -> None:
             task = asyncio.ensure_future(what)
@@ -336,7 +336,7 @@ class Instance:
         self._parts.check()
 
     def restart(self) -> None:
-        """End the instance, whose jobs and program go on. Raises FluxschedError if it could not start again."""
+        """End the instance, whose jobs and program continue. Raises FluxschedError if it could not start again."""
         self.settings.check_start()
         if self.store.fault is not None:
             raise Refused(f"{self.store.fault}: changes that are not written yet would be lost by a restart", errno.EIO)
@@ -373,8 +373,8 @@ class Instance:
         await self.close()
 
     async def close(self) -> None:
-        """Leave cleanly: modules end, running jobs are killed and their end is stored, the run directory goes; for a
-        restart jobs and run directory stay. Idempotent.
+        """End the instance cleanly: modules end, running jobs are killed and their end is stored, the run directory is
+        removed; for a restart jobs and run directory are kept. Idempotent.
         """
         if self._closing:
             return
@@ -459,7 +459,7 @@ SWEEP_S = 1.0
 
 
 def make_run_directory() -> tuple[Path, int]:
-    """A new private run directory, and the descriptor whose closing gives it up."""
+    """Return a new private run directory, and the descriptor whose closing ends the ownership."""
     path = Path(tempfile.mkdtemp(prefix=owned_prefix(), dir=base_directory()))
     try:
         if not is_text(str(path)):
@@ -476,8 +476,8 @@ def make_run_directory() -> tuple[Path, int]:
 
 
 def kept_run_directory(state: Path) -> tuple[Path, int]:
-    """The run directory that the last instance on a state directory had, made anew, so that the address stays; another
-    one if there is none yet, or its name cannot be had. The caller holds the lock of the state directory.
+    """Return the run directory of the last instance on a state directory, made anew, so that the address is kept;
+    another one if there is none yet, or its name is not available. The caller holds the lock of the state directory.
     """
     path = _kept(state)
     if path is not None and (fd := _made_again(path)) is not None:
@@ -508,7 +508,8 @@ def _kept(state: Path) -> Path | None:
 
 
 def _made_again(path: Path) -> int | None:
-    """Make a directory of this name, after removing what a killed instance has left there; None if that cannot be."""
+    """Make a directory of this name, after removing a killed instance's leftovers; return None if that is impossible.
+    """
     until_s = SystemClock.monotonic_s() + SWEEP_S
     while True:
         try:
@@ -574,7 +575,7 @@ def _locked(path: Path) -> int:
 
 
 def remove_dead(clock: Clock) -> None:
-    """Remove this user's run directories whose instance was killed."""
+    """Remove this user's run directories whose instances were killed."""
     until_s = clock.monotonic_s() + SWEEP_S
     for base in dict.fromkeys((base_directory(), Path(tempfile.gettempdir()))):
         with contextlib.suppress(OSError), os.scandir(base) as entries:

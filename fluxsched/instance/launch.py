@@ -78,7 +78,8 @@ __all__ = [
 ]
 
 OPEN_FILES_MIN = 64
-"""With fewer an instance fails somewhere between its sockets, its store and its first job."""
+"""Minimum limit of open files; with fewer an instance fails somewhere between its sockets, its store and its first job.
+"""
 SWITCH_S = 0.0005
 """Time for which a thread keeps the interpreter when another wants it (seconds).
 
@@ -116,11 +117,11 @@ class StartOptions:
     trace: str | None = None
     """Show messages on stderr: of the topics with these beginnings (comma-separated), all when empty."""
     nested: bool = False
-    """A job of another instance (`batch`, `alloc`), which is sent the addresses of this one."""
+    """True for a job of another instance (`batch`, `alloc`), which is sent the addresses of this one."""
     web: bool = False
     """Serve a page, too: where the configuration says, else at any free port of loopback."""
     stays: bool = False
-    """No initial program: it runs, in the foreground, until it is stopped."""
+    """True without an initial program: the instance runs, in the foreground, until it is stopped."""
     ready_within_s: float | None = READY_S
     """Maximum time until an embedded instance must be ready; None: no limit."""
 
@@ -368,7 +369,7 @@ def _daemons_answer(file: TextIO) -> dict[str, Any]:
 
 
 def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
-    """In the child: leave the terminal, run, and never return."""
+    """Leave the terminal in the child and run the instance; never return."""
     os.setsid()
     if os.fork() != 0:
         os._exit(0)
@@ -408,7 +409,7 @@ def _run_daemon(
 
 
 def stop(uri: str | None, timeout_s: float = 30.0) -> str:
-    """Stop the instance at `uri`, else the only one of this user, and wait until its process is gone; where it was.
+    """Stop the instance at `uri`, else the only one of this user, wait until its process is gone, and return its URI.
 
     Raises Refused naming all, if there are several.
     """
@@ -427,7 +428,7 @@ def stop(uri: str | None, timeout_s: float = 30.0) -> str:
 
 
 def _ask_to_stop(uri: str) -> int | None:
-    """The process that will end; None if it closed the connection before it said which it is: ask again.
+    """Return the process that will end; None if it closed the connection before it sent its id: ask again.
 
     A process that is being killed still accepts connections until the last of its threads is gone.
     """
@@ -546,7 +547,7 @@ async def _end(program: int) -> None:
 
 
 def exit_status(returncode: int) -> int:
-    """The exit status that a shell gives for what `subprocess` has: 128+n for signal n."""
+    """Return the exit status of shells for a return code of `subprocess`: 128+n for signal n."""
     return returncode if returncode >= 0 else 128 - returncode
 
 
@@ -583,7 +584,7 @@ class _Watch:
         self.fd: int | None = os.pidfd_open(pid)
 
     def look(self) -> None:
-        """Called when the descriptor can be read, or an answer has come."""
+        """Check the descriptor; called when it can be read, or a response has arrived."""
         assert self.fd is not None, "close ends the watch"
         import select
 
@@ -631,7 +632,9 @@ def visit(
 
 @contextmanager
 def _deferred(*signums: int) -> Iterator[None]:
-    """Signals that come within are handled at its end, as they would have been; ignored ones stay ignored."""
+    """Defer signals within the block to its end, where they are handled as they would have been; ignored ones stay
+    ignored.
+    """
     came: list[int] = []
     handlers = {each: signal.getsignal(each) for each in signums}
     taken = {each: handler for each, handler in handlers.items() if handler not in (signal.SIG_IGN, None)}

@@ -21,10 +21,10 @@ from fluxsched.core.template import fill, id_tag
 from fluxsched.errors import InvalidValue, Refused
 
 HOST_SEPARATOR: Final = ":"
-"""Between the name of a cluster and that of a host of it."""
+"""Separator between the name of a cluster and that of a host of it."""
 
 _OURS: Final = ("queue", "bank", "dependencies", "array", "preemptible-after")
-"""Of `attributes.system`: what is settled here, or means something else there."""
+"""Keys of `attributes.system` that are settled in this instance, or have another meaning there."""
 _OURS_OF_OWN: Final = ("requeue", "elastic")
 """Keys of `attributes.system.fluxsched` that are not sent to another instance."""
 
@@ -71,7 +71,7 @@ def jobspec_for(
 
 
 def _settled(vertex: Mapping[str, Any], granted: ResourceSet, cluster: str) -> dict[str, Any]:
-    """A vertex at the top with its count as it was granted, and what only its part asks for."""
+    """Return a top-level vertex with its count as granted, and with the constraint of its part alone."""
     found = dict(vertex)
     if own := _constraint(found.pop(OWN_CONSTRAINT, None) or {}, cluster):
         found[OWN_CONSTRAINT] = own
@@ -86,7 +86,9 @@ def _settled(vertex: Mapping[str, Any], granted: ResourceSet, cluster: str) -> d
 
 
 def _constraint(constraint: Mapping[str, Any], cluster: str) -> dict[str, Any]:
-    """With hosts as they are called there, and without membership of queues here; empty if nothing is left."""
+    """Return the constraint with the cluster's own host names, and without membership of queues of this instance; empty
+    if nothing is left.
+    """
     found: dict[str, Any] = {}
     for operator, values in constraint.items():
         if operator == "ranks":
@@ -102,7 +104,7 @@ def _constraint(constraint: Mapping[str, Any], cluster: str) -> dict[str, Any]:
 
 
 def _with_paths(sent: dict[str, Any], jobspec: Jobspec, jobid: int) -> dict[str, Any]:
-    """With the job's id here in the names of its files: its id there is another."""
+    """Return the jobspec with the job's id here in the names of its files: its id there is another."""
     for stream, template in (("stdout", jobspec.output), ("stderr", jobspec.error)):
         if template is not None and "{{" in template:
             filled = fill(template, lambda tag: id_tag(tag, jobid))

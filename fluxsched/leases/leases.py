@@ -25,7 +25,7 @@ class LeaseState(Enum):
     """State of a lease as stored. The values are those of the column `state`."""
 
     WANTED = "wanted"
-    """Nothing of it was sent."""
+    """No request for the lease was sent."""
     SENT = "sent"
     """The lease may have reached the other instance, and its job has not been seen to run."""
     RUNNING = "running"
@@ -41,7 +41,7 @@ class Wish(Enum):
     RETURN = "return"
     """The job was not begun in time: another place is looked for, unless it begins first."""
     END = "end"
-    """Its job is to end."""
+    """The job of the lease is to end."""
 
 
 class LeaseEvent(Enum):
@@ -116,7 +116,7 @@ _BEGUN = {
     _E.KILLED: LeaseStep(RUNNING, _END, _ACT.CANCEL),
     _E.FORGOTTEN: LeaseStep(ENDED, _RUN, _ACT.LOSE),
 }
-"""Once a lease was seen to run it is never submitted or returned."""
+"""Steps of a lease that was seen to run: it is never submitted or returned."""
 _NOTHING_MORE = dict.fromkeys(_E, LeaseStep(ENDED, _RUN, _ACT.NOTHING))
 
 STEPS: Final[Mapping[tuple[LeaseState, Wish], Mapping[LeaseEvent, LeaseStep]]] = {
@@ -187,13 +187,13 @@ NAME_SEPARATOR = "/"
 
 
 class SeenJob(NamedTuple):
-    """A job of ours in the other instance: `what` is WAITING, BEGUN, FINISHED or REFUSED."""
+    """Job of ours in the other instance: `what` is WAITING, BEGUN, FINISHED or REFUSED."""
 
     name: str
     id: int
     what: LeaseEvent
     status: int = 0
-    """Its wait status if it is FINISHED."""
+    """Wait status of the job if it is FINISHED."""
     exception: str = ""
     """The type of the exception that ended it, if one did."""
     note: str = ""
@@ -206,7 +206,7 @@ class SeenJob(NamedTuple):
 
 @dataclass(slots=True)
 class Lease:
-    """A job of this instance that is to run in the cluster `cluster`, under `name` there."""
+    """Job of this instance that is to run in the cluster `cluster`, under `name` there."""
 
     jobid: int
     attempt: int
@@ -219,9 +219,9 @@ class Lease:
     """Wall time at which the lease was granted: `return-after` counts from it."""
     urgency: int = 16
     id_there: int = 0
-    """Its id in the other instance, 0 while that is unknown."""
+    """Id of the job in the other instance, 0 while that is unknown."""
     nodelist: str = ""
-    """Its hosts there; empty if unknown."""
+    """Hosts of the job in the other instance; empty if unknown."""
     is_asked: bool = False
     """True while a submit is under way on this connection."""
     signals: list[int] = field(default_factory=list)
@@ -280,7 +280,7 @@ class SettleThere(NamedTuple):
 
 
 class LeaseSeen(NamedTuple):
-    """The job's id in the other instance is known now, or its hosts there are."""
+    """Report of the job's id in the other instance, or of its hosts there."""
 
     jobid: int
     id_there: int
@@ -294,28 +294,28 @@ class LeaseBegan(NamedTuple):
 
 
 class LeaseFinished(NamedTuple):
-    """The job has ended as `seen`."""
+    """Report that the job has ended as `seen`."""
 
     jobid: int
     seen: SeenJob
 
 
 class LeaseFailed(NamedTuple):
-    """The job ends with an exception."""
+    """Report that the job ends with an exception."""
 
     jobid: int
     note: str
 
 
 class LeaseReturned(NamedTuple):
-    """The job is submitted anew here, at no cost of attempts."""
+    """Report that the job is submitted anew in this instance, at no cost of attempts."""
 
     jobid: int
     note: str
 
 
 class LeaseDropped(NamedTuple):
-    """The job, which is to end, has not run."""
+    """Report that the job, which is to end, has not run."""
 
     jobid: int
 
@@ -364,7 +364,7 @@ class LeaseTable:
         return len(self.leases)
 
     def of_job(self, jobid: int) -> Lease | None:
-        """The job's lease, if it has one here."""
+        """Return the job's lease, if it has one in this table."""
         return self.leases.get(self._names.get(jobid, ""))
 
     def counts(self) -> dict[str, int]:
@@ -383,7 +383,7 @@ class LeaseTable:
         return self._step(lease, LeaseEvent.ABSENT) if self.is_known else []
 
     def kill(self, jobid: int) -> list[LeaseEffect]:
-        """The job is to end."""
+        """Return the effects of ending the job."""
         lease = self.of_job(jobid)
         return [] if lease is None else self._step(lease, LeaseEvent.KILLED)
 
@@ -396,7 +396,7 @@ class LeaseTable:
         return list(self._signals(lease))
 
     def forget(self) -> list[LeaseEffect]:
-        """An operator says that nothing of the other instance is left."""
+        """Return the effects of an operator's statement that nothing of the other instance is left."""
         return self._each(self.leases.values(), LeaseEvent.FORGOTTEN)
 
     def stored(self, jobid: int) -> list[LeaseEffect]:
@@ -442,7 +442,7 @@ class LeaseTable:
         return out
 
     def seen(self, seen: SeenJob) -> list[LeaseEffect]:
-        """A job of ours there has changed."""
+        """Return the effects of a change of a job of ours there."""
         lease = self.leases.get(seen.name)
         if lease is None:
             return self._stray(seen)
@@ -473,7 +473,7 @@ class LeaseTable:
         return self._step(lease, LeaseEvent.CLOSED, SeenJob(name, 0, LeaseEvent.CLOSED, note=note))
 
     def lost(self) -> None:
-        """The connection is lost: what is under way may arrive or not."""
+        """Note the loss of the connection: requests under way may arrive or not."""
         self.is_known = False
         for lease in self.leases.values():
             lease.is_asked = False
@@ -500,7 +500,9 @@ class LeaseTable:
                 yield SignalThere(lease.id_there, signum)
 
     def _stray(self, seen: SeenJob) -> list[LeaseEffect]:
-        """A job there whose lease is not here: it was given up, or this state is older than that."""
+        """Return the effects for a job there without a lease in this table: the lease was abandoned, or this state is
+        older than it.
+        """
         cancelled = _cancel(seen, "its lease is no longer held")
         return cancelled if seen.name in self._ending.values() else [*cancelled, SettleThere((seen.name,))]
 
@@ -557,7 +559,9 @@ def _may_be_late(lease: Lease) -> bool:
 
 
 def _comes_before(one: SeenJob, other: SeenJob) -> bool:
-    """Of two jobs of one name the one that is kept: what has run before what has not, the first before the second."""
+    """Return whether `one` is kept of two jobs of one name: one that has run before one that has not, the first before
+    the second.
+    """
     return (one.what is LeaseEvent.WAITING, one.id) < (other.what is LeaseEvent.WAITING, other.id)
 
 

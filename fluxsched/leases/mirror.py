@@ -52,7 +52,7 @@ class Mirror:
 
     @property
     def resources(self) -> ResourceSet:
-        """The targets that are offered, with the names that they have here; the same value while it is equal."""
+        """Return the offered targets, with their names in this instance; the same value while it is equal."""
         whole, away = self._whole, self._state("lost") | self._state("excluded")
         ranks = whole.ranks - away
         if self.wanted_groups is not None:
@@ -88,7 +88,7 @@ class Mirror:
 
 
 def mirrored_topology(cluster: str, topology: Topology) -> Topology:
-    """Switches of a cluster as they are called here."""
+    """Return a cluster's switches with their names in this instance."""
     if not topology:
         return EMPTY_TOPOLOGY
     return Topology(

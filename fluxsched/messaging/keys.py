@@ -31,7 +31,7 @@ KEY_FILE_BYTES_MAX = 4096
 """A key file has some 200 bytes; the rest is room for comments."""
 
 NAME_CHARS_MAX = 64
-"""Of the name of a key, which stands in lists and logs."""
+"""Maximum length of the name of a key, which is shown in lists and logs."""
 
 KEPT = "exists: keys are not overwritten; move it away, or choose another place"
 READ_BY_OTHERS, WRITTEN_BY_OTHERS = 0o077, 0o022
@@ -107,7 +107,7 @@ def read_public(path: Path) -> AuthorizedKey:
 
 
 def check_mode(path: Path, found: os.stat_result, forbidden: int, remedy: str) -> None:
-    """Raises Refused (EPERM) for what belongs to another user than us or root, or is open to others."""
+    """Raise Refused (EPERM) for a file that belongs to another user than us or root, or is open to others."""
     if found.st_uid not in (os.geteuid(), 0):
         raise Refused(f"{path} belongs to user {found.st_uid}: it must be yours or root's", errno.EPERM)
     if found.st_mode & forbidden:
@@ -181,11 +181,11 @@ class AccessRules:
     """Roles of this machine's users, and where the keys of all others are (None: in the usual place)."""
 
     allow_guests: bool = False
-    """Other users may connect at local sockets that were bound for them, and do what guests may."""
+    """True if other users may connect at local sockets that were bound for them, with the rights of guests."""
     allow_root_owner: bool = False
-    """There root may do what the owner may."""
+    """True if root has the rights of the owner there."""
     admin_users: frozenset[int] = frozenset()
-    """There these may do what admins may."""
+    """Users who have the rights of admins there."""
     private_jobs: bool = False
     """Guests see no jobs but their own."""
     server_key: Path | None = None

@@ -28,7 +28,7 @@ from fluxsched.transport.zeromq import ZmqServer
 
 LOCAL_SCHEME, TCP_SCHEME = "local://", "tcp://"
 OWNER_MODE, GUESTS_MODE = 0o600, 0o666
-"""Of a socket's file: Linux requires write permission to connect."""
+"""Modes of a socket's file: Linux requires write permission to connect."""
 
 
 def local_uri(run_directory: Path) -> str:
@@ -76,7 +76,7 @@ def open_to_all(endpoints: Iterable[str], user: str) -> str | None:
 # ---- disk_guard
 
 ROOM_BYTES = 4 << 20
-"""With less space than this nothing new is accepted: the events of an ending job take a kilobyte."""
+"""Free space below which nothing new is accepted: the events of an ending job take a kilobyte."""
 MIB = 1 << 20
 
 NEW = frozenset(
@@ -121,7 +121,7 @@ class DiskGuard:
             )
 
     def guards(self) -> dict[str, Callable[[Handler], Handler]]:
-        """For `Router.guard`: what is asked before a topic is handled."""
+        """Return the checks before topics are handled, for `Router.guard`."""
         return dict.fromkeys(NEW, _after(self.check_new)) | dict.fromkeys(ENDING, _after(self.check_ending))
 
 
@@ -145,7 +145,7 @@ def free_bytes(directory: Path) -> int | None:
 
 
 def shortage(directory: Path) -> str | None:
-    """Why nothing new can be stored there, and what to do; None if it can."""
+    """Return the reason why nothing new can be stored there, with the remedy; None if it can."""
     try:
         free = free_bytes(directory)
     except OSError as fault:

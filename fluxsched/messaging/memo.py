@@ -48,7 +48,7 @@ class PayloadMemo(Generic[V]):
         self._known_bytes = 0
 
     def read(self, raw: bytes | msgspec.Raw) -> V:
-        """The value of these bytes. Raises what reading it anew would raise."""
+        """Return the value of these bytes. Raises the exceptions of decoding them anew."""
         data = bytes(raw)
         known = self._known.get(data)
         if known is not None:
@@ -105,9 +105,9 @@ class _Part(NamedTuple):
 
 
 _TASK_KEYS = frozenset(("command", "slot", "count"))
-"""Of a task that has no other members nothing is left unchecked when it has been parsed."""
+"""Keys of a task that is completely checked by parsing it, if it has no other members."""
 _TASK_MEMBERS = 16
-"""More than the members of such a task and of the jobspec around it, but for the words of the command."""
+"""Upper bound of the members of such a task and of the jobspec around it, except the words of the command."""
 
 
 class JobspecMemo:

@@ -163,7 +163,7 @@ class RpcRequest:
             self._post(self.peer, answer)
 
     def failed(self, exc: Exception) -> None:
-        """End the request with what was raised on the way to its answer."""
+        """End the request with the error of an exception raised while it was handled."""
         self.error(*error_answer(self.topic, exc))
 
     def relay(self, answer: Message) -> None:
@@ -264,7 +264,10 @@ class PeerLimits:
         self._malformed: TokenBucket | None = None
 
     def check_request(self, in_flight: int, monotonic_s: Callable[[], float]) -> None:
-        """To be asked for each request; with it so many are in flight. Raises LimitExceeded (EMFILE, EAGAIN)."""
+        """Check a request, with which `in_flight` are in flight; to be called for each.
+
+        Raises LimitExceeded (EMFILE, EAGAIN).
+        """
         if self._refusal is not None:
             raise LimitExceeded(self._refusal, errno.EMFILE)
         if in_flight > IN_FLIGHT_PEER_MAX:
@@ -282,7 +285,7 @@ class PeerLimits:
             )
 
     def may_err(self, now_s: float) -> bool:
-        """To be asked for each message that is none: whether it is answered, and no more."""
+        """Return whether a malformed message is answered with an error; to be called for each."""
         if self._malformed is None:
             self._malformed = TokenBucket(MALFORMED_RATE_PER_S, MALFORMED_BURST)
         return self._malformed.take(now_s)
@@ -294,7 +297,7 @@ def flooding() -> str:
 
 
 def check_streams(count: int) -> None:
-    """Raises LimitExceeded (EMFILE) if a peer with so many streams may open no further one."""
+    """Raise LimitExceeded (EMFILE) if a peer with so many streams may open no further one."""
     if count >= STREAMS_PEER_MAX:
         raise LimitExceeded(
             f"{count} streams of this peer are open, the limit is {STREAMS_PEER_MAX}: cancel some, or follow many jobs "
@@ -304,7 +307,7 @@ def check_streams(count: int) -> None:
 
 
 def check_services(count: int) -> None:
-    """Raises LimitExceeded (EMFILE) if a peer with so many services may register no further one."""
+    """Raise LimitExceeded (EMFILE) if a peer with so many services may register no further one."""
     if count >= SERVICES_PEER_MAX:
         raise LimitExceeded(
             f"{count} services are registered by this peer, the limit is {SERVICES_PEER_MAX}: remove one first",
@@ -313,7 +316,7 @@ def check_services(count: int) -> None:
 
 
 def too_many_peers(count: int) -> str | None:
-    """Why a further peer is not served where there are so many; None if there is room."""
+    """Return the reason why a further peer is not served where there are so many; None if there is room."""
     if count < PEERS_MAX:
         return None
     return f"{count} peers are connected, the limit is {PEERS_MAX}: end some clients, then connect again"
@@ -327,7 +330,7 @@ SUBMISSIONS = ("job-manager.submit", "job-ingest.submit")
 
 
 def role_of(rolemask: int) -> Role:
-    """The role that a header tells."""
+    """Return the role of a header's rolemask."""
     if rolemask & ROLE_OWNER:
         return Role.OWNER
     return Role.ADMIN if rolemask & ROLE_ADMIN else Role.GUEST
@@ -342,14 +345,14 @@ class Permissions:
         """The user of a job; None for one that is unknown."""
 
     def identify(self, server: Server, userid: int | None, key: bytes | None) -> tuple[int, int, str | None] | None:
-        """Userid, rolemask and name of key of a peer, by what its transport has verified; None: it may not be here."""
+        """Return userid, rolemask and name of key of a peer, as verified by its transport; None: it may not connect."""
         known = self.access.identify(userid, key)
         if known is None:
             return None
         return known.userid, ROLEMASKS[known.role] | (ROLE_LOCAL if server.json else 0), known.key_name
 
     def check(self, request: RpcRequest) -> None:
-        """Raises Refused (EPERM), with what is missing."""
+        """Raise Refused (EPERM) if the sender lacks a right, naming it."""
         role, topic = role_of(request.message.rolemask), request.topic
         least, scope = least_of(topic, private_jobs=self.access.rules.private_jobs)
         if role < least:
@@ -361,7 +364,7 @@ class Permissions:
             self._check_own(request)
 
     def sees_only(self, request: RpcRequest) -> int | None:
-        """The user whose jobs alone the sender may see; None: all."""
+        """Return the user whose jobs alone the sender may see; None: all."""
         is_limited = self.access.rules.private_jobs and role_of(request.message.rolemask) is Role.GUEST
         return request.userid if is_limited else None
 
@@ -385,7 +388,7 @@ class Permissions:
 
 
 def _jobids(wanted: dict[str, Any]) -> list[int]:
-    """The jobs that a request names, whatever else is in it. Raises InvalidValue for what cannot be a job."""
+    """Return the jobs that a request names, whatever else it contains. Raises InvalidValue for invalid ids."""
     ids = wanted.get("ids")
     found = [*(ids if isinstance(ids, list) else ()), *([wanted["id"]] if wanted.get("id") is not None else ())]
     if not all(type(jobid) is int and jobid >= 0 for jobid in found):
@@ -462,7 +465,8 @@ class Access:
         return Role.GUEST if self.rules.allow_guests else None
 
     def _account_of(self, key: AuthorizedKey) -> int:
-        """Owners and admins act for the instance, unless their key says for whom."""
+        """Return the user for whom a key acts: owners and admins act for the instance, unless their key names a user.
+        """
         if key.userid is not None:
             return key.userid
         return NO_USER if key.role is Role.GUEST else self.owner

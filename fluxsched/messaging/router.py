@@ -52,8 +52,8 @@ MALFORMED_TOPIC = "malformed"
 RECEIVE_MAX = 2
 """Frames taken from a socket at a time; each may be a bundle of hundreds of messages."""
 READ_AHEAD_MESSAGES = 256
-"""With so many messages in hand no more are read: transports let peers in by turns, frame by frame, and a single
-request must not wait until a burst is through.
+"""Number of unhandled messages above which no more are read: transports serve peers in turns, frame by frame, and a
+single request must not wait until a burst has been handled.
 """
 SLICE_MESSAGES = 64
 """Messages of one peer that are handled before the next peer has its turn: 3 ms.
@@ -80,7 +80,7 @@ class Router:
         self._servers = servers
         self.services = Services(self._cancel)
         self._unread: deque[Peer] = deque()
-        """Peers whose messages were read and not handled yet, each once."""
+        """Peers whose messages were read and are not handled yet, each once."""
         self._unhandled = 0
         self.calls = OutgoingCalls()
         self._dirty: dict[Peer, None] = {}
@@ -107,7 +107,7 @@ class Router:
         self.services.serve_local(handlers)
 
     def absent_local(self, services: Mapping[str, str]) -> None:
-        """Say to peers of a local socket what to use instead of these services, by name, which nobody serves."""
+        """Register the replacements of services that nobody serves, by name, for errors to peers of a local socket."""
         self.services.absent_local(services)
 
     def guard(self, guards: Mapping[str, Callable[[Handler], Handler]]) -> None:
@@ -176,7 +176,7 @@ class Router:
         self.send(peer, make_request(topic, payload, matchtag=tag))
 
     def forward(self, request: RpcRequest, peer: Peer, payload: bytes | None = None) -> None:
-        """Have `peer` answer `request`, with its own payload or another; the answer goes back to the requester."""
+        """Have `peer` answer `request`, with its own payload or another; the response is sent to the requester."""
         original = request.message
         payload = original.payload if payload is None else payload
         if original.flags & NORESPONSE:
@@ -215,7 +215,7 @@ class Router:
     # -- receiving ----------------------------------------------------------------------------------------------
 
     def _take(self, until_s: float) -> bool:
-        """Handle what has arrived, some of each peer by turns, until the turn's time is up."""
+        """Handle messages that have arrived, some of each peer by turns, until the turn's time is up."""
         heard, monotonic_s = self._unread, self.turns.clock.monotonic_s
         while True:
             if self._unhandled < READ_AHEAD_MESSAGES:
@@ -239,7 +239,7 @@ class Router:
 
     @property
     def dropped(self) -> int:
-        """Messages that were dropped since their peers were gone."""
+        """Return the number of messages dropped since their peers had disconnected."""
         return sum([server.dropped for server in self._servers])
 
     def _read(self) -> None:
@@ -308,7 +308,7 @@ class Router:
             log.warning("peer %s sent a message of type %d, which only the instance sends", peer.name, message.type)
 
     def _failed(self, request: RpcRequest, exc: Exception) -> None:
-        """Answer with what a handler raised. A stream that it had opened by then ends at both sides."""
+        """Respond with the error of a handler's exception. A stream that it had opened ends at both sides."""
         if not is_expected(exc):
             self.turns.report_bug(request.topic, exc)
             if request.on_end is not None:
@@ -561,9 +561,10 @@ def convert_request(peer: Peer, message: Message) -> None:
 
 
 def convert_outgoing(peer: Peer, message: Message) -> None:
-    """Convert what is sent to a local peer into JSON. The payload of an error is plain text in every dialect.
+    """Convert a message to a local peer into JSON.
 
-    What another peer answered in our place may have no form in JSON: the answer is then an error that says so.
+    The payload of an error is plain text in every dialect. A response of another peer may have no form in JSON: it is
+    then replaced by an error with that text.
     """
     if not peer.json or message.payload is None:
         return

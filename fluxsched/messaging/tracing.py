@@ -32,7 +32,9 @@ _TASK_DATA = ("job-manager.input", "job-manager.output", "job-info.lookup", "job
 
 
 def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Tracer:
-    """A tracer: one line a message whose topic has one of these beginnings: direction, peer, kind, topic, payload."""
+    """Return a tracer that prints one line a message whose topic has one of these prefixes: direction, peer, kind,
+    topic, payload.
+    """
 
     def trace(direction: str, message: Message) -> None:
         if message.topic.startswith(beginnings) and not is_sign_of_life(message):
@@ -76,7 +78,7 @@ def width(out: TextIO) -> int:
 
 
 def cut(text: str, width: int) -> str:
-    """A text of at most `width` characters; an ellipsis tells that there was more."""
+    """Return a text of at most `width` characters; an ellipsis marks omitted text."""
     return text if len(text) <= width else text[: width - 1] + "…"
 
 

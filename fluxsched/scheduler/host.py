@@ -127,7 +127,9 @@ class SchedulerHost:
     # ---- passes
 
     def _schedule(self) -> None:
-        """End-of-turn hook: one pass for all that arrived, in slices; what comes meanwhile to change things waits."""
+        """Run one pass for all that has arrived, in slices, as a hook at the end of a turn; changes that arrive
+        meanwhile wait.
+        """
         session, clock = self.session, self._turns.clock
         begun_s, cut = clock.monotonic_s(), False
         until_s = begun_s + PASS_SLICE_S
@@ -166,7 +168,8 @@ class SchedulerHost:
             observe(max(0.0, now_s - t_submit_s))
 
     def _await_notice(self) -> None:
-        """One timer, for a turn in which the scheduler has notices due though nothing happens; it may come early."""
+        """Set one timer for a turn in which the scheduler has notices due even without an event; it may expire early.
+        """
         at_s = self.session.next_notice_s
         if at_s < self._next_notice_s:
             if self._notice is not None:
@@ -193,7 +196,7 @@ class SchedulerHost:
                 self._client.send(frames)
 
     def _take(self, until_s: float) -> bool:
-        """Hand what has arrived to the session, which answers questions; then have it handle the rest in its order."""
+        """Pass received messages to the session, which answers questions; then have it handle the rest in order."""
         session, monotonic_s = self.session, self._turns.clock.monotonic_s
         while session.kept < KEPT_MAX and (arrivals := self._client.receive(RECEIVE_MAX)):
             for frames in arrivals:
@@ -256,7 +259,7 @@ class SchedulerHost:
         self._send(make_response(message, codec.pack(answer)))
 
     def raise_exception(self, jobid: int, type: str, note: str) -> None:
-        """Raise a fatal exception on a running job, for what decides beside the policy."""
+        """Raise a fatal exception on a running job, for parts that decide beside the policy."""
         self._perform(self.session.outgoing((effect.Raise(jobid, note, type),)))
 
     def leave(self) -> None:

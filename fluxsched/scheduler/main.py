@@ -33,7 +33,7 @@ from fluxsched.transport.zeromq import ZmqClient
 
 
 def policies_of(specs: str) -> Loaded:
-    """Policies and plugins, ready; what their code raises meanwhile becomes an error of one line."""
+    """Return policies and plugins, ready; exceptions of their code become an error of one line."""
     try:
         return load(specs)
     except FluxschedError:

@@ -84,7 +84,7 @@ class End(NamedTuple):
 
 
 class Left(NamedTuple):
-    """All is saved: the adapter may go."""
+    """Effect after the last state is saved: the adapter may exit."""
 
 
 class Log(NamedTuple):
@@ -235,7 +235,7 @@ class SchedulerSession:
         return bool(self._kept) and self.state is _READY
 
     def work(self, limit: int) -> Effects:
-        """Handle at most so much of what is kept, in order; nothing before ready or while a pass is under way."""
+        """Handle at most `limit` of the kept messages, in order; none before ready or while a pass is under way."""
         found: list[SessionEffect] = []
         kept = self._kept
         while kept and limit and self.state is _READY:
@@ -311,7 +311,7 @@ class SchedulerSession:
         return found
 
     def _take_over(self, job: Any, now_s: float) -> Effects:
-        """`job` is a HelloResponse whose jobspec is as `read` takes it."""
+        """Take over a running job; `job` is a HelloResponse whose jobspec has the form that `read` accepts."""
         self._step("job")
         found: list[SessionEffect] = []
         jobspec = None
@@ -480,7 +480,7 @@ class SchedulerSession:
     # ---- within
 
     def outgoing(self, effects: Sequence[sched.Effect | Log]) -> Effects:
-        """The scheduler's effects, releases and what it asks of running jobs as the calls that they are."""
+        """Return the scheduler's effects, releases and requests for running jobs as calls."""
         return [self._outgoing(effect) for effect in effects]
 
     def _outgoing(self, effect: sched.Effect | Log) -> SessionEffect:
@@ -564,7 +564,7 @@ class Saving:
         self._complaint = ""
 
     def restore(self, saved: object, now_s: float) -> str | None:
-        """Go on from what is kept, None if that is nothing; the line of the log if that is of no use."""
+        """Restore the saved state, None if there is none; return the line of the log if the state is unusable."""
         self._saved_s, self._bookings = now_s, self._accounts.bookings
         if saved is None:
             return None
@@ -600,7 +600,7 @@ class Saving:
         return self._request(self._writing.text(now_s), now_s) if is_whole else None
 
     def last(self, now_s: float) -> SaveRequest | None:
-        """A request to save what has changed, whenever that was; None for nothing."""
+        """Return a request to save all changes, whenever they occurred; None if there are none."""
         if not self._is_changed:
             return None
         return self._request(state.saved(self._accounts, now_s), now_s)
@@ -683,7 +683,7 @@ def plan_of(scheduler: Scheduler, wanted: PlanRequest, now_s: float) -> PlanResp
 
 
 def reasons_of(scheduler: Scheduler, wanted: SchedReasonsRequest, now_s: float) -> ReasonsResponse:
-    """The answer; jobs that do not wait here are left out."""
+    """Return the response; jobs that do not wait in this scheduler are left out."""
     forecasts: Forecasts = {}
     promised = {kept.jobid for kept in scheduler.planned() if kept.start_s < inf}
     found: list[ReasonEntry] = []

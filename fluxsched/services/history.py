@@ -73,7 +73,7 @@ PIECE: Final = 64
 
 
 def step_of(since_s: float, until_s: float, points_max: int, kept_s: int) -> int:
-    """The length of steps: the shortest that is a multiple of what is kept and gives no more than so many."""
+    """Return the length of steps: the shortest multiple of the samples' length with no more than so many steps."""
     wanted = min(points_max or POINTS_USUAL, POINTS_MAX)
     fitting = [step for step in STEPS_S if step % kept_s == 0 and (until_s - since_s) / step <= wanted]
     longest = STEPS_S[-1]
@@ -196,7 +196,7 @@ class RunningUse(NamedTuple):
 
 def running_use(jobs: Mapping[int, Job], holders: Iterable[int], span: Span, by: str, userid: int | None,
                 group_of: GroupOf) -> Iterator[RunningUse | None]:  # fmt: skip
-    """Look at the jobs that hold something, of one user if it is said, in steps."""
+    """Sum the use of jobs that hold resources, of one user if given, in steps."""
     names_of: _NamesOf = (lambda job: (group_name(job, group_of),)) if by == "group" else _NAMES[by]
     found = RunningUse({}, [0.0, 0.0, 0.0])
     left = iter(holders)
@@ -234,7 +234,7 @@ class AccountSums(NamedTuple):
     cores: tuple[float, ...]
 
     def until_now(self, unwritten: MachineSample) -> AccountSums:
-        """With what was observed since the last sample: use is counted until now, too."""
+        """Return the sums with the period since the last sample: use is counted until now, too."""
         cores = tuple([one + other for one, other in zip(self.cores, unwritten.cores, strict=True)])
         return self._replace(observed_s=self.observed_s + unwritten.observed_s, cores=cores)
 
@@ -276,7 +276,7 @@ def _by_property(rows: Iterable[tuple[str, list[float]]]) -> list[tuple[str, lis
 
 def response(by: str, span: Span, accounts: AccountSums, running: RunningUse, max_entries: int, shows_all: bool
              ) -> ReportResponse:  # fmt: skip
-    """The answer; `shows_all` is whether it tells of the machine."""
+    """Return the response; `shows_all` is whether it includes figures of the machine."""
     rows = dict(accounts.rows)
     both = {name: _row(name, rows.get(name), running.by_name.get(name)) for name in rows.keys() | running.by_name}
     order = sorted(both.values(), key=lambda row: (-row.core_seconds, row.name))
@@ -295,9 +295,9 @@ def response(by: str, span: Span, accounts: AccountSums, running: RunningUse, ma
 
 
 def _capacity(sampled: Iterable[float], used_s: float) -> dict[str, float]:
-    """Core-seconds by state, with what jobs used in place of what the samples make of it, two looks a minute apart.
+    """Return core-seconds by state, with the jobs' usage in place of that of the samples, observed once a minute.
 
-    The difference was free, or not observed: what ran while the instance was away.
+    The difference was free, or not observed: jobs that ran while the instance was not.
     """
     cores = dict(zip(CORE_STATES, sampled, strict=True))
     free_s = max(0.0, cores["free"] + cores["allocated"] - used_s)

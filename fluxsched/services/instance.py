@@ -147,7 +147,7 @@ class AgentService:
         self._turns = turns
         self._settings = settings
         self._agents: dict[Peer, dict[str, Agent]] = {}
-        """Of each connection, by host."""
+        """Agents of each connection, by host."""
         self._count = 0
         self._reported = EMPTY
         self._gone: dict[str, float] = {}
@@ -163,7 +163,7 @@ class AgentService:
         self._resource.perform(self._module.set_online(targets, self._turns.wall_s))
 
     def reloaded(self, targets: Idset) -> None:
-        """After a reload: agents get their targets back, and the instance reports these, its own."""
+        """Reassign targets after a reload: agents get theirs back, and the instance reports these, its own."""
         for agent in self._all():
             if not agent.offline:
                 back = agent.targets - self._module.lost
@@ -387,13 +387,15 @@ TRACE_EVERY_S = 0.1
 TRACE_MESSAGES_MAX = 256
 """Messages in one answer: 2,560 a second are more than can be read; their text takes 5 % of a core."""
 TEXT_PAYLOAD_BYTES_MAX = 1 << 16
-"""Of a larger payload the size is told: unpacking an R of a large machine for its first words takes milliseconds."""
+"""Size of a payload above which only the size is shown: unpacking an R of a large machine for its first words takes
+milliseconds.
+"""
 
 _OWN = "instance.trace"
 
 
 class TraceReader:
-    """One stream: which topics, and what is to be told next."""
+    """Reader of one stream: its topics, and the messages to be sent next."""
 
     __slots__ = ("beginnings", "dropped", "messages")
 

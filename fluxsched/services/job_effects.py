@@ -60,7 +60,7 @@ log = logger("jobs")
 CLOCK_LOOK_S = 1.0
 """Interval of checking the wall clock while a job waits for a time (seconds)."""
 JobEvents = tuple[int, list[dict[str, Any]]]
-"""A job, and the events of one of its rows."""
+"""Job id, and the events of one of the job's rows."""
 Resize = effect.GrowShells | effect.ShrinkShells
 Publish = Callable[[Sequence[JobEvents]], None]
 ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
@@ -68,7 +68,7 @@ _encode = msgspec.json.encode
 
 
 class JobEffects:
-    """The job manager with the only place that performs its effects."""
+    """Performer of the job manager's effects, the only one."""
 
     def __init__(self, manager: JobManager, router: Router, store: Store, turns: Turns, spool: Path) -> None:
         self.manager = manager
@@ -83,7 +83,7 @@ class JobEffects:
         self.with_clusters: Callable[[Job, Why], Why] = lambda job, why: why
         """The reason why a job does not run, extended by those of clusters where it may run or is to begin."""
         self.preempt_timeout_s: float | None = None
-        """From SIGTERM to SIGKILL for a preempted job (seconds); None: as for all others."""
+        """Time from SIGTERM to SIGKILL for a preempted job (seconds); None: as for all others."""
         self.environment: dict[str, str] = {}
         self.cores: list[Idset] | None = None
         self.ended_count = 0
@@ -116,7 +116,7 @@ class JobEffects:
         return self.turns.wall_s
 
     def after_commit(self, call: Callable[[], None]) -> None:
-        """Run `call` once what this turn decided is on disk."""
+        """Run `call` once the decisions of this turn are on disk."""
         if not self._after:
             self.turns.wake()
         self._after.append((self.turns.handling, call))
@@ -240,7 +240,9 @@ class JobEffects:
         self._starts.append(one)
 
     def _kill(self, one: effect.Kill) -> None:
-        """After its start has been stored, or a job could be signaled before it runs; on a full disk limits hold."""
+        """Signal a job after its start has been stored, or it could be signaled before it runs; on a full disk limits
+        hold.
+        """
         grace_s = self.preempt_timeout_s if one.preempted else None
         self._store.when_settled(lambda: self._signal(one.jobid, one.signum, grace_s))
 
@@ -297,7 +299,7 @@ class JobEffects:
             self._limits.arm(jobid, job.expiration_s)
 
     def _resize(self, one: Resize) -> None:
-        """A job that is ending needs no other size."""
+        """Have a running job grow or shrink; a job that is ending needs no other size."""
         executor, job = self._running.get(one.jobid), self.manager.jobs.active.get(one.jobid)
         if executor is None or job is None or job.fatal is not None:
             return
@@ -320,8 +322,8 @@ class JobEffects:
         self.raise_reported(jobid, "timeout", expired_note(0.0 if job is None else job.duration_s))
 
     def resume(self, jobids: Iterable[int], records: Mapping[int, object], settled: Callable[[], None]) -> None:
-        """Have the executors take up the jobs of the instance before; `settled` is called once it is known of each
-        what became of it. Of `records` nothing else is left then.
+        """Have the executors resume the jobs of the previous instance; `settled` is called once the fate of each is
+        known. Of `records` nothing else is left then.
         """
         found: dict[Executor, list[ResumedJob]] = {executor: [] for executor in self.executors.values()}
         waiting = len(found)
@@ -347,18 +349,18 @@ class JobEffects:
             executor.resume(found[executor], records if name == "local" else {}, one_settled)
 
     def started(self, jobid: int) -> None:
-        """An executor says that the job's tasks run; again where it does not know that this is stored."""
+        """Record an executor's report that the job's tasks run; it is repeated until known to be stored."""
         if not self.manager.jobs.get(jobid).started:
             self.perform(self.manager.execution.started(jobid, self.now_s))
 
     def finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
-        """An executor says that all tasks have ended and nothing of them is left."""
+        """Record an executor's report that all tasks have ended and nothing of them is left."""
         self._running.pop(jobid, None)
         self.perform(self.manager.execution.finished(jobid, status, self.now_s, release=True, usage=usage))
 
     def released(self, jobid: int, ranks: Idset) -> None:
-        """An executor says that nothing of a job is left on targets that it was shrunk by; again where it does not know
-        that this is stored.
+        """Record an executor's report that nothing of a job is left on targets by which it was shrunk; it is repeated
+        until known to be stored.
         """
         job = self.manager.jobs.active.get(jobid)
         left = EMPTY if job is None else ranks & job.going
@@ -380,12 +382,14 @@ class JobEffects:
         self.after_commit(then)
 
     def forget_parts(self, numbers: Sequence[int]) -> None:
-        """No job that comes shall refer to these parts of jobspecs: they are about to be removed."""
+        """Ensure that no later job refers to these parts of jobspecs, which are about to be removed."""
         self._parts.forget(numbers)
         self._rows.clear()
 
     def raise_reported(self, jobid: int, kind: str, note: str) -> None:
-        """An executor says that the job must end; again where it does not know that this is stored."""
+        """Raise an exception that an executor reports, since the job must end; the report is repeated until known to be
+        stored.
+        """
         raised = self.manager.jobs.get(jobid).exceptions or ()
         if not any(one["context"]["type"] == kind and one["context"].get("note") == note for one in raised):
             self.raise_job(jobid, kind, note)
@@ -441,16 +445,16 @@ class JobCounts:
         self._wait = Histogram(WAITS_S)
 
     def started(self, job: Job) -> None:
-        """The job's shells are started. It has waited from its submit until it was allocated resources."""
+        """Count a job whose shells are started. It has waited from its submit until it was allocated resources."""
         self._started += 1
         self._wait.observe(max(0.0, job.t_run - job.t_submit))
 
     def ended(self, name: str) -> None:
-        """A job is inactive, and this is the name of its result."""
+        """Count a job that is inactive, by the name of its result."""
         self._ended[name] += 1
 
     def value(self) -> JobMetrics:
-        """All counts until now, for monitoring."""
+        """Return all counts until now, for monitoring."""
         return JobMetrics(self.submitted, self._started, self._ended_by_result(), self._wait.coarser(LONG_S))
 
     def for_history(self) -> JobFlow:
@@ -482,7 +486,7 @@ class JobHistory:
         self._turns = effects.turns
         self._next: Timer | None = None
         self._is_looking = False
-        """From a look until what it found is to be removed: another one would find and count the same again."""
+        """True from a search until the jobs found are to be removed: another search would find and count them again."""
         self._count = ended_count(store.read)
         """Ended jobs in the store when this began, less those that were removed since."""
 

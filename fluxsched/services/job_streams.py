@@ -74,15 +74,15 @@ class OutputFollower:
         """Begin to follow, once the stream is open."""
 
     def send(self, piece: msg.OutputResponse) -> int:
-        """Pass a piece on; how many pieces more it was worth, where it came to many responses."""
+        """Send a piece; return the number of further pieces it counts as, if it took several responses."""
         self.request.respond(piece)
         return 0
 
     def caught_up(self) -> None:
-        """All that has been written so far was sent."""
+        """Note that all output written so far was sent."""
 
     def end(self) -> None:
-        """All that will ever be written was sent."""
+        """End the stream: all output that will ever be written was sent."""
         self.request.finish()
 
 
@@ -98,7 +98,7 @@ class JobStreams:
         self._watchers: dict[RpcRequest, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
         self._logs: defaultdict[int, dict[RpcRequest, Send]] = defaultdict(dict)
         self._waits: defaultdict[int, dict[RpcRequest | None, Waiter]] = defaultdict(dict)
-        """By the last attempt of the job that is waited for."""
+        """Waiters by the last attempt of the job for which they wait."""
         self._followers: dict[RpcRequest, tuple[OutputFollower, TaskOutput]] = {}
         self._polling = False
         self._wanted: set[str] | None = set()
@@ -160,7 +160,8 @@ class JobStreams:
         self._send(request, news)
 
     def _publish(self, stored: Sequence[JobEvents]) -> None:
-        """All that one transaction has put on disk: most of it is not watched, so the loop is short."""
+        """Publish the events that one transaction has put on disk: most of them are not watched, so the loop is short.
+        """
         wanted, logs, news = self._wanted, self._logs, self._news
         for jobid, events in stored:
             for event in events:
@@ -235,7 +236,7 @@ class JobStreams:
         self._store.when_settled(begin, request.failed)  # or an event would be on disk and news
 
     def subscribe(self, jobid: int, request: RpcRequest, send: Send) -> None:
-        """Send of what happens to an active job from now on, once it is on disk, until its end or `unsubscribe`."""
+        """Send the later events of an active job, once they are on disk, until its end or `unsubscribe`."""
         self._logs[jobid][request] = send
 
     def unsubscribe(self, jobid: int, request: RpcRequest) -> None:
@@ -300,7 +301,10 @@ class JobStreams:
         self.follow_output(OutputFollower(request, wanted.id, wanted.follow))
 
     def follow_output(self, follower: OutputFollower) -> None:
-        """Open a stream of what a job's tasks have written, and with `follow` will write. Raises Refused (ENOENT)."""
+        """Open a stream of the output that a job's tasks have written, and with `follow` of later output.
+
+        Raises Refused (ENOENT).
+        """
         request, jobid = follower.request, follower.jobid
         self._manager.jobs.get(jobid)
         request.open_stream(lambda: forget(self._followers, request))
@@ -316,7 +320,7 @@ class JobStreams:
             self._turns.after(delay_s, self._poll)
 
     def _poll(self) -> None:
-        """Feed the followers until the budget is spent; then those that were fed come last."""
+        """Send output to the followers until the budget is spent; those that were served are then last in order."""
         self._polling = False
         budget = Budget()
         for request in list(self._followers):
@@ -385,7 +389,7 @@ class JobInputs:
         self, request: RpcRequest, jobid: int, data: bytes, tasks: Idset | None, *, eof: bool,
         window: Window | None = None,
     ) -> None:  # fmt: skip
-        """Send what `request` asks for, and answer it in time.
+        """Send the input of `request`, and answer it in time.
 
         Raises Refused: ENOENT for an unknown job, ESRCH for one that has ended, ENOSYS for one that is sent no input,
         EPIPE behind an end; LimitExceeded if too much waits, which ends a job that runs.
@@ -399,7 +403,7 @@ class JobInputs:
             self._pass(place, jobid, one)
 
     def opened(self, jobid: int) -> None:
-        """The job's tasks run: they are sent what came before."""
+        """Send the input received so far to the tasks of a job, which run now."""
         for one in self._early.pop(jobid, ()):
             try:
                 place = self.input_of(jobid)

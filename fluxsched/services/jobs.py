@@ -76,7 +76,7 @@ class JobService:
         self._specs = JobspecMemo()
         self.accepting = True
         self.give_back: Callable[[int, Idset], None] = lambda jobid, ranks: None
-        """A job that is an instance says that nothing of it is left on these targets."""
+        """Function called when a job that is an instance reports that nothing of it is left on these targets."""
         self.extend_listed: Callable[[list[dict[str, Any]]], None] = lambda jobs: None
         """Extends the reasons in a list of jobs as `with_clusters` does that of one."""
         self.policy_of: Callable[[str | None, str], str | None] = lambda queue, group: None
@@ -126,7 +126,7 @@ class JobService:
         return jobid
 
     def _last(self, jobid: int) -> int:
-        """The job's last attempt: what its user does to a job is meant for that. Raises Refused (ENOENT)."""
+        """Return the job's last attempt, to which its user's requests apply. Raises Refused (ENOENT)."""
         return self._manager.jobs.last(jobid).id
 
     def _raise(self, request: RpcRequest) -> None:
@@ -171,7 +171,7 @@ class JobService:
         self.answer(request, msg.UrgencyResponse(self.set_urgency(request)))
 
     def set_urgency(self, request: RpcRequest) -> int:
-        """Do what an UrgencyRequest asks; the urgency that the job had before."""
+        """Perform an UrgencyRequest; return the previous urgency of the job."""
         wanted = request.payload(msg.UrgencyRequest)
         self._router.permissions.check_urgency(request, wanted.urgency)
         job = self._manager.jobs.last(wanted.id)
@@ -210,7 +210,9 @@ class JobService:
         self._turns.spread(self._send_ids(request, query), request.failed)
 
     def _send_ids(self, request: RpcRequest, query: JobQuery) -> Work:
-        """The latest first, so that cancelling in this order makes no room for jobs that come later in it."""
+        """Send the ids, the latest first, so that cancelling in this order frees no resources for jobs that are later
+        in it.
+        """
         for some in find(self._manager.jobs, query):
             if not request.is_open:
                 return
@@ -323,7 +325,7 @@ class JobService:
         request.respond(self.queue_status(request.payload(queues.QueueStatusRequest).name))
 
     def queue_status(self, name: str | None) -> queues.QueueStatus:
-        """All about one queue. Raises Refused (ENOENT)."""
+        """Return the status of one queue. Raises Refused (ENOENT)."""
         queue = self._manager.queues.select(name, name is None, "show")[0]
         blocked, start_reason = self._manager.queue_control.held_back(queue)
         config = queue.config
@@ -362,7 +364,7 @@ class JobService:
         self.answer(request)
 
     def answer(self, request: RpcRequest, payload: object = None) -> None:
-        """Respond once what was decided is on disk."""
+        """Respond once the decisions so far are on disk."""
         self._effects.after_commit(partial(request.respond, payload))
 
 
@@ -426,7 +428,7 @@ def _wait_status(result: JobResult) -> int:
 
 
 def stored_job(store: Store, jobid: int) -> dict[str, Any] | None:
-    """A job's log, jobspec and R as they are on disk; None when the store does not know it."""
+    """Return a job's log, jobspec and R as on disk; None if the store does not have it."""
     return read_job(store.read, jobid)
 
 
@@ -461,7 +463,7 @@ def stored_result(store: Store, jobid: int) -> JobResult | None:
 
 
 def read_ended_job(store: Store, jobid: int) -> Job | None:
-    """A job that has ended, by its log on disk alone; None when it is not there."""
+    """Return a job that has ended, by its log on disk alone; None if it is not there."""
     found = stored_log(store, jobid)
     return None if found is None else restore.replayed(jobid, found, None)
 
@@ -522,7 +524,7 @@ class JobWaits:
         self._store = store
         self._turns = turns
         self._left: dict[RpcRequest, dict[int, tuple[int, ...]]] = {}
-        """For each stream the jobs that have not ended, and for each of these which jobs were asked for: earlier
+        """Jobs of each stream that have not ended, and for each of these the jobs that were requested: earlier
         attempts, or itself.
         """
         router.serve({"job-manager.wait-all": self._wait_all})
@@ -566,7 +568,7 @@ class JobWaits:
                         self._send(request, jobid)
 
     def _wait_on(self, request: RpcRequest, jobid: int, next_id: int) -> None:
-        """The job was preempted: what was waited for is its next attempt."""
+        """Wait for the next attempt of a job that was preempted."""
         left = self._left[request]
         asked = left.pop(jobid, ())
         if asked:

@@ -31,9 +31,10 @@ from fluxsched.system.processes import die_with
 
 
 def export(uri: str | None, bind: str, *, public: bool, instance: int | None, told: Callable[[str], None]) -> None:
-    """Serve until SIGINT or SIGTERM; `told` gets the page's URL. `instance` is the process to end with, if any.
+    """Serve until SIGINT or SIGTERM; `told` receives the page's URL.
 
-    Raises InvalidValue or Refused for an address that is wrong, FluxschedError for one that cannot be had.
+    `instance` is the process to end with, if any. Raises InvalidValue or Refused for an invalid address, FluxschedError
+    for one that is not available.
     """
     host, port = parse_bind(bind, public=public)
     logs.setup(None, 0)
@@ -97,7 +98,7 @@ class Sampler:
         """Number of requests to the instance."""
 
     async def text(self) -> str:
-        """All figures, as text. All who ask while the instance is asked get the same answer."""
+        """Return all metrics as text. Concurrent requests share one request to the instance."""
         now_s = SystemClock.monotonic_s()
         if self._sampling is None and (self._sampled_s is None or now_s - self._sampled_s >= self._sample_s):
             self._sampling = asyncio.create_task(self._sample())
@@ -146,9 +147,9 @@ class Sampler:
 CONNECTIONS_MAX = 64
 """Connections at once: Prometheus has one. More are answered 503."""
 HEAD_BYTES_MAX = 8192
-"""Of a request; what is longer is answered 431."""
+"""Maximum size of a request's head; a longer one is answered 431."""
 REQUEST_S = 5.0
-"""For how long a connection may last (seconds)."""
+"""Maximum duration of a connection (seconds)."""
 
 Text = Callable[[], Awaitable[str]]
 _STATUS = {200: "OK", 404: "Not Found", 405: "Method Not Allowed", 431: "Request Header Fields Too Large",
@@ -232,7 +233,7 @@ Sample = tuple[SampleLabels, float | HistogramValue]
 
 
 class Family(NamedTuple):
-    """All samples of one name; `labels` are the names that each sample's labels have."""
+    """Samples of one name; `labels` are the names of each sample's labels."""
 
     name: str
     kind: str
@@ -241,7 +242,7 @@ class Family(NamedTuple):
 
 
 def lines(family: Family, samples: Iterable[Sample]) -> list[str]:
-    """A family as text. Without samples nothing is said of it."""
+    """Return a family as lines of text; none without samples."""
     found = [line for labels, value in samples for line in _sample(family.name, labels, value)]
     if not found:
         return []
@@ -341,7 +342,7 @@ HISTOGRAMS: Final = {
 
 
 def text(metrics: MetricsResponse | None, schedulers: tuple[SchedulerAnswer, ...] = (), took_s: float = 0.0) -> str:
-    """All families as text; `metrics` is None while the instance does not answer."""
+    """Return all families as text; `metrics` is None while the instance does not answer."""
     samples: dict[str, list[Sample]] = {name: [] for name in FAMILIES}
     samples["fluxsched_up"].append(({}, int(metrics is not None)))
     samples["fluxsched_sample_seconds"].append(({}, took_s))
@@ -403,7 +404,7 @@ def _of_peers(found: MetricsResponse) -> list[_Named]:
 
 
 def _of_scheduler(one: SchedulerAnswer) -> list[_Named]:
-    """Of a scheduler of another's making anything may be missing."""
+    """Return the samples of a scheduler; any may be missing in one of another's making."""
     labels = {"module": one.name}
     named: list[_Named] = [("fluxsched_scheduler_up", labels, int(one.stats is not None))]
     stats = one.stats or {}

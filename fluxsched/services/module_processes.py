@@ -61,7 +61,7 @@ class Module:
         self.on_exit: list[Callable[[], None]] = []
         self.killer: Timer | None = None
         self.silent_s = 0.0
-        """For how long it has owed an answer to "are you there?"."""
+        """Time since the first ping that the module has not answered (seconds)."""
         self.is_asked = False
         self.failures: list[float] = []
         """Times of the module's failures (monotonic seconds), as far back as they count."""
@@ -124,8 +124,8 @@ class ModuleTable:
         self._check(groups, lambda other: other is module)
 
     def check_acquirer(self, groups: Sequence[str], peer: Peer) -> None:
-        """Raises Refused (EBUSY) for a group of a module that is not this peer, also while the module comes up: it
-        would find its group taken, and a start whose schedulers serve nothing ends.
+        """Raise Refused (EBUSY) for a group of a module that is not this peer, also while the module starts: it would
+        find its group taken, and a start whose schedulers serve nothing ends.
         """
         self._check(groups, lambda other: other.peer is peer)
 
@@ -164,7 +164,10 @@ class ModuleProcess(Protocol):
         """Kill the process at once."""
 
     def why_ended(self, when: str) -> str:
-        """Reap it, which has ended; why it did. `when` is appended to what it did not say itself."""
+        """Reap the process, which has ended; return the reason.
+
+        `when` is appended to a reason that the process did not give itself.
+        """
         ...
 
     def forget(self) -> None:
@@ -321,7 +324,7 @@ class Supervision:
     # -- those that end -----------------------------------------------------------------------------------------
 
     def failed(self, module: Module) -> None:
-        """A module that has served its groups is down: see to what comes next, and say so in its `error`."""
+        """Decide on the next start of a module that has served its groups and failed, and note that in its `error`."""
         now_s, recovery = self._turns.clock.monotonic_s(), module.recovery
         module.failures = [at_s for at_s in module.failures if now_s - at_s < RESTARTS_WITHIN_S] + [now_s]
         count, why = len(module.failures), module.error

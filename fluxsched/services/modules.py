@@ -75,7 +75,8 @@ class ModuleService:
         unsatisfiable: str = WAIT,
         preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
     ) -> None:
-        """`trying` runs what imports the policies of a module that is to be reloaded, which may take seconds."""
+        """Create the service. `trying` imports the policies of a module that is to be reloaded, which may take seconds.
+        """
         self._table = table
         self.modules = table.by_name
         self._router = router
@@ -190,7 +191,7 @@ class ModuleService:
             self._router.when_lost(module.peer, call)
 
     def load_request(self, request: RpcRequest) -> None:
-        """`load` what a client asks for, and answer once it serves its groups."""
+        """Perform `load` for a client, and answer once the module serves its groups."""
         wanted = request.payload(ModuleLoadRequest)
         if wanted.fallback is not None:
             check_fallback(wanted.fallback)
@@ -214,7 +215,7 @@ class ModuleService:
     # -- removal ------------------------------------------------------------------------------------------------
 
     def remove(self, name: str, gone: Callable[[], None]) -> None:
-        """End a module; `gone` is called when its process has ended, and all that it had is free."""
+        """End a module; `gone` is called when its process has ended, and all its resources are free."""
         module = self._module(name)
         self._supervision.forget(module)
         if module.status == STATUS_EXITED:
@@ -293,7 +294,7 @@ class ModuleService:
         return any(module.process is not None and module.status != STATUS_EXITED for module in self.modules.values())
 
     def close(self) -> None:
-        """End what runs and wait for it (at the end of the instance)."""
+        """End the running modules and wait for them (at the end of the instance)."""
         running = [m for m in self.modules.values() if m.process is not None and m.status != STATUS_EXITED]
         for module in running:
             module.status = STATUS_FINALIZING

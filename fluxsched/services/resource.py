@@ -71,7 +71,7 @@ Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callabl
 """Finds another inventory and its groups; the callable runs once they are in use, and returns the answer."""
 
 PRINTS_KEPT = 4
-"""Resource sets whose JSON is kept: the whole, and what a few groups acquired."""
+"""Number of resource sets whose JSON is kept: the whole, and those acquired by a few groups."""
 
 
 class Acquirer:
@@ -104,12 +104,12 @@ class ResourceService:
         self._modules = modules
         self._queues = queues
         self.muted = False
-        """From now on acquirers get no changes: the instance is being taken down, target by target."""
+        """True once acquirers get no further changes: the instance is being shut down, target by target."""
         self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
         self.made_up: Callable[[ResourceSet], Idset] = lambda resources: EMPTY
         """Function that returns the targets that are not this machine."""
         self.changed: list[Callable[[], None]] = []
-        """Called when anything about the targets may have changed, but for what jobs hold."""
+        """Functions called when anything about the targets may have changed, except the resources held by jobs."""
         self.watch_streams: Callable[[], int] = lambda: 0
         """Function that returns the number of `resource.watch` streams."""
         self._slow = SlowReaders(router, turns)
@@ -120,7 +120,7 @@ class ResourceService:
         self._keep_expiration = keep_expiration
         self._acquirers: dict[Hashable, Acquirer] = {}
         self.prepare_reload: PrepareReload = lambda request, wanted, proceed: proceed()
-        """Called before a reload; it calls `proceed` when what it takes long to find out is known."""
+        """Function called before a reload; it calls `proceed` when its long checks are complete."""
         self._journal = JournalService(
             router, store, lambda: module.journal.events, lambda: self.printed(module.resources)
         )
@@ -293,7 +293,9 @@ class ResourceService:
         request.respond(StatusResponse(R=self.printed(status["R"]), drain=drain, groups=groups, **sets))
 
     def sched_status(self, request: RpcRequest) -> None:
-        """Answer what schedulers may use, what of it is down, and what is allocated."""
+        """Respond with the resources that schedulers may use, those of them that are down, and those that are
+        allocated.
+        """
         status = self.module.sched_status(self.allocated())
         parts = {name: self.printed(resources) for name, resources in status.items()}
         request.respond(SchedStatusResponse(**parts, made_up=str(self.made_up(status["all"]))))
@@ -304,7 +306,7 @@ class ResourceService:
     # -- effects ------------------------------------------------------------------------------------------------
 
     def perform(self, effects: Iterable[Any]) -> None:
-        """Perform what the module decided, in order."""
+        """Perform the module's effects, in order."""
         for one in effects:
             match one:
                 case effect.ToAcquirer(acquirer=key, change=change):
@@ -344,7 +346,7 @@ class ResourceService:
         return printed
 
     def publish(self) -> None:
-        """End-of-turn hook: word what has gathered; a stream whose peer is slow waits and merges."""
+        """Send collected changes at the end of a turn; the changes of a stream whose peer is slow wait and merge."""
         for acquirer in self._acquirers.values():
             if not acquirer.session.pending:
                 continue
@@ -448,7 +450,7 @@ class JournalService:
             self._store.remove("journal", (STORED_EVENTS_MAX,))
 
     def publish(self) -> None:
-        """Tell the readers what is new, once it is on disk."""
+        """Send new events to the readers, once they are on disk."""
         news, self._news = self._news, []
         if news:
             self._store.after_commit(partial(self._tell_all, news))
@@ -518,7 +520,9 @@ class Look(NamedTuple):
 
 
 class MachineReader:
-    """One stream: what its reader has been told, and the targets whose number of busy cores or GPUs is news to it."""
+    """Reader of one stream: the last observation sent, and the targets whose number of busy cores or GPUs has changed
+    since.
+    """
 
     __slots__ = ("recounted", "told")
 
@@ -527,7 +531,7 @@ class MachineReader:
         self.recounted: dict[str, frozenset[int]] = {}
 
     def recount(self, key: str, changed: frozenset[int]) -> None:
-        """Some more of them. Those who have nothing else to be told share one set."""
+        """Add to the changed targets. Readers without other changes share one set."""
         before = self.recounted.get(key)
         self.recounted[key] = before | changed if before else changed
 
@@ -547,7 +551,7 @@ class ResourceWatch:
         self._is_stale = False
         self._touched: list[Idset] = []
         self._counts: dict[str, dict[int, int]] = {}
-        """By kind and target how many jobs held at the last look; none where it was none."""
+        """Number by kind and target that jobs held at the last observation; no entry for none."""
         self._last: Look | None = None
         self._next_s = self._soon_s = 0.0
         self._timer: Timer | None = None
@@ -561,7 +565,7 @@ class ResourceWatch:
         return len(self._readers)
 
     def note_jobs(self, ranks: Idset) -> None:
-        """A job holds more or less on these targets than before."""
+        """Note that a job holds more or less on these targets than before."""
         if self._readers:
             self._touched.append(ranks)
 

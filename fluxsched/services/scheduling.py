@@ -61,7 +61,7 @@ class SchedulingService:
         self._groups: dict[Peer, tuple[str, ...]] = {}
         self._ready: set[Peer] = set()
         self._silent: set[Peer] = set()
-        """Schedulers that owe an answer to feasibility.check: they are not asked again until it comes."""
+        """Schedulers that have not answered feasibility.check: they are not asked again until they do."""
         self._suspended = False
         self.annotations = PayloadMemo(_annotations, ANNOTATIONS_KEPT, ANNOTATIONS_BYTES_MAX)
         self.on_ready: list[Callable[[], None]] = []
@@ -191,7 +191,7 @@ class SchedulingService:
         self._lost(peer)
 
     def suspend(self) -> None:
-        """The instance is about to end: nothing more is granted, and what waits stays in the store."""
+        """Grant nothing more, since the instance is about to end; waiting jobs remain in the store."""
         self._suspended = True
         for peer in list(self._groups):
             self._lost(peer)
@@ -300,13 +300,13 @@ def _annotations(data: bytes) -> dict[str, Any] | None:
 # ---- scheduler_states
 
 KIND = "scheduler"
-"""Of the rows in table `saved`; the key has the groups, since another policy may serve them next time."""
+"""Kind of the rows in table `saved`; the key has the groups, since another policy may serve them next time."""
 
 SET_ASIDE = "scheduler-set-aside"
-"""Of the rows with what was of no use: the last one of each key."""
+"""Kind of the rows with unusable state: the last one of each key."""
 
 STATE_BYTES_MAX = 32 * 2**20
-"""Of a value as JSON. What our schedulers save is a text of at most 16 MiB, in which quotes are then escaped."""
+"""Maximum size of a value as JSON. Our schedulers save a text of at most 16 MiB, in which quotes are then escaped."""
 
 SHOWN_BYTES = 40
 """Maximum part of an unreadable value that is passed on (bytes)."""
@@ -345,7 +345,7 @@ class SchedulerStates:
         self._store.after_commit(stored)
 
     def _value(self, key: str) -> bytes | None:
-        """As it is or soon will be on disk, where it may be anything."""
+        """Return the value as it is or soon will be on disk, where it may be anything."""
         known = self._known.get(key)
         if known is not None:
             return known

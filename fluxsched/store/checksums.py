@@ -76,7 +76,7 @@ def add_function(connection: sqlite3.Connection) -> None:
 
 
 def add_checksums(connection: sqlite3.Connection) -> None:
-    """Give tables that have no checksums the column, and their rows what belongs there."""
+    """Add checksums, as a column and its values, to tables that have none."""
     add_function(connection)
     for table, columns in COLUMNS.items():
         connection.execute(f"ALTER TABLE {table} ADD COLUMN crc INTEGER")

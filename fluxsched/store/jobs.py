@@ -34,14 +34,14 @@ PARTS_READ_MAX = 64
 """Parts that are kept while jobs are read one after another: environments of so many users."""
 
 PART_COLUMNS = ("environment", "files")
-"""Of `job_log`, with ids of parts."""
+"""Columns of `job_log` with ids of parts."""
 
 Query = Callable[[str, Sequence[Any]], Iterable[tuple[Any, ...]]]
 """A query on the store."""
 
 
 class JobRecord(NamedTuple):
-    """A job as it is on disk; the jobspec as JSON, R decoded, where there is one."""
+    """Job as on disk; the jobspec as JSON, R decoded, where there is one."""
 
     jobid: int
     events: list[Event]
@@ -50,7 +50,7 @@ class JobRecord(NamedTuple):
 
 
 class DamagedJob(Refused):
-    """A job whose rows cannot be read (EIO)."""
+    """Error of a job whose rows cannot be read (EIO)."""
 
     def __init__(self, jobid: int, why: Exception) -> None:
         self.brief = f"job {format_f58(jobid)} cannot be read: {why}"
@@ -62,7 +62,7 @@ class DamagedJob(Refused):
 
 
 def read_job(read: Query, jobid: int) -> dict[str, Any] | None:
-    """A job's log, jobspec and R; None when the store does not know it."""
+    """Return a job's log, jobspec and R; None if the store does not have it."""
     row = next(_rows(read, "SELECT ? AS jobid", (jobid,), lambda row, ended: row.whole(_part(read))), None)
     if row is None:
         return None
@@ -71,7 +71,7 @@ def read_job(read: Query, jobid: int) -> dict[str, Any] | None:
 
 
 def read_events(read: Query, jobid: int) -> list[Event] | None:
-    """A job's log alone; None when the store does not know it."""
+    """Return a job's log alone; None if the store does not have it."""
     found: list[Event] = []
     for row in read(f"SELECT {SELECTED['job_log']} FROM job_log WHERE jobid = ? ORDER BY seq", (jobid,)):
         try:
@@ -83,7 +83,7 @@ def read_events(read: Query, jobid: int) -> list[Event] | None:
 
 
 def read_active(read: Query, damaged: Callable[[DamagedJob], None]) -> Iterator[JobRecord]:
-    """All active jobs, in order of job id; `damaged` is called for each that cannot be read."""
+    """Yield all active jobs, in order of job id; `damaged` is called for each that cannot be read."""
     part = _part(read)
     wanted = "SELECT jobid FROM job_log EXCEPT SELECT jobid FROM job_log WHERE ended"
 
@@ -153,9 +153,9 @@ def _rows(
     text_of: Callable[[JobspecRow, bool], bytes],
     damaged: Callable[[DamagedJob], None] | None = None,
 ) -> Iterator[JobRecord]:
-    """The jobs whose ids the query `wanted` gives. A row is as old as its `seq`.
+    """Yield the jobs whose ids the query `wanted` returns.
 
-    A job that cannot be read is left out if `damaged` is there to be called, else DamagedJob is raised.
+    Rows are ordered by `seq`. For a job that cannot be read `damaged` is called, if given; else DamagedJob is raised.
     """
     rows = read(
         f"""
@@ -234,7 +234,7 @@ PER_JOB: Final = "FLUX_JOB_CC"
 PART_BYTES_MIN: Final = 128
 """A smaller part stays where it is: a row of its own would take as much."""
 PARTS_KNOWN_MAX = 4096
-"""Parts that are found again by content (a megabyte); one that comes again after so many others is kept twice."""
+"""Number of parts that are found again by content (a megabyte); one that recurs after so many others is kept twice."""
 OBJECTS_KNOWN_MAX = 64
 """Objects whose content is known: jobs that are submitted together have one environment between them."""
 DIGEST_BYTES: Final = 16
@@ -305,7 +305,7 @@ class Parts:
         self._objects.clear()
 
     def _environment(self, environment: dict[str, Any]) -> tuple[int, object]:
-        """The id of what is shared of an environment, and what stands for all of it."""
+        """Return the id of the shared part of an environment, and the replacement of the whole."""
         if PER_JOB not in environment:
             number = self._object(environment, _open)
             return number, msgspec.Raw(ENVIRONMENT_MARK + b"}") if number else environment
@@ -411,7 +411,7 @@ EXPANDED_BYTES_MAX: Final = 64 << 20
 LEVEL: Final = 1
 """The fastest, 35 us for an environment of 8 KiB; the usual one takes 50 us and makes it 2 to 5 % smaller."""
 _FIRST_BYTE: Final = b"\x78"
-"""Of a stream of zlib's own window size, the one that is used here."""
+"""First byte of a stream with zlib's own window size, which is used here."""
 
 
 def compressed(text: bytes) -> bytes:

@@ -52,14 +52,13 @@ instance on it did not end in good order.
 """
 INDEX_SUFFIX: Final = "-shm"
 NEXT_SUFFIX: Final = ".next"
-"""Of a complete file that is to take the place of a damaged one."""
+"""Suffix of a complete file that is to replace a damaged one."""
 
 
 def make_sound(path: Path, has_jobs: bool, *, accept_loss: bool = False) -> str | None:
-    """See to it that the file can be used; what the user is to be told, None if nothing.
+    """Ensure that the file can be used; return the notice for the user, None if there is none.
 
-    `has_jobs`: jobs have run on this state. Raises FluxschedError for a damaged file of which something is lost, unless
-    `accept_loss`.
+    `has_jobs`: jobs have run on this state. Raises FluxschedError for a damaged file with losses, unless `accept_loss`.
     """
     following = _named(path, NEXT_SUFFIX)
     if following.exists():
@@ -205,7 +204,7 @@ def _named(path: Path, suffix: str) -> Path:
 # ---- salvage
 
 LOG_SUFFIX: Final = "-wal"
-"""Of the name of SQLite's log beside a file; one that was closed has none."""
+"""Suffix of SQLite's log beside a file; a closed file has none."""
 UNREADABLE: Final = (sqlite3.Error, UnicodeDecodeError)
 """Raised for a damaged file; the second where SQLite says why in words that have damaged ones."""
 LOST_NAMED_MAX: Final = 20
@@ -241,7 +240,10 @@ def listed_losses(lost: Sequence[str]) -> str:
 
 
 def salvage(damaged: Path, target: Path) -> Salvaged:
-    """Make `target`, of this version's form, from what can be read. Raises sqlite3.Error if that cannot be written."""
+    """Make `target`, of this version's form, from the readable part of a damaged file.
+
+    Raises sqlite3.Error if it cannot be written.
+    """
     found = Salvaged()
     with closing(sqlite3.connect(target, isolation_level=None)) as new:
         new.execute("PRAGMA synchronous = OFF")  # the caller syncs it once
@@ -288,7 +290,7 @@ def is_filled(path: Path) -> bool:
 
 
 def _copy(old: sqlite3.Connection, new: sqlite3.Connection, found: Salvaged) -> None:
-    """Rows of the tables and columns that a file of this form has: nothing else that is in the file comes along."""
+    """Copy the rows of the tables and columns that a file of this form has, and nothing else."""
     try:
         version = old.execute("PRAGMA user_version").fetchone()[0]
         tables = {name for (name,) in old.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
@@ -353,9 +355,9 @@ def _copy_rows(new: sqlite3.Connection, name: str, rows: Iterator[tuple[Any, ...
 
 
 def _drop_partial(old: sqlite3.Connection, new: sqlite3.Connection, found: Salvaged) -> None:
-    """Remove jobs of which rows could not be copied, or not as they were written, if the index says whose these are.
+    """Remove jobs with rows that could not be copied, or not as they were written, if the index names their jobs.
 
-    A job without its last row would be one that has not ended.
+    A job without its last row would appear not to have ended.
     """
     if "crc" not in _columns(new, "job_log"):
         return
@@ -407,7 +409,7 @@ def _drop_unreadable(new: sqlite3.Connection, found: Salvaged) -> None:
 
 
 def _drop_incomplete(new: sqlite3.Connection, found: Salvaged) -> None:
-    """Remove the jobs whose logs are false ones, for rows of them are missing."""
+    """Remove the jobs whose logs are invalid, since rows of them are missing."""
     queue = JobQueue(QueueConfig())
     for (jobid,) in new.execute("SELECT DISTINCT jobid FROM job_log").fetchall():
         try:

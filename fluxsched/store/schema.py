@@ -215,8 +215,7 @@ LeaseQuery = Callable[[str, Sequence[Any]], Iterator[Any]]
 
 
 def read_leases(rows: LeaseQuery, damaged: Callable[[InvalidValue], None]) -> Iterator[Lease]:
-    """All leases that are stored (`Lease.row`), in order of job id; `damaged` is called for each that cannot be read.
-    """
+    """Yield all stored leases (`Lease.row`), in order of job id; `damaged` is called for each that cannot be read."""
     for row in rows(f"SELECT {SELECTED['lease']} FROM lease ORDER BY jobid", ()):
         try:
             yield decode_lease(row)
@@ -261,7 +260,7 @@ CHUNK_ROWS: Final = 256
 
 
 def _second(connection: sqlite3.Connection) -> None:
-    """From 1 (0.1.0) to 2: events are packed, equal parts of jobspecs are kept once, ends have their time."""
+    """Convert form 1 (0.1.0) to 2: events are packed, equal parts of jobspecs are kept once, ends have their time."""
     connection.execute(
         "CREATE TABLE packed (seq INTEGER PRIMARY KEY, jobid INTEGER, ended INTEGER, events BLOB, jobspec BLOB, "
         "R BLOB, environment INTEGER, files INTEGER)"
@@ -303,13 +302,16 @@ def _rows(connection: sqlite3.Connection) -> Iterator[tuple[Any, ...]]:
 
 
 def _third(connection: sqlite3.Connection) -> None:
-    """From 2 to 3 (0.2.0): there is a history. What earlier jobs used is counted by the instance, as after a kill."""
+    """Convert form 2 to 3 (0.2.0): there is a history.
+
+    The usage of earlier jobs is counted by the instance, as after a kill.
+    """
     for statement in TABLES:
         connection.execute(statement)
 
 
 def _fourth(connection: sqlite3.Connection) -> None:
-    """From 3 to 4 (0.2.0): there are leases."""
+    """Convert form 3 to 4 (0.2.0): there are leases."""
     for statement in LEASE_TABLES:
         connection.execute(statement)
 

@@ -100,7 +100,7 @@ class Store:
             groups.append((table, [values]))
 
     def remove(self, table: str, key: Values) -> None:
-        """Have the rows under `key` deleted with the next transaction, in order with what was added."""
+        """Delete the rows under `key` with the next transaction, in order with added ones."""
         self._groups.append((DELETES[table], [key]))
 
     def change(self, statement: str, values: Values = ()) -> None:
@@ -122,9 +122,8 @@ class Store:
             self._works.append(work)
 
     def when_settled(self, done: Done, failed: Callable[[Exception], None] | None = None) -> None:
-        """Run `done` when exactly what is on disk has been announced: `read` and news then meet without gap or overlap.
-
-        While the disk fails that is so all the time. What `done` raises later is given to `failed`.
+        """Run `done` when exactly the rows on disk have been announced: `read` and news then meet without gap or
+        overlap. While the disk fails that is always so. Exceptions of a later `done` are passed to `failed`.
         """
         if self.fault is not None or not (self._groups or self._works or self._under_way):
             done()
@@ -132,7 +131,7 @@ class Store:
             self._settled.append((done, failed))
 
     def flush(self) -> None:
-        """End-of-turn hook: hand what has gathered to the writer unless it is still busy."""
+        """Pass the collected rows to the writer at the end of a turn, unless it is still busy."""
         if self._under_way is not None or not (self._groups or self._works or self._settled):
             return
         self._under_way = Transaction(self._database, self._groups, self._works)
@@ -141,7 +140,10 @@ class Store:
         self._write(self._under_way)
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
-        """Rows of a point query; sees what has been committed. Raises Refused (EIO) if the file cannot be read."""
+        """Return the rows of a point query, which reads committed data.
+
+        Raises Refused (EIO) if the file cannot be read.
+        """
         try:
             return self._database.reader.execute(sql, parameters).fetchall()
         except sqlite3.DatabaseError as exc:
@@ -160,9 +162,9 @@ class Store:
         return self._database.connect()
 
     def close(self) -> None:
-        """Write what is left, then close; callbacks of the last transaction are not run.
+        """Write the remaining rows, then close; callbacks of the last transaction are not run.
 
-        What the disk does not take now is lost, and logged.
+        Rows that the disk does not accept now are lost, and logged.
         """
         self._writer.close()
         under_way = self._under_way
@@ -223,7 +225,7 @@ class Store:
             self._ends(LimitExceeded(f"{text}, and {unstored} rows wait for it; the limit is {UNSTORED_ROWS_MAX}"))
 
     def _call(self, done: Done, subject: Subject | None) -> Work:
-        """`done`, as a part of what was handled when it was asked for."""
+        """Run `done` in the context of the subject that was handled when it was registered."""
         self._turns.handling = subject
         try:
             if self._debugs:
@@ -277,10 +279,9 @@ INSERTS: Mapping[str, tuple[str, ...]] = {
     "lease": _into("lease"),
     "leased": _into("leased"),
 }  # fmt: skip
-"""The statement for a table's rows, what stands in it for one of them, and what comes after them.
+"""Statements for each table's rows: the beginning, the values of one row, and the end.
 
-The interpreter takes a microsecond to hand over a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and
-bytearrays.
+The interpreter takes a microsecond to pass a `None` or `bytes`, so a job's rows have 0 and "" for NULL, and bytearrays.
 """
 DELETES = {
     "saved": "DELETE FROM saved WHERE kind = ? AND key = ?",
@@ -369,7 +370,7 @@ class Database:
         return None
 
     def connect(self) -> sqlite3.Connection:
-        """Another connection, which only reads. Raises sqlite3.Error."""
+        """Return another connection, which only reads. Raises sqlite3.Error."""
         return sqlite3.connect(f"{Path(self.path).absolute().as_uri()}?mode=ro", uri=True, isolation_level=None)
 
     def close(self) -> None:
@@ -454,10 +455,12 @@ def _insert(table: str, size: int) -> str:
 ROWS = 20_000
 """Rows in the log from which on it is copied: some 5,000 jobs, 8 MiB."""
 ROWS_MAX = 200_000
-"""With so many the writer waits for the copy: a disk that cannot follow must not be filled."""
+"""Number of rows at which the writer waits for the copy: a disk that is too slow must not be filled."""
 COPY = "PRAGMA wal_checkpoint(PASSIVE)"
 COPY_ALL = "PRAGMA wal_checkpoint(TRUNCATE)"
-"""At a start: a log that no life copies would grow over every kill, and have all of the state."""
+"""Statement that copies the whole log at a start: a log that is never copied would grow over every kill, and contain
+all of the state.
+"""
 
 
 class Checkpoints:
@@ -485,7 +488,7 @@ class Checkpoints:
             self._copied, self._rows = None, 0
 
     def close(self) -> None:
-        """End the thread; SQLite copies what is left when the last connection is closed."""
+        """End the thread; SQLite copies the rest when the last connection is closed."""
         self._closing = True
         if self._copier is not None:
             self._wanted.release()
@@ -597,7 +600,7 @@ class Queries:
     def run(
         self, query: Callable[[Query], T], done: Callable[[T], None], failed: Callable[[Exception], None]
     ) -> None:
-        """Have `query` run, then `done` with what it returns, or `failed`. Raises LimitExceeded if too many wait."""
+        """Run `query`, then `done` with its result, or `failed`. Raises LimitExceeded if too many wait."""
         if self.waiting >= QUERIES_WAITING_MAX:
             limit = f"the limit is {QUERIES_WAITING_MAX}"
             raise LimitExceeded(f"{self.waiting} queries of the history wait, {limit}: ask again later")

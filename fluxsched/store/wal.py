@@ -34,7 +34,7 @@ from fluxsched.system.log import logger
 HEADER_BYTES: Final = 32
 FRAME_HEADER_BYTES: Final = 24
 MAGIC: Final = 0x377F0682
-"""Of a log whose checksums take words in little-endian order; the next number says big-endian."""
+"""Magic number of a log whose checksums take words in little-endian order; the next number means big-endian."""
 PAGE_BYTES_USUAL: Final = 4096
 _HEADER: Final = struct.Struct(">8I")
 """Magic, version of the format, page size, count of checkpoints, two salts, two checksums."""
@@ -167,7 +167,7 @@ log = logger("store")
 COMMIT: Final = ("instance", "commit")
 """The row of `saved` that has the number of the transaction that wrote it."""
 DIGITS: Final = 20
-"""Of a number, behind which its checksum follows."""
+"""Number of digits of a number, which its checksum follows."""
 
 
 class CommitRecord:

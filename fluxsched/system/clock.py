@@ -37,7 +37,7 @@ class SystemClock:
 
 
 def local_text(time_s: float) -> str:
-    """A wall time for people here: `Nov22 12:03`."""
+    """Return a wall time in local time for people: `Nov22 12:03`."""
     return time.strftime("%b%d %H:%M", time.localtime(time_s))
 
 
@@ -68,9 +68,9 @@ def sleep(delay_s: float) -> None:
 
 @contextmanager
 def interrupted(limit_s: float, fault: BaseException) -> Iterator[None]:
-    """Raises `fault` in the midst of what takes longer (seconds); for the main thread alone.
+    """Raise `fault` within a block that takes longer than the limit (seconds); for the main thread alone.
 
-    By the wall clock: a timer of CPU time makes `cpu_s` as coarse as itself.
+    The wall clock is used: a timer of CPU time makes `cpu_s` as coarse as itself.
     """
 
     def ring(signum: int, frame: object) -> None:

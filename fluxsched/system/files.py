@@ -114,7 +114,7 @@ OTHERS = 0o077
 """Permissions of all users but the owner."""
 SPOOL_NAME = "jobs"
 COMMIT_SUFFIX = "-commit"
-"""Of the file with the number of the last transaction (`storage.commit_record`)."""
+"""Suffix of the file with the number of the last transaction (`storage.commit_record`)."""
 STATE_NAMES = (
     *(DATABASE_NAME + suffix for suffix in ("", "-wal", "-shm", COMMIT_SUFFIX)),
     "lock", "logs", ADDRESS_NAME, PAGE_NAME, SPOOL_NAME,
@@ -156,8 +156,8 @@ def private_directory(path: Path, what: str, is_ours: Callable[[Path], bool] = l
 
 
 def make_private(path: Path) -> None:
-    """Make a directory and those above it that are missing, each its owner's alone: who may write to one could rename
-    what is in it. One that is there is left as it is.
+    """Make a directory and its missing parents, each accessible to its owner alone: a user who may write to one could
+    rename its content. An existing one is not changed.
     """
     if not path.exists():
         make_private(path.parent)
@@ -195,7 +195,7 @@ def private_file(path: Path) -> None:
 
 
 def new_private_file(path: Path) -> None:
-    """Make an empty file that is its owner's alone in place of what is at `path`, and never through a link there.
+    """Make an empty file that is its owner's alone in place of any at `path`, and never through a link there.
 
     Raises OSError, also if another process makes one at that moment.
     """

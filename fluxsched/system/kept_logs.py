@@ -40,7 +40,7 @@ TOLD_NAME = "told"
 ENDED = "the instance has ended"
 """The last line of a log whose instance ended in good order."""
 DATED = ("the instance was killed", "the instance ends: ")
-"""In a last line that was written when the instance ended; another one is from before."""
+"""Texts of a last line that was written when the instance ended; any other line is from before."""
 
 
 def logs_directory(statedir: Path | None = None) -> Path:
@@ -85,7 +85,7 @@ def keep_log(begun: ExitStack, run_directory: Path, statedir: Path | None, now_s
 
 
 def begin_line(uri: str, statedir: Path | None) -> str:
-    """The first line of a log: it says which instance's it is."""
+    """Return the first line of a log, which identifies the instance."""
     return f"fluxsched {__version__}, process {os.getpid()}, at {uri}, state directory {statedir or 'none'}"
 
 
@@ -133,7 +133,7 @@ def state_of(uri: str) -> Path | None:
 
 
 def _last_log(uri: str) -> Path | None:
-    """Of the last instance at `uri` that has ended."""
+    """Return the log of the last instance at `uri` that has ended."""
     mark = f" at {uri}, ".encode()
     for path in _ended(logs_directory()):
         with contextlib.suppress(OSError), path.open("rb") as file:
@@ -162,7 +162,8 @@ def _ended(directory: Path) -> Iterator[Path]:
 
 
 def _written(path: Path) -> tuple[int, str]:
-    """Its place among logs: by its last line, for what began last need not have ended last."""
+    """Return the sort key of a log: the time of its last line, since the last one to begin need not be the last to end.
+    """
     try:
         return path.stat().st_mtime_ns, path.name
     except OSError:

@@ -52,7 +52,7 @@ class Timer:
         self.arguments = arguments
 
     def cancel(self) -> None:
-        """Make the timer do nothing when it comes due."""
+        """Cancel the timer: nothing is called when it expires."""
         self.call = None
 
 
@@ -77,9 +77,10 @@ class Turns:
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at_s = 0.0
         self.failed: Callable[[BaseException], None] | None = None
-        """Called with what ends the turns."""
+        """Function called with the exception that ends the turns."""
         self.noted: Callable[[str, Exception], None] | None = None
-        """Called with what ends one call only, and the name of that call; without it such a fault ends the turns, too.
+        """Function called with an exception that ends one call only, and the name of that call; without it such a fault
+        ends the turns, too.
         """
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -101,7 +102,7 @@ class Turns:
     def run_isolated(
         self, call: Callable[[], object], what: str, failed: Callable[[Exception], None] | None = None
     ) -> None:
-        """Run a call whose fault must end nothing else; `failed` is called with it."""
+        """Run a call whose fault must end nothing else; `failed` is called with the fault."""
         try:
             call()
         except Exception as exc:  # a bug in this call: the others continue
@@ -125,7 +126,9 @@ class Turns:
             self._alarm.cancel()
 
     def source(self, take: EventSource) -> None:
-        """Register what a turn drains: `take(until_s)` handles events until then and says whether there are more."""
+        """Register a source that turns drain: `take(until_s)` handles events until then and returns whether there are
+        more.
+        """
         self._sources.append(take)
 
     def at_end(self, hook: Callable[[], None]) -> None:
@@ -154,7 +157,7 @@ class Turns:
             loop.call_soon_threadsafe(self.post, call)
 
     def wake(self) -> None:
-        """Make sure that a turn comes soon."""
+        """Ensure that a turn is run soon."""
         if not self._scheduled and self._loop is not None:
             self._scheduled = True
             self._loop.call_soon(self._turn)
@@ -228,7 +231,7 @@ class Turns:
         return False
 
     def _run_posted(self, until_s: float) -> None:
-        """Do what was posted, then what goes first, then long work, a piece of each in turn; at least one call and one
+        """Run posted calls, then preferred work, then long work, a piece of each in turn; at least one call and one
         piece, so that nothing starves.
         """
         while self._posted:
@@ -265,7 +268,7 @@ class Faults:
         self.count = 0
 
     def note(self, what: str, exc: Exception) -> None:
-        """Log a fault with its traceback; `what` says during which call."""
+        """Log a fault with its traceback; `what` names the call in which it was raised."""
         self.count += 1
         log.error("%s: a fault of fluxsched, please report it: %s", what, exc, exc_info=exc)
 
@@ -276,7 +279,7 @@ def is_expected(exc: Exception) -> bool:
 
 
 def error_answer(topic: str, exc: Exception) -> tuple[int, str]:
-    """Errno and text of the error response to a request whose handler raised `exc`.
+    """Return errno and text of the error response to a request whose handler raised `exc`.
 
     A value that was not checked is still the sender's fault (EINVAL); any other unexpected exception is ours (EIO).
     """
@@ -339,15 +342,15 @@ class Histogram:
         return tuple(self._counts)
 
     def coarser(self, bounds: tuple[float, ...]) -> HistogramValue:
-        """All counts until now by some of the bounds."""
+        """Return all counts until now by some of the bounds."""
         ends = [bisect_left(self._bounds, bound) + 1 for bound in bounds]
         parts = [sum(self._counts[begin:end]) for begin, end in pairwise([0, *ends, len(self._counts)])]
         return HistogramValue(bounds, tuple(parts), self._sum)
 
 
 def quantile(bounds: Sequence[float], counts: Sequence[float], part: float) -> float | None:
-    """The value below which this part of what was counted is, as if it were spread evenly over each range; None if
-    nothing was. Of values above the last bound no more is known.
+    """Return the value below which this part of the counted values is, as if they were spread evenly over each range;
+    None if there are none. Of values above the last bound no more is known.
     """
     wanted, before, low = part * sum(counts), 0.0, 0.0
     if not wanted:

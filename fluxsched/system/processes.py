@@ -103,7 +103,7 @@ def job_path(jobid: int, enclosing: str = "") -> str:
 
 
 def path_of(pid: int) -> str | None:
-    """The job path that a process was started with, None if it has none or we may not read it."""
+    """Return the job path with which a process was started, None if it has none or we may not read it."""
     try:
         with open(f"/proc/{pid}/environ", "rb") as file:
             variables = file.read().split(b"\0")
@@ -119,7 +119,7 @@ def is_within(path: str | None, outer: str) -> bool:
 
 
 def identity(pid: int, boot: str, path: str) -> dict[str, Any] | None:
-    """The record of a job whose first task is `pid`, fit for JSON; None if that process is gone."""
+    """Return the record of a job whose first task is `pid`, fit for JSON; None if that process is gone."""
     stat = stat_of(pid)
     if stat is None:
         return None
@@ -174,7 +174,9 @@ def uncollected() -> Iterator[None]:
 
 
 def settle() -> None:
-    """To be called once all that lasts as long as the process is made."""
+    """Tune the garbage collector and the interpreter; to be called once all objects are made that last as long as the
+    process.
+    """
     gc.freeze()
     gc.set_threshold(*GC_THRESHOLDS)
     sys.setswitchinterval(SWITCH_S)
@@ -221,7 +223,9 @@ class IsolatedProcess:
             os.close(theirs)
 
     def line(self, limit_s: float) -> str | None:
-        """The next line; None when no more come, or none within `limit_s` seconds: `ending` says which."""
+        """Return the next line; None if there are no more, or none within `limit_s` seconds: `ending` distinguishes
+        these.
+        """
         timeout_s = None if limit_s == inf else limit_s
         while b"\n" not in self._read:
             if len(self._read) > LINE_BYTES_MAX or not select.select([self._fd], [], [], timeout_s)[0]:
@@ -234,7 +238,7 @@ class IsolatedProcess:
         return line.decode(errors="replace")
 
     def ending(self, limit_s: float) -> str:
-        """`ended the process with status 3`, `died by SIGSEGV`, or `did not come back within 10 s`."""
+        """Return `ended the process with status 3`, `died by SIGSEGV`, or `did not come back within 10 s`."""
         if not select.select([self._fd], [], [], 0.0)[0] and self._process.poll() is None:
             return f"did not come back within {limit_s:g} s"
         try:
