@@ -93,7 +93,7 @@ class Stream:
         self._arrived.set()
 
     async def next(self) -> Answer:
-        """The next answer, waited for."""
+        """Wait for the next response and return it."""
         while not self._answers:
             self._arrived.clear()
             await self._arrived.wait()
@@ -170,7 +170,7 @@ class AsyncHandle(AsyncCalls):
             self._client.close()
 
     async def gone(self) -> RPCError:
-        """Wait until the instance is lost; what calls fail with since."""
+        """Wait until the instance is lost; return the error with which calls fail since."""
         return await asyncio.shield(self._gone)
 
     @property
@@ -181,7 +181,7 @@ class AsyncHandle(AsyncCalls):
     def rpc(
         self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S
     ) -> Reply[Object]:
-        """One request, one answer; `RPCError` carries the peer's errno and text."""
+        """Send one request and return its response; `RPCError` carries the peer's errno and text."""
         return self._ask(topic, payload, codec.unpack_answer, timeout_s)
 
     def call(self, topic: str, payload: Object | None = None) -> Reply[bytes | None]:
@@ -196,7 +196,7 @@ class AsyncHandle(AsyncCalls):
         return self._ask(call.topic, request, call.read, call.timeout_of(kwargs))
 
     def stream(self, topic: str, payload: object = None) -> Stream:
-        """A streaming request: `async for answer in h.stream(...)`; `.cancel()` ends it."""
+        """Send a streaming request: `async for answer in h.stream(...)`; `.cancel()` ends it."""
         stream = Stream(self, topic)
         message = self.start(topic, payload, stream, streaming=True)
         stream.matchtag = message.matchtag
@@ -327,7 +327,7 @@ class AsyncHandle(AsyncCalls):
         self._end(error)
 
     def _end(self, error: Disconnected) -> None:
-        """The instance is lost for good."""
+        """End all calls, since the instance is lost for good."""
         if not self._gone.done():
             self._gone.set_result(error)
         for token in self.calls.abandon():

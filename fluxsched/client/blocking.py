@@ -129,7 +129,7 @@ class Handle(BlockingCalls):
         self.reconnects += 1
 
     def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
-        """The request of a new call; an instance that was lost meanwhile is looked for first."""
+        """Return the request of a new call; an instance that was lost meanwhile is looked for first."""
         if self._reconnect_s and (self._is_away or self._client.has_ended):
             self._lose(Disconnected(f"the instance at {self.uri} is gone"))
             self.reconnect(within_s=self._reconnect_s)
@@ -152,7 +152,7 @@ class Handle(BlockingCalls):
     def rpc(
         self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S
     ) -> Object:
-        """One request, one answer; `RPCError` carries the peer's errno and text."""
+        """Send one request and return its response; `RPCError` carries the peer's errno and text."""
         return codec.unpack_answer(self._answered(topic, payload, timeout_s))
 
     def _answered(self, topic: str, payload: object, timeout_s: float | None) -> bytes | None:
@@ -172,7 +172,7 @@ class Handle(BlockingCalls):
         meanwhile: Iterable[float] = (),
         beside: ReadableFile | None = None,
     ) -> Iterator[Object]:
-        """The answers of a streaming request until ENODATA; leaving the loop early cancels the stream.
+        """Yield the responses of a streaming request until ENODATA; leaving the loop early cancels the stream.
 
         `beside` is a file that is read whenever it can be. Until the first answer `meanwhile` is asked for its next
         delay (seconds) whenever the last one has passed; it may use this handle to find out why the answer takes long.
@@ -199,9 +199,9 @@ class Handle(BlockingCalls):
     def rpc_each(
         self, topic: str, payloads: Iterable[Object], *, window: int = WINDOW_CALLS
     ) -> Iterator[Object | RPCError]:
-        """One request per payload, at most `window` of them under way; yields the answers, or errors, in order.
+        """Send one request per payload, at most `window` of them under way; yield the responses, or errors, in order.
 
-        The next payload is only asked for when there is room for it.
+        The next payload is only taken when there is room for it.
         """
         source, waiting = iter(payloads), deque[deque[Answer]]()
         while True:
@@ -230,11 +230,11 @@ class Handle(BlockingCalls):
         return lambda: self._send([self.calls.cancel(message.matchtag, topic)])
 
     def post(self, topic: str, payload: Object, answered: Callable[[Answer], None]) -> None:
-        """One request; `answered` is called with its answer while this handle waits for others."""
+        """Send one request; `answered` is called with its response while this handle waits for others."""
         self._send([self.start(topic, payload, answered)])
 
     def tell(self, topic: str, payload: Object | None = None) -> None:
-        """A request without an answer."""
+        """Send a request without a response."""
         self._send([tell(topic, None if payload is None else codec.pack(payload))])
 
     def rest(self, delay_s: float) -> None:

@@ -77,7 +77,7 @@ class TypedCall(Generic[P, A_co, B_co]):
         self.__doc__ = request.__doc__
 
     def read(self, payload: bytes | None) -> Any:
-        """The result in a response."""
+        """Return the result in a response."""
         assert self.result is not None, "a stream has many"
         return self.result(codec.unpack(payload, self.response))
 
@@ -131,7 +131,7 @@ class InstanceCalls:
 
     @rpc("job-manager.wait", jobs.WaitResponse, _object, None)
     def wait(self, jobid: int, *, timeout_s: float | None = None, follow: bool = True) -> Payload:
-        """The result of a job once it is inactive (WaitResponse); to `follow` it, of its last attempt."""
+        """Return the result of a job once it is inactive (WaitResponse); with `follow`, of its last attempt."""
         return jobs.WaitRequest(jobid, follow)
 
     @rpc("job-manager.raise", Empty, _nothing)
@@ -161,7 +161,7 @@ class InstanceCalls:
 
     @stream("resource.watch", MachineChange)
     def watch_resources(self) -> Payload:
-        """The state of every target, then its changes (MachineChange)."""
+        """Stream the state of every target, then its changes (MachineChange)."""
         return Empty()
 
     @stream("instance.trace", TraceResponse)
@@ -209,7 +209,7 @@ class InstanceCalls:
         return ReportRequest(by, since_s, until_s)
 
     def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
-        """The request of a new call."""
+        """Return the request of a new call."""
         message = self.calls.start(topic, None if payload is None else codec.pack(payload), streaming, token)
         if self._logs:
             log.debug("request %s: %s", request_id(message.matchtag), topic)

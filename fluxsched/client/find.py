@@ -34,7 +34,7 @@ RETRY_S, RETRY_MAX_S = 0.05, 2.0
 
 
 def delays() -> Iterator[float]:
-    """Pauses between attempts (seconds), without an end."""
+    """Yield pauses between attempts (seconds), without an end."""
     delay_s = RETRY_S
     while True:
         yield delay_s
@@ -118,7 +118,8 @@ def live_uris() -> list[str]:
 
 
 def find_uri(uri: str | None = None, *, only: bool = False) -> str:
-    """The instance to talk to: `uri`, else FLUXSCHED_URI, else this user's newest live instance that is not a job.
+    """Return the URI of the instance to use: `uri`, else FLUXSCHED_URI, else this user's newest live instance that is
+    not a job.
 
     `only`: a caller that is about to change something must not guess. Raises Refused naming all, if there are several,
     and InvalidValue for an address that is not text.
@@ -149,7 +150,7 @@ def find_uri(uri: str | None = None, *, only: bool = False) -> str:
 # ---- own_key
 
 def key_for(uri: str, path: str | os.PathLike[str] | None = None) -> KeyPair | None:
-    """The keys that a client at `uri` needs: None where the address names no key of its server."""
+    """Return the keys that a client at `uri` needs: None where the address names no key of its server."""
     return own_key(path) if uri.startswith("tcp://") and "@" in uri else None
 
 

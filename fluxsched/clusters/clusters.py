@@ -54,7 +54,7 @@ class StoredClusters:
     mirrors: dict[str, ResourceSet] = field(default_factory=dict)
 
     def read(self, kind: str, key: str, value: object) -> bool:
-        """Take a row of `saved`; whether it is about clusters."""
+        """Take a row of `saved`; return whether it is about clusters."""
         if (kind, key) == HOLDER:
             self.holder = str(value)
         elif (kind, key) == SESSIONS and isinstance(value, int):
@@ -120,7 +120,7 @@ class Clusters:
 
     @property
     def mirrored(self) -> Idset:
-        """The targets of all clusters."""
+        """Return the targets of all clusters."""
         found = EMPTY
         for ranks in self._ranks.values():
             found |= ranks
@@ -134,7 +134,7 @@ class Clusters:
     # -- assembly
 
     def executor(self, reports: Reports) -> LeaseExecutor:
-        """The executor of their jobs; from now on they are recognised."""
+        """Return the executor of the clusters' jobs; from now on these are recognised."""
         effects = self._effects
         if self.is_used:
             effects.is_leased, effects.with_clusters = self.has, self._explained
@@ -190,7 +190,7 @@ class Clusters:
         self.jobs_changed(ranks)
 
     def jobs_changed(self, ranks: Idset) -> None:
-        """Jobs hold more or less on these targets."""
+        """Note that jobs hold more or less on these targets."""
         for name, mine in self._ranks.items():
             if ranks & mine:
                 self._loops[name].offered.jobs_changed()
@@ -376,7 +376,7 @@ class LeaseExecutor:
         settled()
 
     def start(self, job: JobLaunch) -> None:
-        """The lease is on disk: it may be sent."""
+        """Send the lease, which is on disk."""
         self._want(self._take(job.jobid), job)
 
     def _want(self, lease: Lease, job: JobLaunch) -> None:
@@ -393,13 +393,13 @@ class LeaseExecutor:
             loop.limit(jobid, max(0.0, expiration_s - lease.since_s) if expiration_s else 0.0)
 
     def input_of(self, jobid: int) -> None:
-        """Raises Refused: input is not passed on."""
+        """Raise Refused: input is not forwarded."""
         loop = self._loop_of(jobid)
         if loop is not None:
             raise Refused(f"the job runs in cluster {loop.name}: its tasks cannot be sent input from here")
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
-        """A terminating signal ends the job there, with the grace time that holds there."""
+        """End the job there by a terminating signal, with the grace time that holds there."""
         loop = self._loop_of(jobid)
         if loop is None:
             return
@@ -409,18 +409,19 @@ class LeaseExecutor:
             loop.signal(jobid, signum)
 
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
-        """The size of a job there was settled when it was sent, so the job manager refuses it before."""
+        """Do nothing: the size of a job there was settled when it was sent, so the job manager refuses growth before.
+        """
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
         """Report the targets as released, as for `grow`: the job keeps in the cluster what it has."""
         self._reports.released(jobid, ranks)
 
     def give_back(self, jobid: int, ranks: Idset) -> None:
-        """Raises Refused: jobs there do not change their size."""
+        """Raise Refused: jobs there do not change their size."""
         raise size_is_settled(jobid)
 
     def close(self) -> None:
-        """The loops are closed with the instance."""
+        """Do nothing: the loops are closed with the instance."""
 
     def leave(self, within_s: float) -> None:
         """Do nothing: the jobs continue in their clusters."""

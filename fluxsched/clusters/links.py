@@ -44,7 +44,7 @@ class LinkEvents(Protocol):
     """Events of a link, delivered in turns."""
 
     def listed(self, jobs: Sequence[SeenJob]) -> None:
-        """These are all jobs of ours that there are."""
+        """Take the complete list of our jobs there."""
         ...
 
     def changed(self, jobs: Sequence[SeenJob]) -> None:
@@ -81,7 +81,7 @@ class LinkEvents(Protocol):
         ...
 
     def reaches(self, groups: tuple[str, ...] | None) -> None:
-        """Jobs of ours can have targets of these groups there (None: of all)."""
+        """Take the groups whose targets jobs of ours can have there (None: all)."""
         ...
 
 
@@ -113,7 +113,7 @@ class ClusterLink(Protocol):
         ...
 
     def settle(self, names: Sequence[str]) -> None:
-        """These names need not be remembered."""
+        """Have the other instance forget these names."""
         ...
 
     def output(self, jobid: int, take: TakeOutput, ended: Callable[[str | None], None]) -> None:
@@ -243,7 +243,7 @@ class OwnLink:
         self._connection.ask("lease.submit", request, answered)
 
     def _refused(self, name: str, note: str, status: queues.QueueStatus | None) -> None:
-        """A refusal of a queue that accepts no jobs at all is not about this one."""
+        """Report the refusal of a job; that of a queue that accepts no jobs at all is not about this one."""
         if status is not None and not status.enable:
             self._events.closed(_why_closed(status))
             self._events.turned_away(name, note)
@@ -531,7 +531,7 @@ def _seen_flux_job(job: FluxJob) -> SeenJob:
 
 
 def _take(line: str, take: TakeOutput) -> None:
-    """One event of a job's output (RFC 24)."""
+    """Take one event of a job's output (RFC 24)."""
     event = _read(line.encode(), dict[str, Any])
     context = event.get("context", {})
     if event.get("name") != "data" or not context.get("data"):
@@ -684,7 +684,7 @@ class ClusterConnection(InstanceCalls):
 
 
 def read(payload: bytes | None, kind: type[Any]) -> Any:
-    """A payload of the other instance. Raises RemoteProtocolError."""
+    """Return a decoded payload of the other instance. Raises RemoteProtocolError."""
     return codec.unpack(payload, kind)
 
 

@@ -176,7 +176,7 @@ class ClusterLoop:
     # -- what is asked here
 
     def want(self, lease: Lease) -> None:
-        """A lease that is in the store."""
+        """Add a lease that is in the store."""
         if lease.state is not LeaseState.RUNNING:
             self.note_place(lease.jobid, self.name, 0, "")
         self.perform(self.table.want(lease))
@@ -480,7 +480,7 @@ class OfferedTargets:
 
     @property
     def not_begun(self) -> _Returned | None:
-        """The smallest of the jobs that were returned lately."""
+        """Return the smallest of the jobs that were returned lately."""
         return min(self._returned, key=lambda one: one.wanted, default=None)
 
     def silent(self) -> None:
@@ -594,7 +594,9 @@ class OutputCopy:
             del self._copies[jobid]
 
     def _append(self, directory: Path, files: dict[str, int], stream: str, data: bytes, task: int) -> None:
-        """The files of tasks are made in the order of their numbers: that is how they are found."""
+        """Append output to a task's file; files of tasks are made in the order of their numbers, by which they are
+        found.
+        """
         try:
             os.makedirs(directory, mode=0o700, exist_ok=True)
             for number in range(files.get(stream, -1) + 1, task + 1):

@@ -79,7 +79,7 @@ class LeaseService:
         return len(self._jobids)
 
     def restore(self, names: Mapping[str, int]) -> None:
-        """Names of before a restart, once the jobs are restored."""
+        """Restore the names of before a restart, once the jobs are restored."""
         for name, jobid in names.items():
             self._keep(name, jobid)
 

@@ -63,7 +63,7 @@ def changes(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[KeyChange]:
 
 
 def in_force(old: Mapping[str, Any], new: Mapping[str, Any]) -> dict[str, Any]:
-    """The configuration in force once `new` was read: its live keys, and the old values of all others."""
+    """Return the configuration in force once `new` was read: its live keys, and the old values of all others."""
     merged: dict[str, Any] = {}
     for source, live in ((new, True), (old, False)):
         for keys, value in _flat(source):
@@ -86,7 +86,7 @@ def _flat(table: Mapping[str, Any], at: Keys = ()) -> Iterator[tuple[Keys, Any]]
 
 
 def _gone(keys: Keys, after: Mapping[Keys, Any]) -> Keys:
-    """The outermost table around a key that was removed as a whole, as long as it is as live as the key."""
+    """Return the outermost table around a key that was removed as a whole, as long as it is as live as the key."""
     for length in range(1, len(keys)):
         table = keys[:length]
         if _is_live(table) == _is_live(keys) and not any(other[:length] == table for other in after):
@@ -124,7 +124,7 @@ def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[
 
 
 def _faulty_policies(config: Config, trying: bool) -> Iterator[TomlFault]:
-    """Policies and plugins in files that are not there, and those that cannot be used."""
+    """Yield the faults of policies and plugins in files that do not exist, and of those that cannot be used."""
     for keys, title, specs in _policies(config):
         line, absent = config.line_of(keys), list(absent_files(specs))
         yield from (TomlFault(line, f"{title}: there is no file {name}", keys) for name in absent)

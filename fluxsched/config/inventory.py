@@ -72,7 +72,7 @@ Found = tuple[tuple[Idset, ...], tuple[str, ...]]
 
 
 def run_lstopo(program: str = LSTOPO) -> str | None:
-    """The topology of this machine as XML; None when the program is not there or fails."""
+    """Return the topology of this machine as XML; None when the program is not there or fails."""
     try:
         done = subprocess.run(
             [program, "--of", "xml"],
@@ -88,7 +88,7 @@ def run_lstopo(program: str = LSTOPO) -> str | None:
 
 
 def parse_topology(xml: str, allowed: Idset) -> Found | None:
-    """Cores and GPUs of an XML topology; None when it does not cover the processing units that we may use."""
+    """Return cores and GPUs of an XML topology; None when it does not cover the processing units that we may use."""
     try:
         root = ElementTree.fromstring(xml)
         cores = tuple([pus for pus in (ids & allowed for ids in _cores(root)) if pus])
@@ -161,7 +161,7 @@ class MachineTopology:
 
     @property
     def core_ids(self) -> Idset:
-        """The ids of all cores."""
+        """Return the ids of all cores."""
         return Idset.of([id for id, pus in enumerate(self.cores) if pus])
 
     def numbered(self, ids: Idset) -> MachineTopology:
@@ -189,7 +189,7 @@ def discover(*, root: Path = Path("/"), lstopo: Callable[[], str | None] = run_l
 
 
 def affinity() -> Idset:
-    """The processing units that this process may use."""
+    """Return the processing units that this process may use."""
     if hasattr(os, "sched_getaffinity"):
         return Idset.of(os.sched_getaffinity(0))
     return Idset.span(0, (os.cpu_count() or 1) - 1)
@@ -204,7 +204,7 @@ def host_name() -> str:
 
 
 def system_cores(root: Path, allowed: Idset) -> tuple[Idset, ...]:
-    """Cores as `/sys` has them, in order of their lowest processing unit; none when it does not say."""
+    """Return the cores of `/sys`, in order of their lowest processing unit; none if it lists none."""
     cores, rest = [], allowed
     while rest:
         pu = rest.min()
@@ -222,7 +222,8 @@ def system_gpus(root: Path) -> tuple[str, ...]:
 
 
 def system_memory(root: Path) -> int:
-    """The machine's memory, or the lowest limit of our control groups; whole MiB, in bytes; 0 when `/proc` is silent.
+    """Return the machine's memory, or the lowest limit of our control groups; whole MiB, in bytes; 0 when `/proc` is
+    silent.
 
     Swap is not counted: a job in swap is slower than its time limit expects.
     """
@@ -236,7 +237,7 @@ def system_memory(root: Path) -> int:
 
 
 def _memory_limits(root: Path) -> Iterator[int]:
-    """Limits (bytes) of the control groups that we are in, and of those above them; version 2 and version 1."""
+    """Yield limits (bytes) of the control groups that we are in, and of those above them; version 2 and version 1."""
     try:
         groups = [line.split(":", 2) for line in (root / "proc/self/cgroup").read_text().splitlines()]
     except (OSError, ValueError):
@@ -272,7 +273,7 @@ def _nvidia(directory: Path) -> Iterator[str]:
 
 
 def _amd(directory: Path) -> Iterator[str]:
-    """Nodes of the ROCm driver that compute: CPUs are nodes there too, with a gpu_id of 0."""
+    """Yield the nodes of the ROCm driver that compute: CPUs are nodes there too, with a gpu_id of 0."""
     for node in sorted(directory.glob("*")):
         try:
             if int((node / "gpu_id").read_text()) == 0:
@@ -344,14 +345,15 @@ def build_inventory(
     known: Iterable[TomlFault] = (),
     changed: Callable[[Sources], Sources] = lambda found: found,
 ) -> Sources:
-    """The resources that these options, else the configuration, else an enclosing job's R, else this machine give.
+    """Return the resources of these options, else of the configuration, else of an enclosing job's R, else of this
+    machine.
 
     `is_elastic`: the enclosing job may get other targets.
 
-    `given` is an R from a request, used like a file's, instead of all of these. `known` are faults of the
-    configuration that were found already. `changed` returns what a source has found as requests have changed it; only
-    then its hosts are looked up for the configuration. Raises InvalidValue naming all that is wrong: these, and with
-    the line of each group and queue all unknown and all doubly owned targets.
+    `given` is an R from a request, used like a file's, instead of all of these. `known` are faults of the configuration
+    that were found already. `changed` returns what a source has found as requests have changed it; only then its hosts
+    are looked up for the configuration. Raises InvalidValue naming all that is wrong: these, and with the line of each
+    group and queue all unknown and all doubly owned targets.
     """
     config, faults = config or Config(), list(known)
     _check_exclusive({"--R": r_path, "--fake": fake, "--test-size": test_size})
@@ -390,7 +392,7 @@ def build_inventory(
 def _of_config(
     config: Config, enclosing: ResourceSet | None, is_elastic: bool, topology: Callable[[], MachineTopology]
 ) -> Sources:
-    """The resources that the configuration names, else those of the enclosing job, else this machine's."""
+    """Return the resources that the configuration names, else those of the enclosing job, else this machine's."""
     if config.resource.path is not None or config.resource.entries:
         return described(_configured(config), topology())
     if enclosing is not None:
@@ -421,7 +423,8 @@ def fake_resources(spec: str) -> ResourceSet:
 
 
 def read_resources(path: Path) -> ResourceSet:
-    """The R in a file, which must have hosts and at least one target; another instance's `+` properties are dropped.
+    """Return the R in a file, which must have hosts and at least one target; another instance's `+` properties are
+    dropped.
 
     Raises InvalidValue naming the file and what is wrong.
     """
@@ -434,7 +437,7 @@ def read_resources(path: Path) -> ResourceSet:
 
 
 def usable_resources(resources: ResourceSet, name: str) -> ResourceSet:
-    """An R from outside, which must have hosts and at least one target; `+` properties are dropped."""
+    """Return an R from outside, which must have hosts and at least one target; `+` properties are dropped."""
     if not resources:
         raise InvalidValue(f"{name} has no targets: R_lite is empty")
     if len(resources.nodelist) != len(resources):
@@ -503,7 +506,7 @@ def _dressed(resources: ResourceSet, config: Config) -> ResourceSet:
 
 
 def _groups(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> dict[str, Idset]:
-    """The configured groups, `exclude` always among them, as ranks.
+    """Return the configured groups, `exclude` always among them, as ranks.
 
     Adds each fault: unknown targets, or targets that an earlier group has.
     """
@@ -524,7 +527,7 @@ def _groups(config: Config, resources: ResourceSet, faults: list[TomlFault]) -> 
 
 
 def _group_texts(config: Config) -> Iterator[tuple[str, str, int, str]]:
-    """Each group with its text and its place: line 12, `[resource.groups]`."""
+    """Yield each group with its text and its place: line 12, `[resource.groups]`."""
     settings = config.resource
     for name, text in settings.groups.items():
         yield name, text, config.line("resource.groups", name), "[resource.groups]"
@@ -586,7 +589,7 @@ def described(resources: ResourceSet, here: MachineTopology) -> Sources:
 
 
 def _enclosed(enclosing: ResourceSet, here: MachineTopology, is_elastic: bool) -> Sources:
-    """The R of the job that we run in, as ranks from 0.
+    """Return the R of the job that we run in, as ranks from 0.
 
     The job is bound to its cores, so what we may use are these, in order, if there are as many; else (a made-up target
     of the enclosing instance, several targets, or others later) they cannot be distinguished and are not pinned again.

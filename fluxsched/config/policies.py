@@ -56,7 +56,7 @@ YAML: Final = (".yaml", ".yml")
 
 
 def check_policy(spec: str) -> None:
-    """Raises InvalidValue for an unknown policy, and for options that a built-in policy does not have."""
+    """Raise InvalidValue for an unknown policy, and for options that a built-in policy does not have."""
     spec, plugins = split_plugins(spec)
     for plugin in plugins:
         check_plugin(plugin)
@@ -81,7 +81,7 @@ def check_queue_policy(spec: str) -> None:
 
 
 def check_policies(specs: str) -> tuple[str, dict[str, str]]:
-    """`split_queues`, with each policy checked. Raises InvalidValue naming the queue at fault."""
+    """Return `split_queues`, with each policy checked. Raises InvalidValue naming the queue at fault."""
     general, own = split_queues(specs)
     check_policy(general)
     for queue, spec in own.items():
@@ -93,13 +93,13 @@ def check_policies(specs: str) -> tuple[str, dict[str, str]]:
 
 
 def check_files(specs: str) -> None:
-    """Raises InvalidValue for `SPEC;QUEUE=SPEC;...` with a policy in a file that is not there."""
+    """Raise InvalidValue for `SPEC;QUEUE=SPEC;...` with a policy in a file that is not there."""
     for name in absent_files(specs):
         raise InvalidValue(f"there is no file {name}")
 
 
 def absent_files(specs: str) -> Iterator[str]:
-    """The files that `SPEC;QUEUE=SPEC;...` names and that are not there."""
+    """Yield the files that `SPEC;QUEUE=SPEC;...` names and that are not there."""
     general, own = split_queues(specs)
     for spec in (general, *own.values()):
         policy, plugins = split_plugins(spec)
@@ -110,7 +110,7 @@ def absent_files(specs: str) -> Iterator[str]:
 
 
 def located(specs: str, directory: Path) -> str:
-    """`SPEC;QUEUE=SPEC;...` with absolute files; relative ones count from `directory`."""
+    """Return `SPEC;QUEUE=SPEC;...` with absolute files; relative ones count from `directory`."""
     general, own = split_queues(specs)
     return join_queues(_located(general, directory), {queue: _located(spec, directory) for queue, spec in own.items()})
 
@@ -121,13 +121,13 @@ def _located(spec: str, directory: Path) -> str:
 
 
 def with_plugins(specs: str, plugins: Sequence[str]) -> str:
-    """`SPEC;QUEUE=SPEC;...` with further plugins for the queues that have none of their own."""
+    """Return `SPEC;QUEUE=SPEC;...` with further plugins for the queues that have none of their own."""
     general, semicolon, own = specs.partition(";")
     return join_plugins(general, list(plugins)) + semicolon + own
 
 
 def _located_plugin(spec: str, directory: Path) -> str:
-    """A plugin in a file, and options that are YAML files."""
+    """Return a plugin with absolute files: its own, and those of options that are YAML files."""
     name, colon, options = _located_class(spec, directory).partition(":")
     parts = [part.partition("=") for part in options.split(",")] if colon else []
     located = [
@@ -180,7 +180,8 @@ def composed(specs: str, groups: Sequence[str], queues: Mapping[str, QueueConfig
 
 
 def queues_split_by(groups: Sequence[str], queues: Mapping[str, QueueConfig]) -> dict[str, str]:
-    """Queues that have one of these groups, which a scheduler serves, and another that it does not; in words, by name.
+    """Return queues that have one of these groups, which a scheduler serves, and another that it does not; in words, by
+    name.
     """
     found = {}
     for name, queue in queues.items():
@@ -194,13 +195,13 @@ def queues_split_by(groups: Sequence[str], queues: Mapping[str, QueueConfig]) ->
 
 
 def _check_agreement(specs: Sequence[str]) -> None:
-    """Raises InvalidValue for settings of accounts in which policies of ours contradict each other."""
+    """Raise InvalidValue for settings of accounts in which policies of ours contradict each other."""
     policies = [policy for policy, _ in map(split_plugins, specs) if policy and not has_plugin(policy)]
     book_for([make(*parse_spec(policy)) for policy in policies], None, str)
 
 
 def policy_of(queue: str | None, specs: str) -> str:
-    """The policy of a queue under a scheduler with the policies `SPEC;QUEUE=SPEC;...`."""
+    """Return the policy of a queue under a scheduler with the policies `SPEC;QUEUE=SPEC;...`."""
     general, own = split_queues(specs)
     spec = general if queue is None else own.get(queue, general)
     return split_plugins(general)[0] + spec if spec.startswith(PLUGIN_SIGN) else spec
@@ -229,7 +230,7 @@ class ListedPolicy(NamedTuple):
 
 
 def policies(import_s: float = IMPORT_S) -> Iterator[ListedPolicy]:
-    """Ours and those of installed packages, by name."""
+    """Yield our policies and those of installed packages, by name."""
     return _all(POLICY, known_policies(), OWN, import_s)
 
 

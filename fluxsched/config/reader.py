@@ -99,19 +99,23 @@ HEARTBEAT_MIN_S = 0.02
 
 
 def load_config(path: Path) -> Config:
-    """The configuration in a file. Raises InvalidValue with a line for each fault: `site.toml:12: [resource] ...`."""
+    """Return the configuration in a file.
+
+    Raises InvalidValue with a line for each fault: `site.toml:12: [resource] ...`.
+    """
     config, faults = read_file(path)
     raise_faults(config.name, faults)
     return config
 
 
 def read_file(path: Path) -> tuple[Config, list[TomlFault]]:
-    """`read_config` of a file. Raises InvalidValue for one that cannot be read or is not TOML."""
+    """Return the result of `read_config` for a file. Raises InvalidValue for one that cannot be read or is not TOML."""
     return read_config(read_text(path, "configuration", CONFIG_BYTES_MAX), str(path))
 
 
 def parse_config(text: str, name: str) -> Config:
-    """The configuration in a text; `name` is its file's, from which relative paths count. Raises InvalidValue."""
+    """Return the configuration in a text; `name` is its file's, from which relative paths count. Raises InvalidValue.
+    """
     config, faults = read_config(text, name)
     raise_faults(name, faults)
     return config
@@ -170,7 +174,8 @@ def _check_defaults(
 
 
 def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
-    """The queues for the job manager; None names the anonymous queue of a configuration that has no named ones."""
+    """Return the queues for the job manager; None names the anonymous queue of a configuration that has no named ones.
+    """
     if config is None:
         return {}
     found = {queue.name: queue for queue in config.queues.values()}
@@ -180,12 +185,12 @@ def queue_configs(config: Config | None) -> dict[str | None, QueueConfig]:
 
 
 def banks_of(config: Config) -> Banks:
-    """The banks for the job manager."""
+    """Return the banks for the job manager."""
     return Banks(config.defaults.bank, config.fair.banks)
 
 
 def _limited(queue: QueueConfig, limits: Limits, default_duration_s: float | None) -> QueueConfig:
-    """The queue with limits and default duration, its own or else the global ones."""
+    """Return the queue with limits and default duration, its own or else the global ones."""
     sizes = (limits.nodes_min, limits.nodes_max, limits.cores_max, limits.gpus_max)
     nodes_min, nodes_max, cores_max, gpus_max = [None if size == NO_LIMIT else size for size in sizes]
     return replace(
@@ -272,7 +277,7 @@ def _silence(table: TomlTable) -> tuple[float, float, float]:
 
 
 def _policy(table: TomlTable, *, is_global: bool) -> tuple[Limits, Defaults]:
-    """A `policy` table; only the global one can name the default queue and bank."""
+    """Return the limits and defaults of a `policy` table; only the global one can name the default queue and bank."""
     limits = table.table("limits")
     size = limits.table("job-size")
     most, least = size.table("max"), size.table("min")
@@ -334,7 +339,7 @@ def _queue(
 
 
 def _groups_of_queue(table: TomlTable, groups: set[str]) -> tuple[str, tuple[str, ...]]:
-    """`group`, or several `groups`, of which the first and the others."""
+    """Return `group`, or several `groups`, as the first and the others."""
     if "groups" not in table:
         group = table.text("group") or DEFAULT
         check_group(table, "group", group, groups)
@@ -390,7 +395,7 @@ def _merged(own: Limits, general: Limits) -> Limits:
 
 
 def _exec(table: TomlTable) -> tuple[float, float]:
-    """The times from SIGTERM to SIGKILL: in general, and for a preempted job."""
+    """Return the times from SIGTERM to SIGKILL: in general, and for a preempted job."""
     kill_timeout_s = table.duration_s("kill-timeout")
     preempt_timeout_s = table.duration_s("preempt-timeout")
     table.done()
@@ -405,7 +410,7 @@ def _check_required(name: str) -> None:
 # ---- access
 
 def read_access(table: TomlTable, directory: Path) -> AccessRules:
-    """The rules; relative paths count from `directory`."""
+    """Return the rules; relative paths count from `directory`."""
     allow_guests = table.flag("allow-guest-user")
     allow_root_owner = table.flag("allow-root-owner")
     private_jobs = table.flag("private-jobs")
@@ -460,7 +465,7 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,63}")
 def read_schedulers(
     root: TomlTable, groups: set[str], queues: Mapping[str, QueueConfig], directory: Path
 ) -> tuple[SchedulerSettings, ...]:
-    """Every `[[scheduler]]`; policies in files count from `directory`. What is wrong is noted in the document."""
+    """Return every `[[scheduler]]`; policies in files count from `directory`. Faults are noted in the document."""
     found: list[SchedulerSettings] = []
     names = set(TAKEN)
     served: dict[str, int] = {}
@@ -511,7 +516,7 @@ def _recovery(table: TomlTable, directory: Path) -> Recovery:
 def recovery_of(
     restart: int | None, fallback: str | None, hung_after_s: float | None, default: Recovery = DEFAULT_RECOVERY
 ) -> Recovery:
-    """The given values, else the defaults; the fallback `none` means no fallback."""
+    """Return the given values, else the defaults; the fallback `none` means no fallback."""
     return Recovery(
         default.restart if restart is None else restart,
         default.fallback if fallback is None else None if fallback == NO_FALLBACK else fallback,
@@ -535,7 +540,7 @@ def check_group(table: TomlTable, key: str | None, group: str, groups: set[str])
 
 
 def check_name(name: str) -> None:
-    """Raises InvalidValue for a name that is neither a queue's nor a module's."""
+    """Raise InvalidValue for a name that is neither a queue's nor a module's."""
     if not _NAME.fullmatch(name):
         raise InvalidValue(f"name {name!r} must be at most 64 letters, digits, '.', '_' and '-', the first no sign")
 
@@ -549,7 +554,7 @@ DEFAULTS = FairSettings()
 
 
 def fair_settings(config: Mapping[str, Any]) -> FairSettings:
-    """The settings in a configuration as `config.get` gives it. Raises InvalidValue with all that is wrong."""
+    """Return the settings in a configuration as `config.get` gives it. Raises InvalidValue with all that is wrong."""
     document = Document({"fair": config.get("fair", {})}, "the configuration")
     found = read_fair(document.root.table("fair"))
     if document.faults:

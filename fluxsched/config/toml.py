@@ -39,7 +39,7 @@ class Lines:
         self._found: dict[KeyPath, int] | None = None
 
     def of(self, path: KeyPath) -> int:
-        """The line of a key, or of the innermost table around it that the text names; 1 if it names none."""
+        """Return the line of a key, or of the innermost table around it that the text names; 1 if it names none."""
         if self._found is None:
             self._found = _Scan(self._text).lines()
         while path and path not in self._found:
@@ -130,7 +130,7 @@ class _Scan:
             self._at += 1
 
     def _peek(self) -> str:
-        """The next character behind blanks and comments, "" at the end."""
+        """Return the next character behind blanks and comments, "" at the end."""
         self._take(_BLANK)
         return self._text[self._at : self._at + 1]
 
@@ -205,7 +205,7 @@ class Document:
 
     @property
     def root(self) -> TomlTable:
-        """The table that all others are in."""
+        """Return the table that contains all others."""
         return TomlTable(self, (), self.raw)
 
     def where(self, path: KeyPath) -> str:
@@ -245,7 +245,7 @@ class TomlTable:
         self._document.fault(at, place.lstrip() + text)
 
     def text(self, key: str, parse: Callable[[str], object] | None = None) -> str | None:
-        """A string that `parse`, if given, accepts; None if it is not there or is wrong."""
+        """Return a string that `parse`, if given, accepts; None if absent or faulty."""
         value = self._get(key, str)
         return value if value is not None and self.accepts(key, parse, value) else None
 
@@ -258,7 +258,7 @@ class TomlTable:
         return None
 
     def texts(self, key: str, parse: Callable[[str], object] | None = None) -> tuple[str, ...]:
-        """An array of strings, each of which `parse`, if given, accepts."""
+        """Return an array of strings, each of which `parse`, if given, accepts."""
         found = []
         for at, value in enumerate(self._get(key, list) or ()):
             if not isinstance(value, str):
@@ -276,7 +276,7 @@ class TomlTable:
         return value or ""
 
     def integer(self, key: str, lowest: int) -> int | None:
-        """An integer of at least `lowest`."""
+        """Return an integer of at least `lowest`; None if absent or faulty."""
         value: int | None = self._get(key, int)
         if value is not None and value < lowest:
             self.fault(key, f"{value} is below {lowest}, the lowest value allowed")
@@ -284,11 +284,11 @@ class TomlTable:
         return value
 
     def number(self, key: str) -> float | None:
-        """An integer or a real."""
+        """Return an integer or a real; None if absent or faulty."""
         return self._real(key, self._get(key, int, float))
 
     def number_or_text(self, key: str, parse: Callable[[str], float]) -> float | None:
-        """A number, or a text of which `parse` makes one."""
+        """Return a number, or a text that `parse` converts to one; None if absent or faulty."""
         value = self._get(key, int, float, str)
         if not isinstance(value, str):
             return self._real(key, value)
@@ -312,7 +312,7 @@ class TomlTable:
         return value
 
     def amounts(self, key: str) -> Amounts:
-        """A table of countable resources: name = a whole number, or a text such as "512GiB"."""
+        """Return a table of countable resources: name = a whole number, or a text such as "512GiB"."""
         table, found = self.table(key), {}
         for kind in table.names(AMOUNT_KINDS_MAX):
             value = table._get(kind, str, int)
@@ -324,7 +324,8 @@ class TomlTable:
         return tuple(sorted(found.items()))
 
     def duration_s(self, key: str) -> float | None:
-        """A duration (RFC 23: a string with a unit, or a number of seconds), in seconds; `infinity` is math.inf."""
+        """Return a duration (RFC 23: a string with a unit, or a number of seconds), in seconds; `infinity` is math.inf.
+        """
         value = self._get(key, str, int, float)
         if value is None or (isinstance(value, float) and not math.isfinite(value)):
             if value is not None:
@@ -337,11 +338,11 @@ class TomlTable:
             return None
 
     def table(self, key: str) -> TomlTable:
-        """A table below this one, empty if it is not there."""
+        """Return a table below this one, empty if it is not there."""
         return TomlTable(self._document, (*self.path, key), self._get(key, dict) or {})
 
     def tables(self, key: str) -> list[TomlTable]:
-        """An array of tables (`[[...]]`)."""
+        """Return an array of tables (`[[...]]`)."""
         if isinstance(self._obj.get(key), dict):
             self._asked.add(key)
             header = _title((*self.path, key, 0))
@@ -393,7 +394,7 @@ class TomlTable:
 
 
 def _title(path: KeyPath) -> str:
-    """The table as its header has it: `[resource.groups]`, `[[scheduler]]`, nothing for the root."""
+    """Return the table in the form of its header: `[resource.groups]`, `[[scheduler]]`, nothing for the root."""
     dotted = path_text([key for key in path if isinstance(key, str)])
     if not dotted:
         return ""

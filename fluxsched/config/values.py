@@ -77,7 +77,7 @@ def read_history(table: TomlTable) -> HistorySettings:
 
 
 def read_log(table: TomlTable) -> str:
-    """The format of the log, one of FORMATS."""
+    """Return the format of the log, one of FORMATS."""
     found = table.choice("format", FORMATS) or TEXT
     table.done()
     return found
@@ -139,7 +139,7 @@ class ClusterSettings:
 
 
 def read_clusters(root: TomlTable, groups: Iterable[str], directory: Path) -> tuple[ClusterSettings, ...]:
-    """Every `[[cluster]]`; files of keys count from `directory`. What is wrong is noted in the document."""
+    """Return every `[[cluster]]`; files of keys count from `directory`. Faults are noted in the document."""
     found: list[ClusterSettings] = []
     taken = {DEFAULT, EXCLUDE, *groups}
     for at, table in enumerate(root.tables("cluster")):
@@ -202,7 +202,8 @@ class TopologySettings:
     place_of: Mapping[str, tuple[KeyPath, str]] = field(default_factory=dict)
 
     def host_faults(self, resources: ResourceSet, line_of: Callable[[KeyPath], int]) -> Iterator[TomlFault]:
-        """A fault for each leaf with hosts that no target is on; `line_of` knows the lines of the configuration."""
+        """Yield a fault for each leaf with hosts that no target is on; `line_of` knows the lines of the configuration.
+        """
         if not self.topology:
             return
         known = set(resources.nodelist.hosts)
@@ -266,7 +267,7 @@ def _of_tables(table: TomlTable, tables: list[TomlTable]) -> TopologySettings:
 
 
 def _switch(table: TomlTable) -> Switch | None:
-    """One switch; None for one that cannot be read, which is noted."""
+    """Return one switch; None for one that cannot be read, which is noted."""
     name, hosts, switches = table.text("name"), table.joined("hosts"), table.joined("switches")
     table.done()
     if name is None:
@@ -411,11 +412,11 @@ class Config:
     clusters: tuple[ClusterSettings, ...] = ()
 
     def where(self, table: str, key: str | int | None = None) -> str:
-        """`file:line` of a key in a table named by its dotted path, for error texts."""
+        """Return `file:line` of a key in a table named by its dotted path, for error texts."""
         return f"{self.name}:{self.line(table, key)}"
 
     def line(self, table: str, key: str | int | None = None) -> int:
-        """The line of a key in a table named by its dotted path, or of the innermost table around it; else 1."""
+        """Return the line of a key in a table named by its dotted path, or of the innermost table around it; else 1."""
         path: KeyPath = tuple(table.split("."))
         return self.line_of(path if key is None else (*path, key))
 

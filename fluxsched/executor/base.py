@@ -166,8 +166,8 @@ class Executor(Protocol):
         ...
 
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
-        """A running job has these targets too (`r`, R of them alone): the tasks of their part are started there,
-        under new task ids. Idempotent: targets that it has are passed over. A job that has ended meanwhile is no error.
+        """Give a running job these targets too (`r`, R of them alone): the tasks of their part are started there, under
+        new task ids. Idempotent: targets that it has are passed over. A job that has ended meanwhile is no error.
         """
         ...
 
@@ -200,7 +200,9 @@ def spool_directory(spool: Path, jobid: int) -> Path:
 
 
 def spool_name(stream: str, task: int | None) -> str:
-    """The file in a job's spool directory for one stream: of the task of this number, or (None) of its only task."""
+    """Return the file in a job's spool directory for one stream: of the task of this number, or (None) of its only
+    task.
+    """
     return stream if task is None else f"{stream}.{task}"
 
 
@@ -251,7 +253,7 @@ class ProcessGroup:
                 os.killpg(self.pgid, signum)
 
     def look(self) -> int | None:
-        """The first task that has not ended, None if all have."""
+        """Return the first task that has not ended, None if all have."""
         while self.watched < len(self.pids):
             if not _has_ended(self.pids[self.watched]):
                 return self.pids[self.watched]

@@ -97,7 +97,8 @@ ProcessTable = Mapping[int, tuple[Stat, str | None]]
 
 
 def stored_records(directory: Path) -> dict[int, object]:
-    """The processes that an instance put on record in its state or run directory, by job id; none if it has no store.
+    """Return the processes that an instance put on record in its state or run directory, by job id; none if it has no
+    store.
 
     Raises sqlite3.Error when there is one that cannot be read.
     """
@@ -218,14 +219,15 @@ class _Leftover:
 
 
 def _groups(record: Mapping[str, Any]) -> list[tuple[int, int]]:
-    """The process groups of an elastic job beside the first: number and start time of the first process of each."""
+    """Return the process groups of an elastic job beside the first: number and start time of the first process of each.
+    """
     found = record.get("groups")
     groups = found if isinstance(found, list) else []
     return [(one[0], one[1]) for one in groups if isinstance(one, list) and [*map(type, one)] == [int, int]]
 
 
 def with_descendants(table: ProcessTable, found: set[int]) -> set[int]:
-    """The processes and all that descend from them."""
+    """Return the processes and all their descendants."""
     children: dict[int, list[int]] = {}
     for pid, (stat, _) in table.items():
         children.setdefault(stat.ppid, []).append(pid)
@@ -239,7 +241,7 @@ def with_descendants(table: ProcessTable, found: set[int]) -> set[int]:
 
 
 def all_living() -> ProcessTable:
-    """Every living process but this one."""
+    """Return all living processes but this one."""
     return {pid: (stat, path_of(pid)) for pid, stat in living() if pid != os.getpid()}
 
 
@@ -374,7 +376,7 @@ class Strays:
         return set(written) if len(written) == 1 else found
 
     def members(self, path: str, spawned: Container[int]) -> list[int]:
-        """The children of this process that belong to the job of this path, except those that were `spawned`."""
+        """Return the children of this process that belong to the job of this path, except those that were `spawned`."""
         others = (pid for pid in procs.children_of(os.getpid()) if pid not in spawned)
         return [pid for pid in others if procs.is_within(procs.path_of(pid), path)]
 
@@ -409,7 +411,7 @@ def reap_group(pgid: int) -> None:
 
 
 def _kill(pid: int) -> bool:
-    """Kill a child, or reap it if it is dead; whether it was alive."""
+    """Kill a child, or reap it if it is dead; return whether it was alive."""
     stat = procs.stat_of(pid)
     if stat is not None and stat.alive:
         with contextlib.suppress(ProcessLookupError, PermissionError):

@@ -40,7 +40,7 @@ class Terminal:
     __slots__ = ("_loop", "_main", "_output", "_tasks", "path")
 
     def __init__(self, size: Pty) -> None:
-        """Raises Refused if the system has none left."""
+        """Open a terminal. Raises Refused if the system has none left."""
         try:
             self._main, self._tasks = os.openpty()
         except OSError as exc:
@@ -105,7 +105,10 @@ NOTHING = b"/dev/null"
 
 
 def source_of(jobspec: Jobspec, cwd: str | None, ntasks: int) -> bytes | None:
-    """The file that all tasks read, None if they are sent their input. Raises Refused for one that cannot be read."""
+    """Return the file that all tasks read, None if they are sent their input.
+
+    Raises Refused for one that cannot be read.
+    """
     if jobspec.input is None:
         return NOTHING if ntasks > INPUT_TASKS_MAX else None
     path = system_bytes(os.path.join(cwd or "", jobspec.input))
@@ -332,7 +335,7 @@ class Streams:
             raise
 
     def of(self, task: int) -> tuple[int, int]:
-        """Descriptors for stdout and stderr of the task of this number, good until the next call."""
+        """Return descriptors for stdout and stderr of the task of this number, good until the next call."""
         self._close_own()
         stdout = self._descriptor("stdout", task, None)
         return stdout, self._descriptor("stderr", task, stdout)
@@ -365,7 +368,9 @@ class Streams:
         return fd
 
     def _open(self, stream: str, template: str, task: int, stdout: int | None) -> int:
-        """A file of the user's choice; `stdout` is taken for stderr, too, where both have one name."""
+        """Open a file of the user's choice and return its descriptor; `stdout` is taken for stderr, too, where both
+        have one name.
+        """
         if stream == "stderr" and stdout is not None and template == self._named["stdout"]:
             return os.dup(stdout)
         path = self._tags.fill(template, task)

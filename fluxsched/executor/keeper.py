@@ -300,7 +300,9 @@ class KeeperService:
             self._executor.grow(one.jobid, one.R, new)
 
     def _shrink(self, one: msg.ShrinkJob) -> None:
-        """A target that it never had is released like the others; the release of others is being reported."""
+        """Shrink a job; a target that it never had is released like the others; the release of others is being
+        reported.
+        """
         job = self._jobs.get(one.jobid)
         if job is not None:
             ranks = Idset.parse(one.ranks) - (self._unstored().get(one.jobid, EMPTY) - job.ranks)
@@ -421,7 +423,9 @@ class KeptJob:
 
     @property
     def ranks(self) -> Idset:
-        """The targets that it has been given and that are not released; read when asked for, since few are asked."""
+        """Return the targets that the job has been given and that are not released; parsed on demand, since few are
+        requested.
+        """
         if self._ranks is None:
             self._ranks = ResourceSet.parse(self._r).ranks
         return self._ranks
@@ -491,7 +495,7 @@ class Keeper:
         return self._name is not None and self._name == _file_of(self._path)
 
     async def run(self, client: StreamClient) -> bool:
-        """Serve until all is done; whether the instance is gone and its jobs are to end with it."""
+        """Serve until all is done; return whether the instance is lost and its jobs are to end with it."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[bool] = loop.create_future()
 

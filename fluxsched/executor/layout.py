@@ -93,7 +93,7 @@ Templates = Mapping[bytes, str]
 
 
 def own_templates(job: JobLaunch, common: Mapping[bytes, bytes]) -> Templates:
-    """The values with tags that are in the job's environment: those that the instance has not replaced."""
+    """Return the values with tags that are in the job's environment: those that the instance has not replaced."""
     found = {system_bytes(name): value for name, value in job.jobspec.templates.items()}
     return {name: value for name, value in found.items() if common.get(name) == system_bytes(value)}
 
@@ -101,7 +101,7 @@ def own_templates(job: JobLaunch, common: Mapping[bytes, bytes]) -> Templates:
 def task_environment(
     common: Mapping[bytes, bytes], templates: Templates, tags: Tags, block: TaskBlock, local: int
 ) -> dict[bytes, bytes]:
-    """The environment of the task with local id `local` on the target of `block`."""
+    """Return the environment of the task with local id `local` on the target of `block`."""
     found = {
         **common,
         **{name: system_bytes(tags.fill(value, block.first + local)) for name, value in templates.items()},
@@ -125,7 +125,7 @@ OWN, TMPDIR = "FLUX_JOB_TMPDIR", "TMPDIR"
 
 
 def make(scratch: Path, jobid: int) -> str:
-    """A new, empty directory for the job. Raises Refused."""
+    """Make a new, empty directory for the job and return its path. Raises Refused."""
     path = f"{scratch}/{format_f58(jobid, ascii=True)}"
     try:
         try:
@@ -163,7 +163,7 @@ def remove(path: str) -> None:
 
 
 def _remove_files(path: str) -> bool:
-    """Remove a directory that holds a few files and no directory; whether it was such."""
+    """Remove a directory that holds a few files and no directory; return whether it was one."""
     try:
         directory = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:
@@ -233,7 +233,7 @@ class JobTasks:
 
     @property
     def next(self) -> int:
-        """The number of the next task: as many as there have been."""
+        """Return the number of the next task: as many as there have been."""
         return self.blocks[-1].first + self.blocks[-1].ntasks if self.blocks else 0
 
     @property
@@ -253,7 +253,7 @@ def count_tasks(found: Iterable[TaskBlock]) -> int:
 
 
 def blocks(jobspec: Jobspec, resources: ResourceSet) -> list[TaskBlock]:
-    """The tasks of a job that begins, rank by rank, part by part.
+    """Return the tasks of a job that begins, rank by rank, part by part.
 
     Raises LimitExceeded above TASKS_JOB_MAX, InvalidValue if there are none.
     """
@@ -272,7 +272,7 @@ def blocks(jobspec: Jobspec, resources: ResourceSet) -> list[TaskBlock]:
 
 
 def more_blocks(jobspec: Jobspec, resources: ResourceSet, tasks: JobTasks) -> list[TaskBlock]:
-    """The tasks that it gets with the targets of `resources`, which it has not now.
+    """Return the tasks that a job gets with the targets of `resources`, which it does not have yet.
 
     A part that has a fixed number of tasks gets none. Raises LimitExceeded if it would have more than TASKS_JOB_MAX.
     """
@@ -313,7 +313,7 @@ def _of_parts(
 def _of_part(
     part: Jobspec | JobPart, resources: ResourceSet, nslots: int | None, first: int
 ) -> tuple[list[TaskBlock], int]:
-    """The tasks of a part that has all of `resources`, and how many slots these are."""
+    """Return the tasks of a part that has all of `resources`, and the number of their slots."""
     children = [resources.children(rank) for rank in resources.ranks]
     slots = slots_of(part.request, children, nslots)
     nslots = sum(slots)
@@ -354,7 +354,7 @@ def _room(request: Request, part: Children) -> int:
 
 
 def processing_units(cores: Idset, topology: Sequence[Idset]) -> set[int] | None:
-    """The PUs of these core ids, or None if one of them is not a core of this machine."""
+    """Return the PUs of these core ids, or None if one of them is not a core of this machine."""
     if cores and cores.max() >= len(topology):
         return None
     return {unit for core in cores for unit in topology[core]}
@@ -391,7 +391,7 @@ class Tags:
         return ResourceSet.parse(self._r)
 
     def fill(self, template: str, task: int = 0) -> str:
-        """The text that `template` is for the task of this number."""
+        """Return the text of `template` for the task of this number."""
         return fill(template, lambda tag: self._value(tag, task)) if "{{" in template else template
 
     def _value(self, tag: str, task: int) -> str | None:
@@ -480,7 +480,7 @@ def unpack(job: JobLaunch, tmpdir: str | None) -> None:
 
 
 def in_directory(words: Sequence[str], tmpdir: str | None) -> Sequence[str]:
-    """The words of a command, with the job's directory where they name it."""
+    """Return the words of a command, with the job's directory where they name it."""
     if tmpdir is None:
         return words
     return [word.replace(TMPDIR_TAG, tmpdir) if TMPDIR_TAG in word else word for word in words]

@@ -113,7 +113,7 @@ class JobProcesses:
 
     @property
     def limit_bytes(self) -> int | None:
-        """The memory that it may use; None if it has not asked for memory."""
+        """Return the memory that the job may use; None if it has not asked for memory."""
         return limit_of(self.launch.jobspec, self.resources) if self.is_guarded else None
 
     @property
@@ -174,7 +174,7 @@ class JobProcesses:
         return found
 
     def opened(self, start: TaskStart, turns: Turns) -> None:
-        """These tasks run from now on."""
+        """Note that these tasks run from now on."""
         self.starts.remove(start)
         pipes, pids = start.gate.open(), start.pids
         if self.terminal is not None:
@@ -376,7 +376,7 @@ class LocalExecutor:
                 self.memory.change(run.jobid, guarded, [] if start is None else start.pids)
 
     def _recorded(self, run: JobProcesses, start: TaskStart) -> None:
-        """The record is on disk: let the tasks run."""
+        """Let the tasks run, since the record is on disk."""
         if self._runs.get(run.jobid) is not run or start not in run.starts:
             return
         run.opened(start, self._turns)
@@ -433,7 +433,7 @@ class LocalExecutor:
                 self._watch(run, group)
 
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None = None) -> None:
-        """End the tasks of these targets; where there are none they are released at once."""
+        """End the tasks of these targets; targets without tasks are released at once."""
         run = self._runs.get(jobid)
         if run is None or run.ended or not run.tasks.by_target:
             return
@@ -513,7 +513,7 @@ class LocalExecutor:
         self._look(run)
 
     def _look(self, run: JobProcesses) -> None:
-        """Finished as soon as no process of the job is left."""
+        """Report the job as finished as soon as no process of it is left."""
         jobid = run.jobid
         if self._runs.get(jobid) is not run:
             return

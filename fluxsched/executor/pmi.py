@@ -46,7 +46,7 @@ class JobPmi:
         self._loop: asyncio.AbstractEventLoop | None = None
 
     def connect(self) -> socket.socket:
-        """The end of the next task, to be closed once it has been handed over. Raises OSError."""
+        """Return the end of the next task, to be closed once it has been passed on. Raises OSError."""
         ours, theirs = socket.socketpair()
         ours.setblocking(False)
         self._ends[len(self._ends)] = ours
@@ -61,18 +61,19 @@ class JobPmi:
         }
 
     def opened(self, pids: Sequence[int]) -> None:
-        """The tasks run from now on."""
+        """Note that the tasks run from now on."""
         self._pids = pids
         self._loop = asyncio.get_running_loop()
         for rank, end in self._ends.items():
             self._loop.add_reader(end.fileno(), self._ready, rank)
 
     def ending(self) -> None:
-        """The tasks are asked to end: one that leaves now is no failure."""
+        """Note that the tasks are asked to end: an exit from now on is no failure."""
         self._ending = True
 
     def leave(self, ranks: Idset) -> None:
-        """The targets of these tasks are given back: that they leave is no failure, but others may wait for them."""
+        """Note that the targets of these tasks are given back: their exit is no failure, but others may wait for them.
+        """
         for rank in ranks:
             self._server.excuse(rank)
 

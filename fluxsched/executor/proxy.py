@@ -310,7 +310,7 @@ class KeeperExecutor:
         self._settle()
 
     def _retire(self, link: KeeperLink) -> None:
-        """A keeper that gets no more jobs, and has none, ends."""
+        """End a keeper that gets no more jobs, and has none."""
         if link.is_retiring and not link.jobs and not link.clearing:
             link.is_ending = True
             self._reports.stored(lambda: link.say(msg.EndKeeper()))
@@ -485,7 +485,7 @@ class GivenJob:
         self._say(self._grown, msg.GrowJob(self.launch.jobid, dict(r), str(ranks)))
 
     def shrink(self, ranks: Idset, grace_s: float | None) -> str | None:
-        """Have its tasks on these targets ended; why that is impossible, if it is."""
+        """Have the job's tasks on these targets ended; return the reason if that is impossible."""
         self.going |= ranks
         self._say(self._shrunk, msg.ShrinkJob(self.launch.jobid, str(ranks), grace_s))
         return None if self.link is None or self.link.version >= msg.ELASTIC_SINCE else TOO_OLD
@@ -566,14 +566,14 @@ class KeeperHost(Protocol):
     """Finds and starts keepers. Connections are made, nothing has been said on them."""
 
     def living(self) -> Sequence[Client]:
-        """A connection to each keeper that an instance before has left; asked once, before any is started.
+        """Return a connection to each keeper of a previous instance; called once, before any is started.
 
-        Raises FluxschedError if it cannot be known of one whether it is there.
+        Raises FluxschedError if it is unknown of one whether it exists.
         """
         ...
 
     def start(self) -> Client:
-        """A connection to a new keeper. Raises OSError when none can be started."""
+        """Return a connection to a new keeper. Raises OSError when none can be started."""
         ...
 
     def end(self, client: Client, timeout_s: float) -> None:
@@ -796,7 +796,7 @@ class LocalKeeperHost:
 
 @contextlib.contextmanager
 def _short(path: str) -> Iterator[str]:
-    """A name of a socket that is short enough for the kernel, wherever its directory is."""
+    """Yield a name of a socket that is short enough for the kernel, wherever its directory is."""
     directory, name = os.path.split(path)
     fd = os.open(directory, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

@@ -93,7 +93,7 @@ class TaskStart:
 
     @property
     def pids(self) -> list[int]:
-        """The tasks that there are, in the order of their numbers."""
+        """Return the process ids of the tasks, in the order of their numbers."""
         return [pid for group in self.groups for pid in group.pids]
 
     def advance(self) -> None:
@@ -144,7 +144,7 @@ class TaskStart:
             gate.say(f"{unpinned} of the tasks run unpinned: this machine does not have all cores of R")
 
     def _group(self, block: TaskBlock) -> ProcessGroup:
-        """The group of a target's tasks."""
+        """Return the group of a target's tasks."""
         if self._elastic or not self.groups:
             rank, path = (block.rank, f"{self._path}/{block.rank}") if self._elastic else (None, self._path)
             self.groups.append(ProcessGroup(rank, block.first, path))
@@ -360,10 +360,10 @@ def more_descriptors() -> int | None:
 
 
 def odd_names(environment: Mapping[bytes, bytes]) -> list[bytes]:
-    """The variables that a shell would not pass on."""
+    """Return the variables that a shell would not pass on."""
     return [name for name in environment if name in SHELL_OWN or not SHELL_NAME.fullmatch(name)]
 
 
 def made_up_names(environment: Mapping[bytes, bytes]) -> list[bytes]:
-    """The variables that the shell must not pass on, since the job's environment has none of that name."""
+    """Return the variables that the shell must not pass on, since the job's environment has none of that name."""
     return [name for name in SHELL_ADDS if name not in environment]

@@ -118,13 +118,13 @@ class TimedExecutor:
         self._timers[job.jobid] = self._turns.after(duration_s - passed_s, self._pass_by, job.jobid)
 
     def limit(self, jobid: int, expiration_s: float) -> None:
-        """The instance looks at it."""
+        """Do nothing: the instance enforces the limit."""
 
     def input_of(self, jobid: int) -> None:
         """Return None, since no job of this executor reads input."""
 
     def kill(self, jobid: int, signum: int, grace_s: float | None = None) -> None:
-        """A terminating signal ends the job at once, as it would end a process."""
+        """End the job at once for a terminating signal, as a process would end."""
         if signum not in HARMLESS and jobid in self._timers:
             self._timers[jobid].cancel()
             self._turns.post(lambda: self._end(jobid, signum))

@@ -102,7 +102,7 @@ class Cgroups:
 
 
 def group_of(root: Path = ROOT, own: Path = OWN) -> Path | None:
-    """The control group (v2) of this process; None where there are none."""
+    """Return the control group (v2) of this process; None where there are none."""
     try:
         path = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
     except (OSError, StopIteration):
@@ -295,7 +295,7 @@ class MemoryWatch:
 
 
 def note(used_bytes: int, limit_bytes: int) -> str:
-    """The note for the user of a job that used too much."""
+    """Return the note for the user of a job that used too much memory."""
     host = os.uname().nodename
     return f"used {size_text(used_bytes)} of the {size_text(limit_bytes)} of memory that it asked for, on {host}"
 
@@ -311,7 +311,7 @@ def size_text(size_bytes: float) -> str:
 
 
 def processes(roots: Iterable[int]) -> Iterator[int]:
-    """These processes and all their descendants, as far as they are there."""
+    """Yield these processes and all their descendants, as far as they are there."""
     waiting, count = list(roots), 0
     while waiting and count < PROCESSES_MAX:
         pid = waiting.pop()
@@ -321,7 +321,7 @@ def processes(roots: Iterable[int]) -> Iterator[int]:
 
 
 def resident_bytes(pid: int) -> int:
-    """The resident set of a process, 0 if it has ended."""
+    """Return the resident set of a process, 0 if it has ended."""
     try:
         with open(f"/proc/{pid}/statm", "rb") as file:
             return int(file.read().split()[1]) * _PAGE_BYTES
@@ -377,7 +377,7 @@ class Meter:
         self._sums = [0.0, 0.0, 0]
 
     def opened(self, pids: Sequence[int], first: int = 0) -> None:
-        """These tasks, numbered from `first` on, run from now on.
+        """Note that these tasks, numbered from `first` on, run from now on.
 
         The end of each is noted, where there are several and each has a row.
         """

@@ -255,12 +255,12 @@ _from_keeper = msgspec.msgpack.Decoder(FromKeeper)
 
 
 def packed_jobspec(jobspec: Jobspec) -> msgspec.Raw:
-    """A jobspec as `StartJob` has it."""
+    """Return a jobspec in the form of `StartJob`."""
     return msgspec.Raw(_encode(jobspec.raw))
 
 
 def packed(messages: Sequence[KeeperMessage]) -> Iterator[list[bytes]]:
-    """The transport's messages for those of one turn."""
+    """Yield the transport's messages for the messages of one turn."""
     for start in range(0, len(messages), PARTS_MAX):
         yield [_encode(message) for message in messages[start : start + PARTS_MAX]]
 

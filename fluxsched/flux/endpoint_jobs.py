@@ -285,7 +285,7 @@ class Waits:
         router.on_lost(self._forget)
 
     def add(self, jobid: int) -> None:
-        """A waitable job was submitted."""
+        """Add a waitable job that was submitted."""
         self._active.add(jobid)
         self._streams.when_inactive(jobid, None, self._end)
 
@@ -369,7 +369,7 @@ ALL_TASKS = "all"
 
 
 def task_service(jobid: int) -> str:
-    """The name of a job's own service."""
+    """Return the name of a job's own service."""
     return f"shell-{format_f58(jobid, ascii=True)}"
 
 

@@ -62,12 +62,12 @@ _encode = msgspec.json.encode
 
 
 def line(event: Event) -> str:
-    """An event as it stands in a log."""
+    """Return an event in the form of a log."""
     return _encode(event).decode() + "\n"
 
 
 def text_of(events: Iterable[Event]) -> str:
-    """A log as it stands in a record."""
+    """Return a log in the form of a record."""
     return "".join(map(line, events))
 
 
@@ -79,7 +79,7 @@ class _EventSender:
         self._sentinel = bool(flags & INITIAL_SENTINEL)
 
     def send(self, events: Iterable[Event]) -> int:
-        """Send them; how many there were."""
+        """Send the events; return their number."""
         count = 0
         for event in events:
             self._request.respond(msg.EventlogWatchResponse(line(event)))
@@ -275,7 +275,7 @@ def _resources(jobid: int, record: Mapping[str, Any], flags: int) -> object:
 
 
 def _updated(tree: dict[str, Any], record: Mapping[str, Any]) -> dict[str, Any]:
-    """A jobspec after all updates of it in the job's log."""
+    """Return a jobspec after all updates of it in the job's log."""
     for event in record["eventlog"]:
         if event["name"] == "jobspec-update":
             for path, value in event["context"].items():
@@ -295,7 +295,7 @@ NUL = b"\0"
 
 
 def event(timestamp: float, name: str, context: Mapping[str, Any] | None = None) -> Event:
-    """An event of RFC 18."""
+    """Return an event in the form of RFC 18."""
     found: Event = {"timestamp": timestamp, "name": name}
     return found if context is None else {**found, "context": dict(context)}
 
@@ -309,7 +309,7 @@ def own_events(events: Iterable[Event]) -> Iterator[Event]:
 
 
 def task_counts(record: Mapping[str, Any]) -> list[int]:
-    """The tasks of each target, in the order of their numbers; all in one where the job has no targets (yet)."""
+    """Return the tasks of each target, in the order of their numbers; all in one where the job has no targets (yet)."""
     jobspec = Jobspec.parse(record["jobspec"])
     return [block.ntasks for block in _placed(jobspec, record)] or [count_tasks(jobspec)]
 
@@ -346,7 +346,7 @@ def taskmap(counts: Iterable[int]) -> list[list[int]]:
 
 
 def exec_events(jobid: int, events: Iterable[Event], record: Callable[[], Mapping[str, Any]]) -> Iterator[Event]:
-    """The execution log for these events of a job; `record` is called once it has started."""
+    """Yield the execution log for these events of a job; `record` is called once it has started."""
     service = task_service(jobid)
     for one in own_events(events):
         at_s, name = one["timestamp"], one["name"]
@@ -371,7 +371,7 @@ class OutputLog:
         self._now_s = now_s
 
     def begin(self) -> Iterator[Event]:
-        """The header, and which streams go to files of the user's choice."""
+        """Yield the header, and an event for each stream that is sent to files of the user's choice."""
         now_s = self._now_s()
         count = dict.fromkeys(STREAM_NAMES, self._tasks)
         encoding = dict.fromkeys(STREAM_NAMES, "UTF-8")
@@ -381,7 +381,7 @@ class OutputLog:
                 yield event(now_s, "redirect", {"stream": stream, "rank": str(Idset.of(run)), "path": path})
 
     def data(self, piece: OutputResponse) -> Iterator[Event]:
-        """A piece of output, a line an event: clients that label output label each event."""
+        """Yield a piece of output, a line an event: clients that label output label each event."""
         now_s, rank = self._now_s(), str(piece.task or 0)
         for line in _lines(piece.data):
             yield event(now_s, "data", {"stream": piece.stream, "rank": rank, **_encoded(line)})
@@ -396,8 +396,8 @@ class OutputLog:
 
 
 def redirected(jobid: int, record: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The files of the user's choice: one for all tasks, or one for each; that of stdout takes stderr too, unless that
-    has its own.
+    """Return the files of the user's choice: one for all tasks, or one for each; that of stdout takes stderr too,
+    unless that has its own.
     """
     jobspec = Jobspec.parse(record["jobspec"])
     placed = _placed(jobspec, record)
@@ -416,7 +416,7 @@ def _path_of(paths: list[str], task: int) -> str:
 
 
 def _lines(data: bytes) -> list[bytes]:
-    """Lines end in newlines only: a carriage return within one is the program's own business."""
+    """Return the lines, which end in newlines only: a carriage return within one is the program's own business."""
     *whole, rest = data.split(b"\n")
     lines = [line + b"\n" for line in whole]
     return [*lines, rest] if rest else lines
@@ -519,7 +519,7 @@ def _stats_of(queues: dict[str | None, listing.Tally]) -> msg.JobStatsResponse:
 
 
 def _figures(found: listing.Tally) -> dict[str, Any]:
-    """A tally in the words of `job-list.job-stats`."""
+    """Return a tally in the words of `job-list.job-stats`."""
     names = [name for name in msg.JobStates.__struct_fields__ if name != "total"]
     states = {name: found.states[name.upper()] for name in names}
     return {

@@ -131,7 +131,7 @@ class JobAccounting:
         done()
 
     def _begin_hour(self, time_s: float) -> None:
-        """The sums are those of another hour from now on."""
+        """Begin the sums of another hour."""
         for key, sums in self._sums.items():
             before = self._earlier_sums(self._hour, key)
             for at, value in enumerate(sums):

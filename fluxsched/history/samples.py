@@ -340,7 +340,8 @@ class StateIntervals:
 
 
 def conditions(states: Mapping[str, Idset], drains: Iterable[tuple[Idset, Any]]) -> Conditions:
-    """The conditions that are kept: all states but those in which jobs may be put on a target; drains by reason."""
+    """Return the conditions that are kept: all states but those in which jobs may be put on a target; drains by reason.
+    """
     found = {(state, ""): ranks for state, ranks in states.items() if state not in USABLE}
     for ranks, line in drains:
         condition = (line.state, line.reason)
@@ -367,7 +368,7 @@ LENGTHS_S: Final = (60, 600, 3600)
 
 
 def read_samples(read: Query, since_s: float, until_s: float) -> list[SampleRow]:
-    """The samples that overlap this time."""
+    """Return the samples that overlap this time."""
     sql = f"SELECT {SELECTED['sample']} FROM sample WHERE step = ? AND t > ? AND t < ?"
     rows = [row for step in LENGTHS_S for row in intact(read(sql, (step, since_s - step, until_s)))]
     return [(step, t, row) for step, t, *row in rows]
@@ -405,7 +406,7 @@ def read_runs(read: Query, since_s: float, until_s: float) -> list[tuple[float, 
 
 
 def damaged_history(read: Query) -> list[str]:
-    """Names of the rows that are not as they were written."""
+    """Return names of the rows that are not as they were written."""
     return [
         f"{table} {' '.join(map(str, row[:2]))}"
         for table in ("sample", "run", "interval")

@@ -117,7 +117,7 @@ class Assembly:
 
     @property
     def ended(self) -> asyncio.Future[FluxschedError | None]:
-        """Completes when the instance is to end: with None, or with the error that ends it."""
+        """Return a future that completes when the instance is to end: with None, or with the error that ends it."""
         return self.outside.ended
 
     @property
@@ -191,7 +191,7 @@ class Assembly:
         self.turns.at_end(self.router.flush)
 
     def _leases(self, restored: StoredState) -> None:
-        """Jobs that are run for other instances, and those that others run for this one."""
+        """Set up the leases of jobs that are run for other instances, and by others for this one."""
         outside = self.outside
         self.leases = LeaseService(self.effects, self.jobs, self.router, self.store)
         self.clusters = Clusters(
@@ -344,7 +344,9 @@ class Assembly:
             self.modules.load(one.policy, one.name, one.groups, self._loaded, one.recovery)
 
     def _ours(self, sources: Sources) -> Idset:
-        """The targets that the instance itself reports online: made-up ones, and of real ones those of its own host."""
+        """Return the targets that the instance itself reports online: made-up ones, and of real ones those of its own
+        host.
+        """
         module = self.resource.module
         away = module.lost | self.clusters.mirrored
         if sources.made_up or sources.real or sources.topology is None:
@@ -534,12 +536,12 @@ class StateNotice:
         self._rows_left_out: list[str] = []
 
     def leave_out(self, fault: FluxschedError) -> None:
-        """An ended job cannot be read: listings do not have it."""
+        """Leave out an ended job that cannot be read: listings do not have it."""
         log.error("left out: %s", fault)
         self._left_out.append(str(fault))
 
     def leave_out_rows(self, names: Iterable[str]) -> None:
-        """Rows that no job needs, of the history or of schedulers, are damaged: nothing is read of them."""
+        """Leave out damaged rows, of the history or of schedulers, that no job needs."""
         for name in names:
             log.error("left out: %s is damaged: %s", name, DIFFERS)
             self._rows_left_out.append(name)
@@ -853,7 +855,7 @@ def _policies(raw: Mapping[str, Any]) -> set[str]:
 
 
 def _changed_keys(old: Mapping[bytes, AuthorizedKey], new: Mapping[bytes, AuthorizedKey]) -> list[ConfigChange]:
-    """Each name with its role; a name that has another pair of keys than before counts as changed, too."""
+    """Return each name with its role; a name that has another pair of keys than before counts as changed, too."""
     before, after = ({key.name: key for key in keys.values()} for keys in (old, new))
     return [
         ConfigChange(f"{AUTHORIZED}.{name}", _role_text(before.get(name)), _role_text(after.get(name)))
@@ -863,7 +865,7 @@ def _changed_keys(old: Mapping[bytes, AuthorizedKey], new: Mapping[bytes, Author
 
 
 def rewired(before: Topology, after: Topology, found: Sequence[KeyChange]) -> list[ConfigChange]:
-    """The switches, if they are others while the configuration names the same file."""
+    """Return the switches if they differ while the configuration names the same file."""
     if before == after or any(change.key.partition(".")[0] == TOPOLOGY for change in found):
         return []
     return [ConfigChange(TOPOLOGY, f"{len(before.switches)} switches", f"{len(after.switches)} switches, read anew")]
@@ -927,7 +929,7 @@ class HandedOver(msgspec.Struct, frozen=True):
 
 
 def restart(uri: str | None, timeout_s: float) -> str:
-    """Restart the instance at `uri`, else the only one of this user, and wait until it is ready again; where it is.
+    """Restart the instance at `uri`, else the only one of this user, wait until it is ready again, and return its URI.
 
     Raises Refused naming all, if there are several.
     """
@@ -960,7 +962,7 @@ def grace_of(config: Mapping[str, Any]) -> float:
 
 
 def cannot_reload(wanted: object) -> NoReturn:
-    """Refuses to read resources anew where they follow a job: the ranks of running jobs would be others."""
+    """Raise Refused for a reload of resources that follow a job: the ranks of running jobs would change."""
     raise Refused("this instance is inside an elastic job, whose size it follows: stop it and start another one")
 
 

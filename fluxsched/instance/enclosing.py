@@ -56,7 +56,8 @@ class Parent(NamedTuple):
 
     @classmethod
     def find(cls) -> Parent | None:
-        """The instance around this process, None outside of any; one that does not answer has no local address."""
+        """Return the instance around this process, None outside of any; one that does not answer has no local address.
+        """
         uri, level = os.environ.get(URI_VARIABLE), level_here()
         if not uri or not level:
             return None
@@ -106,7 +107,7 @@ def inside(base: Mapping[str, str], added: Mapping[str, str]) -> dict[str, str]:
 
 
 def with_program(environment: Mapping[str, str]) -> dict[str, str]:
-    """`environment` with `fluxsched` on PATH: a batch script runs without an activated environment."""
+    """Return `environment` with `fluxsched` on PATH: a batch script runs without an activated environment."""
     path = environment.get("PATH", os.defpath)
     ours = Path(sys.executable).parent
     if shutil.which(PROGRAM, path=path) is None and (ours / PROGRAM).exists():

@@ -248,7 +248,7 @@ class Instance:
             raise self._unreadable(fault) from fault
 
     def began(self, program: int) -> None:
-        """The initial program runs: without a state directory it must not outlive the instance either."""
+        """Note the initial program: without a state directory it must not outlive the instance either."""
         self.program = program
         record = None if self.settings.statedir is not None else identity(program, boot_id(), "")
         if record is not None:
@@ -645,14 +645,15 @@ class CompanionKind(NamedTuple):
 
 
 def metrics_kind(settings: MetricsSettings) -> CompanionKind | None:
-    """`fluxsched metrics`; None where the configuration asks for none."""
+    """Return the kind of `fluxsched metrics`; None if the configuration requests none."""
     if settings.bind is None:
         return None
     return CompanionKind("metrics", "the exporter of metrics", _bound(settings.bind, settings.public))
 
 
 def page_kind(settings: PageSettings, directory: Path, statedir: Path | None) -> CompanionKind | None:
-    """`fluxsched web`, which writes its address to the run directory; None where the page is not asked for.
+    """Return the kind of `fluxsched web`, which writes its address to the run directory; None if the page is not
+    requested.
 
     With a state directory the address is there, and the run directory has a link to it: it is the same after any end.
     """

@@ -126,7 +126,7 @@ class StartOptions:
     """Maximum time until an embedded instance must be ready; None: no limit."""
 
     def path(self, name: Literal["config", "r_path", "statedir"]) -> Path | None:
-        """One of the paths. Raises InvalidValue for an empty text, as of a variable that is not set."""
+        """Return one of the paths. Raises InvalidValue for an empty text, as of a variable that is not set."""
         given: StrPath | None = getattr(self, name)
         if given is not None and not os.fspath(given):
             raise InvalidValue(f"StartOptions.{name} is empty: is a variable unset?")
@@ -225,7 +225,7 @@ def check_config(options: StartOptions) -> str:
 
 
 def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSettings, ...]:
-    """`--scheduler` decides for the group default; without it the config does, else fifo.
+    """Return the schedulers: `--scheduler` decides for the group default; without it the config does, else fifo.
 
     Raises InvalidValue for an unknown policy, and for one of a queue that is not the scheduler's.
     """
@@ -240,7 +240,7 @@ def schedulers_of(options: StartOptions, config: Config) -> tuple[SchedulerSetti
 
 
 def check_open_files() -> None:
-    """Raises Refused where a process may have too few open files for an instance."""
+    """Raise Refused where a process may have too few open files for an instance."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if soft != resource.RLIM_INFINITY and soft < OPEN_FILES_MIN:
         remedy = f"allow more (`ulimit -n {OPEN_FILES_MIN}`" + ("" if hard >= OPEN_FILES_MIN else ", as root") + ")"
@@ -456,7 +456,7 @@ def _is_alive(pid: int) -> bool:
 # ---- start_arguments
 
 def check_start(fake: str | None, schedulers: tuple[str, ...], config: Path | None = None) -> None:
-    """Raises InvalidValue for a bad `--fake`, and for a `--scheduler` that names no policy, file or queue."""
+    """Raise InvalidValue for a bad `--fake`, and for a `--scheduler` that names no policy, file or queue."""
     if fake is not None:
         fake_resources(fake)
     for specs in schedulers:
@@ -558,7 +558,7 @@ def cannot_run(words: Sequence[str], fault: OSError) -> tuple[str, int]:
 
 
 def _processes(program: int) -> dict[int, int]:
-    """The program's processes with their start times."""
+    """Return the program's processes with their start times."""
     table = all_living()
     us, session, path = os.getpid(), os.getsid(0), os.environ.get(procs.PATH_VARIABLE)
     orphans = {pid for pid, (stat, of) in table.items() if stat.ppid == us and of in (None, path)}
@@ -742,9 +742,9 @@ def _hello(host: str, found: ResourceSet, ranks: str | None, heartbeat_s: float 
 
 
 def _begin(handle: Handle, hellos: Sequence[dict[str, Any]], *, patient: bool) -> float:
-    """Register all hosts; how often to send heartbeats (seconds).
+    """Register all hosts; return the interval of heartbeats (seconds).
 
-    If `patient`, targets that still belong to the connection before are waited for.
+    If `patient`, wait for targets that still belong to the previous connection.
     """
     until_s = SystemClock.monotonic_s() + TAKEN_S
     interval_s = 0.0

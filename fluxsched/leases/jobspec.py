@@ -48,7 +48,7 @@ def size_is_settled(jobid: int) -> Refused:
 def jobspec_for(
     jobspec: Jobspec, jobid: int, cluster: str, queue: str | None, duration_s: float, granted: ResourceSet
 ) -> dict[str, Any]:
-    """The jobspec of a job that was `granted` targets of a cluster; `queue` is one there.
+    """Return the jobspec of a job that was `granted` targets of a cluster; `queue` is one there.
 
     Raises InvalidValue for a constraint that names ranks, which are others there.
     """

@@ -234,7 +234,7 @@ class Lease:
 
 
 def lease_name(holder: str, jobid: int) -> str:
-    """The name of a job's lease: each attempt is a job of its own, so no two leases have one name."""
+    """Return the name of a job's lease: each attempt is a job of its own, so no two leases have one name."""
     return f"{holder}{NAME_SEPARATOR}{format_f58(jobid, ascii=True)}"
 
 
@@ -377,7 +377,7 @@ class LeaseTable:
     # -- what is asked here
 
     def want(self, lease: Lease) -> list[LeaseEffect]:
-        """A new lease, or one of before a restart: then it may have been sent."""
+        """Return the effects of a new lease, or of one of before a restart, which may have been sent."""
         self.leases[lease.name] = lease
         self._names[lease.jobid] = lease.name
         return self._step(lease, LeaseEvent.ABSENT) if self.is_known else []
@@ -400,7 +400,7 @@ class LeaseTable:
         return self._each(self.leases.values(), LeaseEvent.FORGOTTEN)
 
     def stored(self, jobid: int) -> list[LeaseEffect]:
-        """The end of the job is on disk: its name is not needed any more."""
+        """Return the effects of the job's end being on disk: its name is not needed any more."""
         name = self._ending.pop(jobid, None)
         return [] if name is None else [SettleThere((name,))]
 
@@ -421,7 +421,7 @@ class LeaseTable:
     # -- what is heard
 
     def listed(self, jobs: Iterable[SeenJob]) -> list[LeaseEffect]:
-        """The other instance has these jobs of ours, and no others."""
+        """Return the effects of the complete list of our jobs in the other instance."""
         self.is_known = True
         found: dict[str, SeenJob] = {}
         out: list[LeaseEffect] = []
@@ -451,14 +451,14 @@ class LeaseTable:
         return self._found(lease, seen)
 
     def refused(self, name: str, note: str) -> list[LeaseEffect]:
-        """The other instance does not take the job, and will not."""
+        """Return the effects of a final refusal by the other instance."""
         lease = self.leases.get(name)
         if lease is None:
             return []
         return self._step(lease, LeaseEvent.REFUSED, SeenJob(name, 0, LeaseEvent.REFUSED, note=note))
 
     def absent(self, name: str) -> list[LeaseEffect]:
-        """The other instance has no job of this name, and none is under way."""
+        """Return the effects of the other instance having no job of this name, and none under way."""
         lease = self.leases.get(name)
         if lease is None:
             return []

@@ -48,7 +48,7 @@ class AuthorizedKey(NamedTuple):
 
 
 def check_key_name(name: str) -> str:
-    """The name of a key, which is that of its file. Raises InvalidValue."""
+    """Return the name of a key, which is that of its file. Raises InvalidValue."""
     if len(name) > NAME_CHARS_MAX or not _NAME.fullmatch(name):
         what = f"is not 1-{NAME_CHARS_MAX} letters, digits and . _ @ - after a letter or digit"
         raise InvalidValue(f"key name {name[:NAME_CHARS_MAX]!r} {what}")
@@ -80,7 +80,10 @@ def _write(path: Path, text: str, mode: int) -> None:
 
 
 def read_secret(path: Path) -> KeyPair:
-    """The keys in a secret file. Raises Refused for one that others may read, InvalidValue for one that is no key."""
+    """Return the keys in a secret file.
+
+    Raises Refused for one that others may read, InvalidValue for one that is no key.
+    """
     if path.suffix == PUBLIC_SUFFIX:
         raise InvalidValue(f"{path} is a public key, for a server: the holder's own is its {SECRET_SUFFIX} file")
     table = _table(path, "secret key", READ_BY_OTHERS, f"chmod 600 {path}")
@@ -92,7 +95,10 @@ def read_secret(path: Path) -> KeyPair:
 
 
 def read_public(path: Path) -> AuthorizedKey:
-    """The key in a public file, with the file's name. Raises Refused for one that others may change, InvalidValue."""
+    """Return the key in a public file, with the file's name.
+
+    Raises Refused for one that others may change, InvalidValue.
+    """
     name = check_key_name(path.name.removesuffix(PUBLIC_SUFFIX))
     table = _table(path, "public key", WRITTEN_BY_OTHERS, f"chmod 644 {path}")
     if "secret-key" in table:
@@ -199,7 +205,7 @@ def key_directory() -> Path:
 
 
 def user_id(user: object) -> int:
-    """The id of an account, given by name or number. Raises InvalidValue."""
+    """Return the id of an account, given by name or number. Raises InvalidValue."""
     if type(user) is int and 0 <= user <= USERID_MAX:
         return user
     try:
@@ -225,7 +231,8 @@ class Keyring(NamedTuple):
 
 
 def read_keyring(rules: AccessRules) -> Keyring | None:
-    """The keys that `rules` name, or those in the usual place; None if no server key is there and none was named.
+    """Return the keys that `rules` name, or those in the usual place; None if no server key is there and none was
+    named.
 
     Raises InvalidValue or Refused with all that is wrong.
     """
@@ -236,7 +243,9 @@ def read_keyring(rules: AccessRules) -> Keyring | None:
 
 
 def authorized_keys(rules: AccessRules) -> dict[bytes, AuthorizedKey]:
-    """The keys in the directory that `rules` name, or in the usual one, if that is there. Raises as `read_authorized`.
+    """Return the keys in the directory that `rules` name, or in the usual one, if that is there.
+
+    Raises as `read_authorized`.
     """
     directory = authorized_directory(rules)
     return {} if rules.authorized_keys is None and not directory.exists() else read_authorized(directory)
@@ -248,7 +257,10 @@ def authorized_directory(rules: AccessRules) -> Path:
 
 
 def read_authorized(directory: Path) -> dict[bytes, AuthorizedKey]:
-    """The keys in a directory. Raises InvalidValue naming each file that is wrong, and keys that are there twice."""
+    """Return the keys in a directory.
+
+    Raises InvalidValue naming each file that is wrong, and keys that are there twice.
+    """
     found: dict[bytes, AuthorizedKey] = {}
     faults = []
     for name in _names(directory):
@@ -269,7 +281,7 @@ def read_authorized(directory: Path) -> dict[bytes, AuthorizedKey]:
 
 
 def _names(directory: Path) -> list[str]:
-    """The files of the directory but hidden ones."""
+    """Return the names of the directory's files except hidden ones."""
     try:
         check_mode(directory, directory.stat(), WRITTEN_BY_OTHERS, f"chmod 755 {directory}")
         names = sorted(name for name in os.listdir(directory) if not name.startswith("."))

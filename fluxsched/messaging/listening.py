@@ -63,7 +63,7 @@ def listen(
 
 
 def open_to_all(endpoints: Iterable[str], user: str) -> str | None:
-    """The warning about tcp ports without keys among the endpoints of a user's instance; None without such."""
+    """Return the warning about tcp ports without keys among the endpoints of a user's instance; None without such."""
     ports = [endpoint for endpoint in endpoints if endpoint.startswith(TCP_SCHEME) and "@" not in endpoint]
     if not ports:
         return None
@@ -104,7 +104,7 @@ class DiskGuard:
         self._shortage: str | None = None
 
     def check_new(self) -> None:
-        """Raises Refused with the reason (ENOSPC, or the errno of the system)."""
+        """Raise Refused with the reason (ENOSPC, or the errno of the system)."""
         self.check_ending()
         if self._turn != self._turns.count:  # once a turn: thousands may arrive in one
             self._turn, self._shortage = self._turns.count, self._find_shortage()
@@ -112,7 +112,7 @@ class DiskGuard:
             raise Refused(self._shortage, errno.ENOSPC)
 
     def check_ending(self) -> None:
-        """Raises Refused if nothing can be written."""
+        """Raise Refused if nothing can be written."""
         if self._store.fault is not None:
             raise Refused(
                 f"{self._store.fault}: nothing new is accepted until it can be written again; running jobs continue "

@@ -73,7 +73,7 @@ class Environments:
         self._known: OrderedDict[int, Mapping[str, str | None]] = OrderedDict()
 
     def shared(self, environment: Mapping[str, str | None]) -> Mapping[str, str | None]:
-        """The environment as it was first seen, or this one."""
+        """Return the environment as it was first seen, or this one."""
         key = hash(tuple(environment.items()))
         known = self._known.get(key)
         if known is not None and known == environment:

@@ -130,12 +130,12 @@ class RpcRequest:
 
     @property
     def userid(self) -> int:
-        """The authenticated user of the requester."""
+        """Return the authenticated user of the requester."""
         return self.message.userid
 
     @property
     def who(self) -> str:
-        """The name of the requester's key, else of its user: for people to read."""
+        """Return the name of the requester's key, else of its user: for people to read."""
         return self.peer.key_name or _name_of(self.userid)
 
     @property
@@ -144,7 +144,7 @@ class RpcRequest:
         return bool(self.message.flags & STREAMING)
 
     def payload(self, kind: type[T]) -> T:
-        """The payload decoded and validated as `kind`; EPROTO names the part that is wrong."""
+        """Return the payload decoded and validated as `kind`; EPROTO names the part that is wrong."""
         return codec.unpack(self.message.payload, kind)
 
     def respond(self, payload: object = None) -> None:
@@ -369,7 +369,7 @@ class Permissions:
         return request.userid if is_limited else None
 
     def check_urgency(self, request: RpcRequest, urgency: int) -> None:
-        """Guests do not put their jobs before those of others. Raises Refused (EPERM)."""
+        """Raise Refused (EPERM) if a guest would put its jobs before those of others."""
         if urgency > URGENCY_DEFAULT and role_of(request.message.rolemask) is Role.GUEST:
             limit = f"a guest may set an urgency of {URGENCY_DEFAULT} at most"
             raise Refused(f"urgency {urgency}: {limit}: ask an admin", errno.EPERM)

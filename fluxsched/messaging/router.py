@@ -192,7 +192,7 @@ class Router:
         self.call(peer, original.topic, payload, answered, is_question=True)
 
     def unsent_bytes(self, peer: Peer) -> int:
-        """Bytes that the peer has not taken yet; streams hold back and merge while there are any."""
+        """Return the number of bytes that the peer has not received yet; streams wait and merge while there are any."""
         return peer.server.unsent_bytes(peer.identity)
 
     def flush(self) -> None:
@@ -462,7 +462,7 @@ class Services:
         peer.services.discard(service)
 
     def lost(self, peer: Peer) -> None:
-        """The peer serves nothing any more."""
+        """Remove the services of a lost peer."""
         for service in peer.services:
             self._remote.pop(service, None)
 
@@ -490,7 +490,7 @@ class Services:
 
 
 def each_jobs(topic: str) -> str:
-    """The name under which `serve_local` knows a topic that each job has of its own: `shell-*.stdin`."""
+    """Return the name under which `serve_local` registers a topic that each job has of its own: `shell-*.stdin`."""
     kind, _, rest = topic.partition("-")
     return f"{kind}-*.{rest.rpartition('.')[2]}"
 
@@ -518,13 +518,14 @@ class OutgoingCalls:
         self._tag = 0
 
     def begin(self, peer: Peer, topic: str, answered: Answered, *, is_question: bool) -> int:
-        """The matchtag of a new call."""
+        """Register a new call; return its matchtag."""
         self._tag = self._tag % TAG_MAX + 1
         self._open[self._tag] = _Call(peer, topic, answered, is_question)
         return self._tag
 
     def end(self, peer: Peer, tag: int) -> Answered | None:
-        """The callback for the answer of `peer` to this call; None for one that is over, or another peer's."""
+        """End a call; return the callback for the response of `peer`; None for a call that is over, or another peer's.
+        """
         call = self._open.get(tag)
         if call is None or call.peer is not peer:
             return None
@@ -532,7 +533,7 @@ class OutgoingCalls:
         return call.answered
 
     def lost(self, peer: Peer) -> list[Answered]:
-        """The peer is lost: the callbacks of its calls, each to be called with None."""
+        """End the calls to a lost peer; return their callbacks, each to be called with None."""
         return [call.answered for call in self._taken(lambda call: call.peer is peer)]
 
     def give_up(self, peer: Peer, errnum: int, text: str) -> None:

@@ -45,7 +45,7 @@ def printer(out: TextIO, beginnings: tuple[str, ...] = ("",)) -> Tracer:
 
 
 def with_log(trace: Tracer | None) -> Tracer | None:
-    """`trace`, and where lines for debugging are wanted, one of the log for each message, with the request's id."""
+    """Return `trace`, and if lines for debugging are wanted, one that logs each message with the request's id."""
     if not log.isEnabledFor(DEBUG):
         return trace
 
@@ -68,7 +68,7 @@ def is_sign_of_life(message: Message) -> bool:
 
 
 def width(out: TextIO) -> int:
-    """Columns that a line may take: the terminal's, as it is now, else LINE_CHARS_MAX."""
+    """Return the number of columns that a line may take: the terminal's, as it is now, else LINE_CHARS_MAX."""
     if not out.isatty():
         return LINE_CHARS_MAX
     try:
@@ -83,7 +83,7 @@ def cut(text: str, width: int) -> str:
 
 
 def describe(direction: str, message: Message) -> str:
-    """One line for one message."""
+    """Return one line for one message."""
     return f"{direction:<16} {kind_of(message):<8} {message.topic:<24} {content(message)}".rstrip(" ")
 
 
@@ -104,7 +104,7 @@ def content(message: Message) -> str:
 
 
 def payload_text(payload: bytes | None) -> str:
-    """A payload as JSON, without the environments in it."""
+    """Return a payload as JSON, without the environments in it."""
     if payload is None:
         return ""
     try:

@@ -162,7 +162,7 @@ class SchedulerHost:
             self._slices_s = 0.0
 
     def _note_considered(self, submitted_s: list[float]) -> None:
-        """Each of these jobs was considered for the first time; a clock that was set back counts as no time."""
+        """Count jobs that were considered for the first time; a clock that was set back counts as no time."""
         now_s, observe = self._turns.clock.wall_s(), self._considered_s.observe
         for t_submit_s in submitted_s:
             observe(max(0.0, now_s - t_submit_s))

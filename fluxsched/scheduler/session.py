@@ -334,7 +334,9 @@ class SchedulerSession:
         return found
 
     def refuse_job(self, jobid: int, fault: FluxschedError) -> Effects:
-        """A running job cannot be taken over: RFC 27 asks for a fatal exception, as its resources may be given away."""
+        """Return the effects for a running job that cannot be taken over: RFC 27 requires a fatal exception, as its
+        resources may be granted to others.
+        """
         note = f"failed to reallocate R for running job: {fault}"
         what = f"hello: cannot take over {format_f58(jobid)}, raising a fatal exception on it: {fault}"
         return [Log(what, is_error=True), Call(RAISE, RaiseRequest(id=jobid, type=RESTART, severity=0, note=note))]
@@ -399,7 +401,7 @@ class SchedulerSession:
     # ---- passes
 
     def decide(self, now_s: float) -> Iterator[sched.Effect]:
-        """The effects of a pass, one by one. A caller that stops early calls it again, which continues the pass.
+        """Return the effects of a pass, one by one. A caller that stops early calls it again, which continues the pass.
 
         After the last one, or after an exception, call `decided`; to drop the rest, `drop`. Empty before ready.
         """
@@ -409,7 +411,7 @@ class SchedulerSession:
         return self._pass
 
     def decided(self) -> bool:
-        """The pass is over. Returns `has_work`."""
+        """End the pass. Returns `has_work`."""
         if self.state is _DECIDING:
             self.state = _READY
             self._pass = _NO_PASS
@@ -511,7 +513,7 @@ RESIZING = (GROW, SHRINK)
 
 
 def call_for(effect: sched.Grown | sched.Shrunk | sched.Raise) -> Call:
-    """The request that it is."""
+    """Return the request of an effect."""
     match effect:
         case sched.Grown(jobid):
             return Call(GROW, GrowRequest(jobid, effect.R))
@@ -591,7 +593,10 @@ class Saving:
         return self._saved_s if self._set_aside else self._saved_s + SAVE_EVERY_S
 
     def due(self, now_s: float) -> SaveRequest | None:
-        """The request that is due by now, once it is written. After a clock was set back, it is due at once."""
+        """Return the request that is due by now, once it is written; None if there is none.
+
+        After a clock was set back, it is due at once.
+        """
         if self._writing is None:
             if self._saved_s <= now_s < self.next_s or self.next_s == inf:
                 return None
@@ -611,7 +616,7 @@ class Saving:
         return SaveRequest(text, self._set_aside)
 
     def answered(self, error: RPCError | None) -> str | None:
-        """The answer to the oldest request; a line for the log."""
+        """Take the response to the oldest request; return a line for the log."""
         asked = self._asked.popleft()
         if error is None:
             self._bookings = asked
@@ -624,7 +629,7 @@ class Saving:
 
     @property
     def _is_changed(self) -> bool:
-        """Signals of accounts that hold something change with time alone."""
+        """Return whether there are changes to save; signals of accounts that hold resources change with time alone."""
         accounts = self._accounts
         held = accounts.root.all_jobs.usage > 0.0
         return held or self._set_aside or accounts.bookings != self._bookings
@@ -633,7 +638,7 @@ class Saving:
 # ---- accounts
 
 def accounts_of(scheduler: Scheduler, wanted: AccountsRequest, now_s: float) -> AccountsResponse:
-    """The answer. Raises Refused (EOPNOTSUPP) where no policy asks for accounts."""
+    """Return the response. Raises Refused (EOPNOTSUPP) if no policy uses accounts."""
     found = scheduler.accounts_report(now_s, wanted.start)
     if found is None:
         text = "this scheduler keeps no accounts: use a policy that does, such as fair:backfill=easy"
@@ -676,7 +681,7 @@ def _info(row: AccountRow) -> AccountInfo:
 # ---- plan
 
 def plan_of(scheduler: Scheduler, wanted: PlanRequest, now_s: float) -> PlanResponse:
-    """The answer. Raises RemoteProtocolError for a group that the scheduler does not serve."""
+    """Return the response. Raises RemoteProtocolError for a group that the scheduler does not serve."""
     starts = scheduler.plan(wanted.group, now_s)
     jobs = [_planned(start) for start in starts[: wanted.max_entries or PLANNED_JOBS_MAX]]
     return PlanResponse(jobs, scheduler.group(wanted.group).waiting - len(jobs))

@@ -130,7 +130,10 @@ _OF_TARGETS: Final = {
 
 
 def cores_by_state(resources: ResourceSet, states: Mapping[str, Idset], busy: Mapping[int, int]) -> dict[str, int]:
-    """Cores that jobs hold, and of all others those of targets in each state. `busy` has a mask a target."""
+    """Return the number of cores that jobs hold, and of all others those of targets in each state.
+
+    `busy` has a mask a target.
+    """
     allocated = sum([mask.bit_count() for mask in busy.values()])
     found, total = {"allocated": allocated}, 0
     ranks = {name: _union(states, names) for name, names in _OF_TARGETS.items()}
@@ -175,7 +178,7 @@ class Span(NamedTuple):
 
 
 def whole(since_s: float, until_s: float, now_s: float) -> Span:
-    """The time that can be answered for, in which the asked one is."""
+    """Return the span of whole steps that contains the requested times."""
     by_days_s = now_s - HOURS_AGE_MAX_S + 2 * DAY
     since = local_hour(since_s) if since_s >= by_days_s else local_day(since_s)
     until = local_hour(until_s) if until_s >= by_days_s else local_day(until_s)
@@ -432,7 +435,7 @@ class HistoryService:
         )  # fmt: skip
 
     def _times(self, since_s: float | None, until_s: float | None, usual_s: float) -> tuple[float, float]:
-        """The times that a request means. Raises InvalidValue."""
+        """Return the times that a request means. Raises InvalidValue."""
         until_s = self._turns.wall_s if until_s is None else until_s
         since_s = max(0.0, until_s - usual_s) if since_s is None else since_s
         if since_s > until_s:

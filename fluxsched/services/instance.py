@@ -70,7 +70,8 @@ class InstanceService:
         self.attributes.update(attributes)
 
     def serve_common(self, services: Mapping[str, Handler]) -> None:
-        """`NAME.ping` and `NAME.stats-get` of the built-in services; the latter is answered by the handler given."""
+        """Serve `NAME.ping` and `NAME.stats-get` of the built-in services; the latter is answered by the handler given.
+        """
         for name, stats in services.items():
             self._router.serve(
                 {
@@ -158,7 +159,7 @@ class AgentService:
         router.on_lost(self._lost)
 
     def embed(self, targets: Idset) -> None:
-        """The instance itself reports these targets online from now on."""
+        """Have the instance itself report these targets online from now on."""
         self.embedded |= targets
         self._resource.perform(self._module.set_online(targets, self._turns.wall_s))
 
@@ -191,7 +192,8 @@ class AgentService:
         self._changed()
 
     def _targets_of(self, wanted: AgentHello) -> Idset:
-        """The targets that the agent may report; an unknown host joins, if that is allowed and nothing is wrong."""
+        """Return the targets that the agent may report; an unknown host joins, if that is allowed and nothing is wrong.
+        """
         module, joining = self._module, None
         known = module.resources.ranks_of(wanted.host) - module.lost
         if not known and module.targets.dynamic and wanted.R is not None:
@@ -253,7 +255,7 @@ class AgentService:
         self._watch_silence()
 
     def _lose(self, monotonic_s: float) -> None:
-        """Hosts without an agent for too long are lost, if targets may be."""
+        """Lose hosts that have had no agent for too long, if targets may be lost."""
         limit_s = self._settings.lost_after_s
         for host, since_s in list(self._gone.items()):
             if limit_s is not None and monotonic_s - since_s >= limit_s:
@@ -356,7 +358,7 @@ class MetricsService:
 
 
 def target_states(module: ResourceModule) -> tuple[dict[str, Idset], Idset]:
-    """Each target in one state, the gravest that applies, and those that jobs may be put on or are on.
+    """Return each target in one state, the gravest that applies, and the targets on which jobs are or may be started.
 
     A target that leaves its group counts as what it is besides: allocated or free.
     """
@@ -368,7 +370,10 @@ def target_states(module: ResourceModule) -> tuple[dict[str, Idset], Idset]:
 
 
 def core_states(resources: ResourceSet, usable: Idset, busy: dict[int, int]) -> dict[str, int]:
-    """Cores that jobs hold; free ones of usable targets; all others. `busy` has a mask a target."""
+    """Return the number of cores that jobs hold, of free ones of usable targets, and of all others.
+
+    `busy` has a mask a target.
+    """
     total = on_usable = 0
     for entry in resources.entries:
         count = entry.children.count("core")

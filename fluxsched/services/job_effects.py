@@ -368,7 +368,7 @@ class JobEffects:
             self.perform(self.manager.execution.released(jobid, left, final=False, now_s=self.now_s))
 
     def exec_failed(self, jobid: int, note: str, *, is_returned: bool = False) -> None:
-        """An executor could not start the job; one that is returned is submitted again."""
+        """Take an executor's failure to start the job; one that is returned is submitted again."""
         self._running.pop(jobid, None)
         execution = self.manager.execution
         self.perform((execution.returned if is_returned else execution.exec_failed)(jobid, note, self.now_s))
@@ -400,7 +400,8 @@ class JobEffects:
             self.raise_job(jobid, "exec", note)
 
     def raise_job(self, jobid: int, kind: str, note: str) -> None:
-        """A fatal exception; a job that has ended meanwhile, or has as many as it may have, needs no further one."""
+        """Raise a fatal exception; a job that has ended meanwhile, or has as many as it may have, needs no further one.
+        """
         try:
             effects = self.manager.requests.raise_exception(jobid, kind, 0, note, None, self.now_s)
         except FluxschedError as exc:
@@ -496,7 +497,7 @@ class JobHistory:
 
     @property
     def count(self) -> int:
-        """Ended jobs that are remembered."""
+        """Return the number of ended jobs that are remembered."""
         return self._count + self._effects.ended_count
 
     def _look_in(self, delay_s: float) -> None:
@@ -522,7 +523,7 @@ class JobHistory:
             self._background.run(partial(_remove, directories), partial(self._forget, gone))
 
     def _found(self) -> list[int]:
-        """The next jobs that are too many or too old."""
+        """Return the next jobs that are too many or too old."""
         surplus = self.count - self._settings.number_max
         old_s = self._turns.wall_s - self._settings.age_max_s
         last = last_jobid(self._store.read)

@@ -183,7 +183,7 @@ class JobStreams:
         return (jobid, event["timestamp"], event["name"], context)
 
     def _flush(self) -> None:
-        """Each watcher gets the events of a transaction in as few responses as fit."""
+        """Send each watcher the events of a transaction in as few responses as possible."""
         news, self._news = self._news, []
         if news:
             for request in list(self._watchers):
@@ -285,7 +285,7 @@ class JobStreams:
             self._effects.after_commit(lambda: call(found))
 
     def _forget(self, peer: Peer) -> None:
-        """The peer is lost: its streams have ended by themselves, its waits for one answer have not."""
+        """Remove a lost peer: its streams have ended by themselves, its waits for one response have not."""
         for table in (self._waits, self._logs):
             for jobid in list(table):
                 asked = table[jobid]

@@ -268,7 +268,7 @@ class JobService:
             return
 
         def answered(message: Message | None) -> None:
-            """The scheduler's own words, where it has some in time."""
+            """Add the scheduler's reason, if it has sent one in time."""
             if late.call is None:
                 return
             if message is None or message.errnum:
@@ -438,13 +438,13 @@ def stored_log(store: Store, jobid: int) -> list[dict[str, Any]] | None:
 
 
 def stored_resources(store: Store, jobid: int) -> dict[str, Any] | None:
-    """The R that the job was started with; None if it was not, or is not there."""
+    """Return the R that the job was started with; None if it was not, or is not there."""
     found = read_job(store.read, jobid)
     return None if found is None else found["R"]
 
 
 def current_resources(jobid: int, record: Mapping[str, Any]) -> dict[str, Any] | None:
-    """The R of a stored job as it is after all that has changed it; None if it has none."""
+    """Return the R of a stored job after all its changes; None if it has none."""
     return restore.replayed(jobid, record["eventlog"], record["R"]).R
 
 

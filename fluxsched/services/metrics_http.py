@@ -44,12 +44,12 @@ def export(uri: str | None, bind: str, *, public: bool, instance: int | None, to
 
 
 def check_bind(bind: str, *, public: bool) -> None:
-    """Raises InvalidValue or Refused for an address that is wrong."""
+    """Raise InvalidValue or Refused for an address that is wrong."""
     parse_bind(bind, public=public)
 
 
 def once(uri: str | None) -> str:
-    """The figures now, as text."""
+    """Return the current metrics as text."""
 
     async def ask() -> str:
         sampler = Sampler(uri)

@@ -90,7 +90,7 @@ class Module:
             raise Refused(f"cannot start module {self.name!r}: {exc}; fix this and load it again") from exc
 
     def ended(self) -> str:
-        """Reap the process, which is over; why it is."""
+        """Reap the process, which has ended; return the reason."""
         assert self.process is not None
         when = "" if self.peer is not None else " while it was importing"
         why = self.process.why_ended(when)
@@ -120,7 +120,7 @@ class ModuleTable:
         self.by_name: dict[str, Module] = {}
 
     def check_served(self, groups: Sequence[str], module: Module | None) -> None:
-        """Raises Refused (EBUSY) if one of the groups has a scheduler that is not `module`."""
+        """Raise Refused (EBUSY) if one of the groups has a scheduler that is not `module`."""
         self._check(groups, lambda other: other is module)
 
     def check_acquirer(self, groups: Sequence[str], peer: Peer) -> None:
@@ -358,7 +358,7 @@ class Supervision:
             self.failed(module)
 
     def forget(self, module: Module) -> None:
-        """The module is removed: it is not started again."""
+        """Remove the module: it is not started again."""
         if module.again is not None:
             module.again.cancel()
             module.again = None

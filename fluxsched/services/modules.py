@@ -306,7 +306,8 @@ class ModuleService:
             module.process.finish(TERMINATE_S)
 
     def policy_of(self, queue: str | None, group: str) -> str | None:
-        """The policy that orders a queue of the group, with its options; None while no module serves the group."""
+        """Return the policy that orders a queue of the group, with its options; None while no module serves the group.
+        """
         for module in self.modules.values():
             if group in module.groups and module.status == STATUS_RUNNING:
                 return policy_of(queue, module.specs)

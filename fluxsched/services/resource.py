@@ -373,7 +373,7 @@ class ResourceService:
 
 
 def drain_lines(status: Mapping[str, Any]) -> dict[str, DrainInfo]:
-    """The drains of a `ResourceModule.status()`, by targets."""
+    """Return the drains of a `ResourceModule.status()`, by targets."""
     return {
         str(targets): DrainInfo(
             timestamp=line.timestamp_s,
@@ -386,7 +386,7 @@ def drain_lines(status: Mapping[str, Any]) -> dict[str, DrainInfo]:
 
 
 def group_info(group: GroupView) -> GroupInfo:
-    """A group as a message."""
+    """Return a group as a message."""
     acquirer = group.acquirer.peer.name if isinstance(group.acquirer, RpcRequest) else None
     return GroupInfo(
         name=group.name,
@@ -440,7 +440,7 @@ class JournalService:
         return len(self._streams)
 
     def add(self, event: JournalEvent) -> None:
-        """An event that the history has already."""
+        """Add an event that the history has already."""
         self._news.append(event)
         self._unstored += 1
         self._store.add("journal", (msgspec.json.encode(event),))
@@ -479,7 +479,7 @@ class JournalService:
 
 
 def batches(events: Iterable[JournalEvent]) -> Iterator[list[JournalEvent]]:
-    """Events in lists of BATCH_EVENTS at most, `resource-define` in one of its own."""
+    """Yield the events in lists of BATCH_EVENTS at most, `resource-define` in one of its own."""
     batch: list[JournalEvent] = []
     for event in events:
         alone = event["name"] == "resource-define"
@@ -630,7 +630,7 @@ class ResourceWatch:
         )
 
     def _take_touched(self) -> set[int]:
-        """The targets on which jobs began or ended: mostly one each."""
+        """Return the targets on which jobs began or ended: mostly one each."""
         touched, self._touched = self._touched, []
         found: set[int] = set()
         for ranks in touched:
@@ -721,9 +721,9 @@ class ResourceWatch:
         return found
 
     def _by_count(self, key: str, ranks: Iterable[int]) -> dict[str, str]:
-        """Targets by how many of their cores or GPUs are held.
+        """Return targets by the number of their cores or GPUs that are held.
 
-        Written out: sets of a large machine, of which each has targets here and there, take seven times as long.
+        The loop is written out: sets of a large machine, each with scattered targets, take seven times as long.
         """
         counts, found = self._counts[key], dict[int, list[str]]()
         first = last = held = -1

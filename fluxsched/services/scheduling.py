@@ -95,7 +95,7 @@ class SchedulingService:
         return peer in self._ready
 
     def scheduler_of(self, group: str) -> Peer | None:
-        """The connection that serves a group's queues."""
+        """Return the connection that serves a group's queues."""
         for peer, groups in self._groups.items():
             if group in groups:
                 return peer
@@ -277,7 +277,7 @@ class SchedulingService:
         self._router.forward(request, self._serving(group), payload)
 
     def _serving(self, group: str) -> Peer:
-        """The scheduler of a group. Raises Refused (ENOSYS) if it has none."""
+        """Return the scheduler of a group. Raises Refused (ENOSYS) if it has none."""
         peer = self.scheduler_of(group)
         if peer is None:
             raise Refused(f"no scheduler serves group {group!r}; load one with `fluxsched module load`", errno.ENOSYS)

@@ -52,12 +52,12 @@ def is_written(table: str, row: Row) -> bool:
 
 
 def intact(rows: Iterable[Row]) -> Iterator[Row]:
-    """The rows that are as they were written, without their checksums."""
+    """Return the rows that are as they were written, without their checksums."""
     return (row[:-1] for row in rows if is_intact(row))
 
 
 def checksummed(table: str, rows: Iterable[Row]) -> list[tuple[Any, ...]]:
-    """Rows that are to be written, with their checksums."""
+    """Return rows that are to be written, with their checksums."""
     if table == "job_log":  # 0 and "" are NULL there
         return [
             (*row, crc32(_pack((jobid, ended or None, events, text or None, part or None, files or None, R or None))))
@@ -84,5 +84,5 @@ def add_checksums(connection: sqlite3.Connection) -> None:
 
 
 def _real(value: float | None) -> float | None:
-    """A number as SQLite returns it, which has no negative zero."""
+    """Return a number as SQLite returns it, which has no negative zero."""
     return None if value is None else value + 0.0

@@ -96,7 +96,7 @@ def read_active(read: Query, damaged: Callable[[DamagedJob], None]) -> Iterator[
 
 
 def ended_last(read: Query, ended_max: int) -> list[int]:
-    """The ids of the jobs that ended last, the latest first."""
+    """Return the ids of the jobs that ended last, the latest first."""
     return [jobid for (jobid,) in read(
         "SELECT jobid FROM job_log WHERE ended ORDER BY ended DESC, seq DESC LIMIT ?", (ended_max,)
     )]  # fmt: skip
@@ -105,7 +105,7 @@ def ended_last(read: Query, ended_max: int) -> list[int]:
 def read_ended(
     read: Query, jobids: Sequence[int], damaged: Callable[[DamagedJob], None]
 ) -> Iterator[JobRecord]:
-    """These jobs, as far as they are still there and can be read; `damaged` is called for each that cannot.
+    """Yield these jobs, as far as they still exist and can be read; `damaged` is called for each that cannot.
 
     Their jobspecs lack the large parts.
     """
@@ -120,18 +120,18 @@ def ended_count(read: Query) -> int:
 
 
 def oldest_ended(read: Query, count_max: int) -> list[tuple[int, int]]:
-    """Ids and ends (seconds) of the jobs that ended first."""
+    """Return ids and ends (seconds) of the jobs that ended first."""
     return [*read("SELECT jobid, ended FROM job_log WHERE ended ORDER BY ended, jobid LIMIT ?", (count_max,))]
 
 
 def last_jobid(read: Query) -> int:
-    """The highest id; 0 without jobs."""
+    """Return the highest id; 0 without jobs."""
     ((jobid,),) = read("SELECT coalesce(max(jobid), 0) FROM job_log", ())
     return int(jobid)
 
 
 def parts_of_only(read: Query, jobids: Sequence[int]) -> list[int]:
-    """The parts to which these jobs refer and no others."""
+    """Return the parts to which these jobs refer and no others."""
     several = f"({', '.join(map(str, jobids))})"
     parts = f"SELECT {{0}} AS part FROM job_log WHERE jobid IN {several} AND {{0}}"
     others = f"SELECT 1 FROM job_log WHERE {{0}} = part AND {{0}} AND jobid NOT IN {several}"
@@ -141,7 +141,7 @@ def parts_of_only(read: Query, jobids: Sequence[int]) -> list[int]:
 
 
 def known_parts(read: Query) -> tuple[list[tuple[int, bytes]], int]:
-    """Ids and digests of the parts that were added last, in order, and the highest id."""
+    """Return ids and digests of the parts that were added last, in order, and the highest id."""
     rows = list(read("SELECT id, digest FROM part ORDER BY id DESC LIMIT ?", (PARTS_KNOWN_MAX,)))
     return [(number, digest) for number, digest in reversed(rows)], rows[0][0] if rows else 0
 
@@ -182,7 +182,7 @@ def _record(
     alike: dict[bytes, list[Event]],
     text_of: Callable[[JobspecRow, bool], bytes],
 ) -> JobRecord:
-    """One job, from its rows; `alike` has stretches of events that were read before."""
+    """Return one job, from its rows; `alike` has stretches of events that were read before."""
     events: list[Event] = []
     jobspec = resources = None
     has_ended = False
@@ -208,7 +208,7 @@ def _check(row: Sequence[Any]) -> None:
 
 
 def _part(read: Query) -> Callable[[int], bytes]:
-    """Reads parts by id, and keeps the last ones."""
+    """Return a function that reads parts by id, and caches the last ones."""
     known: OrderedDict[int, bytes] = OrderedDict()
 
     def part(number: int) -> bytes:
@@ -253,7 +253,7 @@ class JobspecRow(NamedTuple):
     files: int = 0
 
     def whole(self, part: Callable[[int], bytes]) -> bytes:
-        """The jobspec's JSON; `part` has the texts by id."""
+        """Return the jobspec's JSON; `part` has the texts by id."""
         text = bytes(self.text)
         if self.environment:
             text = text.replace(ENVIRONMENT_MARK, part(self.environment))
@@ -282,7 +282,7 @@ class Parts:
         self._last_id = last_id
 
     def split(self, jobspec: dict[str, Any]) -> JobspecRow:
-        """The row of a jobspec; its parts have been added by then. The jobspec must not change afterwards."""
+        """Return the row of a jobspec, after adding its parts. The jobspec must not change afterwards."""
         attributes = jobspec.get("attributes") or {}
         system = attributes.get("system") or {}
         environment, files = system.get("environment"), system.get("files")
@@ -325,7 +325,7 @@ class Parts:
         return number
 
     def _text(self, text: bytes) -> int:
-        """The id of a part with this text; 0 for one that is too small."""
+        """Return the id of a part with this text; 0 for one that is too small."""
         if len(text) < PART_BYTES_MIN:
             return 0
         digest = blake2b(text, digest_size=DIGEST_BYTES).digest()
@@ -361,7 +361,7 @@ _pack = msgspec.msgpack.Encoder().encode
 _unpack = msgspec.msgpack.Decoder(list[Any]).decode
 
 def pack_events(events: Sequence[Event]) -> bytearray:
-    """One stretch of a log. A bytearray: the interpreter hands that to SQLite without a detour."""
+    """Return one stretch of a log as a bytearray, which the interpreter passes to SQLite without a copy."""
     flat: list[Any] = []
     before = None
     for event in events:
@@ -423,7 +423,7 @@ def compressed(text: bytes) -> bytes:
 
 
 def expanded(kept: bytes) -> bytes:
-    """The text of a part. Raises Refused (EIO) for a damaged one."""
+    """Return the text of a part. Raises Refused (EIO) for a damaged one."""
     if not kept.startswith(_FIRST_BYTE):
         return kept
     stream = zlib.decompressobj()

@@ -265,7 +265,7 @@ def salvage(damaged: Path, target: Path) -> Salvaged:
 
 
 def open_read_only(path: Path) -> sqlite3.Connection:
-    """A connection that leaves the file and its log as they are.
+    """Return a connection that leaves the file and its log as they are.
 
     Without a log no file is made beside it: there is no one who could write to it. Raises sqlite3.Error.
     """

@@ -108,7 +108,7 @@ def known_form(version: int) -> StoreForm:
 
 
 def refuse_newer(connection: sqlite3.Connection, path: str) -> int:
-    """The number of a file's form. Raises FluxschedError if this version does not know it."""
+    """Return the number of a file's form. Raises FluxschedError if this version does not know it."""
     version = int(connection.execute("PRAGMA user_version").fetchone()[0])
     if version > SCHEMA_VERSION:
         raise FluxschedError(
@@ -236,7 +236,7 @@ def decode_lease(row: Sequence[Any]) -> Lease:
 
 
 def read_leased(rows: LeaseQuery, damaged: Callable[[InvalidValue], None]) -> Iterator[tuple[str, int]]:
-    """Names of jobs run for others, those of which nothing is known any more left out."""
+    """Yield the names of jobs run for others, except those whose job is unknown."""
     for row in rows(f"SELECT {SELECTED['leased']} FROM leased WHERE jobid IN (SELECT jobid FROM job_log)", ()):
         name, jobid, _ = row
         if is_intact(row):

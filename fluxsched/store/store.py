@@ -158,7 +158,7 @@ class Store:
         return self._database.reader.execute(sql, parameters)
 
     def connect(self) -> sqlite3.Connection:
-        """A connection for reading in another thread. Raises sqlite3.Error."""
+        """Return a connection for reading in another thread. Raises sqlite3.Error."""
         return self._database.connect()
 
     def close(self) -> None:
@@ -187,7 +187,7 @@ class Store:
         self._writer.run(transaction.run, lambda: self._written(transaction))
 
     def _written(self, transaction: Transaction) -> None:
-        """The writer has tried it."""
+        """Handle the result of a transaction that the writer has tried."""
         error = transaction.error
         if error is None:
             self._commit_s.observe(self._turns.clock.monotonic_s() - self._begun_s)
@@ -357,7 +357,7 @@ class Database:
         return connection
 
     def write(self, groups: list[RowGroup]) -> sqlite3.Error | None:
-        """One transaction; None, or why nothing of it was written."""
+        """Write one transaction; return None, or the error for which nothing of it was written."""
         try:
             if groups:
                 number = self._commit + 1
@@ -401,7 +401,7 @@ class Database:
             raise sqlite3.DataError(f"a value cannot be stored: {fault}") from fault
 
     def _copying(self, copy: Callable[[], object]) -> None:
-        """Have the log copied into the file; where that fails for a while, it grows until it does not."""
+        """Copy the log into the file; while that fails, the log grows."""
         try:
             copy()
         except sqlite3.Error as exc:
@@ -426,9 +426,8 @@ def count(groups: Sequence[RowGroup]) -> int:
 
 
 def _statements(table: str, rows: list[Values]) -> Iterator[tuple[str, Values]]:
-    """Rows joined into multi-row INSERTs, with their checksums, and parts compressed: this is not the loop's thread.
-
-    Deletions as they come.
+    """Yield rows joined into multi-row INSERTs, with their checksums, and parts compressed: this is not the loop's
+    thread. Deletions are yielded as they are.
     """
     if table not in INSERTS:
         yield from ((table, key) for key in rows)
@@ -567,7 +566,7 @@ class ThreadPerCallWriter:
         threading.Thread(target=serve, name=self._name, daemon=True).start()
 
     def close(self) -> None:
-        """Does not wait for calls under way, unlike `Writer.close`."""
+        """Return without waiting for calls under way, unlike `Writer.close`."""
 
 
 class ImmediateWriter:

@@ -19,11 +19,11 @@ class Clock(Protocol):
     """Wall clock and monotonic clock, both injected."""
 
     def wall_s(self) -> float:
-        """Seconds since the Unix epoch."""
+        """Return the seconds since the Unix epoch."""
         ...
 
     def monotonic_s(self) -> float:
-        """Seconds that never run backwards; comparable only with itself."""
+        """Return the seconds of a clock that never runs backwards; comparable only with itself."""
         ...
 
 
@@ -42,7 +42,7 @@ def local_text(time_s: float) -> str:
 
 
 def local_moment(time_s: float) -> str:
-    """A wall time that may be long past or far away: `2025-11-22 12:03:00 CET`."""
+    """Return a wall time that may be long past or far away: `2025-11-22 12:03:00 CET`."""
     try:
         return time.strftime("%Y-%m-%d %H:%M:%S %Z", time.localtime(time_s))
     except (OverflowError, ValueError, OSError):
@@ -86,7 +86,7 @@ def interrupted(limit_s: float, fault: BaseException) -> Iterator[None]:
 
 
 def generator_id(seed: int | None = None) -> int:
-    """A FLUID generator id (RFC 19: 14 bits); random unless seeded."""
+    """Return a FLUID generator id (RFC 19: 14 bits); random unless seeded."""
     return random.Random(seed).getrandbits(14)
 
 
@@ -105,5 +105,5 @@ Chance = random.Random
 
 
 def seeded(seed: int) -> Chance:
-    """A source of chance that gives the same numbers for the same seed."""
+    """Return a random source that yields equal numbers for equal seeds."""
     return Chance(seed)

@@ -24,7 +24,8 @@ from fluxsched.system.log import logger
 
 
 def read_text(path: Path, what: str, limit_bytes: int) -> str:
-    """The text of a file. Raises InvalidValue, with the errno of the system where it has one, or LimitExceeded."""
+    """Return the text of a file. Raises InvalidValue, with the errno of the system where it has one, or LimitExceeded.
+    """
     try:
         with path.open("rb") as file:
             data = file.read(limit_bytes + 1)
@@ -82,7 +83,7 @@ def temporary_directory() -> str:
 
 
 def base_directory() -> Path:
-    """The directory below which this user's run directories are made.
+    """Return the directory below which this user's run directories are made.
 
     Inside an instance it is that instance's: a job may have a temporary directory of its own, which is removed with it.
     """
@@ -218,7 +219,7 @@ def replace_private_text(path: Path, text: str) -> None:
 
 
 def user_name(userid: int) -> str:
-    """A user's name for people to read; the number when the machine does not know it."""
+    """Return a user's name for people to read; the number when the machine does not know it."""
     try:
         return pwd.getpwuid(userid).pw_name
     except KeyError:

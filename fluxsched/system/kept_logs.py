@@ -127,7 +127,7 @@ def end_of(uri: str) -> str | None:
 
 
 def state_of(uri: str) -> Path | None:
-    """The state directory of the instance that was at `uri`, if it had one: its log is there."""
+    """Return the state directory of the instance that was at `uri`, if it had one: its log is there."""
     path = _last_log(uri)
     return path.resolve().parents[1] if path is not None and path.is_symlink() else None
 
@@ -151,7 +151,7 @@ def _make(home: Path) -> bool:
 
 
 def _ended(directory: Path) -> Iterator[Path]:
-    """Logs of instances that have ended, the one that was written last first; a link to nowhere is the oldest."""
+    """Yield logs of instances that have ended, the one that was written last first; a link to nowhere is the oldest."""
     try:
         paths = [directory / name for name in os.listdir(directory) if name.endswith(".log")]
     except OSError:

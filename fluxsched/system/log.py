@@ -37,7 +37,7 @@ class Subject(Protocol):
 
 
 def request_id(matchtag: int) -> str:
-    """A request as logs name it, the client's and the instance's."""
+    """Return the id of a request in the logs of the client and the instance."""
     return f"{matchtag:08x}"
 
 
@@ -48,7 +48,7 @@ def message_fields(matchtag: int, topic: str, peer: str) -> dict[str, str]:
 
 
 def of_job(jobid: int, rank: int | None = None) -> dict[str, str]:
-    """`extra` of a line about a job, or about its task of this rank."""
+    """Return `extra` of a line about a job, or about its task of this rank."""
     found = {"jobid": format_f58(jobid)}
     return found if rank is None else {**found, "rank": str(rank)}
 
@@ -163,12 +163,12 @@ class FloodFilter(logging.Filter):
 
 
 def logger(name: str) -> logging.Logger:
-    """The logger of one part, `fluxsched.NAME`."""
+    """Return the logger of one part, `fluxsched.NAME`."""
     return logging.getLogger(f"fluxsched.{name}")
 
 
 def left(exc: SystemExit, line: str | None = None) -> str:
-    """`exit status 3 (mine.py:7)`: how and where foreign code ended its process."""
+    """Return how and where foreign code ended its process: `exit status 3 (mine.py:7)`."""
     return exception_text(exc, line).replace(f"SystemExit: {exc}", f"exit status {exit_code(exc)}", 1)
 
 

@@ -219,7 +219,7 @@ class Turns:
         self._arm()
 
     def _fire(self, now_s: float) -> bool:
-        """Fire the timers that were due at `now_s`; whether some have to wait for the next turn."""
+        """Call the timers that were due at `now_s`; return whether some have to wait for the next turn."""
         until_s = now_s + SHARE_S
         while self._timers and self._timers[0][0] <= now_s:
             timer = heapq.heappop(self._timers)[2]
@@ -251,7 +251,7 @@ _DONE = object()
 
 
 def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
-    """The items, as many at a time as long work may do in one go."""
+    """Yield the items, as many at a time as long work may handle at once."""
     for start in range(0, len(items), PIECE_ITEMS):
         yield items[start : start + PIECE_ITEMS]
 

@@ -56,7 +56,7 @@ def boot_id() -> str:
 
 
 def stat_of(pid: int | str) -> Stat | None:
-    """The state of a process, None if there is none."""
+    """Return the state of a process, None if there is none."""
     try:
         with open(f"/proc/{pid}/stat", "rb") as file:
             text = file.read()
@@ -67,7 +67,7 @@ def stat_of(pid: int | str) -> Stat | None:
 
 
 def children_of(pid: int) -> list[int]:
-    """The children of all threads of a process; none if it has ended, or the kernel does not list them."""
+    """Return the children of all threads of a process; none if it has ended, or the kernel does not list them."""
     found: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
@@ -77,7 +77,7 @@ def children_of(pid: int) -> list[int]:
 
 
 def living() -> Iterator[tuple[int, Stat]]:
-    """Every process that is alive."""
+    """Yield every process that is alive."""
     for name in os.listdir(_PROC):
         if name.isdecimal():
             stat = stat_of(name)
@@ -86,7 +86,7 @@ def living() -> Iterator[tuple[int, Stat]]:
 
 
 def group_living(pgid: int) -> list[int]:
-    """The living processes of a group; cheap when the group has no process, not even a zombie."""
+    """Return the living processes of a group; cheap when the group has no process, not even a zombie."""
     try:
         os.killpg(pgid, 0)
     except ProcessLookupError:
@@ -97,7 +97,7 @@ def group_living(pgid: int) -> list[int]:
 
 
 def job_path(jobid: int, enclosing: str = "") -> str:
-    """The path of a job inside the job of path `enclosing`."""
+    """Return the path of a job inside the job of path `enclosing`."""
     name = format_f58(jobid, ascii=True)
     return f"{enclosing}/{name}" if enclosing else name
 
@@ -267,7 +267,7 @@ class ServiceManager:
 
     @classmethod
     def take(cls) -> ServiceManager:
-        """The one that the environment names; it is taken out of the environment."""
+        """Return the service manager that the environment names, and remove it from the environment."""
         return cls(os.environ.pop(VARIABLE, None))
 
     def give_back(self) -> None:
@@ -298,14 +298,14 @@ READ_BYTES = 4096
 
 
 def reason_line(reason: str) -> str:
-    """The line that `why_ended` finds."""
+    """Return a reason as the line that `why_ended` finds."""
     return f"{REASON}{' '.join(reason.split())}\n"
 
 
 def why_ended(status: int, log: Path, begin: int, when: str = "") -> str:
-    """The reason a process wrote to `log` after byte `begin`, else its signal, its traceback's last line or status.
-
-    `status` is negative for a signal, as in `subprocess`; `when` is appended to what the process did not say itself.
+    """Return the reason a process wrote to `log` after byte `begin`, else its signal, its traceback's last line or
+    status. `status` is negative for a signal, as in `subprocess`; `when` is appended to a reason that the process did
+    not give itself.
     """
     if status < 0:
         return f"ended by signal {-status} ({signal.strsignal(-status)}){when}"

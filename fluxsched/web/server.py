@@ -287,7 +287,7 @@ class PageServer(uvicorn.Server):
 
 
 def check_bind(bind: str, *, public: bool) -> None:
-    """Raises InvalidValue or Refused for an address that is wrong."""
+    """Raise InvalidValue or Refused for an address that is wrong."""
     parse_page_bind(bind, public=public)
 
 
