@@ -79,11 +79,12 @@ def test_a_shell_on_the_terminal_of_the_user(site: Any, option: str) -> None:
     here.read_until("52\r\n")
     here.type("\x03")
     here.read_until("$ ")
-    here.type("sleep 200 &\r")
+    background = f"sleep 200.{os.getpid()}"  # no other run of the tests has it
+    here.type(f"{background} &\r")
     here.read_until("[1]")
     here.type("exit 7\r")
     assert here.end() == 7
-    assert subprocess.run(["pgrep", "-fx", "sleep 200"], capture_output=True).stdout == b""
+    assert subprocess.run(["pgrep", "-fx", background], capture_output=True).stdout == b""
 
 
 def test_a_command_that_is_ended_leaves_the_terminal_as_it_was(site: Any) -> None:
