@@ -113,7 +113,7 @@ class Authenticator:
         self._socket.bind(ZAP_ENDPOINT)
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
-        """Answer from now on."""
+        """Start answering libzmq on this loop."""
         self._loop = loop
         loop.add_reader(self._socket.fileno(), self._answer)
         loop.call_soon(self._answer)

@@ -316,7 +316,7 @@ class LocalServer:
         connection.unsent_bytes = unsent_bytes
 
     def _flush(self, connection: Connection) -> None:
-        """The kernel takes more."""
+        """Send the outbox when the kernel takes more."""
         outbox = connection.outbox
         while outbox:
             left = self._write(connection, outbox[0])

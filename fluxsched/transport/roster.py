@@ -95,7 +95,7 @@ class Roster:
         self._generations: dict[int, list[ConnectedPeer]] = {}  # open ones by descriptor, with the peers seen on each
 
     def accepted(self, fd: int) -> None:
-        """The monitor's ACCEPTED."""
+        """Open a generation by the monitor's ACCEPTED."""
         self._generations[fd] = []
 
     def disconnected(self, fd: int, now_s: float) -> None:

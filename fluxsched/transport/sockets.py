@@ -191,7 +191,7 @@ class Pump:
         return bound.rstrip(b"\0").decode() if isinstance(bound, bytes) else endpoint
 
     def connect(self, endpoint: str) -> None:
-        """Start to connect."""
+        """Start to connect to an endpoint."""
         self._socket.connect(endpoint)
 
     def start(self, loop: asyncio.AbstractEventLoop, wake: Callable[[], None], flush: Callable[[], bool]) -> None:
@@ -292,7 +292,7 @@ class Pump:
         return None
 
     def read_plain(self) -> list[bytes] | None:
-        """A DEALER's next message."""
+        """Return the next message of a DEALER; None if there is none."""
         if not _readable(self._socket):
             return None
         try:

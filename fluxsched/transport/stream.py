@@ -191,7 +191,7 @@ class StreamClient:
             return data[:0]
 
     def _flush(self) -> None:
-        """The kernel takes more."""
+        """Send the outbox when the kernel takes more."""
         outbox = self._outbox
         while outbox:
             left = self._write(outbox[0])

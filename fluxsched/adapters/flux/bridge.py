@@ -114,7 +114,7 @@ class Bridge:
     # ---- messages
 
     def start(self) -> None:
-        """Acquire; the rest follows."""
+        """Acquire the resources; further requests follow the answer."""
         self._perform(self.session.start())
 
     def receive(self, request: BrokerRequest) -> None:
@@ -132,7 +132,10 @@ class Bridge:
         self._work()
 
     def _compat_answers(self, request: BrokerRequest, read: Any) -> bool:
-        """What Flux's tools expect beyond the protocol: True if a debug bit made us answer; lines of the log."""
+        """Answer as Flux's tools expect beyond the protocol; return True if a debug bit has led to an answer.
+
+        Writes lines of the log.
+        """
         if request.topic == "sched.alloc":
             try:
                 self._compat.check_alloc()
@@ -189,11 +192,13 @@ class Bridge:
         self._work()
 
     def _change_s(self) -> float:
-        """When resources change; it matters where jobs wait for resources to return, in accounts and to plugins."""
+        """Return the time of a change of resources; it matters where jobs wait for resources to return, in accounts and
+        to plugins.
+        """
         return self._clock.wall_s() if self._options.unsatisfiable == WAIT else self._now_s()
 
     def _now_s(self) -> float:
-        """When something happens; it matters only in accounts and to plugins."""
+        """Return the time of an event; it matters only in accounts and to plugins."""
         return self._clock.wall_s() if self._knows_jobs else 0.0
 
     def _log_ready(self) -> None:
@@ -242,7 +247,7 @@ class Bridge:
             self._handle.after(max(0.0, next_notice_s - now_s))  # a turn for whatever happens sooner replaces this one
 
     def _pass(self, now_s: float, until_s: float) -> bool:
-        """Whether the pass was interrupted because its time was up."""
+        """Run a pass; return whether it was interrupted because its time was up."""
         try:
             for one in self.session.decide(now_s):
                 self._perform((one,))

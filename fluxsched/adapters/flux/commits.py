@@ -29,7 +29,7 @@ class PendingGrant(NamedTuple):
 
 
 def key_of(jobid: int, key: str = "R") -> str:
-    """Where a part of a job is in the KVS (RFC 16, job schema)."""
+    """Return the key of a part of a job in the KVS (RFC 16, job schema)."""
     return f"job.{format_dothex(jobid)}.{key}"
 
 
@@ -51,7 +51,7 @@ class Commits:
         return len(self._waiting)
 
     def stats(self) -> dict[str, int]:
-        """Counters for `stats-get`."""
+        """Return the counters for `stats-get`."""
         return {"in_flight": self.in_flight, "waiting": len(self), "done": self.done}
 
     def add(self, grant: PendingGrant) -> None:

@@ -1,4 +1,4 @@
-"""What Flux's own tools and tests expect of a scheduler: debug bits of sched-simple, annotations as its others write.
+"""Compatibility with Flux's own tools and tests: debug bits of sched-simple, annotations as its others write.
 
 Law: nothing here changes a decision. A backfilled job's annotations name the job that it overtook, an estimate that no
 longer holds is removed at once, and under the names of Flux's FIFO schedulers the first waiting jobs get estimates.

@@ -1,4 +1,4 @@
-"""What the bridge needs of a Flux handle: a small interface, so that a recording can take Flux's place.
+"""Interface of a Flux handle for the bridge, kept small, so that a recording can take Flux's place.
 
 Law: every call returns at once; answers come through the callback and requests through `Bridge.receive`, both from the
 reactor and never from within the call.
@@ -48,7 +48,7 @@ class BrokerHandle(Protocol):
 
     @property
     def ascii(self) -> bool:
-        """Whether Flux's tools write job ids with an ASCII f here, for a locale without ƒ (RFC 19)."""
+        """Return whether Flux's tools write job ids with an ASCII f here, for a locale without ƒ (RFC 19)."""
         ...
 
     def rpc(self, topic: str, payload: bytes | None, done: OnReply, *, streaming: bool = False) -> None:
@@ -80,7 +80,7 @@ class BrokerHandle(Protocol):
         ...
 
     def debug(self, bit: int) -> bool:
-        """Whether a debug bit is set (`flux module debug --setbit`)."""
+        """Return whether a debug bit is set (`flux module debug --setbit`)."""
         ...
 
     def stop(self) -> None:

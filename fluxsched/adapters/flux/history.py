@@ -13,10 +13,10 @@ from fluxsched.adapters.flux.handle import LOG_ERR, BrokerHandle, BrokerReply
 from fluxsched.protocol.messages.alloc import ReadyResponse, SaveRequest
 
 KEY = "fluxsched.accounts"
-"""What was saved last: JSON, as `sched.fair.account_state` describes it."""
+"""Key of the state that was saved last: JSON, as `sched.fair.account_state` describes it."""
 
 SET_ASIDE = "fluxsched.accounts-set-aside"
-"""What was of no use when it was to be restored."""
+"""Key of a state that could not be restored."""
 
 
 class KvsHistory:

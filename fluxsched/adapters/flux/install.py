@@ -36,7 +36,7 @@ TIMEOUT_S = 60.0
 MARK = "# written by `fluxsched flux install`; `fluxsched flux uninstall` removes it"
 
 NEEDS = ("fluxsched", "msgspec")
-"""What the module imports that Flux does not bring."""
+"""Packages that the module imports and Flux does not bring."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -209,7 +209,7 @@ def _python_path(flux: str) -> tuple[str, ...]:
 
 
 def _beside_us() -> tuple[str, ...]:
-    """Where that is what the module needs; itself it finds without help."""
+    """Return the directories of the packages that the module needs; its own it finds without help."""
     home = str(Path(__file__).parents[3])
     return tuple(path for path in dict.fromkeys(_home_of(name) for name in NEEDS) if path != home)
 

@@ -20,7 +20,7 @@ from fluxsched.sched.registry import find, join_queues, make, make_plugin, split
 DEFAULT_POLICY = "easy"
 
 POLICY_OF_NAME: Mapping[str, str] = {"sched-simple": "fifo", "sched-fifo": "fifo", "sched-backfill": "easy"}
-"""What Flux's own schedulers do, for a module that is loaded under their names."""
+"""Policies of Flux's own schedulers, for a module that is loaded under their names."""
 
 FORECASTING = ("sched-simple", "sched-fifo")
 """Flux's schedulers that annotate waiting jobs with an estimated start, though they plan none of them."""
@@ -60,7 +60,10 @@ class Options:
 
 
 def parse_options(words: Iterable[str], module_name: str) -> Options:
-    """What the words after the module's path say. Raises InvalidValue naming the word and what is allowed."""
+    """Return the options in the words after the module's path.
+
+    Raises InvalidValue naming the word and the allowed ones.
+    """
     words = list(words)
     partial_ok = NO_PARTIAL not in words
     given = _pairs(word for word in words if word != NO_PARTIAL)

@@ -23,7 +23,7 @@ from fluxsched.sched.pool.pool import Pool
 
 
 class PoolErrors:
-    """What to raise for `not now` and `never`: Flux's exceptions, which only its own files can name."""
+    """Exceptions to raise for `not now` and `never`: Flux's own, which only its own files can name."""
 
     def __init__(self, insufficient: Callable[[str], Exception], infeasible: Callable[[str], Exception]) -> None:
         self.insufficient = insufficient
@@ -31,7 +31,7 @@ class PoolErrors:
 
 
 class JobRequest:
-    """What a job asks for, with the names by which Flux's schedulers use its parts."""
+    """Request of a job, with the names by which Flux's schedulers use its parts."""
 
     def __init__(self, jobspec: Mapping[str, Any], shapes: Shapes) -> None:
         parsed = Jobspec.for_scheduler(jobspec)
@@ -41,7 +41,7 @@ class JobRequest:
 
 
 class AllocatedR:
-    """What one job got, as R; the caller sets its times before it is asked for."""
+    """Resources that one job got, as R; the caller sets its times before R is read."""
 
     def __init__(self, fit: Fits, source: ResourceSet) -> None:
         self._fit = fit
@@ -49,7 +49,7 @@ class AllocatedR:
         self._times = (0.0, 0.0)
 
     def set_starttime(self, starttime_s: float) -> None:
-        """Wall time, seconds."""
+        """Set the start (wall time, seconds)."""
         self._times = (starttime_s, self._times[1])
 
     def set_expiration(self, expiration_s: float) -> None:
@@ -57,11 +57,11 @@ class AllocatedR:
         self._times = (self._times[0], expiration_s)
 
     def dumps(self) -> str:
-        """`rank0/core[0-1]`."""
+        """Return a summary such as `rank0/core[0-1]`."""
         return self._built.summary()
 
     def to_dict(self) -> dict[str, Any]:
-        """The RFC 20 object."""
+        """Return R as RFC 20 object."""
         return self._built.to_json()
 
     @property
@@ -75,7 +75,7 @@ class PoolCopy:
     def __init__(self, base: JobPool, jobs: dict[int, Holding], log: list[tuple[bool, Blocks]]) -> None:
         self.generation = base.generation
         self.log = log
-        """What was taken (True) or freed since the copy was made, in order."""
+        """Allocations (True) and releases since the copy was made, in order."""
         self._base = base
         self._jobs = jobs
 
@@ -94,7 +94,7 @@ class PoolCopy:
             self._jobs[jobid] = Holding(jobid, job.blocks, expiration_s)
 
     def alloc(self, jobid: int, request: JobRequest) -> AllocatedR:
-        """As in the pool."""
+        """Allocate as the pool does, in the copy."""
         if self._base.generation != self.generation:
             raise self._base.errors.insufficient("the pool has changed since it was copied")
         what_if = self._base.open(self)
@@ -105,7 +105,7 @@ class PoolCopy:
         return AllocatedR(fit, self._base.pool.source)
 
     def free(self, jobid: int, R: object = None, final: bool = False) -> None:  # noqa: N803
-        """A job ends."""
+        """Free the resources of a job that ends."""
         job = self._jobs.pop(jobid, None)
         if job is not None and self._base.generation == self.generation:
             self._base.open(self).give(job.blocks)
@@ -113,7 +113,7 @@ class PoolCopy:
 
 
 class JobPool:
-    """What Flux's `ResourcePool` asks of an implementation, on our `Pool` and `Ledger`."""
+    """Implementation for Flux's `ResourcePool`, on our `Pool` and `Ledger`."""
 
     name = "FluxschedPool"
     version = 1
@@ -169,7 +169,7 @@ class JobPool:
     # ---- targets
 
     def mark_up(self, ids: str) -> None:
-        """Targets may be used."""
+        """Mark targets that may be used."""
         self._changing()
         self.pool.set_up(self._ids(ids))
 
@@ -190,17 +190,17 @@ class JobPool:
         return self.pool.ranks if ids == "all" else self.pool.ranks & Idset.parse(ids)
 
     def get_expiration(self) -> float:
-        """When the resources end (wall time, seconds; 0.0: never)."""
+        """Return the end of the resources (wall time, seconds; 0.0: never)."""
         return self._expiration_s
 
     def set_expiration(self, expiration_s: float) -> None:
-        """They end at another time."""
+        """Set another end of the resources."""
         self._expiration_s = expiration_s
 
     # ---- jobs
 
     def parse_resource_request(self, jobspec: Mapping[str, Any]) -> JobRequest:
-        """What `alloc` takes."""
+        """Return the request as `alloc` takes it."""
         return JobRequest(jobspec, self._shapes)
 
     def check_feasibility(self, request: JobRequest) -> None:
@@ -211,7 +211,10 @@ class JobPool:
             raise self.errors.infeasible(why)
 
     def fit(self, request: JobRequest) -> Fits:
-        """Where it fits on the pool as it is, or as in the copy that is open. Raises for not now and for never."""
+        """Return the placement of the request on the pool as it is, or as in the copy that is open.
+
+        Raises for not now and for never.
+        """
         match place_now(self.pool, request.shape, self._placement):
             case Fits() as fit:
                 return fit
@@ -221,7 +224,7 @@ class JobPool:
                 raise self.errors.infeasible(f"unsatisfiable request: {why}")
 
     def end_s(self, request: JobRequest) -> float:
-        """When it ends if it starts now."""
+        """Return the end of the job if it starts now."""
         return self._now_s() + request.duration if request.duration else self._expiration_s
 
     def alloc(self, jobid: int, request: JobRequest) -> AllocatedR:
@@ -285,16 +288,16 @@ class JobPool:
         return self._R.to_json()
 
     def allocated(self) -> dict[str, Any]:
-        """What jobs hold, as RFC 20 object."""
+        """Return the resources that jobs hold, as RFC 20 object."""
         held = EMPTY_R
         for job in self.ledger:
             held |= ResourceSet.build(grouped(job.blocks), self._R, 0.0, 0.0, None)
         return held.to_json()
 
     def down(self) -> dict[str, Any]:
-        """What may not be used, as RFC 20 object."""
+        """Return the resources that may not be used, as RFC 20 object."""
         return self._R.restrict(self.pool.down).to_json()
 
     def dumps(self) -> str:
-        """`rank[0-3]/core[0-7]`."""
+        """Return a summary such as `rank[0-3]/core[0-7]`."""
         return self._R.summary()

@@ -26,7 +26,7 @@ LOOKUPS_MAX = 256
 """Lookups in flight: the KVS answers them in one round trip, and no queue of the broker grows without bound."""
 
 R, JOBSPEC, EVENTLOG = "R", "jobspec", "eventlog"
-"""What is looked up of a job (RFC 16, job schema)."""
+"""Keys of a job that are looked up (RFC 16, job schema)."""
 
 Perform = Callable[[Effects], None]
 JobLookups = dict[str, BrokerReply]
@@ -112,7 +112,7 @@ def preempted_s(eventlog: bytes) -> float | None:
 
 
 def _events(eventlog: bytes, name: str) -> Iterator[dict[str, Any]]:
-    """Those of a name. Raises RemoteProtocolError or KeyError for an event that is none."""
+    """Yield the events with this name. Raises RemoteProtocolError or KeyError for an event that is none."""
     having = f'"{name}"'.encode()
     for line in eventlog.splitlines() if having in eventlog else ():  # mostly there is no such event
         if having in line:

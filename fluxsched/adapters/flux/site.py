@@ -1,6 +1,7 @@
-"""What a Flux instance's configuration says to our scheduler: `[fair]`, and how long a preempted job has.
+"""Settings of our scheduler in a Flux instance's configuration: `[fair]`, and how long a preempted job has.
 
-Law: it is read once, when the module is loaded, and what is wrong is said then; only what a policy asks for is read.
+Law: the configuration is read once, when the module is loaded, and its faults are reported then; only the parts that a
+policy asks for are read.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What Flux's users, tools and tests read: its form of our denials and of the line that says that we are ready.
+"""Texts for Flux's users, tools and tests: its form of our denials and of the line that reports that we are ready.
 
 Law: our own reason is always in the text, after the words that people grep for under Flux.
 """

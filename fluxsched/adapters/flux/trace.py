@@ -23,14 +23,14 @@ from fluxsched.system.clock import Clock
 
 
 class Listener(Protocol):
-    """What a handle calls: the bridge, or a recorder before it."""
+    """Listener to a handle: the bridge, or a recorder before it."""
 
     def start(self) -> None:
-        """Begin."""
+        """Begin the conversation with Flux."""
         ...
 
     def receive(self, request: BrokerRequest) -> None:
-        """Take one request."""
+        """Take one request of Flux."""
         ...
 
     def turn(self) -> None:
@@ -38,7 +38,7 @@ class Listener(Protocol):
         ...
 
     def leave(self) -> None:
-        """The module is unloaded."""
+        """End the conversation: the module is unloaded."""
         ...
 
 
@@ -54,7 +54,7 @@ class Recorder:
 
     @property
     def name(self) -> str:
-        """The module's."""
+        """Return the name of the module."""
         return self.handle.name
 
     @property
@@ -77,14 +77,14 @@ class Recorder:
         self.bridge.start()
 
     def receive(self, request: BrokerRequest) -> None:
-        """Flux asks."""
+        """Record a request of Flux, and pass it on."""
         assert self.bridge is not None
         number = self._number()
         self._write("request", number, request.topic, plain(request.payload))
         self.bridge.receive(request._replace(token=(number, request)))
 
     def turn(self) -> None:
-        """A turn has come."""
+        """Record a turn, and pass it on."""
         assert self.bridge is not None
         self._write("turn")
         self.bridge.turn()
@@ -98,7 +98,7 @@ class Recorder:
         self.stream.flush()
 
     def configured(self, config: Mapping[str, Any]) -> None:
-        """What the configuration says."""
+        """Record the configuration of the instance."""
         self._write("config", config)
 
     def wall_s(self) -> float:
@@ -127,13 +127,13 @@ class Recorder:
         return answered
 
     def rpc(self, topic: str, payload: bytes | None, done: OnReply, *, streaming: bool = False) -> None:
-        """We ask."""
+        """Record an RPC of ours, and send it."""
         number = self._number()
         self._write("rpc", number, topic, plain(payload), streaming)
         self.handle.rpc(topic, payload, self._answered(number, done), streaming=streaming)
 
     def commit(self, values: Mapping[str, bytes], done: OnReply) -> None:
-        """We store."""
+        """Record a commit of ours, and make it."""
         number = self._number()
         self._write("commit", number, {key: plain(value) for key, value in values.items()})
         self.handle.commit(values, self._answered(number, done))
@@ -145,7 +145,7 @@ class Recorder:
         self.handle.lookup(key, self._answered(number, done))
 
     def respond(self, request: BrokerRequest, payload: bytes | None) -> None:
-        """We answer."""
+        """Record a response of ours, and send it."""
         number, original = _token(request)
         self._write("respond", number, plain(payload))
         self.handle.respond(original, payload)
@@ -162,12 +162,12 @@ class Recorder:
         self.handle.after(delay_s)
 
     def log(self, level: int, text: str) -> None:
-        """We log."""
+        """Record a line of the log, and write it."""
         self._write("log", level, text)
         self.handle.log(level, text)
 
     def stop(self) -> None:
-        """We leave."""
+        """Record that we stop, and stop the handle."""
         self._write("stop")
         self.stream.flush()
         self.handle.stop()

@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 
 class ResourceManagerCallback(Protocol):
-    """What a resource manager implements. Three methods it must have, all called one at a time, from a turn:
+    """Callback of a resource manager. Three methods it must have, all called one at a time, from a turn:
 
     they may call the scheduler again. It may have besides: `Predicates(args)`, which refuses a node by raising, and
     `PreemptionPredicates(args)`, which returns a PreemptionPredicatesResponse, both asked within a decision, where they
@@ -19,32 +19,33 @@ class ResourceManagerCallback(Protocol):
     """
 
     def UpdateAllocation(self, response: Any) -> None:
-        """An AllocationResponse."""
+        """Receive an AllocationResponse of the scheduler."""
 
     def UpdateApplication(self, response: Any) -> None:
-        """An ApplicationResponse."""
+        """Receive an ApplicationResponse of the scheduler."""
 
     def UpdateNode(self, response: Any) -> None:
-        """A NodeResponse."""
+        """Receive a NodeResponse of the scheduler."""
 
 
 class SchedulerAPI(Protocol):
-    """What a scheduler implements. Each call checks rmID and shape, then queues: what it leads to comes by callbacks.
+    """Methods of a scheduler.
 
-    Raises InvalidValue for what is wrong with a request, Refused where a resource manager has to register first.
+    Each call checks rmID and shape, then queues; results are sent by callbacks. Raises InvalidValue for a fault of a
+    request, Refused where a resource manager has to register first.
     """
 
     def RegisterResourceManager(self, request: Any, callback: ResourceManagerCallback) -> Any:
         """Begins anew for the rmID of a RegisterResourceManagerRequest; returns a RegisterResourceManagerResponse."""
 
     def UpdateAllocation(self, request: Any) -> None:
-        """An AllocationRequest."""
+        """Queue an AllocationRequest of a resource manager."""
 
     def UpdateApplication(self, request: Any) -> None:
-        """An ApplicationRequest."""
+        """Queue an ApplicationRequest of a resource manager."""
 
     def UpdateNode(self, request: Any) -> None:
-        """A NodeRequest."""
+        """Queue a NodeRequest of a resource manager."""
 
     def UpdateConfiguration(self, request: Any) -> None:
         """An UpdateConfigurationRequest, done at once, for all resource managers of its policy group or for none."""

@@ -112,11 +112,13 @@ class InProcessScheduler:
 
     @property
     def next_wake_s(self) -> float:
-        """When the next turn is due (seconds, of the clock of the turns); in the past if it is now, inf if never."""
+        """Return the time of the next turn (seconds, of the clock of the turns); in the past if it is due now, inf if
+        never.
+        """
         return -inf if self._calls else self._machine.next_wake_s
 
     def turn(self, now_s: float) -> None:
-        """What was called is applied, the machine decides, and what follows is called back."""
+        """Apply the queued calls, let the machine decide, and call back with the effects."""
         with self._alone():
             self._now_s = max(now_s, self._now_s)
             self._queue_calls()

@@ -47,13 +47,13 @@ _SECRET: Final = _pool.FindExtensionByName(f"{PACKAGE}.si_secret")
 
 
 def is_secret(field: Any) -> bool:
-    """Whether the interface marks a field as confidential (si_secret)."""
+    """Return whether the interface marks a field as confidential (si_secret)."""
     options = field.GetOptions().SerializeToString()  # of a class that does not know the extension of our pool
     return bool(_FieldOptions.FromString(options).Extensions[_SECRET])
 
 
 MESSAGE_BYTES_MAX: Final = 4 << 20
-"""What a message to a scheduler may have, as in any gRPC service; some 40,000 asks."""
+"""Maximum size of a message to a scheduler, as in any gRPC service; some 40,000 asks."""
 
 
 def check(request: Any, shape: Any) -> None:

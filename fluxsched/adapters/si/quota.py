@@ -66,7 +66,7 @@ class Quota:
         self.generation = 0
 
     def pre_filter(self, shape: Shape, group: GroupSeen) -> Pass | Skip | Later | Never:
-        """Whether one more job of the shape would exceed something; SKIP where no queue is for it."""
+        """Return whether one more job of the shape would exceed a limit; SKIP where no queue is for it."""
         try:
             asking = self._bounds.asking(shape.label("user"), shape.label("bank"), shape.label("queue"))
         except Refused as refusal:
@@ -94,7 +94,7 @@ class Quota:
         self.generation += 1
 
     def post_bind(self, job: JobSeen, fit: Fits) -> None:
-        """What ran before this scheduler came is booked, whatever it exceeds."""
+        """Book a job that ran before this scheduler started, whatever it exceeds."""
         if job.adopted:
             self._bounds.book(job, fit, is_fact=True)
             self.generation += 1
@@ -163,7 +163,7 @@ class Bounds:
 
 
 def asked_amounts(request: Request) -> Amounts:
-    """What a request gets at least."""
+    """Return the amounts that a request gets at least."""
     nodes = request.least_nodes
     slots = request.slots.min * nodes
     found = _kinds(request.least_cores, request.least_gpus, nodes)
@@ -172,7 +172,7 @@ def asked_amounts(request: Request) -> Amounts:
 
 
 def held_amounts(fit: Fits) -> Amounts:
-    """What a job gets."""
+    """Return the amounts that a job gets."""
     cores = gpus = nodes = 0
     found = instance_amounts(fit.blocks)
     for part in parts_in(fit.blocks):

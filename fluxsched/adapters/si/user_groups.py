@@ -12,7 +12,7 @@ from collections.abc import Callable, Sequence
 from typing import Final
 
 GROUPS_KEPT_S: Final = 60.0
-"""So long the groups of a user are not looked up again (seconds): a user database may be far away."""
+"""Time for which the groups of a user are not looked up again (seconds): a user database may be far away."""
 
 USERS_KEPT_MAX = 10_000
 """Users whose groups are kept at a time."""

@@ -27,15 +27,15 @@ class FluxschedPool(ResourcePool):  # type: ignore[misc]
         self.version = 1
 
     def copy_allocated(self) -> Any:
-        """What jobs hold."""
+        """Return a copy of the resources that jobs hold."""
         return ResourceSet(self.impl.allocated())
 
     def copy_down(self) -> Any:
-        """What may not be used."""
+        """Return a copy of the resources that may not be used."""
         return ResourceSet(self.impl.down())
 
     def to_resource_set(self) -> Any:
-        """All of it."""
+        """Return all resources as a resource set."""
         return ResourceSet(self.impl.to_dict())
 
 

@@ -31,7 +31,7 @@ GC_THRESHOLD = 100_000
 """Allocations between collections: messages make no cycles, so collecting rarely costs nothing."""
 
 HOME = Path(__file__).resolve().parents[4]
-"""Where the package is that this file belongs to: behind all else, so that Flux's own packages come first."""
+"""Directory of the package that this file belongs to: behind all else, so that Flux's own packages come first."""
 
 
 def guarded(callback: Callable[..., None]) -> Callable[..., None]:
@@ -169,8 +169,10 @@ def _nothing(future: Any) -> None:
 
 
 def mod_main(h: Any, *args: str) -> None:
-    """What Flux calls. A ValueError is an option's fault: Flux shows it where the broker's errors go, not where the
-    module is loaded, so it is in the log, too.
+    """Run the module, called by Flux.
+
+    A ValueError is an option's fault: Flux shows it where the broker's errors go, not where the module is loaded, so it
+    is in the log, too.
     """
     module = BrokerModule(h, *args)
     try:

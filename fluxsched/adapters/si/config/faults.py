@@ -17,7 +17,7 @@ from fluxsched.errors import InvalidParts
 SectionPath: TypeAlias = tuple[str | int, ...]
 
 FAULTS_TOLD_MAX = 100
-"""How many faults the text of an error names; all of them are in `InvalidParts.faults`."""
+"""Number of faults that the text of an error names; all of them are in `InvalidParts.faults`."""
 
 _TRUE: Final = frozenset(("true", "yes", "on"))
 _FALSE: Final = frozenset(("false", "no", "off"))
@@ -25,19 +25,19 @@ _WHOLE: Final = re.compile(r"[+-]?[0-9]{1,19}", re.ASCII)
 
 
 def path_text(path: SectionPath) -> str:
-    """`partitions[0].queues[1].name`."""
+    """Return a path as text: `partitions[0].queues[1].name`."""
     parts = [f"[{part}]" if isinstance(part, int) else f".{printable(part)}" for part in path]
     return "".join(parts).lstrip(".")
 
 
 class ConfigFaults:
-    """What is wrong with one configuration so far."""
+    """Faults of one configuration found so far."""
 
     def __init__(self) -> None:
         self.found: list[tuple[SectionPath, str]] = []
 
     def add(self, path: SectionPath, text: str) -> None:
-        """Notes one more."""
+        """Note one more fault with its path."""
         self.found.append((path, text))
 
     def check(self) -> None:
@@ -87,7 +87,7 @@ class Section:
         return value
 
     def flag(self, key: str) -> bool:
-        """Whether it is set, not so by default."""
+        """Return whether the flag is set; by default it is not."""
         value = self.text(key, "false").lower()
         if value not in _TRUE and value not in _FALSE:
             self.fault(key, f"{shown(value)} is neither true nor false")
@@ -102,11 +102,11 @@ class Section:
         return int(value)
 
     def section(self, key: str) -> Section:
-        """A mapping below."""
+        """Return the mapping below this key."""
         return Section(self._take(key), (*self.path, key), self.faults)
 
     def sections(self, key: str) -> list[Section]:
-        """A list of mappings."""
+        """Return the list of mappings below this key."""
         return [Section(value if value is not None else {}, path, self.faults) for path, value in self._list(key)]
 
     def texts(self, key: str) -> list[str]:
@@ -143,6 +143,6 @@ class Section:
 
 
 def _kind(value: YamlValue) -> str:
-    """What it is, in the words of YAML."""
+    """Return the kind of a value, in the words of YAML."""
     words = {"an object": "a mapping", "an array": "a list", "a string": "a text", "null": "nothing"}
     return words.get(kind_of(value), "nothing") if value != "" else "an empty text"

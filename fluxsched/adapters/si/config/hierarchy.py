@@ -1,4 +1,4 @@
-"""What must hold between a queue and those above and below it.
+"""Bounds between a queue and those above and below it.
 
 Law: no maximum is above that of a queue above it, and guarantees fit: a queue's own and those below it together, within
 its guarantee and within its maximum. A kind that a queue does not name is bounded by those above alone.

@@ -1,4 +1,4 @@
-"""Where an application goes: the first rule that names a queue which takes it, and the queues to be made for it.
+"""Placement of applications: the first rule that names a queue which takes it, and the queues to be made for it.
 
 Law: nothing is changed here. A queue is made only below a parent that its user may submit to, and takes the template
 and the quota that came with the application; what is refused is refused in words, rule by rule.
@@ -33,10 +33,10 @@ QUOTA_TAG: Final = "namespace.resourcequota"
 """The tag of an application with the maximum of a queue that is made for it: a Resource as JSON."""
 
 GUARANTEED_TAG: Final = "namespace.resourceguaranteed"
-"""The same of its guarantee (since version 1.5)."""
+"""Tag with the guarantee of the application's queue (since version 1.5)."""
 
 APPLICATIONS_TAG: Final = "namespace.resourcemaxapps"
-"""How many applications it may have (since version 1.5)."""
+"""Tag with the maximum number of applications of the queue (since version 1.5)."""
 
 QUOTA_CHARS_MAX = 65_536
 """Of a tag with a quota or a guarantee."""
@@ -56,7 +56,7 @@ _AS_PROVIDED: Final = (PlacementRule(PROVIDED),)
 
 
 class Submission(NamedTuple):
-    """What rules look at; `queue` is what the application asks for, if anything."""
+    """Submission as rules see it; `queue` is the one that the application names, if any."""
 
     queue: str
     user: str
@@ -72,8 +72,10 @@ class Placed(NamedTuple):
 
 
 def place_application(partition: PartitionSettings, tree: QueueTree, submission: Submission) -> Placed:
-    """The queue of an application. Raises Refused, saying what each rule that was for it came to: ENOENT where no queue
-    is for it, another error where one is that it may not have.
+    """The queue of an application.
+
+    Raises Refused, saying what each rule that was for it came to: ENOENT where no queue is for it, another error where
+    one is that it may not have.
     """
     refusals: list[tuple[PlacementRule, Refused]] = []
     for rule in partition.rules or _AS_PROVIDED:
@@ -132,7 +134,7 @@ def make_queue(tree: QueueTree, placed: Placed) -> Queue:
 
 
 def may_submit(partition: PartitionSettings, queue: Queue, user: str, groups: frozenset[str]) -> bool:
-    """Whether the user may submit to the queue: its lists allow it, or those of a queue above."""
+    """Return whether the user may submit to the queue: its lists allow it, or those of a queue above."""
     if partition.is_open:
         return True
     found = [partition.access[each.path] for each in queue.up() if each.path in partition.access]
@@ -203,7 +205,7 @@ def _check_takes(partition: PartitionSettings, queue: Queue, submission: Submiss
 
 
 def _access_above(partition: PartitionSettings, queue: Queue) -> QueueAccess:
-    """That of the next configured queue above, or of the queue itself; the root is one."""
+    """Return the access of the next configured queue above, or of the queue itself; the root is one."""
     return next(partition.access[each.path] for each in queue.up() if each.path in partition.access)
 
 

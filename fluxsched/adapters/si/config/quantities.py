@@ -16,7 +16,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 VCORE: Final = "vcore"
 MEMORY: Final = "memory"
 VCORE_UNITS: Final = 1000
-"""Units of one vcore."""
+"""Number of units of one vcore."""
 
 _QUANTITY: Final = re.compile(r"([0-9]{1,25})(?:\.([0-9]{0,25}))?(?:[eE]([+-]?[0-9]{1,2})|([A-Za-z]{0,2}))", re.ASCII)
 

@@ -52,7 +52,7 @@ _DURATION_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 class Quotas(NamedTuple):
-    """The section `resources`."""
+    """Amounts in the section `resources` of a queue."""
 
     guaranteed: Amounts
     maximum: Amounts
@@ -136,7 +136,7 @@ def queue_settings(
     name: str, properties: Mapping[str, str], *, is_parent: bool, guaranteed: Amounts, maximum: Amounts,
     max_applications: int, limits: tuple[Limit, ...] = (), children: tuple[QueueSettings, ...] = (),
 ) -> QueueSettings:  # fmt: skip
-    """Of checked properties."""
+    """Return the settings of a queue of checked properties."""
     return QueueSettings(
         name=name,
         is_parent=is_parent,
@@ -163,7 +163,9 @@ def inherit(above: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
 
 
 def access_of(queue: QueueSection, properties: Mapping[str, str], template: ChildTemplate | None) -> QueueAccess:
-    """What the tree does not need, with the template of the queues above where it has none."""
+    """Return the settings of a queue that the tree does not need, with the template of the queues above where it has
+    none.
+    """
     none = AccessList()
     return QueueAccess(queue.submit or none, queue.admin or none, properties, queue.template or template)
 

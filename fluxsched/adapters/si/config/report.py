@@ -1,4 +1,4 @@
-"""What a configuration says, for people: its faults, or the tree of its queues with what each is given.
+"""Report of a configuration for people: its faults, or the tree of its queues with what each is given.
 
 Nothing is registered or started: the same reader as of the service, applied to a file.
 """

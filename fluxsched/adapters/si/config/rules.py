@@ -17,7 +17,7 @@ from fluxsched.core.jsontext import shown
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 PATTERN_CHARS_MAX = 256
-"""Of one pattern."""
+"""Maximum number of characters of one pattern."""
 
 PATTERN_REPEATS_MAX = 2
 """Repetitions in one pattern: the steps of a search grow with the name's length to one more than this power."""
@@ -26,7 +26,7 @@ RULE_DEPTH_MAX = 8
 """Parents of parents of a rule."""
 
 _SPECIAL: Final = re.compile(r"[\\^$*+?()\[{}|]")
-"""What makes a single entry a pattern."""
+"""Characters that make a single entry a pattern."""
 
 _PATTERN_PARTS: Final = re.compile(
     r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?(?:[a-zA-Z]+[:)]|:|P?<[A-Za-z_]\w*>)?|[(){|*+?]|.", re.DOTALL

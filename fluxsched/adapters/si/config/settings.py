@@ -1,4 +1,4 @@
-"""What a configuration settles for a partition beside its tree of queues: rules of placement, access, templates.
+"""Settings of a partition beside its tree of queues: rules of placement, access, templates.
 
 Law: a value of these classes has been checked, so that what uses it cannot fail for it.
 """
@@ -31,14 +31,14 @@ RULES: Final = (PROVIDED, USER, FIXED, TAG)
 
 @dataclass(frozen=True, slots=True)
 class AccessList:
-    """Who may: some users, all in some groups, or anyone."""
+    """List of the users who have access: some users, all in some groups, or anyone."""
 
     users: frozenset[str] = frozenset()
     groups: frozenset[str] = frozenset()
     is_anyone: bool = False
 
     def allows(self, user: str, groups: frozenset[str]) -> bool:
-        """Whether the user is one of them."""
+        """Return whether the user is on the list."""
         return self.is_anyone or user in self.users or not self.groups.isdisjoint(groups)
 
 
@@ -51,11 +51,11 @@ class NameFilter:
 
     @property
     def is_empty(self) -> bool:
-        """Whether it says nothing."""
+        """Return whether the filter has neither names nor a pattern."""
         return not self.names and self.pattern is None
 
     def has(self, name: str) -> bool:
-        """Whether the name is one of them."""
+        """Return whether the name passes the filter."""
         if self.pattern is None or len(name) > FILTERED_NAME_CHARS_MAX:
             return name in self.names
         return self.pattern.search(name) is not None
@@ -70,7 +70,7 @@ class RuleFilter:
     groups: NameFilter = field(default_factory=NameFilter)
 
     def admits(self, user: str, groups: frozenset[str]) -> bool:
-        """Whether the rule is for this user."""
+        """Return whether the rule is for this user."""
         if self.users.is_empty and self.groups.is_empty:
             return self.is_allowed
         return (self.users.has(user) or any(map(self.groups.has, groups))) == self.is_allowed
@@ -92,7 +92,7 @@ class PlacementRule:
 
 @dataclass(frozen=True, slots=True)
 class ChildTemplate:
-    """What queues that are created below take; `properties` are those of the template alone."""
+    """Template of queues that are created below; `properties` are those of the template alone."""
 
     max_applications: int = 0
     guaranteed: Amounts = ()
@@ -112,8 +112,10 @@ class QueueAccess:
 
 @dataclass(frozen=True, slots=True)
 class PartitionSettings:
-    """One partition. `access` has the configured queues by path; `is_open`: none of them says who may submit, so that
-    all may. The limits of the partition are those of the root.
+    """One partition.
+
+    `access` has the configured queues by path; `is_open`: none of them says who may submit, so that all may. The limits
+    of the partition are those of the root.
     """
 
     name: str

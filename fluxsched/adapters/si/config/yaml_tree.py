@@ -46,7 +46,7 @@ def load_yaml(text: str) -> YamlValue:
 
 
 def _fault_text(fault: Any) -> str:
-    """Where, and what is wrong, in one line; the parser's own text names no file, and takes several."""
+    """Return place and kind of a fault in one line; the parser's own text names no file, and takes several."""
     mark = getattr(fault, "problem_mark", None)
     if mark is None:
         return printable(" ".join(str(fault).split()))

@@ -41,7 +41,7 @@ def table(measured: Measured) -> dict[str, Any]:
 
 
 def report(measured: Measured) -> str:
-    """The figures for people."""
+    """Return the figures as text for people."""
     load = measured.load
     p50, p99, longest = (1000 * measured.latency_s(share) for share in (0.5, 0.99, 1.0))
     return (

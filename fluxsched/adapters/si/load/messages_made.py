@@ -26,7 +26,7 @@ BATCH: Final = 1000
 
 
 class Load(NamedTuple):
-    """So many asks, of `shapes` sizes in turn, or with 0 each of another; spread over `queues`.
+    """Load of so many asks, of `shapes` sizes in turn, or with 0 each of another; spread over `queues`.
 
     `node_batch` and `ask_batch` are the items of one message; 0 for all nodes in one.
     """
@@ -52,7 +52,7 @@ class Load(NamedTuple):
         return self
 
     def size(self, ask: int) -> dict[str, int]:
-        """What one ask wants: thousandths of a vcore, bytes."""
+        """Return the amounts of one ask: thousandths of a vcore, bytes."""
         step = ask if self.shapes == 0 else ask % self.shapes
         return {"vcore": 100 + 100 * (step % 8), "memory": (256 + step) * MIB}
 
@@ -68,7 +68,7 @@ class Load(NamedTuple):
         return f"{head}        queues:\n{leaves}"
 
     def node_requests(self) -> Iterator[Any]:
-        """All nodes, equal ones."""
+        """Yield the requests for all nodes, which are equal."""
         each = -(-self.asks // self.nodes)
         largest = [self.size(ask) for ask in (self.asks - 1, self.shapes - 1, 7) if ask >= 0]
         amounts = {kind: 2 * each * max(size[kind] for size in largest) for kind in ("vcore", "memory")}
@@ -82,7 +82,7 @@ class Load(NamedTuple):
             yield request
 
     def application_requests(self) -> Iterator[Any]:
-        """One application a queue."""
+        """Yield the requests for one application a queue."""
         for first in range(0, self.queues, BATCH):
             request = messages.ApplicationRequest(rmID=self.rm_id)
             for queue in range(first, min(first + BATCH, self.queues)):

@@ -23,7 +23,7 @@ ReadClock = Callable[[], float]
 
 
 class Measured(NamedTuple):
-    """What a load came to; times in seconds. `latencies_s` are sorted, those of asks that were allocated."""
+    """Measurements of a load; times in seconds. `latencies_s` are sorted, those of asks that were allocated."""
 
     load: Load
     nodes_s: float
@@ -32,7 +32,7 @@ class Measured(NamedTuple):
 
     @property
     def allocated(self) -> int:
-        """How many asks were."""
+        """Return the number of asks that were allocated."""
         return len(self.latencies_s)
 
     @property
@@ -50,7 +50,7 @@ class Measured(NamedTuple):
 
 
 class LoadProgress:
-    """What has been answered so far, and waiting until it is as much as is wanted, or has been refused."""
+    """Counts of the answers so far, and waiting until they are as many as needed, or a refusal has arrived."""
 
     def __init__(self, asks: int, now_s: ReadClock) -> None:
         self.nodes = self.applications = self.allocated = 0
@@ -135,7 +135,7 @@ def _send(client: RMClient, request: Any, tally: LoadProgress, now_s: float) -> 
 
 
 async def _send_paced(client: RMClient, load: Load, tally: LoadProgress, rate: float, now_s: ReadClock) -> None:
-    """What is due by now in one message, then a pause."""
+    """Send the asks that are due by now in one message, then pause, until all are sent."""
     begun_s, sent = now_s(), 0
     while sent < load.asks:
         if client.ended.done():

@@ -52,7 +52,7 @@ class ApplicationState(StrEnum):
 
 
 class ApplicationEvent(StrEnum):
-    """What can move an application."""
+    """Events that change the state of an application."""
 
     ASKED = "ask"
     RECOVERED = "recovered allocation"
@@ -174,24 +174,27 @@ class ApplicationProgress:
 
     @property
     def is_over(self) -> bool:
-        """Whether it has ended: its id is free."""
+        """Return whether the application has ended: its id is free."""
         return self.state in OVER
 
     @property
     def next_wake_s(self) -> float | None:
-        """When `wake` has something to do, None for never."""
+        """Return the time at which `wake` is to be called, None for never."""
         times = (self._state_ends_s, self._run_ends_s if self.state in _TIMED else None, self.gang.deadline_s)
         return min([at_s for at_s in times if at_s is not None], default=None)
 
     # ---- real asks and allocations
 
     def asked(self, repeats: int, now_s: float) -> Sequence[Consequence]:
-        """So many more repeats of a real ask without a task group are pending."""
+        """Add so many repeats of a real ask without a task group to the pending ones."""
         self.pending += repeats
         return self._event(_E.ASKED, now_s) if self.state in _MOVED_BY_ASKS else NOTHING
 
     def unasked(self, repeats: int, now_s: float) -> Sequence[Consequence]:
-        """So many fewer: the ask has been released. Of one that replaces another, tell the new one first."""
+        """Remove so many repeats from the pending ones: the ask has been released.
+
+        If an ask replaces another, report the new one first.
+        """
         self.pending -= repeats
         return self._if_nothing_left(now_s)
 
@@ -214,14 +217,15 @@ class ApplicationProgress:
     # ---- gangs
 
     def gang_asked(self, ask: GangAsk, repeats: int, now_s: float) -> Sequence[Consequence]:
-        """So many more repeats of a real ask of a task group are pending: `WaitsAsAny` says which may be queued."""
+        """Add so many repeats of a real ask of a task group to the pending ones: `WaitsAsAny` says which may be queued.
+        """
         self.pending += repeats
         moved = self._event(_E.ASKED, now_s)
         self.gang.wait(ask, repeats)
         return [*moved, *self._counted(self.gang.match_ask(ask.key))]
 
     def gang_returned(self, ask: GangAsk, repeats: int) -> Sequence[Consequence]:
-        """So many repeats that waited as any have left the queue, for a placeholder may come for them."""
+        """Take back so many repeats that waited as any in the queue, for a placeholder may be allocated for them."""
         self.gang.wait(ask, repeats)
         return self._counted(self.gang.match_ask(ask.key))
 
@@ -233,7 +237,7 @@ class ApplicationProgress:
     def placeholder_asked(
         self, key: str, task_group: str, amounts: Amounts, repeats: int, now_s: float
     ) -> Sequence[Consequence]:
-        """So many repeats of a placeholder ask are pending now, 0 when it has been released."""
+        """Set the number of pending repeats of a placeholder ask, 0 when it has been released."""
         self.pending += self.gang.placeholder_asked(key, task_group, amounts, repeats)
         if repeats:
             self._is_gang = True
@@ -254,8 +258,10 @@ class ApplicationProgress:
         return [*self._event(_E.RECOVERED, now_s), *self._placeholder_held(since_s, now_s), *told]
 
     def placeholder_confirmed(self, uuid: str, now_s: float) -> tuple[str | None, Sequence[Consequence]]:
-        """A PLACEHOLDER_REPLACED has been confirmed. With a key, the real ask of that key takes over the holding, and
-        its `new` goes before what follows; with None the holding is to be freed, for the ask has gone since.
+        """A PLACEHOLDER_REPLACED has been confirmed.
+
+        With a key, the real ask of that key takes over the holding, and its `new` goes before what follows; with None
+        the holding is to be freed, for the ask has gone since.
         """
         key = self.gang.replaced(uuid)
         if key is None:
@@ -280,7 +286,7 @@ class ApplicationProgress:
         return [*self._event(_E.REMOVED, now_s), *self._event(_E.ALLOCATIONS_GONE, now_s)]
 
     def wake(self, now_s: float) -> Sequence[Consequence]:
-        """What time has brought."""
+        """Return the consequences of the time that has passed."""
         told: list[Consequence] = []
         if self._state_ends_s is not None and self._state_ends_s <= now_s:
             told += self._event(_E.STARTING_OVER, now_s) or self._event(_E.COMPLETING_OVER, now_s)

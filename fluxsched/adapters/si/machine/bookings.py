@@ -127,7 +127,7 @@ class Bookings:
     # ---- asks
 
     def enqueue(self, ask: AskEntry, repeats: int, now_s: float) -> None:
-        """So many more repeats of an ask are for the queue."""
+        """Add so many repeats of an ask for the queue."""
         ask.queued += repeats
         if not ask.jobids:
             self._offer(ask, now_s)
@@ -172,7 +172,7 @@ class Bookings:
         partition.scheduler.ask(jobid, ask.priority + PRIORITY_ZERO, ask.t_s, ask.request, account, now_s, options)
 
     def unqueue(self, ask: AskEntry) -> None:
-        """What of an ask waits in the queue, or for its node, waits there no more."""
+        """Remove the repeats of an ask that wait in the queue, or for its node."""
         partition = ask.application.partition
         for jobid in ask.jobids:
             partition.scheduler.cancel(jobid)
@@ -192,12 +192,12 @@ class Bookings:
             del ask.application.asks[ask.key]
 
     def node_has_come(self, node: NodeEntry, now_s: float) -> None:
-        """Those that wait for this node go into the queue."""
+        """Queue the asks that wait for this node."""
         for ask in node.partition.absent.pop(node.node_id, ()):
             self._offer(ask, now_s)
 
     def node_goes(self, node: NodeEntry) -> None:
-        """Those in the queue that require this node wait for it outside."""
+        """Remove the asks that require this node from the queue; they wait for it outside."""
         partition = node.partition
         for ask in list(partition.required.get(node.node_id, {}).values()):
             self.unqueue(ask)
@@ -206,7 +206,7 @@ class Bookings:
     # ---- allocations
 
     def decided(self, effect: Effect, partition: Partition, now_s: float) -> None:
-        """What a pass has decided."""
+        """Book an effect of a pass."""
         if isinstance(effect, Granted):
             self._granted(effect, partition, now_s)
         elif isinstance(effect, Raise) and effect.type == PREEMPT:
@@ -446,7 +446,7 @@ class Bookings:
                 self._send_demand(row, now_s)
 
     def _is_due(self, at_s: float, row: ApplicationEntry | HeldAllocation) -> bool:
-        """Whether the timer of a row still holds."""
+        """Return whether the timer of a row still holds."""
         if isinstance(row, ApplicationEntry):
             return row.wake_s == at_s and not row.progress.is_over
         return self.held.get(row.uuid) is row and (not row.demand or row.repeat_s == at_s)

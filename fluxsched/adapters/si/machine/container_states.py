@@ -15,7 +15,7 @@ from fluxsched.sched.engine import why as lacking
 from fluxsched.sched.engine.why import Lacking
 
 LOOK_S: Final = 10.0
-"""How often the state of an ask is looked at."""
+"""Interval at which the state of an ask is examined (seconds)."""
 
 LOOKS_MAX = 100
 """Asks looked at in one turn; some microseconds each."""
@@ -57,7 +57,7 @@ class ContainerStates:
 
     @property
     def next_s(self) -> float:
-        """When there is more to look at."""
+        """Return the time at which more states are to be examined."""
         bookings = self._bookings
         if not bookings.observed.on:
             return inf

@@ -1,4 +1,4 @@
-"""What the machine asks its shell to do: values, so that a test compares lists.
+"""Effects that the machine asks its shell to carry out: values, so that a test compares lists.
 
 Messages are those of `messages`; the shell sends them on the stream of their kind, or passes them to a callback.
 """

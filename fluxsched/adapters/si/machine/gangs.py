@@ -35,7 +35,7 @@ class GangAsk(NamedTuple):
     suits: Callable[[str], bool] | None = None
 
     def can_take(self, placeholder: Placeholder) -> bool:
-        """Whether the placeholder is at least as large, on a node that suits."""
+        """Return whether the placeholder is at least as large, on a node that suits."""
         if less(self.amounts, placeholder.amounts):
             return False
         return self.suits is None or self.suits(placeholder.node_id)
@@ -62,7 +62,7 @@ class PendingAgain(NamedTuple):
 
 
 class WaitsAsAny(NamedTuple):
-    """So many pending repeats of the real ask go into the queue like those of any ask."""
+    """Consequence: so many pending repeats of the real ask are queued like those of any ask."""
 
     key: str
     repeats: int
@@ -85,7 +85,7 @@ class PendingPlaceholders:
         return bool(self._by_key)
 
     def put(self, key: str, amounts: Amounts, repeats: int) -> int:
-        """So many of a key, 0 for none; returns how many more that are than before."""
+        """Set the number of repeats of a key, 0 for none; return by how many it has grown."""
         old, before = self._by_key.pop(key, (amounts, 0))
         if repeats:
             self._by_key[key] = (amounts, repeats)
@@ -111,7 +111,7 @@ class PendingPlaceholders:
         return repeats
 
     def may_bring(self, amounts: Amounts) -> bool:
-        """Whether one at least as large is pending."""
+        """Return whether a placeholder at least as large is pending."""
         return any(not less(amounts, size) for size in self._sizes)
 
 
@@ -135,18 +135,18 @@ class Gang:
 
     @property
     def is_empty(self) -> bool:
-        """Whether no placeholder is pending or held."""
+        """Return whether no placeholder is pending or held."""
         return not self._held and not any(self._pending.values())
 
     @property
     def is_held(self) -> bool:
-        """Whether any placeholder is held."""
+        """Return whether any placeholder is held."""
         return bool(self._held)
 
     # ---- placeholders
 
     def placeholder_asked(self, key: str, task_group: str, amounts: Amounts, repeats: int) -> int:
-        """So many repeats are pending now, 0 when the ask is gone; returns how many more that are than before."""
+        """Set the number of pending repeats, 0 when the ask is gone; return by how many it has grown."""
         return self._pending_of(task_group).put(key, amounts, repeats)
 
     def placeholder_allocated(self, placeholder: Placeholder) -> list[GangConsequence]:
@@ -156,20 +156,20 @@ class Gang:
         return self.match(placeholder.task_group)
 
     def add(self, placeholder: Placeholder) -> None:
-        """It is held from now on."""
+        """Add a placeholder that is held from now on."""
         self._held[placeholder.uuid] = placeholder
         self._free.setdefault(placeholder.task_group, {})[placeholder.uuid] = placeholder
         for kind, amount in placeholder.amounts:
             self._reserved[kind] = self._reserved.get(kind, 0) + amount
 
     def calls_back(self, task_group: str) -> bool:
-        """Whether asks of the task group were queued for want of placeholders, since this was asked last."""
+        """Return whether asks of the task group were queued for want of placeholders since the last call."""
         found = task_group in self._as_any
         self._as_any.discard(task_group)
         return found
 
     def has_reserved(self, amounts: Amounts) -> bool:
-        """Whether placeholders have been allocated for all of it."""
+        """Return whether placeholders have been allocated for all of the amounts."""
         return all(self._reserved.get(kind, 0) >= amount for kind, amount in amounts)
 
     def replaced(self, uuid: str) -> str | None:
@@ -200,7 +200,7 @@ class Gang:
     # ---- real asks
 
     def wait(self, ask: GangAsk, repeats: int) -> None:
-        """So many more repeats of a real ask wait for placeholders."""
+        """Add so many repeats of a real ask that wait for placeholders."""
         repeats += self._unwait(ask.key)
         self._asks[ask.key] = (ask, repeats)
         insort(self._waiting.setdefault(ask.task_group, []), (ask.order, ask.key))
@@ -213,22 +213,23 @@ class Gang:
         return self._unwait(key)
 
     def forget_all(self) -> None:
-        """The same of every real ask."""
+        """Forget every real ask that waits for placeholders."""
         self._waiting.clear()
         self._asks.clear()
         self._replacing = dict.fromkeys(self._replacing)
 
     def match_all(self) -> list[GangConsequence]:
-        """Which ask takes which placeholder, in all task groups."""
+        """Return which ask takes which placeholder, in all task groups."""
         return [told for task_group in list(self._waiting) for told in self.match(task_group)]
 
     def match_ask(self, key: str) -> list[GangConsequence]:
-        """Which placeholders a waiting ask takes: nothing has become better for the others."""
+        """Return the placeholders that a waiting ask takes: nothing has become better for the others."""
         return list(self._match_one(key, self._asks[key][0].task_group))
 
     def match(self, task_group: str) -> list[GangConsequence]:
-        """Which ask takes which placeholder, as far as it can be said now. Those for which none is left still wait,
-        unless placeholders of a size are pending no more.
+        """Return which ask takes which placeholder, as far as it can be decided now.
+
+        Asks without a placeholder left still wait, unless placeholders of a size are pending no more.
         """
         told: list[GangConsequence] = []
         pending = self._pending_of(task_group)

@@ -32,7 +32,7 @@ MANAGERS_MAX = 256
 """Resource managers at once: each has pools, queues and tables of its own, also while it is paused."""
 
 PASS_S: Final = 0.005
-"""So long a partition decides before it is the turn of the next."""
+"""Time that a partition decides before the next one has its turn (seconds)."""
 
 ReadConfig: TypeAlias = Callable[[str], Sequence[PartitionSettings]]
 
@@ -124,7 +124,7 @@ class SIMachine:
                 )
 
     def is_registered(self, rm_id: str) -> bool:
-        """Whether a manager is known, running or paused."""
+        """Return whether a manager is known, running or paused."""
         return rm_id in self._rms
 
     def identity_of(self, rm_id: str) -> str | None:
@@ -199,7 +199,7 @@ class SIMachine:
         return 0 if rm is None else rm.backlog_items
 
     def observe(self, rm_id: str, on: bool) -> None:
-        """Whether Observed effects are wanted for a manager; without, they are not made."""
+        """Set whether Observed effects are wanted for a manager; without, they are not made."""
         self._rm(rm_id).bookings.observed.on = on
 
     # ---- streams
@@ -243,7 +243,7 @@ class SIMachine:
             self._stop(rm, RMEvent.SHUT_DOWN, "the resource manager has shut down")
 
     def unread(self, rm_id: str, items: int) -> None:
-        """So many items of its answers a manager has not read."""
+        """Set the number of items of its answers that a manager has not read."""
         rm = self._rms.get(rm_id)
         if rm is not None:
             rm.unread_items = items
@@ -274,7 +274,7 @@ class SIMachine:
             self._is_in_turn = False
 
     def _share_of(self, rm: RM, now_s: float, budget_s: float) -> Iterator[Effect]:
-        """What one manager has of a turn."""
+        """Yield the effects of one manager's share of a turn."""
         if self._rms.get(rm.rm_id) is not rm:
             return
         try:
@@ -292,7 +292,9 @@ class SIMachine:
 
     @property
     def next_wake_s(self) -> float:
-        """When the next turn is due even if nothing happens (wall time, seconds): 0.0 for at once, inf for never."""
+        """Return the time of the next turn even if nothing happens (wall time, seconds): 0.0 for at once, inf for
+        never.
+        """
         if self._effects or self._updates:
             return 0.0
         return min([rm.next_wake_s for rm in self._rms.values()], default=inf)

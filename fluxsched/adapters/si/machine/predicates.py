@@ -30,12 +30,12 @@ class Predicates:
         self._node_of = node_of
 
     def look(self, job: JobSeen, rank: int) -> Pass | Later:
-        """Whether the ask may be allocated on the node of a rank."""
+        """Return whether the ask may be allocated on the node of a rank."""
         why = self.refusal(job.jobid, rank, is_allocation=True)
         return PASS if why is None else Later(why)
 
     def allows_reservation(self, job: Waiting, rank: int) -> bool:
-        """Whether the node of a rank may be kept for the ask."""
+        """Return whether the node of a rank may be kept for the ask."""
         return self.refusal(job.jobid, rank, is_allocation=False) is None
 
     def refusal(self, jobid: int, rank: int, is_allocation: bool) -> str | None:

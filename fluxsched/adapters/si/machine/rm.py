@@ -84,12 +84,12 @@ class RM:
 
     @property
     def is_decided_for(self) -> bool:
-        """Whether decisions are made for it."""
+        """Return whether decisions are made for the manager."""
         return self.state is RMState.RUNNING and self.unread_items < UNREAD_ITEMS_MAX
 
     @property
     def overflows(self) -> bool:
-        """Whether too many answers are kept for it while it is paused."""
+        """Return whether too many answers are kept for the manager while it is paused."""
         return self.state is RMState.PAUSED and len(self.bookings.outgoing) > KEPT_ITEMS_MAX
 
     # ---- its share of a turn
@@ -115,12 +115,12 @@ class RM:
 
     @property
     def is_held_up(self) -> bool:
-        """Whether its answers are kept: it does not read those that it has."""
+        """Return whether the manager's answers are kept: it does not read those that it has."""
         return self.state is not RMState.RUNNING or self.unread_items >= UNREAD_ITEMS_MAX
 
     @property
     def _is_full(self) -> bool:
-        """Whether answers wait that have to go first: then no more are made, but while it is paused."""
+        """Return whether answers wait that have to be sent first: then no more are made, but while it is paused."""
         return self.state is RMState.RUNNING and len(self.bookings.outgoing) >= ITEMS_MAX
 
     def _read(self, elapsed_s: Callable[[], float], budget_s: float) -> None:
@@ -184,7 +184,7 @@ class RM:
 
     @property
     def next_wake_s(self) -> float:
-        """When its next share of a turn is due: 0.0 for at once."""
+        """Return the time of the manager's next share of a turn: 0.0 for at once."""
         waits = not self.is_held_up and self.bookings.outgoing.waits(self.streams.kinds)
         if waits or (self.backlog and not self._is_full):
             return 0.0
@@ -216,7 +216,7 @@ class RM:
     # ---- for people
 
     def dump(self) -> dict[str, Any]:
-        """For people; no secrets."""
+        """Return the state of the manager for people; no secrets."""
         return {
             "rmID": self.rm_id,
             "version": self.version,

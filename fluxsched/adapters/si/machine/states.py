@@ -21,8 +21,8 @@ class RMState(Enum):
 
 
 class RMEvent(Enum):
-    """What happens to a resource manager; `RESUMED` is a stream opened while paused, `OVERFLOWED` too many answers
-    kept for it, `TIMED_OUT` the end of the time for which it is kept, `BROKEN` a bug of ours.
+    """Event of a resource manager; `RESUMED` is a stream opened while paused, `OVERFLOWED` too many answers kept for
+    it, `TIMED_OUT` the end of the time for which it is kept, `BROKEN` a bug of ours.
     """
 
     REGISTERED = "registered"

@@ -12,7 +12,7 @@ from fluxsched.adapters.si.machine.effects import KINDS
 from fluxsched.adapters.si.machine.states import RMEvent
 
 PAUSED_S_MAX = 60.0
-"""So long a manager that has lost its connection is kept, and one that was registered and opens no stream."""
+"""Time for which a manager is kept that has lost its connection, or has registered and opens no stream (seconds)."""
 
 
 class RMStreams:
@@ -27,12 +27,12 @@ class RMStreams:
         self.ends_s = inf if in_process else now_s + PAUSED_S_MAX
 
     def carries(self, kind: str) -> bool:
-        """Whether an answer of this kind can be sent."""
+        """Return whether an answer of this kind can be sent."""
         return self.in_process or kind in self._open
 
     @property
     def kinds(self) -> list[str]:
-        """What answers can be sent of, in their order."""
+        """Return the kinds of answers that can be sent, in their order."""
         return [kind for kind in KINDS if self.carries(kind)]
 
     def opened(self, kind: str, number: int) -> None:

@@ -1,4 +1,4 @@
-"""What an instance as a resource manager has its shell do: values, so that a test compares lists."""
+"""Effects that an instance as a resource manager has its shell carry out: values, so that a test compares lists."""
 
 from __future__ import annotations
 

@@ -26,14 +26,16 @@ PRIORITY_MAX: Final = (1 << 31) - 1
 HARD: Final = "Hard"
 
 GANG_S: Final = 60
-"""How long the places of a job on several nodes may take to be found (seconds), before all are given up: two such jobs
-that hold half of their nodes each would wait for one another. Up to twice as long, so that not both give up at once."""
+"""Time within which the places of a job on several nodes have to be found (seconds), before all are given up: two such
+jobs that hold half of their nodes each would wait for one another. Up to twice as long, so that not both give up at
+once.
+"""
 
 CONSTRAINT_TAG: Final = "fluxsched/constraint"
 
 
 class JobState(Enum):
-    """Where a job stands."""
+    """State of a job as an application."""
 
     SENT = "the application was sent"
     ASKED = "its asks were sent"
@@ -73,7 +75,7 @@ class RMJob:
         self.blocks: Blocks = ()
 
     def adopt(self, blocks: Blocks) -> None:
-        """It runs already, with an allocation on each target, and was never asked for."""
+        """Adopt a job that runs already, with an allocation on each target, and was never requested."""
         self.state, self.blocks = JobState.RUNNING, blocks
         for part in parts_in(on_targets(blocks)):
             key = f"{self.application_id}/running"
@@ -81,7 +83,7 @@ class RMJob:
 
     @property
     def application_id(self) -> str:
-        """`ƒ2x`, then `ƒ2x.2`, ..."""
+        """Return the id of the application: `ƒ2x`, then `ƒ2x.2`, ..."""
         name = format_f58(self.jobid)
         return name if self.attempt == 1 else f"{name}.{self.attempt}"
 
@@ -100,7 +102,7 @@ class RMJob:
         return self.nodes > 1
 
     def application(self, queue: str, user: str) -> Any:
-        """As it is sent."""
+        """Return the application as the message to be sent."""
         found = messages.AddApplicationRequest(
             applicationID=self.application_id, queueName=queue, partitionName=PARTITION
         )
@@ -177,7 +179,7 @@ class RMJob:
 
 
 def json_of(value: Any) -> str:
-    """Short JSON."""
+    """Return a value as JSON without spaces."""
     return json.dumps(value, separators=(",", ":"))
 
 

@@ -46,7 +46,7 @@ class RMSettings(NamedTuple):
 
     @property
     def name(self) -> str:
-        """Ours at the service."""
+        """Return our name at the service."""
         return self.rm_id or f"{Path(self.uri.partition('://')[2]).parent.name}/{self.group}"
 
 
@@ -57,7 +57,7 @@ def run(settings: RMSettings) -> str | None:
 
 
 async def serve(settings: RMSettings) -> str | None:
-    """The same in a loop."""
+    """Run as `run` does, in an event loop."""
     policy = RemoteDecisions()
     scheduler = Scheduler(policy, (settings.group,), user_name=user_name)
     rm = policy.rm = InstanceRM(scheduler.group(settings.group), settings.name, settings.queue, user_name)

@@ -27,7 +27,7 @@ class Node(NamedTuple):
 
 
 class Nodes:
-    """What the service was told, by rank."""
+    """Nodes as the service was told of them, by rank."""
 
     def __init__(self) -> None:
         self._told: dict[int, Node] = {}
@@ -111,7 +111,7 @@ def fill(resource: Any, amounts: Mapping[str, int]) -> None:
 
 
 def with_allocations(infos: Iterable[Any], allocations: Mapping[str, list[Any]]) -> Iterable[Any]:
-    """The same NodeInfos, with what runs there already, by node."""
+    """Yield the NodeInfos with the allocations that exist already, by node."""
     for info in infos:
         info.existingAllocations.extend(allocations.get(info.nodeID, ()))
         yield info

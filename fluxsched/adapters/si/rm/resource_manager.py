@@ -31,14 +31,14 @@ MOVES_MAX: Final = 64
 """Allocations of one job that are given back because another is on the same node; then all are."""
 
 ADDED_AT_ONCE: Final = 1000
-"""Applications in a message."""
+"""Number of applications in one message."""
 
 NO_SERVICE: Final = "the scheduler service is lost"
 ASKED: Final = "the scheduler service was asked"
 
 
 class ServiceLink(Enum):
-    """What the service knows of us."""
+    """State of the connection to the service, with the service's knowledge of the instance."""
 
     DOWN = "nothing: there is no connection"
     JOINING = "us; applications of running jobs were sent, and nodes follow"
@@ -219,7 +219,7 @@ class InstanceRM:
 
     @property
     def next_s(self) -> float:
-        """When `reconcile` has something to do though nothing happens (wall time; inf: never)."""
+        """Return the time at which `reconcile` is to be called though nothing happens (wall time; inf: never)."""
         return self._retry_s
 
     def _jobs_that_run_or_ended(self) -> None:
@@ -304,11 +304,11 @@ class InstanceRM:
             self._send(NODES, messages.NodeRequest(nodes=infos))
 
     def _in_use(self, rank: int) -> bool:
-        """Whether an allocation is on a target; linear in the jobs, and asked for targets that leave."""
+        """Return whether an allocation is on a target; linear in the jobs, and asked for targets that leave."""
         return any(rank in job.ranks for job in self.jobs.values())
 
     def _occupied(self) -> Mapping[int, Mapping[str, int]]:
-        """What jobs hold that the service has refused to know."""
+        """Return the amounts held by jobs that the service has refused to know, by rank."""
         found: dict[int, dict[str, int]] = {}
         for jobid in self._unknown & self.jobs.keys():
             for part in parts_in(on_targets(self.jobs[jobid].blocks)):
@@ -345,7 +345,9 @@ class InstanceRM:
         return [job.jobid for job in self.jobs.values() if job.state is JobState.PLACED]
 
     def fit(self, waiting: Waiting, now_s: float) -> Fits | None:
-        """Where a placed job is to be, with the ids that we choose; None, and another attempt, if it does not fit."""
+        """Return the placement of a placed job, with the ids that we choose; None, and another attempt, if it does not
+        fit.
+        """
         job, pool = self.jobs[waiting.jobid], self._at.pool
         request, blocks, slots = waiting.request, list[Block](), 0
         for held in job.allocations.values():

@@ -28,14 +28,16 @@ RANK: Final = "fluxsched.org/rank"
 
 
 class NodesAsked(NamedTuple):
-    """So many nodes of a job, each with so many of its slots."""
+    """Request for so many nodes of a job, each with so many of its slots."""
 
     slots: int
     nodes: int
 
 
 def pieces_of(request: Request, pool: Pool) -> tuple[NodesAsked, ...]:
-    """How a job is divided: by nodes as it says; slots that may be anywhere on one node, if one can have them all."""
+    """Return the division of a job: by nodes if it names them; slots that may be anywhere are on one node, if one can
+    have them all.
+    """
     if request.nodes is not None:
         return (NodesAsked(request.slots.min, request.nodes.min),)
     slots = request.slots.min
@@ -55,7 +57,7 @@ def _slots_on(request: Request, children: Children) -> int:
 
 
 def amounts_of(request: Request, slots: int) -> dict[str, int]:
-    """What a job asks for on a node on which it has so many slots."""
+    """Return the amounts that a job requests on a node on which it has so many slots."""
     found = {VCORE: 1000 * request.cores * slots, GPU: request.gpus * slots}
     for kind, amount in request.amounts:
         found[kind] = found.get(kind, 0) + amount * slots
@@ -66,13 +68,13 @@ def amounts_of(request: Request, slots: int) -> dict[str, int]:
 
 
 def amounts_on(children: Children) -> dict[str, int]:
-    """What a target has."""
+    """Return the amounts of a target."""
     found = {VCORE: 1000 * len(children.cores), GPU: len(children.gpus), **dict(children.amounts), SHARE: WHOLE}
     return {kind: amount for kind, amount in found.items() if amount}
 
 
 def amounts_held(cores: int, gpus: int, amounts: Any, is_whole: bool) -> dict[str, int]:
-    """What a running job holds of a target; core and GPU ids are masks."""
+    """Return the amounts that a running job holds of a target; core and GPU ids are masks."""
     found = {VCORE: 1000 * cores.bit_count(), GPU: gpus.bit_count(), **dict(amounts), SHARE: WHOLE if is_whole else 1}
     return {kind: amount for kind, amount in found.items() if amount}
 

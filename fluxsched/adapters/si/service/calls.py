@@ -49,7 +49,7 @@ def check_identity(turns: TurnLoop, rm_id: str, context: Any) -> None:
 
 
 class ServiceCalls:
-    """What is asked once, and Watch."""
+    """Handlers of unary calls, and of Watch."""
 
     def __init__(self, turns: TurnLoop) -> None:
         self._turns = turns

@@ -1,7 +1,7 @@
-"""What a resource manager has open here: a stream a kind, what is to be written there, and those that watch it.
+"""Connection of a resource manager: a stream a kind, the responses to be written there, and its watchers.
 
-Law: what is to be written outlives a stream that breaks, and goes with the next one of its kind; another registration
-ends it.
+Law: unwritten responses outlive a stream that breaks, and are sent on the next one of its kind; another registration
+ends them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ WATCH_UNREAD_MAX = 10_000
 
 
 def items_in(kind: str, response: Any) -> int:
-    """How many items a response has."""
+    """Return the number of items of a response."""
     return sum(len(getattr(response, name)) for name in RESPONSE_LISTS[kind])
 
 
@@ -41,11 +41,11 @@ class ResponseQueue:
 
     @property
     def items(self) -> int:
-        """How many all of them have, also the one that is being written."""
+        """Return the number of items of all responses, also of the one that is being written."""
         return self._items
 
     def put(self, response: Any) -> None:
-        """One more to write."""
+        """Add one more response to be written."""
         self._responses.append(response)
         self._items += items_in(self._kind, response)
         self.filled.set()
@@ -82,7 +82,7 @@ class UpdateStream:
         self.writing: asyncio.Task[None] | None = None
 
     def end(self, how: CallEnd) -> None:
-        """The first reason counts."""
+        """End the stream; the first reason counts."""
         if not self.ending.done():
             self.ending.set_result(how)
 
@@ -109,13 +109,13 @@ class Watcher:
         self.changed.set()
 
     def take(self) -> Observed:
-        """The oldest."""
+        """Return and remove the oldest observations."""
         observed = self.observed.popleft()
         self.items -= len(observed.events) + len(observed.states)
         return observed
 
     def end(self, how: CallEnd) -> None:
-        """The first reason counts."""
+        """End the watch; the first reason counts."""
         if not self.ending.done():
             self.ending.set_result(how)
 
@@ -132,7 +132,7 @@ class RMConnection:
 
     @property
     def unread_items(self) -> int:
-        """Of all kinds."""
+        """Return the number of unread items of all kinds."""
         return sum(queue.items for queue in self.queues.values())
 
     def replace(self, stream: UpdateStream) -> UpdateStream | None:
@@ -145,7 +145,7 @@ class RMConnection:
 
     @property
     def is_half_closed(self) -> bool:
-        """Whether the manager has half-closed all that it has open: it shuts down."""
+        """Return whether the manager has half-closed all that it has open: it shuts down."""
         return all(stream.half_closed for stream in self.streams.values())
 
     def end_streams(self, how: CallEnd) -> None:

@@ -1,4 +1,4 @@
-"""When what ended registrations leave behind is collected.
+"""Collection of the garbage that ended registrations leave behind.
 
 Law: the interpreter's own full collections are off (`own_process.settle`), since each looks through all that is alive;
 the tables of a resource manager refer to each other in circles, so one is made after registrations have ended: when
@@ -26,17 +26,17 @@ class Garbage:
         self._is_there = False
 
     def add(self) -> None:
-        """A registration has ended."""
+        """Take note that a registration has ended."""
         self._is_there = True
 
     @property
     def is_there(self) -> bool:
-        """Whether there is some."""
+        """Return whether there is some garbage."""
         return self._is_there
 
     @property
     def is_much(self) -> bool:
-        """Whether it may be too much to wait."""
+        """Return whether there may be too much garbage to wait."""
         return self._is_there and gc.get_count()[1] * GC_THRESHOLDS[0] >= GARBAGE_OBJECTS_MAX
 
     def collect(self) -> None:

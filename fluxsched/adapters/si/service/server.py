@@ -24,7 +24,7 @@ CALLS_MAX = 2048
 """Calls at a time: the streams of all resource managers, and twice as many others."""
 
 STOP_S: Final = 2.0
-"""What calls have to end in when the service does (seconds)."""
+"""Time within which calls have to end when the service does (seconds)."""
 
 OPTIONS: Final = (
     ("grpc.max_receive_message_length", MESSAGE_BYTES_MAX),

@@ -1,4 +1,4 @@
-"""Which gRPC status an error of ours becomes."""
+"""Mapping of our errors to gRPC statuses."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from fluxsched.errors import FluxschedError, InvalidValue, Refused
 
 
 class CallEnd(NamedTuple):
-    """How a call ends: a status and a text."""
+    """End of a call: a status and a text."""
 
     code: grpc.StatusCode
     detail: str = ""
@@ -32,7 +32,7 @@ DETAIL_BYTES_MAX: Final = 4000
 
 
 def end_of(fault: FluxschedError) -> CallEnd:
-    """What the caller is told: its value is invalid, or what stands against the request."""
+    """Return the end of a call for an error: its value is invalid, or a state stands against the request."""
     detail = _shortened(str(fault))
     if isinstance(fault, InvalidValue):
         return CallEnd(grpc.StatusCode.INVALID_ARGUMENT, detail)

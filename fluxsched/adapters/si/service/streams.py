@@ -21,11 +21,14 @@ from fluxsched.adapters.si.wire.methods import SCHEDULER
 from fluxsched.errors import FluxschedError, InvalidValue
 
 FLUSH_S: Final = 5.0
-"""How long what is unwritten may take at the end of a stream that ends in order (seconds)."""
+"""Time that writing the rest may take at the end of a stream that ends in order (seconds)."""
 
 CANCEL_S = 1.0
-"""A call that was canceled, or whose connection broke, may look half-closed until that is known (seconds). Long: a lost
-manager that is taken for one that shuts down loses all that it has, and 0.1 was too short on a busy machine."""
+"""A call that was canceled, or whose connection broke, may look half-closed until that is known (seconds).
+
+Long: a lost manager that is taken for one that shuts down loses all that it has, and 0.1 was too short on a busy
+machine.
+"""
 
 
 class UpdateStreams:
@@ -48,7 +51,7 @@ class UpdateStreams:
         }
 
     def end_all(self, how: CallEnd) -> None:
-        """The service ends."""
+        """End all streams when the service ends."""
         for stream in self._open:
             stream.end(how)
 

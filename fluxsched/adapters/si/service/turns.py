@@ -35,11 +35,13 @@ BACKLOG_HIGH_ITEMS: Final = 10_000
 
 STEPS_BETWEEN: Final = 16
 """Steps of the loop between two turns, from the last message that came in them: a message takes some to be read, and an
-answer to be written."""
+answer to be written.
+"""
 
 BETWEEN_S: Final = 0.005
 """All of them together; else a manager that sends its items one by one would have a few of them read a turn, while
-turns are long because of another."""
+turns are long because of another.
+"""
 
 
 class TurnLoop:
@@ -72,7 +74,7 @@ class TurnLoop:
             await self._turned.wait()
 
     def connection(self, rm_id: str) -> RMConnection:
-        """That of a resource manager, also one that is not registered."""
+        """Return the connection of a resource manager, also of one that is not registered."""
         return self.connections.setdefault(rm_id, RMConnection())
 
     def begin_anew(self, rm_id: str) -> None:
@@ -101,7 +103,7 @@ class TurnLoop:
     # ---- turns
 
     async def run(self) -> None:
-        """Turns until canceled."""
+        """Run turns until the task is canceled."""
         while True:
             await self._until_due()
             self._due.clear()

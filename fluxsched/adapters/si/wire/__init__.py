@@ -1,1 +1,3 @@
-"""What both sides of the scheduler interface over gRPC share, and the clients' side: addresses, certificates, calls."""
+"""Parts that both sides of the scheduler interface over gRPC share, and the clients' side: addresses, certificates,
+calls.
+"""

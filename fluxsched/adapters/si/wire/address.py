@@ -1,4 +1,4 @@
-"""Where a service listens: `unix:PATH`, or `HOST:PORT`."""
+"""Address on which a service listens: `unix:PATH`, or `HOST:PORT`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.system.files import base_directory
 
 SOCKET_PATH_BYTES_MAX: Final = 107
-"""What Linux takes as the path of a socket (sun_path, less the final NUL)."""
+"""Maximum length of the path of a socket on Linux (sun_path, less the final NUL)."""
 
 PORT_MAX: Final = 65535
 _UNIX: Final = "unix:"
@@ -33,7 +33,7 @@ class Address(NamedTuple):
 
     @property
     def is_loopback(self) -> bool:
-        """Whether only processes of this machine can reach it over TCP."""
+        """Return whether only processes of this machine can reach the address over TCP."""
         try:
             return self.host == "localhost" or ipaddress.ip_address(self.host.strip("[]")).is_loopback
         except ValueError:

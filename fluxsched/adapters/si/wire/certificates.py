@@ -20,7 +20,7 @@ class ServerCertificates(NamedTuple):
     client_ca: bytes
 
     def credentials(self) -> grpc.ServerCredentials:
-        """As gRPC wants them."""
+        """Return the certificates as credentials of gRPC."""
         pair = (self.key, self.cert)
         return grpc.ssl_server_credentials([pair], self.client_ca, require_client_auth=True)
 
@@ -28,7 +28,10 @@ class ServerCertificates(NamedTuple):
 def certificates_of(
     address: Address, is_insecure: bool, cert: Path | None, key: Path | None, client_ca: Path | None
 ) -> ServerCertificates | None:
-    """What protects an address; None for a local socket, and for loopback if that is wanted. Raises InvalidValue."""
+    """Return the certificates that protect an address; None for a local socket, and for loopback if that is wanted.
+
+    Raises InvalidValue.
+    """
     given = [path for path in (cert, key, client_ca) if path is not None]
     if address.path is not None:
         if given or is_insecure:
@@ -84,5 +87,5 @@ class ClientCertificates(NamedTuple):
         return cls(*(path.read_bytes() for path in given))
 
     def credentials(self) -> grpc.ChannelCredentials:
-        """As gRPC wants them."""
+        """Return the certificates as credentials of gRPC."""
         return grpc.ssl_channel_credentials(self.ca, self.key, self.cert)

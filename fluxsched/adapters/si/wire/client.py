@@ -14,7 +14,7 @@ from fluxsched.adapters.si.wire.methods import EXTRA, Method
 from fluxsched.errors import Refused
 
 CALL_S: Final = 10.0
-"""How long a single call may take (seconds)."""
+"""Time that a single call may take (seconds)."""
 
 OPTIONS: Final = (
     ("grpc.enable_http_proxy", 0),  # a service is called directly, whatever the environment says
@@ -43,7 +43,7 @@ def call(channel: grpc.Channel, address: Address, method: Method, request: Any) 
 
 
 def refusal(address: Address, fault: Any) -> str:
-    """What an RpcError means to people."""
+    """Return the meaning of an RpcError, as text for people."""
     match fault.code():
         case grpc.StatusCode.UNAVAILABLE:
             if address.path is None:

@@ -8,7 +8,7 @@ from fluxsched.adapters.si import messages
 
 
 class Method(NamedTuple):
-    """One RPC."""
+    """Method of a service: one RPC."""
 
     service: str
     name: str
@@ -19,7 +19,7 @@ class Method(NamedTuple):
 
     @property
     def path(self) -> str:
-        """As HTTP/2 names it."""
+        """Return the path of the RPC in HTTP/2."""
         return f"/{self.service}/{self.name}"
 
 
@@ -39,6 +39,6 @@ def _methods(name: str, package: str) -> dict[str, Method]:
 
 
 SCHEDULER: Final = _methods("Scheduler", messages.PACKAGE)
-"""The interface's own service."""
+"""Methods of the interface's own service."""
 EXTRA: Final = _methods("Extra", messages.EXTRA_PACKAGE)
-"""What is beside it."""
+"""Methods of the service `Extra`."""

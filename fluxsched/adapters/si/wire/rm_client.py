@@ -22,10 +22,10 @@ from fluxsched.adapters.si.wire.methods import SCHEDULER
 from fluxsched.errors import Refused
 
 LEAVE_S: Final = 5.0
-"""How long the service may take to end streams that we have half-closed (seconds)."""
+"""Time within which the service has to end streams that we have half-closed (seconds)."""
 
 Take = Callable[[str, Any], None]
-"""What is called for each response, with its kind."""
+"""Function that is called for each response, with its kind."""
 
 
 class RMClient:

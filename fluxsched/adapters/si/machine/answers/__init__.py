@@ -1,1 +1,1 @@
-"""What goes to one resource manager: answers, demands, events."""
+"""Messages to one resource manager: answers, demands, events."""

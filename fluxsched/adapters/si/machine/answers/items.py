@@ -74,12 +74,12 @@ def ask_rejected(to: Outgoing, key: str, application_id: str, reason: str, is_si
 
 
 def application_accepted(to: Outgoing, application_id: str) -> None:
-    """An AcceptedApplication."""
+    """Add an AcceptedApplication to the answers."""
     to.applications.next().accepted.add(applicationID=application_id)
 
 
 def application_rejected(to: Outgoing, application_id: str, reason: str) -> None:
-    """A RejectedApplication."""
+    """Add a RejectedApplication to the answers."""
     to.applications.next().rejected.add(applicationID=application_id, reason=reason[:REASON_CHARS_MAX])
 
 
@@ -94,10 +94,10 @@ def application_updated(to: Outgoing, application_id: str, change: StateChanged)
 
 
 def node_accepted(to: Outgoing, node_id: str) -> None:
-    """An AcceptedNode."""
+    """Add an AcceptedNode to the answers."""
     to.nodes.next().accepted.add(nodeID=node_id)
 
 
 def node_rejected(to: Outgoing, node_id: str, reason: str) -> None:
-    """A RejectedNode."""
+    """Add a RejectedNode to the answers."""
     to.nodes.next().rejected.add(nodeID=node_id, reason=reason[:REASON_CHARS_MAX])

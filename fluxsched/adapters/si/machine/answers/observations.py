@@ -53,7 +53,7 @@ class Observations:
             self._rest += 1
 
     def queue_event(self, path: str, partition: str, reason: str, change: int, message: str) -> None:
-        """The same of a queue: its group is the queue above it, that of the root its partition."""
+        """Record an event of a queue: its group is the queue above it, that of the root its partition."""
         self.event(QUEUE, path, path.rpartition(".")[0] or partition, reason, change, message)
 
     def state(self, application_id: str, key: str, state: int, reason: str) -> None:
@@ -62,7 +62,7 @@ class Observations:
             self._states.append((application_id, key, state, reason))
 
     def taken(self, now_s: float) -> Observed | None:
-        """What was observed since the last time."""
+        """Return the observations since the last call; None if there are none."""
         if not self._events and not self._states:
             return None
         events = [

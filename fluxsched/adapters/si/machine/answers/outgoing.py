@@ -15,13 +15,13 @@ from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NOD
 from fluxsched.adapters.si.messages import AllocationResponse, ApplicationResponse, NodeResponse
 
 ITEMS_MAX = 1000
-"""Of a message."""
+"""Maximum number of items of a message."""
 
 RESPONSE_BYTES_MAX = 1 << 20
 """Of a message; most implementations of gRPC refuse those above 4 MiB."""
 
 KEPT_ITEMS_MAX = 100_000
-"""So many answers are kept for a manager that is paused, then it is stopped; some hundred bytes each."""
+"""Maximum number of answers kept for a paused manager, which is stopped beyond it; some hundred bytes each."""
 
 
 class _Messages:
@@ -85,11 +85,11 @@ class Outgoing:
         self.allocations = _Messages(ALLOCATIONS, AllocationResponse)
 
     def __len__(self) -> int:
-        """Items that wait."""
+        """Return the number of items that wait."""
         return self.applications.items + self.nodes.items + self.allocations.items
 
     def waits(self, kinds: list[str]) -> bool:
-        """Whether something of these kinds waits."""
+        """Return whether an item of these kinds waits."""
         return any(self._of_kind(kind).items for kind in kinds)
 
     def messages(self, kinds: list[str]) -> Iterator[SendResponse]:

@@ -1,1 +1,1 @@
-"""What a resource manager sends, item by item: read, refused or done."""
+"""Requests of a resource manager, item by item: read, refused or done."""

@@ -61,7 +61,7 @@ class AllocationReader:
             self._asks.reject(key, application_id, str(fault), is_single=True)
 
     def _occupy(self, message: Any, partition: Partition, now_s: float) -> None:
-        """What another scheduler has placed occupies its node; the same key again is another size of it."""
+        """Occupy a node with an allocation of another scheduler; the same key again is another size of it."""
         key, bookings = message.allocationKey, self._bookings
         node = self._node(message, partition)
         resource = _amounts(bookings, message)

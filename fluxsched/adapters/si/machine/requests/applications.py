@@ -31,7 +31,7 @@ ID_CHARS_MAX = 1024
 """Of the id of an application or a node: it is in each of its allocations."""
 
 GROUPS_MAX = 4096
-"""Groups of one user."""
+"""Maximum number of groups of one user."""
 
 REFUSED_KEPT_MAX = 10_000
 """Applications that were refused and are remembered, the last ones, since nodes may come on which they run."""
@@ -54,7 +54,7 @@ class ApplicationReader:
         self._refused: dict[tuple[str, str], Any] = {}  # (partition, id) -> AddApplicationRequest
 
     def add(self, message: Any, now_s: float) -> None:
-        """An AddApplicationRequest."""
+        """Add an application by an AddApplicationRequest."""
         application_id = message.applicationID
         bookings = self._bookings
         try:

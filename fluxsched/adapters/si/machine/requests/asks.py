@@ -208,7 +208,7 @@ def _gang_ask(ask: AskEntry, bookings: Bookings) -> GangAsk:
 
 
 def _suits(required_node: str, constraint: Constraint, node: NodeEntry) -> bool:
-    """Whether an ask may use a node, as the pool would say."""
+    """Return whether an ask may use a node, by the rules of the pool."""
     if required_node and required_node != node.node_id:
         return False
     properties = dict.fromkeys(node.properties, _NODE)

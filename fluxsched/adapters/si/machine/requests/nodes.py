@@ -42,7 +42,7 @@ class NodeReader:
         self._joining: list[NodeEntry] = []
 
     def read(self, message: Any, now_s: float) -> None:
-        """A NodeInfo."""
+        """Read and apply a NodeInfo."""
         node_id = message.nodeID
         bookings = self._bookings
         action = _ACTIONS.get(message.action)

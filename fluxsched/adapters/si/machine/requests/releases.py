@@ -107,7 +107,8 @@ def _held_by(application: ApplicationEntry, key: str) -> list[HeldAllocation]:
 
 
 def _single_asks(application: ApplicationEntry, key: str) -> list[AskEntry]:
-    """The same of pending asks, as far as they were asked for as allocations: there is no other release of them."""
+    """Return the pending asks of a key, or all, that were asked for as allocations: there is no other release of them.
+    """
     asks = application.asks
     found = list(asks.values()) if not key else [asks[key]] if key in asks else []
     return [ask for ask in found if ask.is_single]

@@ -48,7 +48,7 @@ NO_TAGS: Final = AskTags()
 
 
 def read_tags(tags: Mapping[str, str], now_s: float) -> AskTags:
-    """What the tags say. Raises InvalidValue naming the tag that is wrong."""
+    """Return the meaning of the tags. Raises InvalidValue naming the tag that is wrong."""
     check_tags(tags)
     constraint = EVERYTHING
     if CONSTRAINT in tags:

@@ -1,1 +1,1 @@
-"""What is known of one resource manager, as rows: nodes, applications, asks, allocations; and how values are read."""
+"""Tables of one resource manager, as rows: nodes, applications, asks, allocations; and how values are read."""

@@ -15,7 +15,7 @@ from fluxsched.sched.quotas.queue import Queue
 
 
 def dump_partition(partition: Partition) -> dict[str, Any]:
-    """All of it."""
+    """Return all tables of the partition."""
     return {
         "name": partition.name,
         "nodes": [_node(node) for node in partition.ranks.values()],

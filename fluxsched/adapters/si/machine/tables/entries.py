@@ -40,9 +40,11 @@ _NO_HOST: Final = re.compile(r"[^!-+\--Z\\^-~]")
 
 
 class Partition:
-    """A scheduler with its tree of queues. `asks` are those that are queued, by job id; by their required node
-    `required` are those of them that have one, and `absent` those that wait for it to come. `is_cut` means that the
-    last pass was not finished, or that another one is due.
+    """A scheduler with its tree of queues.
+
+    `asks` are those that are queued, by job id; by their required node `required` are those of them that have one, and
+    `absent` those that wait for it to come. `is_cut` means that the last pass was not finished, or that another one is
+    due.
     """
 
     __slots__ = (
@@ -93,7 +95,7 @@ class NodeEntry:
 
     @property
     def is_up(self) -> bool:
-        """Whether anything may be placed here."""
+        """Return whether anything may be placed on the node."""
         return not self.is_draining and self.attributes.get(READY) != "false"
 
     @property
@@ -109,7 +111,7 @@ class NodeEntry:
 
     @property
     def others_use(self) -> Amounts:
-        """What others than this scheduler use of it."""
+        """Return the amounts of the node that others than this scheduler use."""
         found = self.occupied
         for amounts in self.foreign.values():
             found = total(found, amounts)
@@ -117,7 +119,7 @@ class NodeEntry:
 
     @property
     def capacity(self) -> Amounts:
-        """What there is for allocations, held or free."""
+        """Return the amounts for allocations, held or free."""
         return less(self.schedulable, self.others_use)
 
 
@@ -143,7 +145,7 @@ class ApplicationEntry:
         self._heads: dict[bytes, bytes] = {}
 
     def head(self, resource: KnownResource) -> bytes:
-        """What all allocations of so much to it have in common, as the bytes of an Allocation."""
+        """Return the common part of all allocations of so much to the application, as the bytes of an Allocation."""
         found = self._heads.get(resource.text)
         if found is None:
             common = Allocation(

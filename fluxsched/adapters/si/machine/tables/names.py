@@ -23,7 +23,7 @@ STAGES: Final = {
     ApplicationState.COMPLETED: COMPLETING,
     ApplicationState.FAILED: COMPLETING,
 }
-"""What an application's state is in the tree of queues."""
+"""Stages in the tree of queues, by the state of an application."""
 
 
 def plain_partition(name: str) -> str:

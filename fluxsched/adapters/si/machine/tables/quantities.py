@@ -12,7 +12,7 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.request import Request
 
 SI_KINDS_MAX: Final = 32
-"""Kinds of a Resource."""
+"""Maximum number of kinds of a Resource."""
 
 KIND_CHARS_MAX: Final = 256
 """Of the name of a kind, as the longest that Kubernetes has."""

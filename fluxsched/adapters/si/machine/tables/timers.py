@@ -1,4 +1,4 @@
-"""What is due at which time, for one resource manager.
+"""Timers of one resource manager.
 
 Law: a timer is never taken back; one that no longer holds is passed over when it is due, and once most do not hold they
 are all dropped.
@@ -14,7 +14,7 @@ from typing import Final, Generic, TypeVar
 T = TypeVar("T")
 
 OLD_TIMERS: Final = 1000
-"""So many timers and more are looked through for old ones, once they are twice as many as were left the last time."""
+"""Least number of timers that are searched for old ones, once they are twice as many as were left the last time."""
 
 
 class Timers(Generic[T]):
@@ -52,5 +52,5 @@ class Timers(Generic[T]):
 
     @property
     def next_s(self) -> float:
-        """When the next is due, inf if none is."""
+        """Return the time of the next timer, inf if there is none."""
         return self._heap[0][0] if self._heap else inf
