@@ -300,9 +300,15 @@ def _raise_lost_interrupt(lost: sys.UnraisableHookArgs) -> None:
     from threading import Timer, main_thread
 
     signum = getattr(lost.exc_value, "signum", signal.SIGINT)
-    again = Timer(INTERRUPT_AGAIN_S, signal.pthread_kill, (main_thread().ident, signum))
-    again.daemon = True
-    again.start()
+    is_sent = False
+    while not is_sent:
+        try:
+            again = Timer(INTERRUPT_AGAIN_S, signal.pthread_kill, (main_thread().ident, signum))
+            again.daemon = True
+            again.start()
+            is_sent = True
+        except KeyboardInterrupt:  # on a busy machine it comes before this hook has ended, where it would be lost, too
+            pass
 
 
 @contextmanager

@@ -149,7 +149,7 @@ def test_uri_reaches_the_client_and_the_handle_is_closed() -> None:
 
 def python(code: str, **environment: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=30
+        [sys.executable, "-c", code], capture_output=True, text=True, env={**os.environ, **environment}, timeout=60
     )
 
 
@@ -226,8 +226,7 @@ class Frame:
 def wait():
     with EndingSignals() if {own} else contextlib.nullcontext():
         Frame()
-        print("in the wait", flush=True)
-        time.sleep(60)
+        time.sleep(120)
 
 wait_command = Command("wait", callback=wait)
 Program(sections={{"Commands": {{"wait": Lazy("__main__:wait_command", "")}}}}).main(["wait"])
@@ -237,7 +236,7 @@ Program(sections={{"Commands": {{"wait": Lazy("__main__:wait_command", "")}}}}).
 @pytest.mark.parametrize(("name", "own", "status"), [("INT", False, 130), ("INT", True, 130), ("TERM", True, 143)])
 def test_an_interrupt_in_a_destructor_is_not_lost(name: str, own: bool, status: int) -> None:
     done = python(INTERRUPTED_IN_A_DESTRUCTOR.format(name=name, own=own))
-    assert (done.returncode, done.stdout, done.stderr.strip()) == (status, "in the wait\n", "")
+    assert (done.returncode, done.stdout, done.stderr.strip()) == (status, "", "")
 
 
 def test_a_list_of_commands_says_whole_sentences(cli) -> None:
@@ -249,6 +248,6 @@ def test_a_list_of_commands_says_whole_sentences(cli) -> None:
 
 def test_a_checkout_is_a_program() -> None:
     words = [sys.executable, "-m", "fluxsched", "queue", "-h"]
-    done = subprocess.run(words, capture_output=True, text=True, timeout=30)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.startswith("Usage: fluxsched queue ")
