@@ -23,7 +23,7 @@ import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
-from fluxsched.adapters.flux.install import Installed, install, module_path
+from fluxsched.flux.install import Installed, install, module_path
 
 CORES = 64
 WARM_UP = 50  # jobs before those that count, which also tell how many can count
@@ -34,7 +34,7 @@ PAGE_MIB = os.sysconf("SC_PAGE_SIZE") / 2**20
 
 FLUXION = ("sched-fluxion-resource", "sched-fluxion-feasibility", "sched-fluxion-qmanager")
 NOTHING = Path(__file__).with_name("broker") / "sched-nothing.py"
-POOL = "fluxsched.adapters.flux.broker.pool"
+POOL = "fluxsched.flux.broker.pool"
 SCHEDULERS = ("fluxsched", "sched-simple", "sched-fifo", "sched-backfill", "backfill+pool", "fluxion", "nothing")
 
 

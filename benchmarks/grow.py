@@ -18,9 +18,9 @@ from pathlib import Path
 
 import fluxsched
 from fluxsched.instance import launch
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol.messages.acquire import AcquireResponse
-from fluxsched.protocol.sessions.acquire_stream import from_typed
+from fluxsched.protocol.sessions import from_typed
 
 
 async def measure(uri: str, rounds: int) -> list[tuple[float, float]]:

@@ -36,7 +36,7 @@ from typing import Any, Protocol
 
 import fluxsched
 from fluxsched.instance import launch
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 
 RUN_S = 0.001
 """How long a job runs."""

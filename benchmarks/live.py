@@ -20,7 +20,7 @@ from jobs import TICK_S, Jobspecs, Usage, percentiles  # the script beside this 
 
 import fluxsched
 from fluxsched.instance import launch
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 
 MINUTE_S = 60.0
 WARM_UP_S = 2.0

@@ -21,8 +21,8 @@ import fluxsched
 from fluxsched.config.inventory import build_inventory, discover
 from fluxsched.core.idset import EMPTY
 from fluxsched.instance import launch
+from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
-from fluxsched.resource.state.inventory import Inventory
 from fluxsched.sched import registry
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.loading import parse_spec

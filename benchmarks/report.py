@@ -22,12 +22,12 @@ from pathlib import Path
 
 import fluxsched
 from fluxsched.core.idset import Idset
-from fluxsched.core.sharing import Sharing
+from fluxsched.core.jobfields import Sharing
 from fluxsched.history.accounting import JobAccounting
 from fluxsched.history.samples import MachineSample
 from fluxsched.instance import launch
-from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
+from fluxsched.jobs.job import Job
+from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.store.schema import HOUR
 from fluxsched.store.store import ImmediateWriter, Store
 from fluxsched.system.clock import SystemClock

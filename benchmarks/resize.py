@@ -19,9 +19,8 @@ from typing import Any
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.instance import launch
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import unpack_bundle
-from fluxsched.protocol.framing.header import REQUEST, Message, decode, make_response
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import REQUEST, Message, decode, make_response, unpack_bundle
 
 HOUR_S = 3600.0
 

@@ -21,11 +21,6 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fluxsched.adapters.si.assembly import make_machine
-from fluxsched.adapters.si.in_process import InProcessScheduler
-from fluxsched.adapters.si.load.main import measure
-from fluxsched.adapters.si.load.messages_made import Load
-from fluxsched.adapters.si.wire.address import Address, parse_address
 from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
@@ -34,6 +29,10 @@ from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import PASS, Never
 from fluxsched.sched.registry import make
+from fluxsched.yunikorn.in_process import InProcessScheduler
+from fluxsched.yunikorn.load import Load, measure
+from fluxsched.yunikorn.service import make_machine
+from fluxsched.yunikorn.wire import Address, parse_address
 
 SIZES = (500, 1000, 2000, 5000)
 LIMIT_S = 120.0

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 import grpc
 
-from fluxsched.adapters.si.wire.methods import EXTRA, SCHEDULER
+from fluxsched.yunikorn.wire import EXTRA, SCHEDULER
 
 PROGRAM = str(Path(sys.executable).with_name("fluxsched"))
 WAIT_S = 60.0

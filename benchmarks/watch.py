@@ -23,7 +23,7 @@ from jobs import Jobspecs, Usage, paced
 
 import fluxsched
 from fluxsched.instance import launch
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 
 POLL_S = 0.01
 

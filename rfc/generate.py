@@ -18,18 +18,17 @@ from typing import Any
 
 from grpc_tools import protoc
 
-from fluxsched.adapters.si.machine.applications import APPLICATION_STATES, ApplicationState
-from fluxsched.adapters.si.machine.states import RM_TRANSITIONS, RMState
 from fluxsched.core.role import Role
-from fluxsched.jobs.job.states import TRANSITIONS, State
+from fluxsched.jobs.states import TRANSITIONS, State
 from fluxsched.leases.leases import STEPS, LeaseState, Wish
 from fluxsched.protocol import schema
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.roles import LEAST, Scope
-from fluxsched.protocol.sessions.acquire_stream import PLAIN, TYPED, AcquireState
-from fluxsched.protocol.sessions.machine import diagram
+from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState, diagram
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 from fluxsched.scheduler.session import SESSION, SessionState
+from fluxsched.yunikorn.machine.applications import APPLICATION_STATES, ApplicationState
+from fluxsched.yunikorn.machine.effects import RM_TRANSITIONS, RMState
 
 HERE = Path(__file__).resolve().parent
 SI = HERE.parent / "fluxsched/adapters/si"

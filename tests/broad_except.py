@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 BROAD_EXCEPT = {
-    "fluxsched/adapters/si/machine/machine.py:_share_of": "a bug costs one resource manager its state, not all of them",
-    "fluxsched/adapters/si/in_process.py:_call_back": "a bug of a resource manager is logged, and others are called",
-    "fluxsched/adapters/si/in_process.py:_own_dump": "a bug of a resource manager is in what it says of itself",
-    "fluxsched/adapters/si/machine/predicates.py:refusal": "what a callback raises is its refusal: so is the interface",
-    "fluxsched/adapters/si/machine/predicates.py:last_to_go": "the same",
+    "fluxsched/yunikorn/machine/machine.py:_share_of": "a bug costs one resource manager its state, not all of them",
+    "fluxsched/yunikorn/in_process.py:_call_back": "a bug of a resource manager is logged, and others are called",
+    "fluxsched/yunikorn/in_process.py:_own_dump": "a bug of a resource manager is in what it says of itself",
+    "fluxsched/yunikorn/machine/machine.py:refusal": "what a callback raises is its refusal: so is the interface",
+    "fluxsched/yunikorn/machine/machine.py:last_to_go": "the same",
     "fluxsched/sched/hooks/chain.py:ask": "a plugin's bug holds back the job it was asked about, and nothing else",
-    "fluxsched/adapters/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
+    "fluxsched/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
     "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
     "fluxsched/sim/conformance/suite.py:tried": "a plugin's bug is what the suite looks for",
     "fluxsched/sim/conformance/plugin_site.py:check": "the same",

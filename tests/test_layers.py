@@ -73,7 +73,7 @@ PURE = ("errors", "core", "protocol", "resource", "jobs", "leases", "sched")
 PURE_FILES = ("fluxsched/scheduler/session.py",)
 CLOCKS = {"random", "secrets", "time", "uuid"}
 IMPURE = CLOCKS | {"asyncio", "logging", "os", "socket", "sqlite3", "subprocess", "threading", "zmq"}
-ZMQ_HOME = ("fluxsched/transport/sockets.py", "fluxsched/transport/authentication.py")
+ZMQ_HOME = ("fluxsched/transport/sockets.py", "fluxsched/transport/sockets.py")
 CLOCK_HOME = "fluxsched/system/clock.py"
 
 POLICY_SEES = (
@@ -291,8 +291,8 @@ def test_the_house_keeps(rule: Rule, sources: list[Source]) -> None:
 
 
 BREAKS = [
-    (layers, "fluxsched/sched/a.py", "from fluxsched.jobs.job.job import Job"),
-    (layers, "fluxsched/jobs/a.py", "def f():\n    import fluxsched.resource.state.drain"),
+    (layers, "fluxsched/sched/a.py", "from fluxsched.jobs.job import Job"),
+    (layers, "fluxsched/jobs/a.py", "def f():\n    import fluxsched.resource.drain"),
     (layers, "fluxsched/core/a.py", "from fluxsched.protocol import codec"),
     (layers, "fluxsched/transport/a.py", "from fluxsched.core.idset import Idset"),
     (layers, "fluxsched/instance/a.py", "from fluxsched.cli.base import main"),

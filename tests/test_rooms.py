@@ -23,7 +23,7 @@ DOUBLES = {
     "Shrink": "targets leave a group (RFC 28's response), or a running job (a policy's decision)",
 }  # names with one meaning in several packages
 
-FOREIGN_NAMES = "fluxsched/adapters/si/messages.py"  # the classes of another interface, by its names
+FOREIGN_NAMES = "fluxsched/yunikorn/messages.py"  # the classes of another interface, by its names
 
 
 @pytest.fixture(scope="module")

@@ -26,9 +26,17 @@ from fluxsched.cli.base import Command, CommandFailed, warn
 from fluxsched.cli.jobspec_options import build, slot_options, submitted_environment, working_directory
 from fluxsched.cli.options import JOBID, InstanceHandle, connect, json_option, read_text, uri_option
 from fluxsched.cli.submit import COMMAND_LAST, check_feasible, own_job, submit_one
-from fluxsched.core.directives import SCRIPT_BYTES_MAX, Directive, check_script, parse_directives
-from fluxsched.core.jsontext import load_object, with_path
-from fluxsched.core.nested import ADDRESS_KEY, SCRIPT, Nested, nested_jobspec
+from fluxsched.core.batch import (
+    ADDRESS_KEY,
+    SCRIPT,
+    SCRIPT_BYTES_MAX,
+    Directive,
+    Nested,
+    check_script,
+    nested_jobspec,
+    parse_directives,
+)
+from fluxsched.core.documents import load_object, with_path
 from fluxsched.errors import FluxschedError, InvalidValue, RPCError
 
 

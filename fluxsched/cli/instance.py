@@ -403,7 +403,7 @@ def path() -> None:
 
     That is a file and, if Flux's Python would not find fluxsched (as in a virtual environment), python-path=.
     """
-    from fluxsched.adapters.flux.install import words_to_load
+    from fluxsched.flux.install import words_to_load
 
     words, fault = words_to_load()
     if fault is not None:
@@ -416,7 +416,7 @@ def path() -> None:
 @click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
 def put(directory: Path | None, options: tuple[str, ...]) -> None:
     """Make fluxsched the default scheduler of the Flux on PATH, with these module options."""
-    from fluxsched.adapters.flux.install import install
+    from fluxsched.flux.install import install
 
     done = install(options, directory)
     click.echo(f"{done.path}: written; Flux loads it at its next start")
@@ -428,7 +428,7 @@ def put(directory: Path | None, options: tuple[str, ...]) -> None:
 @_directory
 def remove(directory: Path | None) -> None:
     """Undo install: Flux loads its own default scheduler again."""
-    from fluxsched.adapters.flux.install import uninstall
+    from fluxsched.flux.install import uninstall
 
     click.echo(f"{uninstall(directory)}: removed")
 

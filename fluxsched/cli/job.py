@@ -38,11 +38,10 @@ from fluxsched.cli.options import (
     yes_option,
 )
 from fluxsched.cli.output import EventPrinter, event_options
+from fluxsched.core.documents import TEXT_CHARS_MAX
+from fluxsched.core.job_text import apart, ended_text
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.jsontext import TEXT_CHARS_MAX
-from fluxsched.core.waitstatus import ended_text
-from fluxsched.core.why import apart
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused
 from fluxsched.views.jobs import in_states, parts_text
 

@@ -35,7 +35,7 @@ from fluxsched.cli.options import (
     viewing,
 )
 from fluxsched.cli.output import Field, SortKey, parse_sort, sort_rows
-from fluxsched.core.job_attributes import JOB_ATTRIBUTES
+from fluxsched.core.job_text import JOB_ATTRIBUTES
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.errors import InvalidValue, Refused, RPCError
 from fluxsched.system.clock import SystemClock

@@ -23,14 +23,12 @@ from fluxsched.cli.base import TYPED_ORDER, warn
 from fluxsched.cli.options import LIMIT_FSD, URGENCY, Converted, Whole, parse_value, read_text
 from fluxsched.core.amounts import MEMORY, check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
+from fluxsched.core.documents import with_path
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobfields import ENV_EXPAND
-from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.jsontext import with_path
-from fluxsched.core.parts import parse_nodes, parse_part
-from fluxsched.core.sharing import REQUEUE_MAX
-from fluxsched.core.template import has_tags
+from fluxsched.core.jobfields import ENV_EXPAND, REQUEUE_MAX
+from fluxsched.core.jobid import has_tags
+from fluxsched.core.jobspec import Jobspec, parse_nodes, parse_part
 from fluxsched.core.text import is_text, printable
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.system.clock import SystemClock

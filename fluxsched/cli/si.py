@@ -79,9 +79,8 @@ def serve(
     need_packages()
     import asyncio
 
-    from fluxsched.adapters.si.service import run
-    from fluxsched.adapters.si.wire.address import parse_address
-    from fluxsched.adapters.si.wire.certificates import certificates_of
+    from fluxsched.yunikorn import service as run
+    from fluxsched.yunikorn.wire import certificates_of, parse_address
 
     with usage():
         address = parse_address(bind)
@@ -101,7 +100,7 @@ def check(file: Path, as_json: bool) -> int:
     Without faults print its partitions, placement rules and queues, with their guarantees and maxima.
     """
     need_packages()
-    from fluxsched.adapters.si.config.report import check_config_file
+    from fluxsched.yunikorn.config.reader import check_config_file
 
     report = check_config_file(file)
     if as_json:
@@ -125,9 +124,7 @@ def dump(address: str | None, rm_id: str, cert: Path | None, key: Path | None, c
     [default: where `si serve` listens without --bind]
     """
     need_packages()
-    from fluxsched.adapters.si.wire.address import parse_address
-    from fluxsched.adapters.si.wire.certificates import ClientCertificates
-    from fluxsched.adapters.si.wire.client import state_dump
+    from fluxsched.yunikorn.wire import ClientCertificates, parse_address, state_dump
 
     with usage():
         target = parse_address(address)
@@ -159,10 +156,8 @@ def load(
     It uses only messages of YuniKorn's interface, so ADDRESS may be any implementation of it.
     """
     need_packages()
-    from fluxsched.adapters.si.load.main import measure, report, table
-    from fluxsched.adapters.si.load.messages_made import Load
-    from fluxsched.adapters.si.wire.address import parse_address
-    from fluxsched.adapters.si.wire.certificates import ClientCertificates
+    from fluxsched.yunikorn.load import Load, measure, report, table
+    from fluxsched.yunikorn.wire import ClientCertificates, parse_address
 
     with usage():
         target = parse_address(address)
@@ -198,9 +193,8 @@ def rm(
     go on, and waiting ones wait.
     """
     need_packages()
-    from fluxsched.adapters.si.rm.main import RMSettings, run
-    from fluxsched.adapters.si.wire.address import parse_address
-    from fluxsched.adapters.si.wire.certificates import ClientCertificates
+    from fluxsched.yunikorn.rm import RMSettings, run
+    from fluxsched.yunikorn.wire import ClientCertificates, parse_address
 
     with usage():
         target = parse_address(address)

@@ -17,10 +17,9 @@ from fluxsched.client.calls import TIMEOUT_S, AsyncCalls, Object, TypedCall
 from fluxsched.client.find import find_uri, key_for
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Disconnected, FluxschedError, RPCError
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import BUNDLE_MESSAGES_MAX, pack_bundles
-from fluxsched.protocol.framing.header import NORESPONSE, STREAMING, Message, make_request
-from fluxsched.protocol.sessions.rpc import Answer
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import BUNDLE_MESSAGES_MAX, NORESPONSE, STREAMING, Message, make_request, pack_bundles
+from fluxsched.protocol.sessions import Answer
 from fluxsched.transport.base import Client
 from fluxsched.transport.zeromq import ZmqClient
 

@@ -15,10 +15,9 @@ from fluxsched.client.calls import TIMEOUT_S, BlockingCalls, Object, TypedCall
 from fluxsched.client.find import find_uri, key_for
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Disconnected, FluxschedError, RPCError
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import pack_bundles
-from fluxsched.protocol.framing.header import Message
-from fluxsched.protocol.sessions.rpc import Answer, tell
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import Message, pack_bundles
+from fluxsched.protocol.sessions import Answer, tell
 from fluxsched.system.clock import SystemClock, sleep
 from fluxsched.transport.zeromq import BlockingClient
 

@@ -14,9 +14,8 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 from msgspec import to_builtins
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import unpack_bundle
-from fluxsched.protocol.framing.header import RESPONSE, Message, decode
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import RESPONSE, Message, decode, unpack_bundle
 from fluxsched.protocol.messages import jobs, resource
 from fluxsched.protocol.messages.common import Empty, Payload
 from fluxsched.protocol.messages.history import (
@@ -32,7 +31,7 @@ from fluxsched.protocol.messages.live.plan import PlanRequest, PlanResponse
 from fluxsched.protocol.messages.live.reasons import ReasonsRequest, ReasonsResponse
 from fluxsched.protocol.messages.live.running import RunningRequest, RunningResponse
 from fluxsched.protocol.messages.live.trace import TraceRequest, TraceResponse
-from fluxsched.protocol.sessions.rpc import Calls
+from fluxsched.protocol.sessions import Calls
 from fluxsched.system.clock import matchtag_before
 from fluxsched.system.log import logger, request_id
 

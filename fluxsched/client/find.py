@@ -24,7 +24,7 @@ from fluxsched.system.kept_logs import end_of, state_of
 from fluxsched.system.processes import stat_of
 
 if TYPE_CHECKING:  # commands that need no key start sooner
-    from fluxsched.transport.curve import KeyPair
+    from fluxsched.transport.endpoints import KeyPair
 
 RECONNECT_S = 60.0
 """Period in which a client looks for an instance that it has lost (seconds): as long as keepers wait for the instance.

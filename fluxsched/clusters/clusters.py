@@ -18,13 +18,12 @@ from fluxsched.clusters.links import ClusterConnection, ClusterLink, ClusterPace
 from fluxsched.clusters.loop import STORED_KIND, ClusterLoop, OfferedTargets, OpenClient, OutputCopy
 from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.job_text import Why, and_in_clusters
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.why import Why, and_in_clusters
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.executor.base import TERMINATING, JobLaunch, Reports, ResumedJob
-from fluxsched.jobs.job.annotations import merge
-from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.states import PENDING, RUN, SCHED
+from fluxsched.jobs.job import Job
+from fluxsched.jobs.states import PENDING, RUN, SCHED, merge
 from fluxsched.leases.jobspec import jobspec_for, size_is_settled
 from fluxsched.leases.leases import Lease, LeaseState, Wish, lease_name
 from fluxsched.messaging.peers import RpcRequest

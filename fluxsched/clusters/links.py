@@ -18,22 +18,22 @@ import msgspec
 
 from fluxsched.client.calls import InstanceCalls
 from fluxsched.client.find import key_for
+from fluxsched.core.documents import with_path
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jsontext import with_path
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import FluxschedError, RemoteProtocolError, RPCError
 from fluxsched.leases.leases import Lease, LeaseEvent, SeenJob, holder_of
-from fluxsched.protocol.framing import codec, signed
-from fluxsched.protocol.framing.bundle import pack_bundles
-from fluxsched.protocol.framing.header import Message, encode
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol import signed
+from fluxsched.protocol.framing import Message, encode, pack_bundles
 from fluxsched.protocol.messages import clusters as msg
 from fluxsched.protocol.messages import jobs, queues
 from fluxsched.protocol.messages.common import Empty
 from fluxsched.protocol.messages.live.machine import MachineChange
-from fluxsched.protocol.sessions.rpc import Answer
+from fluxsched.protocol.sessions import Answer
 from fluxsched.system.loop import Turns
 from fluxsched.transport.base import Client
-from fluxsched.transport.stream import connect_local
+from fluxsched.transport.local import connect_local
 from fluxsched.transport.zeromq import ZmqClient
 
 TakeOutput = Callable[[str, bytes, int], None]

@@ -15,14 +15,13 @@ from typing import Literal
 import msgspec
 
 from fluxsched.errors import Refused
-from fluxsched.jobs.job.attempts import CANCEL
-from fluxsched.jobs.job.result import result
-from fluxsched.jobs.job.states import INACTIVE, PENDING
+from fluxsched.jobs.states import CANCEL, INACTIVE, PENDING
+from fluxsched.jobs.table import result
 from fluxsched.leases.leases import holder_of
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router, forget
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol.messages import clusters as msg
 from fluxsched.protocol.messages.jobs import UsageInfo
 from fluxsched.services.job_effects import JobEffects, JobEvents

@@ -23,18 +23,15 @@ from typing import Final
 from fluxsched.config.toml import TomlFault, raise_faults
 from fluxsched.config.values import Config, HostEntry
 from fluxsched.core.amounts import AMOUNT_MAX, MEMORY
-from fluxsched.core.children import Children, Entry
+from fluxsched.core.documents import TEXT_CHARS_MAX
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jsontext import TEXT_CHARS_MAX
-from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.core.rfields import LOCAL_PREFIX
-from fluxsched.core.rlite import merge
-from fluxsched.core.rscheduling import is_foreign
+from fluxsched.core.resources import EMPTY_R, LOCAL_PREFIX, ResourceSet
+from fluxsched.core.rlite import Children, Entry, merge
 from fluxsched.core.targets import parse_targets
+from fluxsched.core.topology import is_foreign
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.resource.state.groups import EXCLUDE
-from fluxsched.resource.state.inventory import Inventory, describe
+from fluxsched.resource.inventory import EXCLUDE, Inventory, describe
 from fluxsched.system.clock import local_moment
 from fluxsched.system.files import read_text
 from fluxsched.system.log import logger

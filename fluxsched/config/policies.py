@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
+from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.sched.engine.running import book_for
 from fluxsched.sched.loading import PLUGIN_SIGN, is_file, join_plugins, parse_spec, split_plugins
 from fluxsched.sched.policy import Option

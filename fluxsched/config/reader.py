@@ -42,18 +42,17 @@ from fluxsched.config.values import (
 )
 from fluxsched.core.amounts import RESERVED, check_kind, in_unit
 from fluxsched.core.constraint import Constraint
+from fluxsched.core.documents import shown
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
-from fluxsched.core.jsontext import shown
-from fluxsched.core.rfields import LOCAL_PREFIX, check_property
-from fluxsched.core.sharing import check_name as check_bank
+from fluxsched.core.jobfields import check_name as check_bank
+from fluxsched.core.resources import LOCAL_PREFIX, check_property
 from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
-from fluxsched.jobs.queue.banks import Banks
-from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.jobs.queues import Banks, QueueConfig
 from fluxsched.messaging.keys import AccessRules, user_id
-from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, GROUPS_MAX
-from fluxsched.resource.state.groups import check_name as check_group_name
+from fluxsched.resource.inventory import DEFAULT, EXCLUDE, GROUPS_MAX
+from fluxsched.resource.inventory import check_name as check_group_name
 from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT
 from fluxsched.sched.fair.accounts import (
     ACCOUNTS_MAX,

@@ -16,9 +16,8 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import AMOUNT_KINDS_MAX, Amounts, check_kind, parse_amount
+from fluxsched.core.documents import check_shape, key_text, load_object, path_text, shown
 from fluxsched.core.duration import parse_duration
-from fluxsched.core.jsontext import check_shape, load_object, shown
-from fluxsched.core.tomltext import key_text, path_text
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 KeyPath: TypeAlias = tuple[str | int, ...]

@@ -19,13 +19,21 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import SET_KINDS
-from fluxsched.core.topology import EMPTY_TOPOLOGY, Switch, Topology, check_hosts, check_switches, switch_faults
-from fluxsched.core.topology_conf import TOPOLOGY_BYTES_MAX, parse_topology_conf
+from fluxsched.core.topology import (
+    EMPTY_TOPOLOGY,
+    TOPOLOGY_BYTES_MAX,
+    Switch,
+    Topology,
+    check_hosts,
+    check_switches,
+    parse_topology_conf,
+    switch_faults,
+)
 from fluxsched.errors import FluxschedError, InvalidParts, InvalidValue
-from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.jobs.queues import QueueConfig
 from fluxsched.messaging.keys import AccessRules
-from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
-from fluxsched.resource.state.groups import check_name as check_group_name
+from fluxsched.resource.inventory import DEFAULT, EXCLUDE
+from fluxsched.resource.inventory import check_name as check_group_name
 from fluxsched.sched.engine.policy_queue import WAIT
 from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.system.files import parse_bind, parse_page_bind, read_text

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable
 from typing import Final, TypeAlias
 
-from fluxsched.core.jsontext import shown
+from fluxsched.core.documents import shown
 from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
 

@@ -1,4 +1,9 @@
-"""Job constraints (RFC 31): which targets a job accepts, decided for all targets at once by set algebra.
+"""The constraint query syntax (RFC 35) that people type after `--requires`, compiled to an RFC 31 object.
+
+Law: only syntax is judged here, with the position of the fault; what the values mean is `core.constraint`'s to say.
+Terms side by side are joined by `and`, which binds tighter than `or`; `!` is short for `not`, `-` negates one term.
+
+constraint: Job constraints (RFC 31): which targets a job accepts, decided for all targets at once by set algebra.
 
 Law: a constraint is checked whole when it is parsed, within named limits; matching it can neither fail nor look at a
 single rank. Text for the command line (RFC 35) is compiled to the same JSON form first, by `core.query`.
@@ -13,9 +18,119 @@ from typing import Final, TypeAlias
 
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.query import parse_query
 from fluxsched.core.text import kind_of
 from fluxsched.errors import InvalidValue, LimitExceeded
+
+TEXT_CHARS_MAX = 1 << 16
+"""The longest query: half of what one command line argument may have."""
+
+NESTING_MAX = 32
+"""Parentheses and negations inside each other: as deep as a constraint may be, and a bound to the recursion."""
+
+_OPERATORS: Final[Mapping[str, str]] = {
+    "properties": "properties",
+    "property": "properties",
+    "hostlist": "hostlist",
+    "hosts": "hostlist",
+    "host": "hostlist",
+    "ranks": "ranks",
+    "rank": "ranks",
+}
+_WORDS: Final[Mapping[str, str]] = {"and": "&", "&&": "&", "&": "&", "or": "|", "||": "|", "|": "|", "not": "!"}
+_TOKEN: Final = re.compile(r"""\s*(&{1,2}|\|{1,2}|[()!-]|(?:[^()|&\s"'!]|"[^"]*"|'[^']*')+)""")
+_QUOTES: Final = re.compile(r""""([^"]*)"|'([^']*)'""")
+_Object = dict[str, object]
+
+
+def parse_query(text: str) -> _Object:
+    """The RFC 31 object of a query such as `ssd & !gpu | host:node[0-3] rank:0-3`; a bare term is a property.
+
+    Commas separate properties that are all required. Raises InvalidValue naming the position of a syntax error,
+    LimitExceeded above TEXT_CHARS_MAX or NESTING_MAX.
+    """
+    if len(text) > TEXT_CHARS_MAX:
+        raise LimitExceeded(f"constraint of {len(text)} characters is above the limit of {TEXT_CHARS_MAX}")
+    reader = _QueryReader(_tokens(text))
+    parsed = reader.alternatives(0)
+    reader.expect("")
+    return parsed
+
+
+def _tokens(text: str) -> list[tuple[str, int]]:
+    """Tokens with their positions, `and or not` as signs, `""` at the end."""
+    tokens, at, end = [], 0, len(text.rstrip())
+    while at < end:
+        match = _TOKEN.match(text, at)
+        if match is None:
+            raise InvalidValue(f"constraint: unclosed quote {text[at:].lstrip()[:20]!r} at position {at}")
+        tokens.append((_WORDS.get(match[1], match[1]), match.start(1)))
+        at = match.end()
+    return [*tokens, ("", end)]
+
+
+class _QueryReader:
+    """Recursive descent, a method a precedence."""
+
+    def __init__(self, tokens: list[tuple[str, int]]) -> None:
+        self._tokens = tokens
+        self._next = 0
+
+    def _peek(self) -> str:
+        return self._tokens[self._next][0]
+
+    def _skip(self, *signs: str) -> bool:
+        found = self._peek() in signs
+        self._next += found
+        return found
+
+    def expect(self, sign: str) -> None:
+        token, at = self._tokens[self._next]
+        if token != sign:
+            wanted = repr(sign) if sign else "the end"
+            raise InvalidValue(f"constraint: {token[:40]!r} at position {at} where {wanted} should be")
+        self._next += 1
+
+    def alternatives(self, depth: int) -> _Object:
+        terms = [self._conjunction(depth)]
+        while self._skip("|"):
+            terms.append(self._conjunction(depth))
+        return terms[0] if len(terms) == 1 else {"or": terms}
+
+    def _conjunction(self, depth: int) -> _Object:
+        terms = [self._negation(depth)]
+        while self._skip("&") or self._peek() not in ("|", ")", ""):
+            terms.append(self._negation(depth))
+        return terms[0] if len(terms) == 1 else {"and": terms}
+
+    def _negation(self, depth: int) -> _Object:
+        if depth > NESTING_MAX:
+            at = self._tokens[self._next][1]
+            raise LimitExceeded(f"constraint: nested deeper than the limit of {NESTING_MAX} at position {at}")
+        if self._skip("!"):
+            return {"not": [self._negation(depth + 1)]}
+        if self._skip("("):
+            inside = self.alternatives(depth + 1)
+            self.expect(")")
+            return inside
+        return {"not": [self._term()]} if self._skip("-") else self._term()
+
+    def _term(self) -> _Object:
+        token, at = self._tokens[self._next]
+        if token in ("", "&", "|", "!", "(", ")", "-"):
+            raise InvalidValue(f"constraint: {token or 'end'!r} at position {at} where a term should be")
+        self._next += 1
+        name, colon, operand = token.partition(":") if token[0] not in "\"'" else ("", "", "")
+        operator = _OPERATORS.get(name) if colon else "properties"
+        if operator is None:
+            known = ", ".join(_OPERATORS)
+            raise InvalidValue(f"constraint: unknown operator {name[:40]!r} at position {at}: use {known}")
+        value = _QUOTES.sub(lambda match: match[1] or match[2] or "", operand if colon else token)
+        if not value:
+            raise InvalidValue(f"constraint: {token[:40]!r} at position {at} has no value")
+        return {operator: value.split(",") if operator == "properties" else [value]}
+
+
+# ---- constraint
 
 DEPTH_MAX = 32
 """Operators inside operators: people write three; bounds every recursion here."""
@@ -44,7 +159,7 @@ class Constraint:
 
         Raises InvalidValue naming the part that is wrong, LimitExceeded above DEPTH_MAX, TERMS_MAX or WEIGHT_MAX.
         """
-        return _Reader().constraint(obj, "constraint", 1)
+        return _ConstraintReader().constraint(obj, "constraint", 1)
 
     def to_json(self) -> dict[str, object]:
         """The RFC 31 object, `{}` for EVERYTHING; `parse` gives the same constraint back."""
@@ -144,7 +259,7 @@ def _join(parts: list[tuple[str, int]], word: str) -> tuple[str, int]:
     return f" {word} ".join([text if binding > own else f"({text})" for text, binding in parts]), own
 
 
-class _Reader:
+class _ConstraintReader:
     """Reads one constraint and keeps count of what it has cost so far."""
 
     def __init__(self) -> None:
@@ -208,13 +323,13 @@ class _Reader:
             raise LimitExceeded(f"{path}: the constraint names over {WEIGHT_MAX} hosts and ranks, the limit")
 
 
-_READERS: Final[Mapping[str, Callable[[_Reader, object, str, int], Value]]] = {
-    "properties": _Reader.property,
-    "hostlist": _Reader.hostlist,
-    "ranks": _Reader.ranks,
-    "not": _Reader.nested,
-    "or": _Reader.nested,
-    "and": _Reader.nested,
+_READERS: Final[Mapping[str, Callable[[_ConstraintReader, object, str, int], Value]]] = {
+    "properties": _ConstraintReader.property,
+    "hostlist": _ConstraintReader.hostlist,
+    "ranks": _ConstraintReader.ranks,
+    "not": _ConstraintReader.nested,
+    "or": _ConstraintReader.nested,
+    "and": _ConstraintReader.nested,
 }
 
 

@@ -2,17 +2,23 @@
 
 Law: the parts of a change apply in the order grow, shrink, offline, online, update. `difference` is the only place that
 works out a change from two states.
+
+rchanges: The R of a job that grows and shrinks while it runs (rfc/allocation.md).
+
+Law: times are those of the R that the job had; what was given and taken back again leaves nothing behind, nor do its
+switches. `nslots` is left out where it is not known which targets had how many.
 """
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.topology import Topology
+from fluxsched.core.topology import Topology, with_parts
 
 Properties: TypeAlias = Mapping[str, Idset]
 """Mapping of property names to targets."""
@@ -96,3 +102,21 @@ def _gained(before: ResourceSet, after: ResourceSet, among: Idset) -> dict[str, 
     """Properties that targets `among` have after and did not have before."""
     pairs = ((name, (ids & among) - before.properties.get(name, EMPTY)) for name, ids in after.properties.items())
     return {name: ids for name, ids in pairs if ids}
+
+
+# ---- rchanges
+
+def grown(before: ResourceSet, added: ResourceSet) -> ResourceSet:
+    """With what was added, targets of which it has none. Raises InvalidValue if only one of the two has hosts."""
+    nslots = None if before.nslots is None or added.nslots is None else before.nslots + added.nslots
+    start_s, end_s = before.starttime_s, before.expiration_s
+    return dataclasses.replace(before | added, nslots=nslots, starttime_s=start_s, expiration_s=end_s)
+
+
+def shrunk(before: ResourceSet, ranks: Idset) -> ResourceSet:
+    """Without these of its targets, where it has the same slots on each node; what it has once stays."""
+    left = with_own_topology(before.without(ranks).with_shared(before.shared))
+    if before.parts:
+        return dataclasses.replace(left, nslots=None, scheduling=with_parts(left.scheduling, left.parts))
+    nslots = None if before.nslots is None else before.nslots // len(before.ranks) * len(left.ranks)
+    return dataclasses.replace(left, nslots=nslots or None)

@@ -1,34 +1,259 @@
-"""Concrete resources: R (RFC 20) as a frozen value with the algebra of sets.
+"""The fields of R around R_lite (RFC 20), each checked on its own: nodelist, properties, times, nslots.
+
+Law: a function takes the JSON value and gives the frozen one, or raises InvalidValue that begins with the field's name.
+
+rlookup: Tables for what is looked up again and again in a big R.
+
+Law: made from a frozen ResourceSet on first use, never changed after; nothing here is known that R does not say.
+
+resources: Concrete resources: R (RFC 20) as a frozen value with the algebra of sets.
 
 Law: a ResourceSet is a set of (rank, child) pairs, where a rank without children counts as one thing of its own; hosts,
 properties and times ride along. `parse(print(x)) == x`, and no operation changes its operands. Cost follows the number
 of *entries*, so 131,072 equal targets are as cheap as one, and `build`, which makes the R of every job, follows the
 job's parts alone.
 
-    >>> r = ResourceSet.parse({"version": 1, "execution": {
-    ...     "R_lite": [{"rank": "0-1", "children": {"core": "0-3"}}], "nodelist": ["a[0-1]"]}})
-    >>> (r - r.restrict(Idset.parse("0"))).summary()
-    'rank1/core[0-3]'
+growing: An R that grows by pieces of other ranks, one after the other: they are joined when it is read.
+
+Law: adding a piece costs that piece; joining n of them costs about as much as making the whole, log n times.
 """
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterable, Mapping
+from functools import cached_property
 from typing import Any, Final
 
-from fluxsched.core import rfields, rscheduling
-from fluxsched.core.amounts import Amounts, larger, less, smaller
-from fluxsched.core.children import Children, Entry
+from fluxsched.core import topology as rscheduling
+from fluxsched.core.amounts import Amounts, larger, less, parse_amounts, smaller
+from fluxsched.core.documents import check_shape, load_object, named, shown
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jsontext import load_object
-from fluxsched.core.rlite import in_order, merge, overlay, parse_entries, print_entries, rank_list, rlite_ranks
-from fluxsched.core.rlookup import Lookup
+from fluxsched.core.rlite import (
+    Children,
+    Entry,
+    in_order,
+    merge,
+    overlay,
+    parse_entries,
+    print_entries,
+    rank_list,
+    rlite_ranks,
+)
+from fluxsched.core.text import kind_of
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
-from fluxsched.errors import InvalidValue
+from fluxsched.errors import InvalidValue, LimitExceeded
 
-__all__ = ["EMPTY_R", "Children", "Entry", "ResourceSet", "rlite_ranks"]
+__all__ = [
+    "EMPTY_R",
+    "Children",
+    "Entry",
+    "ResourceSet",
+    "rlite_ranks",
+]
+
+SECONDS_MAX = 1e11
+"""The year 5138: a time stamp beyond it is in the wrong unit (milliseconds, nanoseconds)."""
+
+PROPERTIES_MAX = 4096
+"""Property names of one R: each costs one mask of ranks, and one operation per allocation."""
+
+OPAQUE_DEPTH_MAX = 64
+"""Nesting of what R only carries: Fluxion's graphs need some ten levels."""
+
+OPAQUE_MEMBERS_MAX = 1 << 24
+"""Members of what R only carries: a graph of a hundred vertices for each of 131,072 targets."""
+
+PROPERTY_ILLEGAL: Final = frozenset("!&'\"^`|()")
+"""Characters that RFC 20 forbids in property names, since RFC 31 and 35 give them a meaning."""
+
+LOCAL_PREFIX: Final = "+"
+"""Marks a property of the instance, not of the hardware; no job's R has it."""
+
+ONE_PART: Final = LOCAL_PREFIX + ":one-part"
+"""Marks targets on which no job of several parts can run, such as those of a real Flux, whose jobspecs have one."""
+
+
+def check_property(name: object) -> str:
+    """A property name as RFC 20 allows it."""
+    if not isinstance(name, str) or not name:
+        raise InvalidValue(f"property {shown(name)} must be a string that is not empty")
+    illegal = PROPERTY_ILLEGAL.intersection(name)
+    if illegal:
+        raise InvalidValue(f"property {shown(name)} has {' '.join(sorted(illegal))}: not allowed in names (RFC 20)")
+    return name
+
+
+def parse_properties(obj: object, ranks: Idset) -> dict[str, Idset]:
+    """Name -> ranks; a name without ranks is dropped, ranks that R does not have are an error."""
+    if obj is None:
+        return {}
+    if not isinstance(obj, dict):
+        raise InvalidValue(f"properties must be an object of name: idset, not {kind_of(obj)}")
+    if len(obj) > PROPERTIES_MAX:
+        raise LimitExceeded(f"properties has {len(obj)} names: the limit is {PROPERTIES_MAX}")
+    found: dict[str, Idset] = {}
+    for name, text in obj.items():
+        try:
+            ids = Idset.parse(text)
+        except InvalidValue as fault:
+            raise named(f"properties[{shown(check_property(name))}]", fault) from None
+        check_known(ids, ranks, f"properties[{shown(check_property(name))}]")
+        if ids:
+            found[name] = ids
+    return found
+
+
+def check_known(ids: Idset, ranks: Idset, what: str) -> None:
+    """Refuse ranks that R does not have, naming all of them."""
+    if not ids <= ranks:
+        raise InvalidValue(f"{what}: {rank_list(ids - ranks)} not among the resources ({rank_list(ranks)})")
+
+
+def parse_nodelist(obj: object, ranks: Idset) -> Hostlist:
+    """One host a rank, in ascending order of ranks; absent (None), as in R of 2019: the hosts are not known."""
+    if obj is None:
+        return Hostlist()
+    if not isinstance(obj, list | tuple):
+        raise InvalidValue(f"nodelist must be a list of hostlists, not {kind_of(obj)}")
+    wanted = len(ranks)
+    hosts: list[str] = []
+    for at, text in enumerate(obj):
+        try:
+            hosts.extend(Hostlist.parse(text))
+        except InvalidValue as fault:
+            raise named(f"nodelist[{at}]", fault) from None
+        if len(hosts) > wanted:
+            break  # a list of many long hostlists is not expanded to its end
+    if len(hosts) != wanted:
+        found = f"more than {wanted}" if len(hosts) > wanted else str(len(hosts))
+        raise InvalidValue(f"nodelist names {found} hosts for {wanted} ranks: it needs one for each")
+    return Hostlist(tuple(hosts))
+
+
+def parse_times(starttime: object, expiration: object) -> tuple[float, float]:
+    """Seconds since the Unix epoch, 0.0 for unset (RFC 20, starttime and expiration)."""
+    start_s, end_s = _seconds("starttime", starttime), _seconds("expiration", expiration)
+    check_times(start_s, end_s)
+    return start_s, end_s
+
+
+def check_times(start_s: float, end_s: float) -> None:
+    """An expiration comes after the start, where both are set."""
+    if start_s and end_s and end_s <= start_s:
+        raise InvalidValue(f"expiration {end_s!r} is not after starttime {start_s!r}")
+
+
+def parse_nslots(obj: object) -> int | None:
+    """The number of slots of an allocation, or None where R is not one."""
+    if obj is None:
+        return None
+    if not isinstance(obj, int) or isinstance(obj, bool) or obj <= 0:
+        raise InvalidValue(f"nslots must be an integer above 0, not {shown(obj)}")
+    return obj
+
+
+def parse_shared(obj: object) -> Amounts:
+    """Amounts that the instance, or a job, has once (ours: rfc/amounts.md)."""
+    try:
+        return parse_amounts(obj)
+    except InvalidValue as fault:
+        raise named("shared", fault) from None
+
+
+def parse_execution(obj: Mapping[str, Any]) -> dict[str, Any]:
+    """The `execution` object of a version 1 R."""
+    version = obj.get("version")
+    if type(version) is not int or version != 1:
+        raise InvalidValue(f"version must be 1 (RFC 20), not {shown(version)}")
+    execution = obj.get("execution")
+    if execution is None:
+        raise InvalidValue("execution is missing, the object with the resources (RFC 20)")
+    if not isinstance(execution, dict):
+        raise InvalidValue(f"execution must be an object, not {kind_of(execution)}")
+    if "R_lite" not in execution:
+        raise InvalidValue("execution has no R_lite, where the resources are (RFC 20)")
+    return execution
+
+
+def parse_opaque(field: str, obj: object) -> dict[str, Any] | None:
+    """An object that R carries for others, as it is, if it is one that can be written again."""
+    if obj is None:
+        return None
+    if not isinstance(obj, dict):
+        raise InvalidValue(f"{field} must be an object, not {kind_of(obj)}")
+    check_shape(obj, field, depth_limit=OPAQUE_DEPTH_MAX, items_limit=OPAQUE_MEMBERS_MAX)
+    return obj
+
+
+def join_properties(left: Mapping[str, Idset], right: Mapping[str, Idset]) -> dict[str, Idset]:
+    """Each name with the ranks that either side gives it."""
+    return {name: left.get(name, EMPTY) | right.get(name, EMPTY) for name in {**left, **right}}
+
+
+def cut_properties(properties: Mapping[str, Idset], ranks: Idset) -> dict[str, Idset]:
+    """Return the properties restricted to these ranks, without those that have none left."""
+    return {name: kept for name, ids in properties.items() if (kept := ids & ranks)}
+
+
+def for_jobs(properties: Mapping[str, Idset], ranks: Idset) -> dict[str, Idset]:
+    """Return the properties on these ranks that jobs see: without those of the instance alone."""
+    given = [(name, ids & ranks) for name, ids in properties.items() if not name.startswith(LOCAL_PREFIX)]
+    return {name: kept for name, kept in given if kept}
+
+
+def renumbered(ranks: Idset, new: Mapping[int, int]) -> Idset:
+    """Each rank by its new number."""
+    return Idset.of([new[rank] for rank in ranks])
+
+
+def _seconds(field: str, obj: object) -> float:
+    if obj is None:
+        return 0.0
+    if isinstance(obj, bool) or not isinstance(obj, int | float):
+        raise InvalidValue(f"{field} must be a number of seconds since the epoch, not {kind_of(obj)}")
+    if not 0 <= obj <= SECONDS_MAX:  # false for NaN too
+        raise InvalidValue(f"{field} must be within 0 and {SECONDS_MAX:.0f} seconds since the epoch")
+    return float(obj)
+
+
+# ---- rlookup
+
+class Lookup:
+    """Rank to host and entry, host to ranks; each table costs one pass over the ranks, once."""
+
+    def __init__(self, entries: tuple[Entry, ...], ranks: Idset, nodelist: Hostlist) -> None:
+        self._entries = entries
+        self._ranks = ranks
+        self._nodelist = nodelist
+
+    @cached_property
+    def dense_from(self) -> int | None:
+        """The first rank, if the ranks are one run, so that a host is found by subtraction; else None."""
+        ranks = self._ranks
+        return ranks.min() if ranks and len(ranks) == ranks.max() - ranks.min() + 1 else None
+
+    @cached_property
+    def host_of(self) -> dict[int, str]:
+        """Rank -> host, ascending; empty where hosts are not known."""
+        return dict(zip(self._ranks, self._nodelist, strict=False))
+
+    @cached_property
+    def entry_of(self) -> dict[int, Entry]:
+        """Return the entry of each rank."""
+        return {rank: entry for entry in self._entries for rank in entry.ranks}
+
+    @cached_property
+    def ranks_by_host(self) -> dict[str, list[int]]:
+        """Host -> its ranks, ascending; numbers, for as masks those of 131,072 hosts would take a gigabyte."""
+        ranks: dict[str, list[int]] = {}
+        for rank, host in self.host_of.items():
+            ranks.setdefault(host, []).append(rank)
+        return ranks
+
+
+# ---- resources
 
 NO_HOSTS: Final = Hostlist()
 """The nodelist of no ranks, or of ranks whose hosts are not known."""
@@ -81,18 +306,18 @@ class ResourceSet:
         Raises InvalidValue naming the part that is wrong, LimitExceeded above a named limit.
         """
         obj = load_object(obj, "R")
-        execution = rfields.parse_execution(obj)
+        execution = parse_execution(obj)
         entries, ranks = parse_entries(execution["R_lite"])
-        scheduling, topology = rscheduling.split(rfields.parse_opaque("scheduling", obj.get("scheduling")))
+        scheduling, topology = rscheduling.split(parse_opaque("scheduling", obj.get("scheduling")))
         return cls(
             entries,
-            rfields.parse_nodelist(execution.get("nodelist"), ranks),
-            rfields.parse_properties(execution.get("properties"), ranks),
-            *rfields.parse_times(execution.get("starttime"), execution.get("expiration")),
-            rfields.parse_nslots(execution.get("nslots")),
+            parse_nodelist(execution.get("nodelist"), ranks),
+            parse_properties(execution.get("properties"), ranks),
+            *parse_times(execution.get("starttime"), execution.get("expiration")),
+            parse_nslots(execution.get("nslots")),
             scheduling,
-            rfields.parse_opaque("attributes", obj.get("attributes")),
-            rfields.parse_shared(execution.get("shared")),
+            parse_opaque("attributes", obj.get("attributes")),
+            parse_shared(execution.get("shared")),
             topology,
         )
 
@@ -156,7 +381,7 @@ class ResourceSet:
 
         Linear in the ranks asked for. Raises InvalidValue naming all ranks that are not here.
         """
-        rfields.check_known(ranks, self.ranks, "hosts")
+        check_known(ranks, self.ranks, "hosts")
         hosts = self.nodelist.hosts
         if not hosts or ranks == self.ranks:
             return self.nodelist
@@ -214,7 +439,7 @@ class ResourceSet:
         return ResourceSet(
             merge(joined).entries,
             _join_hosts(self, other),
-            rfields.join_properties(self.properties, other.properties),
+            join_properties(self.properties, other.properties),
             self.starttime_s or other.starttime_s,
             self.expiration_s or other.expiration_s,
             other.nslots if self.nslots is None else self.nslots,
@@ -278,16 +503,16 @@ class ResourceSet:
             raise InvalidValue(f"rerank: {len(new)} ranks cannot become {len(moved)} ({moved}): one each")
         return dataclasses.replace(
             self,
-            entries=in_order(Entry(rfields.renumbered(entry.ranks, new), entry.children) for entry in self.entries),
+            entries=in_order(Entry(renumbered(entry.ranks, new), entry.children) for entry in self.entries),
             nodelist=Hostlist(tuple([h for _, h in sorted(zip(new.values(), self.nodelist.hosts, strict=False))])),
-            properties={name: rfields.renumbered(ids, new) for name, ids in self.properties.items()},
+            properties={name: renumbered(ids, new) for name, ids in self.properties.items()},
             scheduling=None,
         )
 
     def add_property(self, name: str, ranks: Idset) -> ResourceSet:
         """With a property on these ranks too. Raises InvalidValue for an illegal name or ranks that are not here."""
-        rfields.check_known(ranks, self.ranks, f"property {rfields.check_property(name)!r}")
-        return dataclasses.replace(self, properties=rfields.join_properties(self.properties, {name: ranks}))
+        check_known(ranks, self.ranks, f"property {check_property(name)!r}")
+        return dataclasses.replace(self, properties=join_properties(self.properties, {name: ranks}))
 
     def remove_property(self, name: str, ranks: Idset) -> ResourceSet:
         """Without the property on these ranks. Raises InvalidValue naming all of them that do not have it."""
@@ -295,11 +520,11 @@ class ResourceSet:
         if not ranks <= having:
             raise InvalidValue(f"property {name!r}: {rank_list(ranks - having)} without it")
         left = {**self.properties, name: having - ranks}
-        return dataclasses.replace(self, properties=rfields.cut_properties(left, self.ranks))
+        return dataclasses.replace(self, properties=cut_properties(left, self.ranks))
 
     def with_expiration(self, starttime_s: float, expiration_s: float) -> ResourceSet:
         """Return the resources with other times (seconds since the epoch, 0.0 for unset)."""
-        start_s, end_s = rfields.parse_times(starttime_s, expiration_s)
+        start_s, end_s = parse_times(starttime_s, expiration_s)
         return dataclasses.replace(self, starttime_s=start_s, expiration_s=end_s)
 
     def with_shared(self, shared: Amounts) -> ResourceSet:
@@ -317,7 +542,7 @@ class ResourceSet:
 
     def job_view(self) -> ResourceSet:
         """Without the instance-local properties (`+NAME`), which no job's R may have (RFC 20)."""
-        return dataclasses.replace(self, properties=rfields.for_jobs(self.properties, self.ranks))
+        return dataclasses.replace(self, properties=for_jobs(self.properties, self.ranks))
 
     @classmethod
     def build(
@@ -334,10 +559,10 @@ class ResourceSet:
         Costs what the parts and the number of properties cost, whatever the size of `source`. Raises InvalidValue for
         ranks that `source` does not have and for a child given twice.
         """
-        rfields.check_times(starttime_s, expiration_s)
+        check_times(starttime_s, expiration_s)
         entries, ranks = merge(parts)
         hosts = source.hosts(ranks)
-        properties = rfields.for_jobs(source.properties, ranks) if source.properties else {}
+        properties = for_jobs(source.properties, ranks) if source.properties else {}
         start_s, end_s = float(starttime_s), float(expiration_s)
         topology = source.topology
         if topology is not EMPTY_TOPOLOGY:  # of one target it tells nothing
@@ -373,7 +598,7 @@ class ResourceSet:
             self,
             entries=entries,
             nodelist=self.hosts(ranks),
-            properties=rfields.cut_properties(self.properties, ranks),
+            properties=cut_properties(self.properties, ranks),
             shared=shared,
         )
 
@@ -400,3 +625,37 @@ def _join_hosts(left: ResourceSet, right: ResourceSet) -> Hostlist:
 
 
 EMPTY_R: Final = ResourceSet()
+
+
+# ---- growing
+
+class GrowingResources:
+    """`whole` is the union of all pieces; `ranks` are those that it names."""
+
+    __slots__ = ("_pieces", "ranks")
+
+    def __init__(self) -> None:
+        self._pieces: list[ResourceSet] = [EMPTY_R]
+        self.ranks = EMPTY_R.ranks
+
+    @property
+    def whole(self) -> ResourceSet:
+        """All pieces as one R."""
+        pieces = self._pieces
+        while len(pieces) > 1:
+            pairs = [pieces[at] | pieces[at + 1] for at in range(0, len(pieces) - 1, 2)]
+            pieces = pairs + pieces[2 * len(pairs) :]
+        self._pieces = pieces
+        return pieces[0]
+
+    def replace(self, whole: ResourceSet) -> None:
+        """Takes this instead of all pieces."""
+        self._pieces, self.ranks = [whole], whole.ranks
+
+    def add(self, piece: ResourceSet, kept: Idset) -> None:
+        """Adds a piece of ranks that are not in `kept`; of the ranks before it only those in `kept` are valid."""
+        if not piece.ranks.isdisjoint(self.ranks) or len(self.ranks) > 2 * len(kept):
+            self.replace(self.whole.restrict(kept))
+        if piece.entries:
+            self._pieces.append(piece)
+            self.ranks |= piece.ranks

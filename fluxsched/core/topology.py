@@ -3,16 +3,28 @@
 Law: a host is under one leaf, a switch under one other at most, and nothing is in a circle; `restrict` and `|` keep
 that. Several roots are right: hosts under different ones, and hosts under none, are not connected as far as is known.
 Cost is linear in the hosts and switches named; nothing is expanded before its size is known.
+
+topology_conf: Slurm's topology.conf, as its tree plugin takes it: lines of `SwitchName=` with `Switches=` or `Nodes=`.
+
+Law: what Slurm reads is read alike (case of keys, comments, lines that continue), and every fault has the line where
+the switch begins. What says something of the network that we do not know is refused, not skipped.
+
+rscheduling: Our content of R's `scheduling` (RFC 20): the ranks of each part, and the switches above the hosts.
+
+Law: ours is marked by its `writer`; that of any other scheduler is carried along untouched and never read. A key is
+absent where there is nothing to say. Ranks that an R no longer has may still be named: readers leave them out.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
+from fluxsched.core.documents import named, shown
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
-from fluxsched.core.jsontext import shown
+from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.text import kind_of, some_of
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 
@@ -369,3 +381,223 @@ def _too_deep(switches: Sequence[Switch], above_of: Mapping[str, str]) -> list[S
     at = next(at for at, switch in enumerate(switches) if depth_of[switch.name] > SWITCH_LEVELS_MAX)
     text = f"is at level {SWITCH_LEVELS_MAX + 1} below its root, of {deepest}: {SWITCH_LEVELS_MAX} levels are the limit"
     return [SwitchFault(at, None, f"switch {switches[at].name} {text}: leave out levels in between")]
+
+
+# ---- topology_conf
+
+TOPOLOGY_BYTES_MAX = 1 << 24
+"""131,072 hosts under 65,536 switches, each on a line of its own, take 5 MiB."""
+
+FAULTS_MAX = 20
+"""More than these are not read; the first ones often cause the others."""
+
+_NAME, _NODES, _SWITCHES, _SPEED = "switchname", "nodes", "switches", "linkspeed"
+_PLAIN: Final = {_NAME: "SwitchName", _NODES: "Nodes", _SWITCHES: "Switches", _SPEED: "LinkSpeed"}
+_KEY_OF: Final = {"name": "SwitchName", "hosts": "Nodes", "switches": "Switches"}
+_COMMENT: Final = re.compile(r"(?<!\\)#.*")
+_YAML: Final = re.compile(r"---|(- *)?[\w-]+:( |$)")
+_PAIR: Final = re.compile(r'([^\s=]+)\s*=\s*(?:"([^"]*)"|([^\s"]*))(?:\s+|$)')
+
+
+class ConfTopology(NamedTuple):
+    """Topology of a file, and the line on which each of its switches begins."""
+
+    topology: Topology
+    line_of: dict[str, int]
+
+
+def parse_topology_conf(text: str, name: str) -> ConfTopology:
+    """The topology in a text; `name` is its file's. Raises InvalidValue with `name:line: what` for each fault."""
+    faults: list[tuple[int, str]] = []
+    switches: list[Switch] = []
+    lines: list[int] = []
+    hosts = 0
+    for line, content in _logical_lines(text):
+        if not lines and not faults and _YAML.match(content):
+            raise InvalidValue(f"{name}:{line}: this is YAML, as in Slurm's topology.yaml: only topology.conf is read")
+        try:
+            switches.append(_switch(content))
+            lines.append(line)
+            hosts += len(switches[-1].hosts)
+            check_switches(len(switches))
+            check_hosts(hosts)
+        except InvalidValue as fault:
+            faults.append((line, str(fault)))
+        if len(faults) > FAULTS_MAX:
+            break
+    if not faults:
+        faults = [
+            (lines[at], f"{_KEY_OF[key]}: {said}" if key else said) for at, key, said in switch_faults(switches)
+        ]
+    if not switches and not faults:
+        faults = [(1, "names no switch: give lines such as SwitchName=leaf0 Nodes=node[0-31]")]
+    if faults:
+        told = [f"{name}:{line}: {said}" for line, said in sorted(faults)[:FAULTS_MAX]]
+        if len(faults) > FAULTS_MAX:
+            told.append(f"{name}: and more faults; fix these first")
+        raise InvalidValue("\n".join(told))
+    return ConfTopology(Topology(switches), {switch.name: at for switch, at in zip(switches, lines, strict=True)})
+
+
+def _logical_lines(text: str) -> Iterator[tuple[int, str]]:
+    """Each line that says something, without its comment, joined with those that continue it; by its first number."""
+    first = 0
+    parts: list[str] = []
+    for number, line in enumerate(text.split("\n"), 1):
+        content = _COMMENT.sub("", line).rstrip()
+        first = first if parts else number
+        parts.append(content.removesuffix("\\"))
+        if not content.endswith("\\"):
+            joined = " ".join(parts).strip()
+            parts = []
+            if joined:
+                yield first, joined
+    if joined := " ".join(parts).strip():
+        yield first, joined
+
+
+def _switch(content: str) -> Switch:
+    values = _values(content)
+    name = values.get(_NAME)
+    if name is None:
+        raise InvalidValue(f"SwitchName is missing: {_only(values)}")
+    try:
+        return Switch.read(name, values.get(_NODES, ""), values.get(_SWITCHES, ""))
+    except InvalidParts as wrong:
+        raise InvalidValue("; ".join([f"{_KEY_OF[path[0]]}: {text}" for path, text in wrong.faults])) from None
+
+
+def _only(values: Sequence[str] | dict[str, str]) -> str:
+    other = next(iter(values), "")
+    return f"{other} alone has no effect" if other else "give lines such as SwitchName=leaf0 Nodes=node[0-31]"
+
+
+def _values(content: str) -> dict[str, str]:
+    found: dict[str, str] = {}
+    at = 0
+    while at < len(content):
+        match = _PAIR.match(content, at)
+        if match is None:
+            raise InvalidValue(
+                f"{shown(content[at:])} is not KEY=VALUE: give lines such as SwitchName=leaf0 Nodes=node[0-31]"
+            )
+        key = match[1].lower()
+        if key not in _PLAIN:
+            known = ", ".join(_PLAIN.values())
+            raise InvalidValue(f"unknown key {shown(match[1])}: a topology/tree has {known} (blocks are not supported)")
+        if key in found:
+            raise InvalidValue(f"{_PLAIN[key]} is given twice: put all in one list")
+        found[key] = match[2] if match[2] is not None else match[3]
+        at = match.end()
+    return found
+
+
+# ---- rscheduling
+
+WRITER: Final = "fluxsched"
+
+_PARTS: Final = "parts"
+_TOPOLOGY: Final = "topology"
+
+
+def is_foreign(scheduling: object) -> bool:
+    """Return whether another scheduler has written this."""
+    return scheduling is not None and not (isinstance(scheduling, dict) and scheduling.get("writer") == WRITER)
+
+
+def parts_of(scheduling: object, ranks: Idset) -> dict[str, Idset]:
+    """Return the ranks of each part among these, by label in the order of the parts; empty unless there are several.
+
+    Raise InvalidValue for content that is marked as ours and cannot be read.
+    """
+    if scheduling is None or is_foreign(scheduling):
+        return {}
+    assert isinstance(scheduling, dict)
+    obj = scheduling.get(_PARTS)
+    if obj is None:
+        return {}
+    if not isinstance(obj, dict):
+        raise InvalidValue(f"scheduling.{_PARTS} must be an object of label: idset, not {kind_of(obj)}")
+    found: dict[str, Idset] = {}
+    seen = EMPTY
+    for label, text in obj.items():
+        path = f"scheduling.{_PARTS}[{shown(label)}]"
+        try:
+            own = Idset.parse(text)
+        except InvalidValue as fault:
+            raise named(path, fault) from None
+        if twice := own & seen:
+            raise InvalidValue(f"{path}: ranks {twice} also belong to another part")
+        seen |= own
+        found[label] = own & ranks
+    return found
+
+
+def part_texts(scheduling: object, ranks: Idset) -> dict[str, str] | None:
+    """Return the ranks of each part as texts; None unless there are several."""
+    return {label: str(own) for label, own in parts_of(scheduling, ranks).items()} or None
+
+
+def split(scheduling: dict[str, Any] | None) -> tuple[object, Topology]:
+    """Return the content without the topology, and the topology; a foreign one stays as it is, and has none.
+
+    Raise InvalidValue for content that is marked as ours and cannot be read.
+    """
+    if scheduling is None or is_foreign(scheduling) or _TOPOLOGY not in scheduling:
+        return scheduling, EMPTY_TOPOLOGY
+    try:
+        topology = Topology.parse(scheduling[_TOPOLOGY])
+    except InvalidValue as fault:
+        raise named("scheduling", fault) from None
+    return _written(scheduling, _TOPOLOGY, None), topology
+
+
+def switch_above(topology: Topology, hosts: Iterable[str]) -> str:
+    """The lowest switch above all of these hosts, empty if there is none or it is not known."""
+    return (topology.lowest_common(hosts) if topology else None) or ""
+
+
+def with_topology(scheduling: object, topology: Topology) -> object:
+    """Return the content with these switches; a foreign one stays as it is."""
+    return scheduling if is_foreign(scheduling) else _written(scheduling, _TOPOLOGY, topology.to_json())
+
+
+def with_parts(scheduling: object, parts: Mapping[str, Idset]) -> object:
+    """Return the content with these parts; a foreign one stays as it is."""
+    if is_foreign(scheduling):
+        return scheduling
+    return _written(scheduling, _PARTS, {label: str(ranks) for label, ranks in parts.items()})
+
+
+def joined(one: object, other: object) -> object:
+    """Of an R that gets what another one has: its own if that is foreign, else what both say."""
+    if one is None or is_foreign(one):
+        return other if one is None else one
+    if other is None or is_foreign(other):
+        return one
+    assert isinstance(one, dict)
+    assert isinstance(other, dict)
+    both = {**other, **one}
+    mine, theirs = one.get(_PARTS), other.get(_PARTS)
+    if isinstance(mine, dict) and isinstance(theirs, dict):
+        labels = [*mine, *[label for label in theirs if label not in mine]]
+        both[_PARTS] = {label: _union(mine.get(label), theirs.get(label)) for label in labels}
+    return both
+
+
+def _union(one: object, other: object) -> object:
+    if one is None or other is None:
+        return other if one is None else one
+    try:
+        return str(Idset.parse(one) | Idset.parse(other))
+    except InvalidValue:
+        return one  # it is carried along; who reads it is told what is wrong
+
+
+def _written(scheduling: object, key: str, value: Any) -> dict[str, Any] | None:
+    """Ours with one key changed, which is left out where its value is empty; None if nothing is left to say."""
+    before = scheduling if isinstance(scheduling, dict) else {}
+    kept = {name: said for name, said in before.items() if name not in (key, "writer")}
+    if value:
+        kept[key] = value
+    return {"writer": WRITER, **kept} if kept else None

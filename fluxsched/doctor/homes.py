@@ -19,11 +19,11 @@ from contextlib import closing, suppress
 from pathlib import Path
 
 from fluxsched import __version__, sim
-from fluxsched.adapters.flux.install import examine
 from fluxsched.client.blocking import Handle
 from fluxsched.client.find import read_info
 from fluxsched.doctor.installed import Check, CheckState
 from fluxsched.errors import FluxschedError
+from fluxsched.flux.install import examine
 from fluxsched.instance.instance import UNIX_PATH_BYTES_MAX
 from fluxsched.messaging.listening import MIB, free_bytes, shortage
 from fluxsched.store.repair import fault_of, open_read_only

@@ -22,8 +22,8 @@ from collections.abc import Callable, Sequence
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobfields import Pty
+from fluxsched.core.jobid import is_shared
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.template import is_shared
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.executor.base import JobLaunch, Window, spool_directory, spool_name
 from fluxsched.executor.layout import Tags, system_bytes

@@ -37,7 +37,7 @@ from fluxsched.system.log import logger
 from fluxsched.system.loop import Faults, Timer, Turns
 from fluxsched.system.processes import settle
 from fluxsched.transport.base import Client
-from fluxsched.transport.stream import StreamClient, peer_of
+from fluxsched.transport.local import StreamClient, peer_of
 
 log = logger("keeper")
 

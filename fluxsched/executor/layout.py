@@ -24,15 +24,13 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from fluxsched.core.archive import ArchivedFile, parse_archive
+from fluxsched.core.batch import ArchivedFile, is_nested, parse_archive, parse_nested
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobid import fill, format_f58, id_tag
 from fluxsched.core.jobspec import JobPart, Jobspec
-from fluxsched.core.nested import is_nested, parse_nested
 from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, ResourceSet
-from fluxsched.core.rscheduling import parts_of
-from fluxsched.core.template import fill, id_tag
+from fluxsched.core.topology import parts_of
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.executor.base import JobLaunch
 from fluxsched.system.files import KEY_VARIABLE

@@ -1,4 +1,4 @@
-"""The sockets between the tasks of one job and its PMI server (`protocol.sessions.pmi`, RFC 13).
+"""The sockets between the tasks of one job and its PMI server (`protocol.pmi`, RFC 13).
 
 Law: a task inherits its end as descriptor PMI_FD, and no other process has it; ours never blocks, and a task that does
 not read its answers loses its connection. A job of one task has no server: MPI programs start as singletons without
@@ -14,9 +14,9 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.job_text import ended_text
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.waitstatus import ended_text
-from fluxsched.protocol.sessions.pmi import Failed, Hangup, PmiEffect, PmiReply, PmiServer
+from fluxsched.protocol.pmi import Failed, Hangup, PmiEffect, PmiReply, PmiServer
 from fluxsched.system.log import logger, of_job
 from fluxsched.system.loop import Turns, ended_status
 

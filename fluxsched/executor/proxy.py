@@ -46,7 +46,7 @@ from fluxsched.system.files import FILE_MODE
 from fluxsched.system.log import logger
 from fluxsched.system.loop import Timer, Turns
 from fluxsched.transport.base import Client
-from fluxsched.transport.stream import peer_of
+from fluxsched.transport.local import peer_of
 
 log = logger("keeper")
 

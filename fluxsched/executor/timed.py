@@ -18,7 +18,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.executor.base import JobLaunch, Reports, ResumedJob
 from fluxsched.executor.layout import is_instance
-from fluxsched.jobs.job.job import Job
+from fluxsched.jobs.job import Job
 from fluxsched.system.loop import Timer, Turns
 
 

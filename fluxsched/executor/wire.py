@@ -22,7 +22,7 @@ import msgspec
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.transport.base import PARTS_MAX
-from fluxsched.transport.stream import StreamClient
+from fluxsched.transport.local import StreamClient
 
 VERSION: Final = 2
 """Version of these messages. An instance starts no job at a keeper of another one."""

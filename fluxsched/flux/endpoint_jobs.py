@@ -23,16 +23,16 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
+from fluxsched.jobs import query as listing
 from fluxsched.jobs.effects import Effect
-from fluxsched.jobs.job.result import JobResult, shell_status
-from fluxsched.jobs.job.states import ACTIVE, RUNNING
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query import listing
-from fluxsched.jobs.query.job_query import EVERY_JOB, find, parse_query
+from fluxsched.jobs.query import EVERY_JOB, find, parse_query
+from fluxsched.jobs.states import ACTIVE, RUNNING
+from fluxsched.jobs.table import JobResult, shell_status
 from fluxsched.messaging.memo import JSON, JobspecMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, in_steps
-from fluxsched.protocol.framing import signed
+from fluxsched.protocol import signed
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.flux_jobs import (
     ANY_JOB,

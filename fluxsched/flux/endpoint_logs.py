@@ -19,25 +19,25 @@ from typing import Any
 
 import msgspec
 
+from fluxsched.core.documents import with_path
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobid import format_f58, is_shared
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.jsontext import with_path
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.template import is_shared
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.executor.base import spool_directory
 from fluxsched.executor.layout import JobTasks, Tags, TaskBlock, blocks, more_blocks
 from fluxsched.flux.endpoint_jobs import task_service
+from fluxsched.jobs import query as attributes
+from fluxsched.jobs import query as listing
 from fluxsched.jobs.effects import Event
-from fluxsched.jobs.job.job import Job, count_tasks
-from fluxsched.jobs.job.result import shell_status
+from fluxsched.jobs.job import Job, count_tasks
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query import attributes, listing
-from fluxsched.jobs.query.job_query import parse_query
+from fluxsched.jobs.query import parse_query
+from fluxsched.jobs.table import shell_status
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router, in_steps
-from fluxsched.protocol.framing import signed
+from fluxsched.protocol import signed
 from fluxsched.protocol.messages import flux_jobs as msg
 from fluxsched.protocol.messages.jobs import OutputResponse
 from fluxsched.services.job_effects import JobEffects

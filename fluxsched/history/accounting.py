@@ -13,14 +13,13 @@ from typing import Final, TypeAlias
 
 from msgspec.json import decode
 
+from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.errors import FluxschedError
-from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.result import result_name
-from fluxsched.jobs.job.sizes import used
-from fluxsched.jobs.lifecycle import restore
-from fluxsched.jobs.queue.queues import JobQueue
+from fluxsched.jobs import manager as restore
+from fluxsched.jobs.job import Job
+from fluxsched.jobs.queues import JobQueue
+from fluxsched.jobs.table import result_name, used
 from fluxsched.store.jobs import DamagedJob, JobRecord, Query, read_ended
 from fluxsched.store.schema import DAY, HOUR, RESULT_COLUMNS, SUMS
 from fluxsched.store.store import Store

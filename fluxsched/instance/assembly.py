@@ -54,21 +54,20 @@ from fluxsched.flux.endpoint import serve_instance, serve_jobs
 from fluxsched.history.samples import Sampling, StateIntervals
 from fluxsched.instance.enclosing import Enclosing, Parent, attributes_of
 from fluxsched.jobs import effects as effect
-from fluxsched.jobs.lifecycle.restore import StoredJob
-from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.manager import JobManager, StoredJob
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey, ReadKeys
 from fluxsched.messaging.listening import DiskGuard, local_uri
 from fluxsched.messaging.memo import JSON, JobspecMemo
 from fluxsched.messaging.peers import Access, RpcRequest
 from fluxsched.messaging.router import Handler, Router
 from fluxsched.messaging.tracing import with_log
-from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse, InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
-from fluxsched.resource.changes.mirror import with_mirrors
-from fluxsched.resource.effects import Saved
+from fluxsched.resource.changes import with_mirrors
+from fluxsched.resource.inventory import Inventory
+from fluxsched.resource.journal import Saved
 from fluxsched.resource.module import ResourceModule
-from fluxsched.resource.state.inventory import Inventory
 from fluxsched.services.history import HistoryService, kept_conditions, look_at
 from fluxsched.services.instance import AgentService, InstanceService, MetricsService, TraceService
 from fluxsched.services.job_effects import JobEffects, JobHistory

@@ -21,10 +21,10 @@ from typing import Any, NamedTuple
 
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.client.blocking import Handle
+from fluxsched.core.batch import ADDRESS_KEY
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.nested import ADDRESS_KEY
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import FluxschedError
 from fluxsched.system.files import LEVEL_VARIABLE, TEMPORARY_VARIABLE, URI_VARIABLE, level_here, temporary_directory

@@ -51,7 +51,7 @@ from fluxsched.instance.assembly import (
 )
 from fluxsched.instance.enclosing import Parent, enclosing_job, environment_of, initial_variables, inside, job_around
 from fluxsched.instance.instance import Instance
-from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
+from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.messaging.listening import TCP_SCHEME
 from fluxsched.messaging.tracing import printer
 from fluxsched.protocol.messages.resource import ReloadRequest

@@ -11,13 +11,10 @@ import errno
 from collections.abc import Mapping
 from typing import Any, Final
 
-from fluxsched.core.jobid import format_f58
-from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.jsontext import with_path
-from fluxsched.core.parts import OWN_CONSTRAINT
-from fluxsched.core.resources import ResourceSet
-from fluxsched.core.rfields import LOCAL_PREFIX
-from fluxsched.core.template import fill, id_tag
+from fluxsched.core.documents import with_path
+from fluxsched.core.jobid import fill, format_f58, id_tag
+from fluxsched.core.jobspec import OWN_CONSTRAINT, Jobspec
+from fluxsched.core.resources import LOCAL_PREFIX, ResourceSet
 from fluxsched.errors import InvalidValue, Refused
 
 HOST_SEPARATOR: Final = ":"

@@ -13,8 +13,7 @@ from typing import Any
 
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import EMPTY_R, ResourceSet
-from fluxsched.core.rfields import ONE_PART
+from fluxsched.core.resources import EMPTY_R, ONE_PART, ResourceSet
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Switch, Topology
 from fluxsched.leases.jobspec import is_mirrored, mirrored_host
 

@@ -22,8 +22,8 @@ from typing import Any, NamedTuple
 from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
 from fluxsched.system.files import make_private
-from fluxsched.transport.authentication import make_key_pair, public_of
-from fluxsched.transport.curve import KeyPair, parse_key
+from fluxsched.transport.endpoints import KeyPair, parse_key
+from fluxsched.transport.sockets import make_key_pair, public_of
 
 SECRET_SUFFIX, PUBLIC_SUFFIX = ".key", ".pub"
 

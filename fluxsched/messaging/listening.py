@@ -22,7 +22,7 @@ from fluxsched.store.store import Store
 from fluxsched.system.files import LOCAL_NAME, SOCKET_NAME
 from fluxsched.system.loop import Turns
 from fluxsched.transport.base import Server
-from fluxsched.transport.curve import KeyPair, ServerKeys
+from fluxsched.transport.endpoints import KeyPair, ServerKeys
 from fluxsched.transport.local import LocalServer
 from fluxsched.transport.zeromq import ZmqServer
 

@@ -15,11 +15,11 @@ from typing import Any, Generic, NamedTuple, TypeVar
 import msgspec
 
 from fluxsched.core.constraint import EVERYTHING
+from fluxsched.core.documents import check_shape
 from fluxsched.core.jobspec import DEPTH_MAX, MEMBERS_MAX, Jobspec, read_attributes
-from fluxsched.core.jsontext import check_shape
 from fluxsched.core.request import parse_resources
 from fluxsched.errors import FluxschedError
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol.messages.jobs import JobspecParts
 
 V = TypeVar("V")

@@ -24,8 +24,8 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.role import Role
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.header import (
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import (
     NORESPONSE,
     ROLE_ADMIN,
     ROLE_LOCAL,

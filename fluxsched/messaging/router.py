@@ -23,9 +23,8 @@ from typing import Any, NamedTuple, TypeVar
 from fluxsched.errors import FluxschedError, RemoteProtocolError
 from fluxsched.messaging import peers as limits
 from fluxsched.messaging.peers import Access, Peer, Permissions, RpcRequest
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.framing.header import (
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import (
     CONTROL,
     NORESPONSE,
     REQUEST,
@@ -37,6 +36,8 @@ from fluxsched.protocol.framing.header import (
     decode,
     encode,
     make_request,
+    pack_bundles,
+    unpack_bundle,
 )
 from fluxsched.protocol.messages.common import CancelRequest
 from fluxsched.system.log import logger

@@ -14,8 +14,8 @@ from logging import DEBUG
 from typing import Any, Literal, TextIO
 
 from fluxsched.errors import FluxschedError
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.header import REQUEST, Message
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import REQUEST, Message
 from fluxsched.system.log import logger, message_fields, request_id
 
 log = logger("messages")

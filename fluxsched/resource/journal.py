@@ -1,4 +1,9 @@
-"""The resource journal (RFC 44): every event once, a bounded history, and the outbox that all concerns write to.
+"""Effects of the resource module: values that its methods return and the shell performs, in order.
+
+Law: an effect is data. `Save` comes with the change that it makes durable; the shell stores all of a turn before it
+answers any request. Nothing here knows how an acquirer is reached or where a row is kept.
+
+journal: The resource journal (RFC 44): every event once, a bounded history, and the outbox that all concerns write to.
 
 Law: what is dropped from the history leaves a `truncate` event in its place, first, with the timestamp of the newest
 event that was dropped. Events of our own beside RFC 44's: `join`, `lost`, `assign` (asked for), `release` (targets have
@@ -8,10 +13,76 @@ left `from` and are in `group`, or in none), `property-add`, `property-remove`.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable, Mapping
-from typing import Any
+from collections.abc import Hashable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeAlias
 
-from fluxsched.resource.effects import Journal, JournalEvent, ResourceEffect, Save, Table
+from fluxsched.core.group_change import GroupChange
+from fluxsched.core.idset import Idset
+
+Table: TypeAlias = Literal["drain", "assign", "group", "leaving", "property", "journal"]
+"""`drain`, `assign`, `leaving` and `property` are keyed by target (`host` or `host,index`), `group` by its name."""
+
+JournalEvent: TypeAlias = dict[str, Any]
+"""An RFC 18 event in object form: `timestamp` (seconds), `name` and, but for `truncate`, `context`."""
+
+
+@dataclass(frozen=True, slots=True)
+class ToAcquirer:
+    """Tell the acquirer of `group` what changed; its first change is all that the group has."""
+
+    acquirer: Hashable
+    change: GroupChange
+    group: str
+
+
+@dataclass(frozen=True, slots=True)
+class Journal:
+    """Publish an event to the readers of the resource journal (RFC 44)."""
+
+    event: JournalEvent
+
+
+@dataclass(frozen=True, slots=True)
+class Save:
+    """Store a row, or delete it when `value` is None; on disk before the request that caused it is answered."""
+
+    table: Table
+    key: str
+    value: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True)
+class RaiseJobs:
+    """Raise a fatal exception on these jobs, each once: their targets are leaving and the acquirer is lost."""
+
+    targets: Idset
+    jobids: tuple[int, ...]
+    note: str
+
+
+@dataclass(frozen=True, slots=True)
+class Ended:
+    """The stream of this acquisition is over, with the errno and text of its last response."""
+
+    acquirer: Hashable
+    errnum: int
+    text: str
+    group: str
+
+
+ResourceEffect: TypeAlias = ToAcquirer | Journal | Save | RaiseJobs | Ended
+
+
+class Saved(NamedTuple):
+    """A row as the store hands it back at a restart; `journal` rows come in the order of their events."""
+
+    table: Table
+    key: str
+    value: Mapping[str, Any]
+
+
+# ---- journal
 
 HISTORY_EVENTS_MAX = 16_384
 """Events kept for those who start reading late: a few MiB, and weeks of a machine that is not on fire."""

@@ -1,10 +1,12 @@
-"""The resource module: which group owns a target, whether it may be used, and whom to inform (RFC 28, RFC 44).
+"""Status of the resource module for people and tools: `resource.status`, `resource.sched-status`, groups.
+
+Law: reading changes nothing, and equal lines are merged; the shapes are those of Flux, with our own keys beside them.
+
+module: The resource module: which group owns a target, whether it may be used, and whom to inform (RFC 28, RFC 44).
 
 Law: every method checks everything first and raises without a change, or changes its state and returns effects for the
 shell to perform in order. Times are seconds since the epoch and come as arguments. What is asked and what follows from
 it (drain, move, arrival) are one step.
-
-Life: construct with the stored rows, `hold` for the jobs that still run, `start`, then anything.
 """
 
 from __future__ import annotations
@@ -16,23 +18,91 @@ from typing import Any, NamedTuple
 from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.resource import status
-from fluxsched.resource.changes.mirror import check_owners, with_mirror
-from fluxsched.resource.changes.moves import Moves
-from fluxsched.resource.changes.presence import Presence
-from fluxsched.resource.changes.reload import plan_reload, refuse_held
-from fluxsched.resource.changes.restore import Restorer, settled_leftovers
-from fluxsched.resource.effects import Ended, RaiseJobs, ResourceEffect, Saved
-from fluxsched.resource.journal import HISTORY_EVENTS_MAX, Outbox
-from fluxsched.resource.sessions import Session, Sessions
-from fluxsched.resource.state.drain import Drains
-from fluxsched.resource.state.groups import DEFAULT, EXCLUDE, Groups, GroupView, check_configured, split
-from fluxsched.resource.state.held_targets import HeldTargets
-from fluxsched.resource.state.inventory import Inventory, Targets
-from fluxsched.resource.state.monitor import Monitor
-from fluxsched.resource.state.properties import PropertyOverrides
+from fluxsched.resource.changes import (
+    Moves,
+    Presence,
+    Restorer,
+    Session,
+    Sessions,
+    check_owners,
+    plan_reload,
+    refuse_held,
+    settled_leftovers,
+    with_mirror,
+)
+from fluxsched.resource.drain import Drains, HeldTargets, Monitor
+from fluxsched.resource.inventory import (
+    DEFAULT,
+    EXCLUDE,
+    Groups,
+    GroupView,
+    Inventory,
+    PropertyOverrides,
+    Targets,
+    check_configured,
+    split,
+)
+from fluxsched.resource.journal import HISTORY_EVENTS_MAX, Ended, Outbox, RaiseJobs, ResourceEffect, Saved
 
+
+def status(
+    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, holdings: HeldTargets
+) -> dict[str, Any]:
+    """R with the lost targets (so that their hosts can be named), the drain lines, and a set for every state."""
+    return {
+        "R": targets.resources,
+        "drain": drains.report(targets.present, holdings.held),
+        "online": monitor.online,
+        "offline": targets.present - monitor.online,
+        "exclude": groups.members[EXCLUDE],
+        "torpid": monitor.torpid,
+        "lost": targets.lost,
+        "groups": dict(groups.members),
+    }
+
+
+def states(
+    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, holdings: HeldTargets
+) -> dict[str, Idset]:
+    """Each target in one state, the first that applies; in time linear in bits of the sets, not in targets."""
+    held, ranks, left, found = holdings.held, targets.resources.ranks, targets.resources.ranks, dict[str, Idset]()
+    for name, those in (
+        ("lost", targets.lost),
+        ("excluded", groups.members[EXCLUDE]),
+        ("offline", ranks - monitor.online),
+        ("draining", drains.drained & held),
+        ("drained", drains.drained),
+        ("torpid", monitor.torpid),
+        ("leaving", EMPTY if groups.nothing_moves else groups.all_leaving),
+        ("allocated", held),
+    ):
+        found[name] = left & those
+        left -= those
+    found["free"] = left
+    return found
+
+
+def sched_status(targets: Targets, groups: Groups, usable: Idset, allocated: ResourceSet) -> dict[str, ResourceSet]:
+    """All that schedulers may get (not excluded, not lost), what of it is down, and what is allocated."""
+    everything = targets.resources.restrict(targets.present - groups.members[EXCLUDE])
+    everything = everything.with_topology(EMPTY_TOPOLOGY)  # `resource.status` tells it, to those who ask
+    total = everything.with_shared(targets.resources.shared)
+    return {"all": total, "down": everything.without(usable), "allocated": allocated}
+
+
+def groups(groups: Groups, sessions: Sessions) -> list[GroupView]:
+    """Every group, in the order in which they came to be."""
+    views = []
+    for name in groups.names:
+        session = sessions.get(name)
+        dialect = None if session is None else "typed" if session.typed else "plain"
+        views.append(groups.view(name, None if session is None else session.acquirer, dialect))
+    return views
+
+
+# ---- module
 
 class MoveState(NamedTuple):
     """State of a move: done, leaving (shrunk or held), or drained and waiting for its jobs (graceful)."""
@@ -350,19 +420,19 @@ class ResourceModule:
 
     def groups(self) -> list[GroupView]:
         """Return all groups, for people."""
-        return status.groups(self._groups, self._sessions)
+        return groups(self._groups, self._sessions)
 
     def status(self) -> dict[str, Any]:
         """The values of a `resource.status` response: ResourceSet, idsets, drain lines by idset."""
-        return status.status(self.targets, self._groups, self._monitor, self._drains, self._holdings)
+        return status(self.targets, self._groups, self._monitor, self._drains, self._holdings)
 
     def states(self) -> dict[str, Idset]:
         """Each target in one state (rfc/live.md): the names are the same each time, some sets may be empty."""
-        return status.states(self.targets, self._groups, self._monitor, self._drains, self._holdings)
+        return states(self.targets, self._groups, self._monitor, self._drains, self._holdings)
 
     def sched_status(self, allocated: ResourceSet = EMPTY_R) -> dict[str, ResourceSet]:
         """The values of `resource.sched-status`; what is allocated, down to the core, is the job manager's to say."""
-        return status.sched_status(self.targets, self._groups, self._moves.usable, allocated)
+        return sched_status(self.targets, self._groups, self._moves.usable, allocated)
 
     def check(self) -> None:
         """Assert the laws on the whole state (nothing is held twice): for tests and the simulator."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from fluxsched.core import rscheduling
+from fluxsched.core import topology as rscheduling
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import Children, ResourceSet

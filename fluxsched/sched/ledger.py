@@ -19,9 +19,8 @@ from math import inf
 from typing import Final, NamedTuple
 
 from fluxsched.core.amounts import Amounts, less, times, total
-from fluxsched.core.count import Count
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.request import Request
+from fluxsched.core.request import Count, Request
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.fair.accounts import Account

@@ -187,7 +187,7 @@ def _is_policy(cls: type[Any]) -> bool:
 
 PLUGIN_GROUP: Final = "fluxsched.plugins"
 
-OWN_PLUGINS: Final = {"quota": "fluxsched.adapters.si.quota:Quota"}
+OWN_PLUGINS: Final = {"quota": "fluxsched.yunikorn.quota:Quota"}
 """Ours, as MODULE:CLASS: they belong to layers above this one, and are imported when they are named."""
 
 ARGUMENTS: Final = {

@@ -16,16 +16,24 @@ from typing import Any
 
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.messaging.memo import JobspecMemo
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.framing.header import NORESPONSE, REQUEST, RESPONSE, Message, decode, make_error, make_response
-from fluxsched.protocol.framing.lite import FREE
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import (
+    NORESPONSE,
+    REQUEST,
+    RESPONSE,
+    Message,
+    decode,
+    make_error,
+    make_response,
+    pack_bundles,
+    unpack_bundle,
+)
+from fluxsched.protocol.lite import FREE
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.accounts import AccountsRequest
 from fluxsched.protocol.messages.live.plan import PlanRequest
 from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
-from fluxsched.protocol.sessions.acquire_client import AcquireClient
-from fluxsched.protocol.sessions.rpc import Calls
+from fluxsched.protocol.sessions import AcquireClient, Calls
 from fluxsched.sched import decisions as effect
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.loading import policy_line

@@ -34,8 +34,7 @@ from fluxsched.protocol.messages.alloc import GrowRequest, SaveRequest, ShrinkRe
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.messages.live.plan import PlannedJob, PlanRequest, PlanResponse
 from fluxsched.protocol.messages.live.reasons import ReasonEntry, ReasonsResponse, SchedReasonsRequest
-from fluxsched.protocol.sessions.acquire_client import AcquireClient
-from fluxsched.protocol.sessions.machine import step
+from fluxsched.protocol.sessions import AcquireClient, step
 from fluxsched.sched import decisions as sched
 from fluxsched.sched.engine.scheduler import Scheduler, apply
 from fluxsched.sched.engine.why import PLANNED_JOBS_MAX, Forecasts, PlannedStart

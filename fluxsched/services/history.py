@@ -14,8 +14,8 @@ from itertools import islice
 from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.errors import InvalidValue
 from fluxsched.history.accounting import HOURS_AGE_MAX_S, GroupOf, JobAccounting, group_name
 from fluxsched.history.samples import (
@@ -35,9 +35,9 @@ from fluxsched.history.samples import (
     read_runs,
     read_samples,
 )
-from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.sizes import used
+from fluxsched.jobs.job import Job
 from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.table import used
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router, in_steps
 from fluxsched.protocol.messages.history import (

@@ -22,7 +22,7 @@ from fluxsched.jobs.manager import JobManager
 from fluxsched.messaging.peers import Peer, RpcRequest, ping_answer, role_of
 from fluxsched.messaging.router import GOODBYE, Handler, Router, forget
 from fluxsched.messaging.tracing import LINE_CHARS_MAX, content, cut, is_sign_of_life, kind_of
-from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages.agents import AgentHeartbeat, AgentHello, AgentWelcome
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
 from fluxsched.protocol.messages.live.trace import TracedMessage, TraceRequest, TraceResponse

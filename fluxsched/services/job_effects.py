@@ -23,21 +23,21 @@ import msgspec
 
 from fluxsched.config.values import HistorySettings
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.why import Why
 from fluxsched.errors import FluxschedError
 from fluxsched.executor.base import Executor, JobLaunch, ResumedJob, expired_note, spool_directory
 from fluxsched.executor.timed import TimeLimits, launch_of
 from fluxsched.history.accounting import JobAccounting
 from fluxsched.history.samples import JobFlow
 from fluxsched.jobs import effects as effect
-from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.result import RESULTS, result_name
+from fluxsched.jobs.job import Job
 from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.table import RESULTS, result_name
 from fluxsched.messaging.memo import ObjectMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.metrics import JobMetrics
 from fluxsched.store.jobs import (

@@ -21,11 +21,9 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.executor.base import InputPlace, Window, spool_directory
 from fluxsched.executor.io import HELD_BYTES_MAX
-from fluxsched.jobs.job.attempts import read_next
-from fluxsched.jobs.job.result import JobResult, as_asked, result
-from fluxsched.jobs.job.states import INACTIVE
-from fluxsched.jobs.query.changes import SizeChanges
-from fluxsched.jobs.query.job_query import EVERY_JOB, find
+from fluxsched.jobs.query import EVERY_JOB, SizeChanges, find
+from fluxsched.jobs.states import INACTIVE, read_next
+from fluxsched.jobs.table import JobResult, as_asked, result
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, forget
 from fluxsched.protocol.messages import jobs as msg

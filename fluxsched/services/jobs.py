@@ -15,27 +15,34 @@ from typing import Any
 import msgspec
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.jobs.job.attempts import CANCEL, read_next
-from fluxsched.jobs.job.job import SENT, Job
-from fluxsched.jobs.job.result import JobResult, as_asked, result
-from fluxsched.jobs.job.sizes import listed_sizes
-from fluxsched.jobs.job.states import PENDING, VIRTUAL_STATES, State
-from fluxsched.jobs.lifecycle import restore
+from fluxsched.jobs import manager as restore
+from fluxsched.jobs import query as listing
+from fluxsched.jobs.job import SENT, Job
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query import listing
-from fluxsched.jobs.query.job_query import EVERY_STATE, JobQuery, find, parse_query
-from fluxsched.jobs.query.listing import PIECE_JOBS
-from fluxsched.jobs.query.running import RUNNING_JOBS_MAX, Largest, RunningQuery, largest
-from fluxsched.jobs.query.why import history, why
+from fluxsched.jobs.query import (
+    EVERY_STATE,
+    PIECE_JOBS,
+    RUNNING_JOBS_MAX,
+    JobQuery,
+    Largest,
+    RunningQuery,
+    find,
+    history,
+    largest,
+    parse_query,
+    why,
+)
+from fluxsched.jobs.states import CANCEL, PENDING, VIRTUAL_STATES, State, read_next
+from fluxsched.jobs.table import JobResult, as_asked, listed_sizes, result
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, forget, in_steps
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages import alloc, queues
 from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse

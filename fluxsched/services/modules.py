@@ -15,11 +15,11 @@ from fluxsched.config.policies import composed, default_name, policy_of
 from fluxsched.config.reader import check_fallback, recovery_of
 from fluxsched.config.values import Recovery
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.jobs.queue.queues import DEFAULT_GROUP, QueueConfig
+from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Handler, Router
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages.modules import (
     ModuleInfo,
     ModuleListResponse,

@@ -27,11 +27,11 @@ from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.targets import GROUP, parse_targets
 from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.jobs.holdings.holdings import Holdings
-from fluxsched.jobs.queue.queues import DEFAULT_GROUP, Queues
+from fluxsched.jobs.holdings import Holdings
+from fluxsched.jobs.queues import DEFAULT_GROUP, Queues
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, forget
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol.messages.acquire import ReleaseRequest
 from fluxsched.protocol.messages.live.machine import MachineChange
 from fluxsched.protocol.messages.resource import (
@@ -51,14 +51,11 @@ from fluxsched.protocol.messages.resource import (
     TargetsResponse,
     UndrainRequest,
 )
-from fluxsched.protocol.sessions.acquire_server import AcquireServer, read_acquire
-from fluxsched.protocol.sessions.acquire_stream import AcquireState, to_messages
-from fluxsched.resource import effects as effect
-from fluxsched.resource.effects import JournalEvent
-from fluxsched.resource.journal import HISTORY_EVENTS_MAX
+from fluxsched.protocol.sessions import AcquireServer, AcquireState, read_acquire, to_messages
+from fluxsched.resource import journal as effect
+from fluxsched.resource.inventory import GroupView, Inventory
+from fluxsched.resource.journal import HISTORY_EVENTS_MAX, JournalEvent
 from fluxsched.resource.module import ResourceModule
-from fluxsched.resource.state.groups import GroupView
-from fluxsched.resource.state.inventory import Inventory
 from fluxsched.services.module_processes import ModuleTable
 from fluxsched.store.store import Store
 from fluxsched.system.log import logger

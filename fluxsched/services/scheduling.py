@@ -19,13 +19,13 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.effects import Held
-from fluxsched.jobs.queue.queues import DEFAULT_GROUP
+from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.leases.jobspec import size_is_settled
 from fluxsched.messaging.memo import PayloadMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.header import Message
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.accounts import AccountsRequest
 from fluxsched.protocol.messages.live.plan import PlanRequest

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fluxsched.core.waitstatus import exit_code
+from fluxsched.core.job_text import exit_code
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.sched.loading import policy_line
 from fluxsched.sched.registry import has_plugin, split_queues

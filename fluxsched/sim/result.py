@@ -20,7 +20,7 @@ from operator import add, itemgetter
 from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
-from fluxsched.core.sharing import DEFAULT_BANK
+from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.sched.fair.accounts import Account, FairSettings, Vector
 from fluxsched.sched.fair.usage import UsageBook
 from fluxsched.sim.table import (

@@ -31,9 +31,9 @@ from reprlib import repr as shortened
 from typing import Any, Final, NamedTuple
 
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.count import Count
+from fluxsched.core.jobfields import REQUEUE_MAX, check_name
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.sharing import REQUEUE_MAX, check_name
+from fluxsched.core.request import Count
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 PART_KEYS: Final = ("label", "nodes", "cores", "gpus", "constraint")

@@ -29,9 +29,9 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.jobs.lifecycle import restore
-from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
-from fluxsched.resource.state.drain import Drain
+from fluxsched.jobs import manager as restore
+from fluxsched.jobs.queues import JobQueue, QueueConfig
+from fluxsched.resource.drain import Drain
 from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact
 from fluxsched.store.jobs import read_job
 from fluxsched.store.schema import KEY as USAGE_KEY

@@ -16,8 +16,8 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+from fluxsched.core.job_text import exit_code
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.waitstatus import exit_code
 
 TEXT: Final = "text"
 JSON: Final = "json"

@@ -26,8 +26,8 @@ from math import inf
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from fluxsched.core.job_text import signal_name
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.waitstatus import signal_name
 
 PATH_VARIABLE = "FLUXSCHED_JOB_PATH"
 """`f58/f58/...`: the job a process belongs to, after all jobs that this one runs in."""

@@ -1,7 +1,8 @@
-"""Checks of endpoints that are bound or reached, and ownership of the path of a socket.
+"""Keys of CURVE, ZeroMQ's encryption: 32 bytes each, written as 64 hexadecimal digits. A secret is never shown.
 
-A second bind silently steals a live path, and a path stays behind when its owner is killed. So a path is owned by the
-holder of the flock beside it: the kernel drops that lock with its process.
+Hexadecimal, and not ZeroMQ's Z85, because Z85 is full of characters that shells and URIs take for their own.
+
+endpoints: Checks of endpoints that are bound or reached, and ownership of the path of a socket.
 """
 
 from __future__ import annotations
@@ -15,11 +16,44 @@ import re
 import socket
 import stat
 import struct
+from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
 from fluxsched.errors import Disconnected, InvalidValue, Refused
-from fluxsched.transport.curve import parse_key
+
+KEY_BYTES = 32
+_HEX = re.compile(r"[0-9a-f]{64}")
+
+
+class KeyPair:
+    """A public key with its secret, which no text of this object shows."""
+
+    __slots__ = ("public", "secret")
+
+    def __init__(self, public: bytes, secret: bytes) -> None:
+        self.public = public
+        self.secret = secret
+
+    def __repr__(self) -> str:
+        return f"KeyPair({self.public.hex()}, ...)"
+
+
+class ServerKeys(NamedTuple):
+    """Keys of a server on CURVE: its own pair, and whether a public key from an address may connect."""
+
+    own: KeyPair
+    admits: Callable[[bytes, str], bool]
+
+
+def parse_key(text: str) -> bytes:
+    """The bytes of a key. Raises InvalidValue, without repeating what may be a secret."""
+    if not _HEX.fullmatch(text):
+        raise InvalidValue(f"a key has 64 hexadecimal digits in lower case; these are {len(text)} characters")
+    return bytes.fromhex(text)
+
+
+# ---- endpoints
 
 SOCKET_PATH_BYTES_MAX = 107
 """sun_path of a UNIX socket holds 108 bytes, one of them the closing NUL."""

@@ -11,8 +11,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
+from fluxsched.core.batch import ADDRESS_KEY
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.nested import ADDRESS_KEY
 from fluxsched.errors import InvalidValue
 from fluxsched.views.words import duration_text, time_text
 

@@ -19,9 +19,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import compress, groupby
 from typing import Any, Final, NamedTuple
 
-from fluxsched.core.children import Entry
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.rlite import Entry
 from fluxsched.core.text import printable
 from fluxsched.protocol.messages.history import USABLE
 

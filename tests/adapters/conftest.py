@@ -9,10 +9,9 @@ from typing import Any
 
 import pytest
 
-from fluxsched.adapters.flux.bridge import Bridge
-from fluxsched.adapters.flux.handle import BrokerReply, BrokerRequest
-from fluxsched.adapters.flux.options import parse_options
-from fluxsched.adapters.flux.trace import plain
+from fluxsched.flux.bridge import Bridge
+from fluxsched.flux.handle import BrokerReply, BrokerRequest, parse_options
+from fluxsched.flux.trace import plain
 
 INPUTS = ("request", "reply", "turn", "leave")
 

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.adapters.flux import commits, running_jobs
-from fluxsched.adapters.flux.bridge import SLICE_S
-from fluxsched.adapters.flux.handle import LOG_ERR, BrokerReply
+from fluxsched.flux import bridge as running_jobs
+from fluxsched.flux import handle as commits
+from fluxsched.flux.bridge import SLICE_S
+from fluxsched.flux.handle import LOG_ERR, BrokerReply
 
 R = {
     "version": 1,

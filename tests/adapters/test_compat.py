@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fluxsched.adapters.flux.compat import FORECAST_MAX
-from fluxsched.adapters.flux.handle import BrokerReply
+from fluxsched.flux.handle import FORECAST_MAX, BrokerReply
 
 
 def freed(jobid: int, rank: str, core: str) -> dict:

@@ -9,8 +9,8 @@ import subprocess
 
 import pytest
 
-from fluxsched.adapters.flux.install import Installed, install, module_path
 from fluxsched.errors import Refused
+from fluxsched.flux.install import Installed, install, module_path
 
 pytestmark = pytest.mark.flux
 
@@ -137,7 +137,7 @@ def test_our_pool_under_fluxs_own_scheduler(flux, installed, monkeypatch):
     monkeypatch.setenv("PYTHONPATH", ":".join([str(home), *installed.python_path]))
     said = flux(
         "flux module remove sched-fluxsched;"
-        "flux module load sched-backfill pool-class=fluxsched.adapters.flux.broker.pool;"
+        "flux module load sched-backfill pool-class=fluxsched.flux.broker.pool;"
         f"{SUBMIT.format(0.01)} --cc=1-20 -n1 true; {SUBMIT.format(0.01)} -N4 --exclusive true; flux queue drain;"
         "flux jobs -ano {result} | sort | uniq -c; flux resource list -s free -no {ncores}"
     )

@@ -7,8 +7,7 @@ import json
 
 import pytest
 
-from fluxsched.adapters.flux.handle import BrokerReply
-from fluxsched.adapters.flux.history import KEY, SET_ASIDE
+from fluxsched.flux.handle import KEY, SET_ASIDE, BrokerReply
 from fluxsched.scheduler.session import SAVE_EVERY_S
 
 FAIR = ["policy=fair", "half-life=600"]

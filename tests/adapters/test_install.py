@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
-from fluxsched.adapters.flux.install import MARK, PRIORITY, install, module_path, uninstall
 from fluxsched.cli.main import main
 from fluxsched.errors import InvalidValue, Refused
+from fluxsched.flux.install import MARK, PRIORITY, install, module_path, uninstall
 
 SCRIPT = """#!/bin/sh
 case "$1" in

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.adapters.flux.options import QUEUE_DEPTH_MAX, parse_options
 from fluxsched.errors import InvalidValue
+from fluxsched.flux.handle import QUEUE_DEPTH_MAX, parse_options
 
 
 def test_the_name_decides_without_options():

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from fluxsched.adapters.flux.pool import JobPool, PoolErrors
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
+from fluxsched.flux.pool import JobPool, PoolErrors
 
 R = {
     "version": 1,

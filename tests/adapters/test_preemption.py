@@ -6,8 +6,8 @@ import errno
 
 import pytest
 
-from fluxsched.adapters.flux.handle import BrokerReply
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.flux.handle import BrokerReply
 
 POLICY = '''
 from fluxsched.sched.policies.backfill import Fifo

@@ -6,9 +6,8 @@ import json
 
 import pytest
 
-from fluxsched.adapters.flux.running_jobs import preempted_s, updated
-from fluxsched.adapters.flux.site import read_site
 from fluxsched.errors import InvalidValue
+from fluxsched.flux.bridge import preempted_s, read_site, updated
 
 
 def test_fair_and_the_time_until_a_job_is_killed_are_read():

@@ -11,9 +11,9 @@ import pytest
 
 from fluxsched.cli.base import Command
 from fluxsched.cli.options import FILE_BYTES_MAX
-from fluxsched.core.jsontext import load_object
+from fluxsched.core.documents import load_object
 from fluxsched.errors import InvalidValue, RPCError
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 
 from .test_program import every_command
 

@@ -18,10 +18,9 @@ from fluxsched.client.calls import InstanceCalls, TypedCall
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import LimitExceeded, RPCError
 from fluxsched.instance.enclosing import Parent, attributes_of, environment_of, inside, job_variables
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import BUNDLE_MESSAGES_MAX, unpack_bundle
-from fluxsched.protocol.framing.header import decode, encode, make_error, make_response
-from fluxsched.protocol.sessions.rpc import Calls
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import BUNDLE_MESSAGES_MAX, decode, encode, make_error, make_response, unpack_bundle
+from fluxsched.protocol.sessions import Calls
 from fluxsched.protocol.topics import TOPICS
 from fluxsched.system.files import base_directory, level_here
 

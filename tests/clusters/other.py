@@ -11,9 +11,8 @@ from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY
 from fluxsched.executor.base import Reports
 from fluxsched.leases.leases import Lease, LeaseState
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import unpack_bundle
-from fluxsched.protocol.framing.header import decode, encode, make_error, make_response
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import decode, encode, make_error, make_response, unpack_bundle
 from fluxsched.store.store import ImmediateWriter
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns

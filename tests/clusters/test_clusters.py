@@ -13,12 +13,12 @@ import pytest
 
 from fluxsched.clusters import loop as cluster_loop
 from fluxsched.clusters.links import ClusterPace
-from fluxsched.core.parts import PartAsked
+from fluxsched.core.jobspec import PartAsked
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.role import Role
 from fluxsched.leases.leases import LeaseState
 from fluxsched.messaging.keys import generate, generate_server
-from fluxsched.protocol.framing.header import make_error, make_response
+from fluxsched.protocol.framing import make_error, make_response
 from fluxsched.transport.zeromq import NOT_ADMITTED
 from fluxsched.views.jobs import JobRow
 from tests.clusters.conftest import BOTH, job

@@ -8,7 +8,7 @@ import subprocess
 import pytest
 
 from fluxsched.clusters.links import FluxLink
-from fluxsched.core.parts import PartAsked, with_parts
+from fluxsched.core.jobspec import PartAsked, with_parts
 from tests.clusters.conftest import job
 
 pytestmark = pytest.mark.flux

@@ -36,7 +36,7 @@ from fluxsched.core.hostlist import HOSTS_MAX
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.resource.state.inventory import Inventory
+from fluxsched.resource.inventory import Inventory
 from fluxsched.system.clock import local_moment
 
 # Sources: each way resources come in, which one wins, and groups looked up among the targets there are.

@@ -29,19 +29,18 @@ from fluxsched.config.reader import (
 )
 from fluxsched.config.toml import DEPTH_MAX, FAULTS_SHOWN_MAX, Lines
 from fluxsched.config.values import CLUSTERS_MAX, KILL_TIMEOUT_S, ClusterSettings
-from fluxsched.core.count import Count
 from fluxsched.core.duration import parse_duration
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import parse_jobid
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.request import Count
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.topology import Topology
-from fluxsched.core.topology_conf import TOPOLOGY_BYTES_MAX
+from fluxsched.core.topology import TOPOLOGY_BYTES_MAX, Topology
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
 from fluxsched.instance.assembly import rewired
-from fluxsched.jobs.queue.queues import QueueConfig
-from fluxsched.protocol.framing import codec
+from fluxsched.jobs.queues import QueueConfig
+from fluxsched.protocol import framing as codec
 from fluxsched.sched.fair.accounts import ACCOUNTS_MAX, WEIGHTS, Bank, FairSettings, Signal
 
 # Configuration: every key is read, every fault has its file, line and key, and a TOML text's lines are found.

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.core import archive
-from fluxsched.core.archive import ArchivedFile, parse_archive, script_file
+from fluxsched.core import batch as archive
+from fluxsched.core.batch import ArchivedFile, parse_archive, script_file
+from fluxsched.core.documents import with_path
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.jsontext import with_path
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from fluxsched.core.asked_text import asked_text
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.request import asked_text
 
 
 @pytest.mark.parametrize(

@@ -11,10 +11,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.constraint import DEPTH_MAX, EVERYTHING, TERMS_MAX, WEIGHT_MAX, Constraint, parse_constraint_text
+from fluxsched.core.constraint import (
+    DEPTH_MAX,
+    EVERYTHING,
+    NESTING_MAX,
+    TERMS_MAX,
+    TEXT_CHARS_MAX,
+    WEIGHT_MAX,
+    Constraint,
+    parse_constraint_text,
+    parse_query,
+)
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
-from fluxsched.core.query import NESTING_MAX, TEXT_CHARS_MAX, parse_query
 from fluxsched.errors import InvalidValue, LimitExceeded
 from tests.generated.share import examples
 

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core import count as count_module
-from fluxsched.core.count import COUNT_MAX, Count
+from fluxsched.core import request as count_module
+from fluxsched.core.request import COUNT_MAX, Count
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 counts = st.one_of(

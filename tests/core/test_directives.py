@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxsched.core.directives import SCRIPT_BYTES_MAX, check_script, parse_directives
+from fluxsched.core.batch import SCRIPT_BYTES_MAX, check_script, parse_directives
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 SHELL = """#!/bin/sh

@@ -5,11 +5,10 @@ from __future__ import annotations
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.children import Children, Entry
-from fluxsched.core.growing import GrowingResources
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.resources import EMPTY_R, GrowingResources, ResourceSet
+from fluxsched.core.rlite import Children, Entry
 
 
 def piece(ranks: Idset, cores: int) -> ResourceSet:

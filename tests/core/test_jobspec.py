@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 
 from fluxsched.core import jobfields
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.count import COUNT_MAX
-from fluxsched.core.jobspec import DEPTH_MAX, MEMBERS_MAX, Count, Jobspec, Request
-from fluxsched.core.parts import PartAsked, with_parts
-from fluxsched.core.sharing import USUAL
+from fluxsched.core.jobfields import USUAL
+from fluxsched.core.jobspec import DEPTH_MAX, MEMBERS_MAX, Count, Jobspec, PartAsked, Request, with_parts
+from fluxsched.core.request import COUNT_MAX
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc25_jobspec.json").read_text())["cases"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.core.jsontext import PATH_KEYS_MAX, with_path
+from fluxsched.core.documents import PATH_KEYS_MAX, with_path
 from fluxsched.errors import LimitExceeded
 
 

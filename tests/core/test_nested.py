@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fluxsched.core.batch import CONFIG, SCRIPT, Nested, is_nested, nested_jobspec, parse_nested
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.nested import CONFIG, SCRIPT, Nested, is_nested, nested_jobspec, parse_nested
 from fluxsched.errors import InvalidValue
 
 

@@ -10,10 +10,8 @@ from typing import Any
 import pytest
 
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.jobfields import HOPS_MAX, PARTS_VERSION
-from fluxsched.core.jobspec import Count, JobPart, Jobspec, Request
-from fluxsched.core.parts import PARTS_MAX
-from fluxsched.core.sharing import NAME_CHARS_MAX
+from fluxsched.core.jobfields import HOPS_MAX, NAME_CHARS_MAX, PARTS_VERSION
+from fluxsched.core.jobspec import PARTS_MAX, Count, JobPart, Jobspec, Request
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 VECTORS = json.loads((Path(__file__).parents[1] / "vectors" / "rfc14_jobspec.json").read_text())["cases"]

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.core.group_change import GroupState, difference, with_own_topology
+from fluxsched.core.group_change import GroupState, difference, grown, shrunk, with_own_topology
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.rchanges import grown, shrunk
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
 from fluxsched.errors import InvalidValue

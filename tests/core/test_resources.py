@@ -13,10 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core import jsontext, rfields, rlite
-from fluxsched.core.children import KINDS_MAX
+from fluxsched.core import documents as jsontext
+from fluxsched.core import resources as rfields
+from fluxsched.core import rlite
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.resources import EMPTY_R, SCAN_MAX, Children, ResourceSet
+from fluxsched.core.rlite import KINDS_MAX
 from fluxsched.errors import InvalidValue, LimitExceeded
 from tests.generated.share import examples
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.core import rscheduling
+from fluxsched.core import topology as rscheduling
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.core.template import ID_FORMS, JOB_TAGS, NODE_TAGS, TAGS_NAMED_MAX, TASK_TAGS, check_template, is_shared
+from fluxsched.core.jobid import ID_FORMS, JOB_TAGS, NODE_TAGS, TAGS_NAMED_MAX, TASK_TAGS, check_template, is_shared
 from fluxsched.errors import InvalidValue
 
 IDS = [f"{tag}.{form}" for tag in ("id", "jobid") for form in ID_FORMS if form]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import tomllib
 
-from fluxsched.core.tomltext import toml_text
+from fluxsched.core.documents import toml_text
 
 
 def test_null_which_toml_lacks_is_left_out_everywhere() -> None:

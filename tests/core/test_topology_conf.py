@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxsched.core import topology
-from fluxsched.core.topology_conf import FAULTS_MAX, parse_topology_conf
+from fluxsched.core.topology import FAULTS_MAX, parse_topology_conf
 from fluxsched.errors import InvalidValue
 
 AS_SLURM_SHOWS_IT = """\

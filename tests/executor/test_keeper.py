@@ -30,7 +30,7 @@ from fluxsched.executor.wire import connected
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX, UNSENT_BYTES_MAX
-from fluxsched.transport.stream import StreamClient
+from fluxsched.transport.local import StreamClient
 from tests.executor.played import RECORD, Played
 from tests.r import r_of
 

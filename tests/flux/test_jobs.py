@@ -16,7 +16,7 @@ from fluxsched.flux import endpoint_jobs as job_manager
 from fluxsched.flux import endpoint_jobs as waits
 from fluxsched.flux import endpoint_logs as job_info
 from fluxsched.flux.endpoint_jobs import SLICE_JOBS, UNSERVED
-from fluxsched.protocol.framing.signed import wrap
+from fluxsched.protocol.signed import wrap
 from fluxsched.services import history as the
 from fluxsched.system.clock import SystemClock
 

@@ -13,14 +13,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
-from fluxsched.core.sharing import Sharing
+from fluxsched.core.jobfields import Sharing
 from fluxsched.errors import LimitExceeded, Refused
 from fluxsched.history import accounting as accounting_module
 from fluxsched.history.accounting import JobAccounting, ended_job
-from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.usage import Usage
-from fluxsched.jobs.lifecycle import restore
-from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
+from fluxsched.jobs import manager as restore
+from fluxsched.jobs.job import Job, Usage
+from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.services.history import RunningUse, Span, read_accounts, running_use, whole
 from fluxsched.store.jobs import pack_events, read_ended
 from fluxsched.store.schema import DAY, HOUR, SUMS

@@ -12,8 +12,7 @@ import pytest
 from fluxsched.core.jobid import format_f58
 from fluxsched.messaging import peers as limits
 from fluxsched.messaging.router import READ_AHEAD_MESSAGES, SLICE_MESSAGES, Router
-from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.framing.header import decode, encode, make_request
+from fluxsched.protocol.framing import decode, encode, make_request, pack_bundles, unpack_bundle
 from fluxsched.system import log as logs
 from fluxsched.system.log import JSON, of_job
 from fluxsched.system.loop import PIECE_ITEMS, SHARE_S, Turns, pieces

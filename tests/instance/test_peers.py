@@ -15,7 +15,7 @@ import pytest
 
 from fluxsched.client.blocking import Handle
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.protocol.sessions.acquire_server import PENDING_CHANGES_MAX
+from fluxsched.protocol.sessions import PENDING_CHANGES_MAX
 
 # Peers of every kind at once: slow, lost, many, over tcp, under names used again, with 20,000 requests in flight.
 

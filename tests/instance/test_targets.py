@@ -12,9 +12,9 @@ import signal
 import pytest
 
 from fluxsched.client.aio import AsyncHandle
+from fluxsched.core.batch import ADDRESS_KEY
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.nested import ADDRESS_KEY
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.instance.assembly import EnclosedTargets, cannot_reload, grace_of

@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.job_text import Why
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.why import Why
 from fluxsched.jobs.effects import (
     Effect,
     GrowShells,
@@ -23,13 +23,11 @@ from fluxsched.jobs.effects import (
     StartShells,
     Unheld,
 )
-from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.result import JobResult, result
-from fluxsched.jobs.job.states import State
+from fluxsched.jobs.job import Job
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query.job_query import EVERY_JOB, JobQuery
-from fluxsched.jobs.query.listing import list_jobs
-from fluxsched.jobs.query.why import why
+from fluxsched.jobs.query import EVERY_JOB, JobQuery, list_jobs, why
+from fluxsched.jobs.states import State
+from fluxsched.jobs.table import JobResult, result
 from tests.r import r_of as r_of_hosts
 
 USER = 1000

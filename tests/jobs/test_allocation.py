@@ -7,9 +7,9 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused, RemoteProtocolError
 from fluxsched.jobs.effects import SchedAlloc, SchedCancel, SchedFree, SchedPrioritize
-from fluxsched.jobs.job.states import State
-from fluxsched.jobs.lifecycle.links import HelloItem
-from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.jobs.lifecycle import HelloItem
+from fluxsched.jobs.queues import QueueConfig
+from fluxsched.jobs.states import State
 from tests.jobs.elastic import elastic
 
 ids = Idset.parse

@@ -6,9 +6,9 @@ import pytest
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.jobs.dependencies import DEPENDENCIES_MAX, parse_dependencies
 from fluxsched.jobs.effects import WakeAt
-from fluxsched.jobs.job.dependencies import DEPENDENCIES_MAX, parse_dependencies
-from fluxsched.jobs.job.states import State
+from fluxsched.jobs.states import State
 
 
 def on(*pairs):

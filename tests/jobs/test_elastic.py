@@ -10,13 +10,12 @@ from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, Refused, RemoteProtocolError
+from fluxsched.jobs import table as sizes
 from fluxsched.jobs.effects import GrowShells, Held, SchedFree, ShrinkShells, Unheld
-from fluxsched.jobs.job import sizes
-from fluxsched.jobs.job.sizes import used
-from fluxsched.jobs.job.states import State
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query.job_query import EVERY_JOB
-from fluxsched.jobs.query.listing import list_jobs
+from fluxsched.jobs.query import EVERY_JOB, list_jobs
+from fluxsched.jobs.states import State
+from fluxsched.jobs.table import used
 from tests.jobs.elastic import elastic, grow, ids, parts, r_of, released, shrink, started
 
 # Elastic jobs: what a running job may be given and made to leave, and what each step stores.
@@ -260,7 +259,7 @@ def test_the_executor_releases_only_what_was_to_go(world):
 
 
 def test_a_job_does_not_change_its_size_for_ever(world, monkeypatch):
-    monkeypatch.setattr("fluxsched.jobs.lifecycle.resizing.SIZE_CHANGES_MAX", 2)
+    monkeypatch.setattr("fluxsched.jobs.allocation.SIZE_CHANGES_MAX", 2)
     started(world)
     grow(world, r_of("7"))
     shrink(world, "7")

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
-from fluxsched.jobs.holdings.holdings import OFFENDERS_SHOWN, Holdings, parse_grant
+from fluxsched.jobs.holdings import OFFENDERS_SHOWN, Holdings, parse_grant
 from tests.jobs.elastic import elastic, grow, released, shrink
 
 # Grants, and the record of who holds what.

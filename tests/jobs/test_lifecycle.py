@@ -22,19 +22,11 @@ from fluxsched.jobs.effects import (
     Unheld,
     UpdateDone,
 )
-from fluxsched.jobs.job.annotations import KEYS_MAX, MEMO_CHARS_MAX
-from fluxsched.jobs.job.job import sched_jobspec
-from fluxsched.jobs.job.states import State
-from fluxsched.jobs.lifecycle.requests import (
-    EXCEPTIONS_MAX,
-    JOBS_ACTIVE_MAX,
-    NAME_CHARS_MAX,
-    NOTE_CHARS_MAX,
-    check_submitted,
-)
-from fluxsched.jobs.lifecycle.restore import read
-from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
+from fluxsched.jobs.job import sched_jobspec
+from fluxsched.jobs.manager import JobManager, read
+from fluxsched.jobs.queues import JobQueue, QueueConfig
+from fluxsched.jobs.requests import EXCEPTIONS_MAX, JOBS_ACTIVE_MAX, NAME_CHARS_MAX, NOTE_CHARS_MAX, check_submitted
+from fluxsched.jobs.states import KEYS_MAX, MEMO_CHARS_MAX, State
 
 # A job's way through the states: the ordinary one, and every way of being stopped.
 

@@ -8,17 +8,12 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
-from fluxsched.jobs.holdings import holdings
-from fluxsched.jobs.holdings.holdings import (
-    RANK_CHARS_MAX,
-    RANKS_CACHED_MAX,
-    TARGETS_CACHED_MAX,
-    parse_grant,
-)
-from fluxsched.jobs.job.dependencies import DESCRIPTION_CHARS_MAX, parse_dependency
-from fluxsched.jobs.lifecycle.links import LIMIT_MAX
-from fluxsched.jobs.lifecycle.requests import TYPE_CHARS_MAX
-from fluxsched.jobs.query.job_query import LIST_MAX
+from fluxsched.jobs import holdings
+from fluxsched.jobs.dependencies import DESCRIPTION_CHARS_MAX, parse_dependency
+from fluxsched.jobs.holdings import RANK_CHARS_MAX, RANKS_CACHED_MAX, TARGETS_CACHED_MAX, parse_grant
+from fluxsched.jobs.lifecycle import LIMIT_MAX
+from fluxsched.jobs.query import LIST_MAX
+from fluxsched.jobs.requests import TYPE_CHARS_MAX
 
 
 def test_a_dependency_is_described_in_few_words() -> None:

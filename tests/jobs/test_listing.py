@@ -13,26 +13,30 @@ from hypothesis import strategies as st
 
 from fluxsched.cli.jobs import FIELDS
 from fluxsched.core.idset import Idset
-from fluxsched.core.job_attributes import JOB_ATTRIBUTES
+from fluxsched.core.job_text import JOB_ATTRIBUTES
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.jobs.job.job import Job
-from fluxsched.jobs.job.result import JobResult, shell_status
-from fluxsched.jobs.job.states import State, state_mask
-from fluxsched.jobs.query import attributes, listing
-from fluxsched.jobs.query.attributes import FLUX_ATTRIBUTES, LISTED, RESULT_BITS
-from fluxsched.jobs.query.job_query import (
+from fluxsched.jobs import query as attributes
+from fluxsched.jobs import query as listing
+from fluxsched.jobs.job import Job
+from fluxsched.jobs.query import (
     DEPTH_MAX,
     EVERY_JOB,
     EVERY_STATE,
+    FLUX_ATTRIBUTES,
+    LISTED,
     PATTERN_CHARS_MAX,
+    RESULT_BITS,
     TERMS_MAX,
     JobQuery,
+    RunningQuery,
     find,
+    largest,
     parse_query,
 )
-from fluxsched.jobs.query.running import RunningQuery, largest
-from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
+from fluxsched.jobs.queues import JobQueue, QueueConfig
+from fluxsched.jobs.states import State, state_mask
+from fluxsched.jobs.table import JobResult, shell_status
 from fluxsched.protocol.messages.jobs import JobInfo
 from tests.generated.share import first
 

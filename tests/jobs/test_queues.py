@@ -5,13 +5,12 @@ from __future__ import annotations
 import pytest
 
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.sharing import DEFAULT_BANK
+from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.text import NAMES_TOLD
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.jobs.effects import SaveQueue, SchedCancel
-from fluxsched.jobs.job.states import State
-from fluxsched.jobs.queue.banks import ANY_BANK, Banks
-from fluxsched.jobs.queue.queues import MISSING_REASON, QueueConfig, Queues
+from fluxsched.jobs.queues import ANY_BANK, MISSING_REASON, Banks, QueueConfig, Queues
+from fluxsched.jobs.states import State
 
 # RFC 33: admission, defaults, limits, stop and start.
 

@@ -7,12 +7,12 @@ import errno
 import pytest
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import REQUEUE_MAX
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.sharing import REQUEUE_MAX
 from fluxsched.errors import Refused
 from fluxsched.jobs.effects import Kill, Persist, SchedAlloc
-from fluxsched.jobs.job.states import State
-from fluxsched.jobs.query.why import history
+from fluxsched.jobs.query import history
+from fluxsched.jobs.states import State
 
 # Preempted jobs that are submitted again: how often, in whose place in line, and what else moves with them.
 

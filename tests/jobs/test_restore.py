@@ -10,13 +10,13 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.jobs import query as listing
 from fluxsched.jobs.effects import Held, Persist, SchedAlloc, SchedCancel, WakeAt
-from fluxsched.jobs.job.states import INACTIVE, RUN, State
-from fluxsched.jobs.job.table import INACTIVE_KEPT_MAX, JobTable
-from fluxsched.jobs.lifecycle.restore import read
-from fluxsched.jobs.query import listing
-from fluxsched.jobs.query.job_query import EVERY_JOB
-from fluxsched.jobs.queue.queues import MISSING_REASON, QueueConfig
+from fluxsched.jobs.manager import read
+from fluxsched.jobs.query import EVERY_JOB
+from fluxsched.jobs.queues import MISSING_REASON, QueueConfig
+from fluxsched.jobs.states import INACTIVE, RUN, State
+from fluxsched.jobs.table import INACTIVE_KEPT_MAX, JobTable
 from tests.generated.share import examples
 
 ids = Idset.parse

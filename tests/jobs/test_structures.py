@@ -9,13 +9,23 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidTransition, LimitExceeded
-from fluxsched.jobs.job.active_ids import ActiveIds
-from fluxsched.jobs.job.annotations import DEPTH_MAX, KEYS_MAX, merge
-from fluxsched.jobs.job.ended_ids import EndedIds
-from fluxsched.jobs.job.job import EVENTS_KEPT, Job
-from fluxsched.jobs.job.states import ACTIVE, EVENTS, FATAL, PENDING, RUNNING, TRANSITIONS, State, state_mask, step
-from fluxsched.jobs.queue.priority_heap import STALE_SLACK, PriorityHeap
-from fluxsched.jobs.queue.queues import JobQueue, QueueConfig
+from fluxsched.jobs.job import EVENTS_KEPT, Job
+from fluxsched.jobs.queues import STALE_SLACK, JobQueue, PriorityHeap, QueueConfig
+from fluxsched.jobs.states import (
+    ACTIVE,
+    DEPTH_MAX,
+    EVENTS,
+    FATAL,
+    KEYS_MAX,
+    PENDING,
+    RUNNING,
+    TRANSITIONS,
+    State,
+    merge,
+    state_mask,
+    step,
+)
+from fluxsched.jobs.table import ActiveIds, EndedIds
 
 SLACK = 4
 

@@ -10,7 +10,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.messaging import memo as payload_memo
 from fluxsched.messaging.memo import JSON, SPEC_BYTES_MAX, SPECS_KEPT, JobspecMemo, PayloadMemo
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 
 CONSTRAINT = {"properties": ["fast"]}
 

@@ -32,10 +32,11 @@ from fluxsched.messaging.memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
 from fluxsched.messaging.peers import SERVICES_PEER_MAX, Peer, PeerLimits, RpcRequest, TokenBucket
 from fluxsched.messaging.router import OutgoingCalls, Router
 from fluxsched.messaging.tracing import HIDDEN, LINE_CHARS_MAX, content, printer
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import BUNDLE_BYTES_MAX, BUNDLE_MESSAGES_MAX
-from fluxsched.protocol.framing.codec import DEPTH_MAX
-from fluxsched.protocol.framing.header import (
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import (
+    BUNDLE_BYTES_MAX,
+    BUNDLE_MESSAGES_MAX,
+    DEPTH_MAX,
     REQUEST,
     ROLE_ADMIN,
     ROLE_LOCAL,
@@ -53,7 +54,7 @@ from fluxsched.system.clock import SystemClock
 from fluxsched.system.log import request_id
 from fluxsched.system.loop import Turns
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX, Arrived
-from fluxsched.transport.framing import Unpacker, pack_frame
+from fluxsched.transport.local import Unpacker, pack_frame
 from fluxsched.transport.memory import MemoryServer
 
 # Bad input over real sockets: each gets an error that says what and why, and the instance lives on unharmed.

@@ -9,8 +9,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import RemoteProtocolError
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol import schema
-from fluxsched.protocol.framing import codec
 from fluxsched.protocol.messages import acquire, alloc, jobs, resource
 from fluxsched.protocol.messages.common import INT64_MAX, WALL_TIME_MAX_S, AttrResponse
 

@@ -12,8 +12,9 @@ import msgspec
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing as header
 from fluxsched.protocol import schema
-from fluxsched.protocol.framing import codec, header
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.messages.common import Empty
 from fluxsched.protocol.topics import COMMON, SERVICES, TOPICS

@@ -6,9 +6,9 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.resource.effects import Ended, Journal, RaiseJobs, Save, Saved, ToAcquirer
+from fluxsched.resource.inventory import Inventory
+from fluxsched.resource.journal import Ended, Journal, RaiseJobs, Save, Saved, ToAcquirer
 from fluxsched.resource.module import ResourceModule
-from fluxsched.resource.state.inventory import Inventory
 
 
 def ids(text):

@@ -7,7 +7,7 @@ import errno
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.resource.state.drain import OVERWRITE, REASON_CHARS_MAX
+from fluxsched.resource.drain import OVERWRITE, REASON_CHARS_MAX
 
 
 def lines(h):

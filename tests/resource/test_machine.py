@@ -16,10 +16,10 @@ from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, pr
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
-from fluxsched.resource.effects import Saved
+from fluxsched.resource.drain import OVERWRITE
+from fluxsched.resource.inventory import Inventory
+from fluxsched.resource.journal import Saved
 from fluxsched.resource.module import ResourceModule
-from fluxsched.resource.state.drain import OVERWRITE
-from fluxsched.resource.state.inventory import Inventory
 from tests.generated.share import examples
 
 SPEC = importlib.util.spec_from_file_location("resource_checker", Path(__file__).with_name("checker.py"))

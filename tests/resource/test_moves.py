@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.resource.state.groups import GROUP_NAME_CHARS_MAX, GROUPS_MAX
+from fluxsched.resource.inventory import GROUP_NAME_CHARS_MAX, GROUPS_MAX
 
 
 def test_without_acquirer_and_job_they_leave_at_once(h):

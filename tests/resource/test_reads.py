@@ -6,7 +6,7 @@ import pytest
 
 from fluxsched.core.idset import EMPTY
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.resource.state.properties import PROPERTIES_MAX
+from fluxsched.resource.inventory import PROPERTIES_MAX
 
 
 def test_status(start):

@@ -11,9 +11,16 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import ClassVar
 
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.framing.header import RESPONSE, decode, make_error, make_request, make_response
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import (
+    RESPONSE,
+    decode,
+    make_error,
+    make_request,
+    make_response,
+    pack_bundles,
+    unpack_bundle,
+)
 from fluxsched.protocol.messages.alloc import ANNOTATE, DENY, AllocResponse
 from fluxsched.sched.engine.group import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler

@@ -13,17 +13,17 @@ import pytest
 
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.errors import InvalidTransition, InvalidValue, RPCError
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol.messages import alloc as msg
 from fluxsched.protocol.messages.acquire import AcquireChange, AcquireFirst, Grow, Shrink, Update
 from fluxsched.protocol.messages.acquire import Grow as GroupGrow
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.messages.live.reasons import REASONS_MAX
-from fluxsched.protocol.sessions.acquire_client import AcquireClient
+from fluxsched.protocol.sessions import AcquireClient
 from fluxsched.sched.decisions import PREEMPT, Canceled, Denied, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import Signal

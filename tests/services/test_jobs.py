@@ -12,11 +12,11 @@ import time
 import pytest
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import REQUEUE_MAX
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.sharing import REQUEUE_MAX
-from fluxsched.jobs.query import running
-from fluxsched.protocol.framing import codec
+from fluxsched.jobs import query as running
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol.messages.jobs import ListRequest
 from fluxsched.services import job_streams as streams
 from fluxsched.services import jobs as service

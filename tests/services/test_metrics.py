@@ -16,8 +16,8 @@ from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.instance import instance as companions
 from fluxsched.instance.instance import AGAIN_MAX_S, AGAIN_S, Companion, metrics_kind, page_kind
 from fluxsched.protocol.messages import metrics as msg
+from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
-from fluxsched.resource.state.inventory import Inventory
 from fluxsched.services.instance import core_states, target_states
 from fluxsched.services.job_effects import JobCounts
 from fluxsched.services.metrics_http import (

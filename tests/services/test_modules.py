@@ -16,7 +16,7 @@ from fluxsched.services import scheduling as scheduler_states
 from fluxsched.services.module_processes import STATUS_EXITED
 from fluxsched.services.scheduling import STATE_BYTES_MAX
 from fluxsched.store.checksums import checksummed
-from fluxsched.transport.roster import Roster
+from fluxsched.transport.zeromq import Roster
 
 # What a scheduler has kept: returned to the next one of its groups, across restarts, as it was. Jobspecs in hello.
 

@@ -20,11 +20,10 @@ pytest.importorskip("grpc")
 import grpc
 from click.testing import CliRunner
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.adapters.si.wire.address import Address
-from fluxsched.adapters.si.wire.methods import EXTRA, SCHEDULER
 from fluxsched.cli.main import main
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.yunikorn.wire import EXTRA, SCHEDULER, Address
 from tests.adapters.si.interfaces.drivers import RemoteRM
 
 from .conftest import PROGRAM, WAIT_S

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.jobs.job.result import result
+from fluxsched.jobs.table import result
 
 
 def left_behind(user: Any) -> list[str]:

@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from fluxsched.transport.authentication import make_key_pair
 from fluxsched.transport.base import Arrived, Lost, Waker, check_outgoing
-from fluxsched.transport.curve import ServerKeys
+from fluxsched.transport.endpoints import ServerKeys
 from fluxsched.transport.local import LocalServer
 from fluxsched.transport.memory import MemoryServer
+from fluxsched.transport.sockets import make_key_pair
 from fluxsched.transport.zeromq import ZmqClient, ZmqServer
 
 WAIT_S = 5.0

@@ -15,15 +15,9 @@ import pytest
 import zmq
 
 from fluxsched.errors import Disconnected, InvalidValue, LimitExceeded, Refused
-from fluxsched.transport.authentication import (
-    KEYED_MESSAGE_BYTES_MAX,
-    KEYED_UNREAD_MESSAGES_MAX,
-    make_key_pair,
-    public_of,
-)
 from fluxsched.transport.base import Lost
-from fluxsched.transport.curve import KeyPair, ServerKeys, parse_key
-from fluxsched.transport.endpoints import bound_address, reachable, tcp_address
+from fluxsched.transport.endpoints import KeyPair, ServerKeys, bound_address, parse_key, reachable, tcp_address
+from fluxsched.transport.sockets import KEYED_MESSAGE_BYTES_MAX, KEYED_UNREAD_MESSAGES_MAX, make_key_pair, public_of
 from fluxsched.transport.zeromq import CHOSEN_IDENTITY, NO_KEY, BlockingClient, ZmqClient, ZmqServer
 
 OTHER = "f0" * 32
@@ -184,7 +178,7 @@ def test_without_handover_no_peer_gets_the_answers_of_another() -> None:
 def test_the_identities_of_a_keyed_port_are_no_known_numbers(tmp_path: Path) -> None:
     """The first one is the same in each process, unless libzmq's source of it is seeded."""
     script = (
-        "import zmq; from fluxsched.transport.authentication import hide_identities\n"
+        "import zmq; from fluxsched.transport.sockets import hide_identities\n"
         "hide_identities(); c = zmq.Context(); r, d = c.socket(zmq.ROUTER), c.socket(zmq.DEALER)\n"
         "p = r.bind_to_random_port('tcp://127.0.0.1'); d.connect(f'tcp://127.0.0.1:{p}'); d.send(b'')\n"
         "print(r.recv().hex()); d.close(0); r.close(0); c.term()\n"

@@ -13,7 +13,7 @@ import pytest
 
 from fluxsched.errors import Disconnected, InvalidValue, Refused
 from fluxsched.transport.endpoints import SOCKET_PATH_BYTES_MAX, PathClaim, check_listening, local_path
-from fluxsched.transport.stream import connect_local
+from fluxsched.transport.local import connect_local
 
 
 def test_a_released_claim_leaves_no_lock_file_behind(tmp_path: Path) -> None:

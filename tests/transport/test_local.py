@@ -18,14 +18,17 @@ from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.transport.base import PARTS_MAX
-from fluxsched.transport.framing import FRAMING_BYTES_MAX, Malformed, Unpacker, pack_frame
 from fluxsched.transport.local import (
     CLOSE_LINGER_S,
+    FRAMING_BYTES_MAX,
     GUEST_MESSAGE_BYTES_MAX,
     LOCAL_MESSAGE_BYTES_MAX,
+    READ_AHEAD_MAX,
     LocalServer,
+    Malformed,
+    Unpacker,
+    pack_frame,
 )
-from fluxsched.transport.stream import READ_AHEAD_MAX
 
 WAIT_S = 5.0
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from fluxsched.transport.base import Arrived, Lost
-from fluxsched.transport.roster import CLOSE_SETTLE_S, Roster
+from fluxsched.transport.zeromq import CLOSE_SETTLE_S, Roster
 
 MADE, OTHER = b"\0AAAA", b"\0BBBB"
 

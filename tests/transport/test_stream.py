@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.transport.framing import pack_frame
-from fluxsched.transport.stream import CLOSED, READ_AHEAD_MAX, StreamClient, peer_of
+from fluxsched.transport.local import CLOSED, READ_AHEAD_MAX, StreamClient, pack_frame, peer_of
 
 
 def pair(driver: type[Any], **options: int) -> tuple[Any, Any]:

@@ -22,10 +22,10 @@ from typing import Any, Final, TypeAlias
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.job_text import in_groups
 from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.core.why import in_groups
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
 from fluxsched.sched.asks import Asks
 from fluxsched.sched.decisions import Annotated, Denied, Effect, Reason, Release, Reservation

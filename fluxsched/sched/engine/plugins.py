@@ -13,10 +13,10 @@ from math import inf
 from typing import Final
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.request import Request
-from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
 from fluxsched.sched.decisions import Annotated, Canceled, Denied, Effect, Granted, PluginFailed
 from fluxsched.sched.engine.group import Group, add_infeasible, join, judge_all, judge_in

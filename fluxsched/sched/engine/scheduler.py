@@ -15,11 +15,11 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.build import BUILD
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.job_text import Why
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.request import Request
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.topology import Topology
-from fluxsched.core.why import Why
 from fluxsched.errors import InvalidValue, RemoteProtocolError
 from fluxsched.sched.decisions import Canceled, Denied, Effect, Reservation, grouped
 from fluxsched.sched.engine.group import (

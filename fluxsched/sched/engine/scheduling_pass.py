@@ -15,11 +15,10 @@ from math import inf
 from reprlib import repr as short
 from typing import Any, Final
 
-from fluxsched.core.count import Count
 from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.request import Request
+from fluxsched.core.request import Count, Request
 from fluxsched.sched.asks import Asks
 from fluxsched.sched.decisions import (
     BACKFILLED,

@@ -17,8 +17,8 @@ from operator import attrgetter
 from typing import Final, NamedTuple
 
 from fluxsched.core.idset import Idset
+from fluxsched.core.job_text import Why, in_groups
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.why import Why, in_groups
 from fluxsched.errors import Refused
 from fluxsched.sched.decisions import Reservation
 from fluxsched.sched.engine.group import Group, home_of, is_planned, why_set_aside

@@ -22,10 +22,9 @@ from math import exp2, inf, isfinite, log2
 from types import MappingProxyType
 from typing import Final, TypeAlias
 
-from fluxsched.core.jsontext import shown
-from fluxsched.core.sharing import check_name
+from fluxsched.core.documents import path_text, shown
+from fluxsched.core.jobfields import check_name
 from fluxsched.core.text import printable, some_of
-from fluxsched.core.tomltext import path_text
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 
 ACCOUNTS_MAX = 65_536

@@ -14,9 +14,9 @@ from typing import Final, NamedTuple, Protocol
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.jobspec import Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.sharing import DEFAULT_BANK
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.fair.accounts import MINUTE_S, Account, AccountLimits, Accounts, FairSettings, Measure, Vector
 from fluxsched.sched.pool.placement import NO_TARGET, SHAPES_MAX, Block, Blocks, Holds, Shape

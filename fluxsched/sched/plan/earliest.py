@@ -17,9 +17,9 @@ from math import inf, nextafter
 from typing import Final, NamedTuple, TypeAlias
 
 from fluxsched.core.constraint import EVERYTHING
-from fluxsched.core.count import ONE
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Request
+from fluxsched.core.request import ONE
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.pool.choice import need_of, slots_on
 from fluxsched.sched.pool.place import room_for

@@ -14,7 +14,7 @@ from math import inf
 from typing import Any, ClassVar, Final
 
 from fluxsched.core.duration import parse_duration
-from fluxsched.core.why import Why
+from fluxsched.core.job_text import Why
 from fluxsched.sched.fair.accounts import ALL, DOMINANT, RATE_MAX, SHARES, SIGNALS, USAGES, Signal
 from fluxsched.sched.policies.backfill import seat_awaiting
 from fluxsched.sched.policies.fair_preemption import PreemptingPass, why_not_preempted

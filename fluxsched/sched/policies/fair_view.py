@@ -14,8 +14,8 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Set
 from math import inf
 from typing import Final
 
+from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
-from fluxsched.core.why import Why
 from fluxsched.sched.fair.account_order import FairOrder
 from fluxsched.sched.fair.accounts import MINUTE_S, NOTHING_KEPT, Account, Blocked, Signal
 from fluxsched.sched.policy import (

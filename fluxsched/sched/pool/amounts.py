@@ -17,12 +17,11 @@ from math import lcm
 from typing import Final, TypeAlias
 
 from fluxsched.core.amounts import Amounts, less
-from fluxsched.core.children import Children
 from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.rlite import merge
+from fluxsched.core.rlite import Children, merge
 from fluxsched.sched.pool.countables import magnitude
 from fluxsched.sched.pool.placement import BITS, LOW_BITS, WORD_SHIFT, Bits, ids_of
 

@@ -19,7 +19,7 @@ from typing import Final, NamedTuple, TypeAlias
 from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
-from fluxsched.core.rfields import ONE_PART
+from fluxsched.core.resources import ONE_PART
 from fluxsched.errors import LocalProtocolError
 from fluxsched.sched.pool.choice import Candidates, Narrowed, PartChoice, need_of, restricted
 from fluxsched.sched.pool.near import hops_count, most_within, never_within

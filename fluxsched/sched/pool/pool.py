@@ -12,9 +12,8 @@ from collections.abc import Iterable, Mapping
 
 from fluxsched.core.amounts import Amounts, less
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.growing import GrowingResources
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import GrowingResources, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.pool.amounts import AmountTargets

@@ -23,7 +23,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, RPCError
-from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.jobs.queues import QueueConfig
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import load

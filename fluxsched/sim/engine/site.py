@@ -30,14 +30,19 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import parse_targets
-from fluxsched.core.topology import SWITCH_LEVELS_MAX, SWITCHES_MAX, Switch, Topology
-from fluxsched.core.topology_conf import TOPOLOGY_BYTES_MAX, parse_topology_conf
+from fluxsched.core.topology import (
+    SWITCH_LEVELS_MAX,
+    SWITCHES_MAX,
+    TOPOLOGY_BYTES_MAX,
+    Switch,
+    Topology,
+    parse_topology_conf,
+)
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.jobs.queue.banks import ANY_BANK, Banks
-from fluxsched.jobs.queue.queues import QueueConfig
-from fluxsched.resource.effects import ResourceEffect
+from fluxsched.jobs.queues import ANY_BANK, Banks, QueueConfig
+from fluxsched.resource.inventory import EXCLUDE
+from fluxsched.resource.journal import ResourceEffect
 from fluxsched.resource.module import ResourceModule
-from fluxsched.resource.state.groups import EXCLUDE
 from fluxsched.sched.engine.policy_queue import WAIT
 from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S

@@ -16,20 +16,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final, NamedTuple, Protocol, TypeAlias
 
+from fluxsched.core.documents import with_path
 from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobfields import parse_sharing
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.jsontext import with_path
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.sharing import parse_sharing
 from fluxsched.errors import InvalidValue, Refused, RPCError
-from fluxsched.jobs.queue.banks import ANY_BANK, Banks
-from fluxsched.jobs.queue.queues import QueueConfig, Queues
+from fluxsched.jobs.queues import ANY_BANK, Banks, QueueConfig, Queues
 from fluxsched.protocol.messages.alloc import HelloResponse
-from fluxsched.protocol.sessions.acquire_client import AcquireClient
-from fluxsched.protocol.sessions.acquire_server import AcquireServer
-from fluxsched.resource import effects as resource
+from fluxsched.protocol.sessions import AcquireClient, AcquireServer
+from fluxsched.resource import journal as resource
+from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
-from fluxsched.resource.state.inventory import Inventory
 from fluxsched.sched.decisions import Canceled, DecisionRefused, Denied, Granted, Grown, PluginFailed, Raise, Shrunk
 from fluxsched.sched.engine.policy_queue import WAIT
 from fluxsched.sched.engine.scheduler import Scheduler

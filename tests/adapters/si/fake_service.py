@@ -12,9 +12,8 @@ from typing import Any
 
 import grpc
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.wire.address import Address
-from fluxsched.adapters.si.wire.methods import SCHEDULER
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn.wire import SCHEDULER, Address
 
 
 class FakeService:

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.adapters.si.wire.address import PORT_MAX, SOCKET_PATH_BYTES_MAX, Address, parse_address
 from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.yunikorn.wire import PORT_MAX, SOCKET_PATH_BYTES_MAX, Address, parse_address
 
 
 @pytest.mark.parametrize(

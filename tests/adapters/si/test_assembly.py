@@ -10,22 +10,16 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si import assembly
-from fluxsched.adapters.si.assembly import (
-    CONFIGS_KEPT_MAX,
-    ConfigReader,
-    PolicyGroups,
-    make_machine,
-    wall_clock,
-)
-from fluxsched.adapters.si.in_process import InProcessScheduler
-from fluxsched.adapters.si.messages import (
+from fluxsched.errors import InvalidValue
+from fluxsched.yunikorn import service as assembly
+from fluxsched.yunikorn.in_process import InProcessScheduler
+from fluxsched.yunikorn.messages import (
     AllocationRequest,
     ApplicationRequest,
     NodeRequest,
     RegisterResourceManagerRequest,
 )
-from fluxsched.errors import InvalidValue
+from fluxsched.yunikorn.service import CONFIGS_KEPT_MAX, ConfigReader, PolicyGroups, make_machine, wall_clock
 
 
 class Clock:

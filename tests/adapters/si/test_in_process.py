@@ -10,14 +10,16 @@ import pytest
 
 pytest.importorskip("google.protobuf")
 
-from fluxsched.adapters.si import in_process
-from fluxsched.adapters.si.config.reader import read_config
-from fluxsched.adapters.si.in_process import InProcessScheduler
-from fluxsched.adapters.si.machine.answers.items import REASON_CHARS_MAX
-from fluxsched.adapters.si.machine.effects import NODES, Effect, SendResponse
-from fluxsched.adapters.si.machine.machine import PASS_S, SIMachine
-from fluxsched.adapters.si.machine.predicates import Predicates
-from fluxsched.adapters.si.messages import (
+from fluxsched.errors import InvalidValue, LimitExceeded, Refused
+from fluxsched.sched.hooks.api import PASS, Later
+from fluxsched.system.clock import SystemClock
+from fluxsched.yunikorn import in_process
+from fluxsched.yunikorn.config.reader import read_config
+from fluxsched.yunikorn.in_process import InProcessScheduler
+from fluxsched.yunikorn.machine.answers import REASON_CHARS_MAX
+from fluxsched.yunikorn.machine.effects import NODES, Effect, SendResponse
+from fluxsched.yunikorn.machine.machine import PASS_S, Predicates, SIMachine
+from fluxsched.yunikorn.messages import (
     MESSAGE_BYTES_MAX,
     AllocationRequest,
     NodeRequest,
@@ -25,9 +27,6 @@ from fluxsched.adapters.si.messages import (
     RegisterResourceManagerRequest,
     UpdateConfigurationRequest,
 )
-from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.sched.hooks.api import PASS, Later
-from fluxsched.system.clock import SystemClock
 
 WAIT_S = 30.0
 

@@ -10,12 +10,10 @@ import pytest
 pytest.importorskip("grpc", reason="the scheduler interface is an extra: fluxsched[si]")
 yaml = pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.load.main import report, table  # noqa: E402
-from fluxsched.adapters.si.load.messages_made import ASKS_MAX, NODES_MAX, QUEUES_MAX, SHAPES_MAX, Load  # noqa: E402
-from fluxsched.adapters.si.load.run import Measured, put  # noqa: E402
-from fluxsched.adapters.si.wire.rm_client import RMClient  # noqa: E402
 from fluxsched.errors import InvalidValue, Refused  # noqa: E402
 from fluxsched.system.clock import SystemClock  # noqa: E402
+from fluxsched.yunikorn.load import ASKS_MAX, NODES_MAX, QUEUES_MAX, SHAPES_MAX, Load, Measured, put, report, table  # noqa: E402  # noqa: E402  # noqa: E402
+from fluxsched.yunikorn.wire import RMClient  # noqa: E402
 from tests.adapters.si.fake_service import FakeService  # noqa: E402
 
 

@@ -11,7 +11,7 @@ pytest.importorskip("google.protobuf")
 
 from google.protobuf import json_format
 
-from fluxsched.adapters.si import messages
+from fluxsched.yunikorn import messages
 
 RFC = Path(__file__).parents[3] / "rfc"
 EXAMPLES = re.findall(r"<!-- si: (\w+) -->\n```json\n(.*?)```", (RFC / "si.md").read_text(), re.DOTALL)

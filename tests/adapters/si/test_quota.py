@@ -11,11 +11,11 @@ from hypothesis import strategies as st
 
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.quota import Quota
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.hooks.api import PASS, SKIP, GroupSeen, JobSeen
 from fluxsched.sched.pool.placement import Block, Fits, Shapes
+from fluxsched.yunikorn.quota import Quota
 
 CONFIG = """
 partitions:

@@ -8,10 +8,10 @@ import pytest
 
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.quota import Quota
 from fluxsched.sched.policies.backfill import Easy
 from fluxsched.sched.registry import make
 from fluxsched.sim import PluginSite, examine_plugin
+from fluxsched.yunikorn.quota import Quota
 
 CONFIG = """
 partitions:

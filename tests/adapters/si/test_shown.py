@@ -6,8 +6,8 @@ import pytest
 
 pytest.importorskip("google.protobuf")
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.shown import SHOWN_CHARS_MAX, shown
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn.messages import SHOWN_CHARS_MAX, shown
 
 
 def test_secrets_are_masked_and_all_else_is_shown() -> None:

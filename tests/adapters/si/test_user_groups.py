@@ -8,8 +8,8 @@ import os
 
 import pytest
 
-from fluxsched.adapters.si import user_groups
-from fluxsched.adapters.si.user_groups import GROUPS_KEPT_S, UserGroups, groups_of_host
+from fluxsched.yunikorn import user_groups
+from fluxsched.yunikorn.user_groups import GROUPS_KEPT_S, UserGroups, groups_of_host
 
 
 def test_groups_are_the_hosts() -> None:

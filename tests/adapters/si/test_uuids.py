@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from fluxsched.adapters.si.uuids import UuidMaker
 from fluxsched.system.clock import Chance, seeded
+from fluxsched.yunikorn.service import UuidMaker
 
 
 def test_they_have_the_form_and_none_comes_twice() -> None:

@@ -24,19 +24,16 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError, RPCError
 from fluxsched.jobs import effects as jobs
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.queue.queues import QueueConfig
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.lite import FREE
+from fluxsched.jobs.queues import QueueConfig
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.lite import FREE
 from fluxsched.protocol.messages import alloc
 from fluxsched.protocol.messages.acquire import AcquireRequest
 from fluxsched.protocol.messages.jobs import RaiseRequest
-from fluxsched.protocol.sessions.acquire_client import AcquireClient
-from fluxsched.protocol.sessions.acquire_server import AcquireServer
-from fluxsched.protocol.sessions.acquire_stream import to_messages
-from fluxsched.resource import effects as resource
+from fluxsched.protocol.sessions import AcquireClient, AcquireServer, to_messages
+from fluxsched.resource import journal as resource
+from fluxsched.resource.inventory import DEFAULT, EXCLUDE, Inventory
 from fluxsched.resource.module import ResourceModule
-from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
-from fluxsched.resource.state.inventory import Inventory
 from fluxsched.sched import decisions as sched
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policy import Option, Start, View

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from typing import Any, Final, TypeAlias
 
-from fluxsched.resource.state.groups import DEFAULT, EXCLUDE
+from fluxsched.resource.inventory import DEFAULT, EXCLUDE
 from tests.chaos.exhaustive.machines import (
     NONE,
     OTHER,

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from tests.chaos.mutations.sabotage import Sabotage
 
-_STREAM = "fluxsched.protocol.sessions.acquire_stream:to_messages"
-_CLIENT = "fluxsched.protocol.sessions.acquire_client:AcquireClient"
+_STREAM = "fluxsched.protocol.sessions:to_messages"
+_CLIENT = "fluxsched.protocol.sessions:AcquireClient"
 _SCHEDULER = "fluxsched.sched.engine.scheduler:Scheduler"
 _SESSION = "fluxsched.scheduler.session:SchedulerSession"
 _RESOURCE = "fluxsched.resource"
@@ -27,7 +27,7 @@ LAWS = (
         "str(change.offline & joined)\n        made.append(Grow", "''\n        made.append(Grow",
     ),
     Sabotage(
-        "a grow shall have the resources to add", f"{_RESOURCE}.sessions:Session.change", "self.targets = members",
+        "a grow shall have the resources to add", f"{_RESOURCE}.changes:Session.change", "self.targets = members",
         "pass",
     ),
     Sabotage("a shrink shall have its targets", _STREAM, "Shrink(str(change.shrink))", "Shrink('')"),
@@ -67,11 +67,11 @@ LAWS = (
         "return effects", "return effects + self._held.end_on(targets, now_s)",
     ),
     Sabotage(
-        "the group of a release shall match that of the acquire request", f"{_CLIENT}.release",
+        "the group of a release shall match that of the acquire request", "fluxsched.protocol.sessions:AcquireClient.release",
         "ReleaseRequest(self.group,", "ReleaseRequest('b' if self.group == 'default' else 'default',",
     ),
     Sabotage(
-        "the targets of a release shall match the shrink", f"{_CLIENT}.release", "str(targets))",
+        "the targets of a release shall match the shrink", "fluxsched.protocol.sessions:AcquireClient.release", "str(targets))",
         "str(targets | self.acquired))",
     ),
     Sabotage(
@@ -79,10 +79,10 @@ LAWS = (
         "return effects + self._groups[self._unnamed[0].name].release(targets)",
     ),
     Sabotage(
-        "a group shall have one acquirer", f"{_RESOURCE}.sessions:Sessions.open", "if name in self._of:", "if False:",
+        "a group shall have one acquirer", f"{_RESOURCE}.changes:Sessions.open", "if name in self._of:", "if False:",
     ),
     Sabotage(
-        "a disconnect shall make a group available again", f"{_RESOURCE}.sessions:Sessions.close",
+        "a disconnect shall make a group available again", f"{_RESOURCE}.changes:Sessions.close",
         "del self._of[session.group]", "pass",
     ),
     Sabotage(
@@ -90,11 +90,11 @@ LAWS = (
         "self._holdings.raise_once(session.unreleased)", "self._holdings.raise_once(self._holdings.held)",
     ),
     Sabotage(
-        "no target shall leave before its release", f"{_RESOURCE}.changes.moves:Moves._ready",
+        "no target shall leave before its release", f"{_RESOURCE}.changes:Moves._ready",
         " - (EMPTY if session is None else session.unreleased)", "",
     ),
     Sabotage(
-        "no target shall leave while a job holds it", f"{_RESOURCE}.changes.moves:Moves._ready",
+        "no target shall leave while a job holds it", f"{_RESOURCE}.changes:Moves._ready",
         "leaving - self._holdings.held - ", "leaving - ",
     ),
 )  # fmt: skip

@@ -10,50 +10,50 @@ _SCHED = "fluxsched.sched"
 
 RESOURCE = (
     Sabotage(
-        "grow the next group before the release", f"{_RESOURCE}.changes.moves:Moves._ready",
+        "grow the next group before the release", f"{_RESOURCE}.changes:Moves._ready",
         " - (EMPTY if session is None else session.unreleased)", "",
     ),
     Sabotage(
-        "let targets leave while jobs hold them", f"{_RESOURCE}.changes.moves:Moves._ready",
+        "let targets leave while jobs hold them", f"{_RESOURCE}.changes:Moves._ready",
         "leaving - self._holdings.held - ", "leaving - ",
     ),
     Sabotage(
-        "forget a release", f"{_RESOURCE}.sessions:Sessions.release", "session.unreleased -= targets", "pass",
+        "forget a release", f"{_RESOURCE}.changes:Sessions.release", "session.unreleased -= targets", "pass",
     ),
     Sabotage(
         "say something in the response to a release", "fluxsched.services.resource:ResourceService._release",
         "self._answer(request)", "self._answer(request, wanted)",
     ),
     Sabotage(
-        "take a release for a shrink's that was not sent", f"{_RESOURCE}.sessions:Session.leave",
+        "take a release for a shrink's that was not sent", f"{_RESOURCE}.changes:Session.leave",
         "self.unreleased |= leaving", "pass",
     ),
-    Sabotage("forget a disconnect", f"{_RESOURCE}.sessions:Sessions.close", "del self._of[session.group]", "pass"),
+    Sabotage("forget a disconnect", f"{_RESOURCE}.changes:Sessions.close", "del self._of[session.group]", "pass"),
     Sabotage(
-        "let two acquire one group", f"{_RESOURCE}.sessions:Sessions.open", "if name in self._of:", "if False:",
+        "let two acquire one group", f"{_RESOURCE}.changes:Sessions.open", "if name in self._of:", "if False:",
     ),
     Sabotage(
-        "drop a change that has a grow", f"{_RESOURCE}.sessions:Sessions.report", "if change is not None:",
+        "drop a change that has a grow", f"{_RESOURCE}.changes:Sessions.report", "if change is not None:",
         "if change is not None and change.grow is None:",
     ),
     Sabotage(
-        "drop a merged offline", "fluxsched.protocol.sessions.acquire_server:AcquireServer.add",
+        "drop a merged offline", "fluxsched.protocol.sessions:AcquireServer.add",
         "(self._online | change.online) - change.offline", "self._online | change.online",
     ),
     Sabotage(
-        "send a change twice", "fluxsched.protocol.sessions.acquire_server:AcquireServer._make",
+        "send a change twice", "fluxsched.protocol.sessions:AcquireServer._make",
         "        self._reported = self._online\n", "        pass\n",
     ),
     Sabotage(
-        "lose an undrain at a restart", f"{_RESOURCE}.state.drain:Drains.lift",
+        "lose an undrain at a restart", f"{_RESOURCE}.drain:Drains.lift",
         'self._out.save("drain", self._targets.key(rank), None)', "pass",
     ),
     Sabotage(
-        "lose a drain at a restart", f"{_RESOURCE}.state.drain:Drains._overwrite",
+        "lose a drain at a restart", f"{_RESOURCE}.drain:Drains._overwrite",
         'self._out.save("drain", self._targets.key(rank), made.to_row())', "pass",
     ),
     Sabotage(
-        "undrain one target too many", f"{_RESOURCE}.state.drain:Drains.undrain",
+        "undrain one target too many", f"{_RESOURCE}.drain:Drains.undrain",
         "self.lift(targets,", "self.lift(targets | self.drained,",
     ),
     Sabotage(
@@ -65,47 +65,47 @@ RESOURCE = (
         'self.journal.save("assign", self.targets.key(rank), None if name is None else {"group": name})', "pass",
     ),
     Sabotage(
-        "lose a move under way at a restart", f"{_RESOURCE}.changes.restore:Restorer._move",
+        "lose a move under way at a restart", f"{_RESOURCE}.changes:Restorer._move",
         "if moves:", "if False:",
     ),
     Sabotage(
-        "count a job's targets for ever", f"{_RESOURCE}.state.held_targets:HeldTargets._leave",
+        "count a job's targets for ever", f"{_RESOURCE}.drain:HeldTargets._leave",
         "self._holders[rank] -= 1", "pass",
     ),
     Sabotage(
-        "keep drained targets usable", f"{_RESOURCE}.changes.moves:Moves.usable",
+        "keep drained targets usable", f"{_RESOURCE}.changes:Moves.usable",
         "self._monitor.available - self._drains.drained", "self._monitor.available",
     ),
 )  # fmt: skip
 
 JOBS = (
     Sabotage(
-        "skip a free", f"{_JOBS}.lifecycle:Lifecycle.release",
+        "skip a free", "fluxsched.jobs.lifecycle:Lifecycle.release",
         "link.free(SchedFree(link.scheduler, job.id, remainder, was_last), self.out)", "pass",
     ),
-    Sabotage("drop frees before ready", f"{_JOBS}.links:Link.free", "self.deferred.append(free)", "pass"),
+    Sabotage("drop frees before ready", "fluxsched.jobs.lifecycle:Link.free", "self.deferred.append(free)", "pass"),
     Sabotage(
-        "do not give back what came too late", f"{_JOBS}.allocation:Allocation.alloc_granted",
+        "do not give back what came too late", "fluxsched.jobs.allocation:Allocation.alloc_granted",
         "self._lifecycle.out.append(SchedFree(scheduler, jobid, R, True))", "pass",
     ),
     Sabotage(
-        "forget requests of a lost scheduler", f"{_JOBS}.allocation:Allocation.scheduler_lost",
+        "forget requests of a lost scheduler", "fluxsched.jobs.allocation:Allocation.scheduler_lost",
         "self._lifecycle.enqueue(job)", "pass",
     ),
     Sabotage(
-        "forget requests that were cancelled", f"{_JOBS}.allocation:Allocation.alloc_canceled",
+        "forget requests that were cancelled", "fluxsched.jobs.allocation:Allocation.alloc_canceled",
         "self._lifecycle.enqueue(job)", "pass",
     ),
     Sabotage(
-        "tell a new scheduler of no running job", f"{_JOBS}.allocation:Allocation.hello",
+        "tell a new scheduler of no running job", "fluxsched.jobs.allocation:Allocation.hello",
         "if job.held and", "if False and",
     ),
     Sabotage(
-        "forget waiting jobs at a restart", f"{_JOBS}.restore:_resume",
+        "forget waiting jobs at a restart", "fluxsched.jobs.manager:_resume",
         "        lifecycle.enqueue(job)\n", "        pass\n",
     ),
     Sabotage(
-        "forget what running jobs hold at a restart", f"{_JOBS}.restore:restore",
+        "forget what running jobs hold at a restart", "fluxsched.jobs.manager:restore",
         "lifecycle.out.append(Held(job.id, job.held))", "pass",
     ),
     Sabotage(
@@ -135,36 +135,36 @@ JOBS = (
         'self._store.add("saved", ("queue", one.name or "", _encode(one.state)))', "pass",
     ),
     Sabotage(
-        "leave requests of a stopped queue", f"{_JOBS}.queue_control:QueueControl._withdraw_queue",
+        "leave requests of a stopped queue", "fluxsched.jobs.manager:QueueControl._withdraw_queue",
         "link.cancel(job, self._lifecycle.out)", "pass",
     ),
     Sabotage(
-        "send requests of a stopped queue", f"{_JOBS}.links:Link.pump", "for queue in self.queues if queue.started ",
+        "send requests of a stopped queue", "fluxsched.jobs.lifecycle:Link.pump", "for queue in self.queues if queue.started ",
         "for queue in self.queues ",
     ),
     Sabotage(
-        "report every job as a success", f"{_JOBS}.execution:Execution.finished", '{"status": status} if usage',
+        "report every job as a success", "fluxsched.jobs.requests:Execution.finished", '{"status": status} if usage',
         '{"status": 0} if usage',
     ),
     Sabotage(
-        "forget an urgency", f"{_JOBS}.requests:Requests.set_urgency",
+        "forget an urgency", "fluxsched.jobs.requests:Requests.set_urgency",
         'self._lifecycle.log(job, "urgency", {"urgency": urgency, "userid": userid})', "pass",
     ),
     Sabotage(
-        "do not submit preempted jobs again", f"{_JOBS}.lifecycle:Lifecycle.clean",
+        "do not submit preempted jobs again", "fluxsched.jobs.lifecycle:Lifecycle.clean",
         "if job.fatal is not None and job.is_due_again else 0", "if False else 0",
     ),
     Sabotage(
-        "free targets before the tasks have ended", f"{_JOBS}.lifecycle:Lifecycle.fail",
+        "free targets before the tasks have ended", "fluxsched.jobs.lifecycle:Lifecycle.fail",
         "    if state is RUN:\n", "    if state is RUN and type == 'cancel':\n        self.release(job, None)\n"
         "    elif state is RUN:\n",
     ),
     Sabotage(
-        "accept jobs of any duration", "fluxsched.jobs.queue.queues:JobQueue.check_duration",
+        "accept jobs of any duration", "fluxsched.jobs.queues:JobQueue.check_duration",
         "if limit_s and not 0 < duration_s <= limit_s:", "if False:",
     ),
     Sabotage(
-        "accept jobs of any size", "fluxsched.jobs.queue.queues:JobQueue._check_size",
+        "accept jobs of any size", "fluxsched.jobs.queues:JobQueue._check_size",
         "if asked is not None and most is not None and asked > most:", "if False:",
     ),
     Sabotage(
@@ -175,19 +175,19 @@ JOBS = (
 
 ELASTIC = (
     Sabotage(
-        "free targets before their tasks have left", f"{_JOBS}.lifecycle:Lifecycle.shrink",
+        "free targets before their tasks have left", "fluxsched.jobs.lifecycle:Lifecycle.shrink",
         "self.out.append(ShrinkShells(job.id, ranks, note))", "self.release(job, ranks)",
     ),
     Sabotage(
-        "keep to itself what a job has left", f"{_JOBS}.lifecycle:Lifecycle.release",
+        "keep to itself what a job has left", "fluxsched.jobs.lifecycle:Lifecycle.release",
         "if link is not None and known:", "if link is not None and final:",
     ),
     Sabotage(
-        "let targets leave that a job grew by", f"{_JOBS}.lifecycle:Lifecycle.grow",
+        "let targets leave that a job grew by", "fluxsched.jobs.lifecycle:Lifecycle.grow",
         "self.out.append(Held(job.id, grant.ranks))", "pass",
     ),
     Sabotage(
-        "tell a follower of less than there is", "fluxsched.jobs.query.changes:SizeChanges.take",
+        "tell a follower of less than there is", "fluxsched.jobs.query:SizeChanges.take",
         "    return found\n", "    return found[1:]\n",
     ),
     Sabotage(

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from fluxsched.cli.options import FILE_BYTES_MAX
-from fluxsched.core.archive import parse_archive
-from fluxsched.core.directives import SCRIPT_BYTES_MAX
+from fluxsched.core.batch import SCRIPT_BYTES_MAX, parse_archive
 from fluxsched.core.jobspec import Jobspec
 
 SCRIPT = """#!/bin/sh

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
+from fluxsched.core.jobfields import NAME_CHARS_MAX, REQUEUE_MAX, USUAL, Sharing
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.sharing import NAME_CHARS_MAX, REQUEUE_MAX, USUAL, Sharing
 
 ALL = ("--bank", "physics", "--preemptible-after", "1.5h", "--requeue", "2", "--set", "night")
 

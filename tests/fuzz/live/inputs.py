@@ -13,10 +13,10 @@ from typing import Any
 import msgpack
 import msgspec
 
-from fluxsched.protocol.framing.header import NORESPONSE, REQUEST, RESPONSE, STREAMING, Message, encode
+from fluxsched.protocol.framing import NORESPONSE, REQUEST, RESPONSE, STREAMING, Message, encode
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.topics import TOPICS
-from fluxsched.transport.framing import pack_frame
+from fluxsched.transport.local import pack_frame
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.target import Shape, Target, json_seeds, packed, parts_of
 from tests.fuzz.targets.objects import page_examples

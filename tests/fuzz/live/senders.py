@@ -13,7 +13,7 @@ from random import Random
 
 from fluxsched.errors import Disconnected, LimitExceeded, LocalProtocolError
 from fluxsched.transport.endpoints import tcp_address
-from fluxsched.transport.framing import pack_frame
+from fluxsched.transport.local import pack_frame
 from fluxsched.transport.zeromq import BlockingClient
 from tests.fuzz.live.inputs import GREETING, READY, MessageMaker, broken_curve, broken_session, broken_stream, zmtp
 from tests.fuzz.live.instance import LiveInstance

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from fluxsched.adapters.si.wire.address import parse_address
 from fluxsched.cli import bulksubmit as templates
 from fluxsched.cli import jobspec_options
 from fluxsched.cli.batch import merged_config
@@ -10,11 +9,11 @@ from fluxsched.cli.jobs import FIELDS
 from fluxsched.cli.jobspec_options import edited_environment, split_templates
 from fluxsched.cli.options import parse_since, parse_value
 from fluxsched.cli.output import parse_format, parse_sort, render
-from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.parts import parse_part
+from fluxsched.core.jobspec import Jobspec, parse_part
 from fluxsched.sched.loading import join_plugins, parse_spec, split_plugins
 from fluxsched.sched.registry import OWN, join_queues, make, split_queues
 from fluxsched.transport.endpoints import ipc_path, local_path
+from fluxsched.yunikorn.wire import parse_address
 from tests.fuzz.target import Target, of_text, texts
 
 

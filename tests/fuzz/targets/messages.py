@@ -9,11 +9,11 @@ import msgspec
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.messaging.tracing import describe
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.header import Message, encode, make_error, make_request
-from fluxsched.protocol.framing.signed import unwrap, wrap
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.framing import Message, encode, make_error, make_request
 from fluxsched.protocol.local_topics import LOCAL_TOPICS
-from fluxsched.protocol.sessions.acquire_client import AcquireClient
+from fluxsched.protocol.sessions import AcquireClient
+from fluxsched.protocol.signed import unwrap, wrap
 from fluxsched.protocol.topics import TOPICS
 from tests.fuzz.target import Shape, Target, packed, parts_of
 from tests.fuzz.targets.objects import page_examples

@@ -9,20 +9,19 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fluxsched.core import rscheduling
+from fluxsched.core import topology as rscheduling
 from fluxsched.core.amounts import parse_amounts
-from fluxsched.core.archive import parse_archive, script_file
+from fluxsched.core.batch import parse_archive, script_file
 from fluxsched.core.constraint import Constraint
+from fluxsched.core.documents import check_shape, load_object, toml_text
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.jsontext import check_shape, load_object
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import rlite_ranks
-from fluxsched.core.tomltext import toml_text
-from fluxsched.jobs.query.job_query import parse_query
+from fluxsched.jobs.query import parse_query
 from fluxsched.messaging.memo import MSGPACK, JobspecMemo
-from fluxsched.protocol.framing import codec
-from fluxsched.protocol.framing.lite import FREE
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol.lite import FREE
 from fluxsched.sched.fair.account_state import restore, saved
 from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.sched.fair.usage import UsageBook

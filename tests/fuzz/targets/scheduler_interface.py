@@ -10,9 +10,9 @@ from typing import Any
 
 from google.protobuf import json_format
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.machine.machine import SIMachine
-from fluxsched.adapters.si.service.calls import decode
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn.machine.machine import SIMachine
+from fluxsched.yunikorn.service import decode
 from tests.adapters.si.machine.rms import World
 from tests.fuzz.target import Shape, Target, json_seeds
 from tests.fuzz.targets.files import SI_CONFIG

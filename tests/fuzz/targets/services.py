@@ -12,8 +12,7 @@ from typing import Any
 
 import msgpack
 
-from fluxsched.protocol.framing.codec import pack
-from fluxsched.protocol.framing.header import (
+from fluxsched.protocol.framing import (
     NODEID_ANY,
     REQUEST,
     RESPONSE,
@@ -22,6 +21,7 @@ from fluxsched.protocol.framing.header import (
     Message,
     decode,
     encode,
+    pack,
 )
 from fluxsched.protocol.topics import TOPICS
 from tests.chaos.world.world import World

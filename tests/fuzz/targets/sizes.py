@@ -5,14 +5,13 @@ from __future__ import annotations
 from contextlib import suppress
 from typing import Any
 
+from fluxsched.core.documents import load_object
 from fluxsched.core.idset import Idset
-from fluxsched.core.jsontext import load_object
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.effects import Effect, Persist
-from fluxsched.jobs.lifecycle.restore import replayed
-from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query.changes import SizeChanges
+from fluxsched.jobs.manager import JobManager, replayed
+from fluxsched.jobs.query import SizeChanges
 from tests.fuzz.target import Shape, Target, json_seeds
 from tests.jobs.elastic import elastic, parts, r_of
 

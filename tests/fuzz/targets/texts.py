@@ -7,18 +7,28 @@ import math
 from pathlib import Path
 
 from fluxsched.core.amounts import amounts_setting, parse_amount
-from fluxsched.core.constraint import Constraint, parse_constraint_text
-from fluxsched.core.count import Count
-from fluxsched.core.directives import check_script, parse_directives
+from fluxsched.core.batch import check_script, is_nested, parse_directives, parse_nested
+from fluxsched.core.constraint import Constraint, parse_constraint_text, parse_query
 from fluxsched.core.duration import format_duration, parse_duration
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobid import format_dothex, format_f58, format_hex, parse_jobid, parse_jobids
-from fluxsched.core.nested import is_nested, parse_nested
-from fluxsched.core.query import parse_query
+from fluxsched.core.jobid import (
+    JOB_TAGS,
+    TASK_TAGS,
+    check_template,
+    fill,
+    format_dothex,
+    format_f58,
+    format_hex,
+    has_tags,
+    id_tag,
+    is_shared,
+    parse_jobid,
+    parse_jobids,
+)
+from fluxsched.core.request import Count
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import parse_targets
-from fluxsched.core.template import JOB_TAGS, TASK_TAGS, check_template, fill, has_tags, id_tag, is_shared
 from fluxsched.core.text import UNPRINTABLE, printable, printable_lines
 from tests.fuzz.target import Target, of_text, texts
 

@@ -5,11 +5,18 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol.framing.bundle import pack_bundles, unpack_bundle
-from fluxsched.protocol.framing.codec import pack
-from fluxsched.protocol.framing.header import RESPONSE, Message, decode, encode, make_request
-from fluxsched.protocol.sessions.pmi import Failed, Hangup, PmiReply, PmiServer
-from fluxsched.transport.framing import Malformed, Unpacker, pack_frame
+from fluxsched.protocol.framing import (
+    RESPONSE,
+    Message,
+    decode,
+    encode,
+    make_request,
+    pack,
+    pack_bundles,
+    unpack_bundle,
+)
+from fluxsched.protocol.pmi import Failed, Hangup, PmiReply, PmiServer
+from fluxsched.transport.local import Malformed, Unpacker, pack_frame
 from tests.fuzz.target import Shape, Target, packed, parts_of
 
 PART_BYTES_MAX = 4096

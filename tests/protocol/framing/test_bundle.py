@@ -6,15 +6,20 @@ import msgpack
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol.framing import codec, header
-from fluxsched.protocol.framing.bundle import (
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing as header
+from fluxsched.protocol.framing import (
     BUNDLE_BYTES_MAX,
     BUNDLE_MESSAGES_MAX,
     BUNDLE_TOPIC,
+    Message,
+    decode,
+    make_error,
+    make_request,
+    make_response,
     pack_bundles,
     unpack_bundle,
 )
-from fluxsched.protocol.framing.header import Message, decode, make_error, make_request, make_response
 
 
 @pytest.fixture

@@ -9,7 +9,7 @@ import msgpack
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol.messages import alloc, jobs, resource
 from fluxsched.protocol.messages.common import Empty
 

@@ -9,8 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol.framing import header
-from fluxsched.protocol.framing.header import Message, decode, encode
+from fluxsched.protocol import framing as header
+from fluxsched.protocol.framing import Message, decode, encode
 
 # captured from deployed clients on the local socket: flux resource status, getattr size, resource drain 1 bad
 GOLDEN = {

@@ -12,7 +12,7 @@ from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, LocalProtocolError, RemoteProtocolError
-from fluxsched.protocol.framing import codec
+from fluxsched.protocol import framing as codec
 from fluxsched.protocol.messages.acquire import (
     AcquireChange,
     AcquireFirst,
@@ -24,9 +24,16 @@ from fluxsched.protocol.messages.acquire import (
     Shrink,
     Update,
 )
-from fluxsched.protocol.sessions.acquire_client import AcquireClient
-from fluxsched.protocol.sessions.acquire_server import AcquireServer
-from fluxsched.protocol.sessions.acquire_stream import PLAIN, TYPED, AcquireState, from_plain, from_typed, to_messages
+from fluxsched.protocol.sessions import (
+    PLAIN,
+    TYPED,
+    AcquireClient,
+    AcquireServer,
+    AcquireState,
+    from_plain,
+    from_typed,
+    to_messages,
+)
 
 from .conftest import ids, make_r
 

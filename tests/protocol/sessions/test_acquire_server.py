@@ -10,8 +10,9 @@ from fluxsched.core.group_change import GroupChange, GroupState
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidTransition, LimitExceeded, LocalProtocolError, RemoteProtocolError
-from fluxsched.protocol.framing import codec, header
-from fluxsched.protocol.framing.header import make_request
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing as header
+from fluxsched.protocol.framing import make_request
 from fluxsched.protocol.messages.acquire import (
     AcquireChange,
     AcquireFirst,
@@ -23,9 +24,16 @@ from fluxsched.protocol.messages.acquire import (
     Update,
 )
 from fluxsched.protocol.messages.common import Payload
-from fluxsched.protocol.sessions.acquire_server import PENDING_CHANGES_MAX, AcquireServer, read_acquire
-from fluxsched.protocol.sessions.acquire_stream import PLAIN, TYPED, AcquireState, to_messages
-from fluxsched.protocol.sessions.machine import diagram
+from fluxsched.protocol.sessions import (
+    PENDING_CHANGES_MAX,
+    PLAIN,
+    TYPED,
+    AcquireServer,
+    AcquireState,
+    diagram,
+    read_acquire,
+    to_messages,
+)
 
 from .conftest import ids, resources
 

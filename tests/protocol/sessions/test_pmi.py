@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from fluxsched.protocol.sessions import pmi
-from fluxsched.protocol.sessions.pmi import (
+from fluxsched.protocol import pmi
+from fluxsched.protocol.pmi import (
     ABORT_NOTE_MAX,
     KEY_MAX,
     NAME_MAX,

@@ -7,11 +7,12 @@ import errno
 import pytest
 
 from fluxsched.errors import LimitExceeded, RemoteProtocolError, RPCError
-from fluxsched.protocol.framing import codec, header
-from fluxsched.protocol.framing.header import make_error, make_request, make_response
+from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing as header
+from fluxsched.protocol import sessions as rpc
+from fluxsched.protocol.framing import make_error, make_request, make_response
 from fluxsched.protocol.messages.common import CancelRequest
-from fluxsched.protocol.sessions import rpc
-from fluxsched.protocol.sessions.rpc import Answer, Calls, tell
+from fluxsched.protocol.sessions import Answer, Calls, tell
 
 
 @pytest.fixture

@@ -4,7 +4,7 @@ from random import Random
 
 import pytest
 
-from fluxsched.core.count import Count
+from fluxsched.core.request import Count
 from fluxsched.core.topology import Topology
 from fluxsched.sched.decisions import Granted, Shrunk
 from fluxsched.sched.fair.accounts import FairSettings

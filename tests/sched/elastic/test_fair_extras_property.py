@@ -6,8 +6,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core.count import Count
 from fluxsched.core.idset import Idset
+from fluxsched.core.request import Count
 from fluxsched.sched.decisions import Effect, Granted, Grown, Raise, Shrunk
 from fluxsched.sched.fair.accounts import FairSettings
 from tests.sched.elastic.elastic_site import ElasticSite, jobspec

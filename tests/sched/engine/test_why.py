@@ -2,7 +2,7 @@
 
 import pytest
 
-from fluxsched.core.why import Why
+from fluxsched.core.job_text import Why
 from fluxsched.sched.policy import decide
 from fluxsched.sched.registry import make
 from tests.sched.site import Bench, limit, make_r, spec

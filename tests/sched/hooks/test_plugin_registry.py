@@ -2,7 +2,6 @@
 
 import pytest
 
-from fluxsched.adapters.flux.options import parse_options
 from fluxsched.config.policies import (
     absent_files,
     check_policies,
@@ -13,7 +12,8 @@ from fluxsched.config.policies import (
     with_plugins,
 )
 from fluxsched.errors import InvalidValue
-from fluxsched.jobs.queue.queues import QueueConfig
+from fluxsched.flux.handle import parse_options
+from fluxsched.jobs.queues import QueueConfig
 from fluxsched.sched.hooks.api import POINTS
 from fluxsched.sched.loading import join_plugins, split_plugins
 from fluxsched.sched.registry import ARGUMENTS, check_plugin_class, has_plugin, load, make_plugin

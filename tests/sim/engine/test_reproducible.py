@@ -180,7 +180,7 @@ def mixed_jobs(chance):
 
 def _resource_managers():
     """All that managers of the Scheduler Interface hear while they do things at random."""
-    from fluxsched.adapters.si.machine.effects import SendResponse
+    from fluxsched.yunikorn.machine.effects import SendResponse
     from tests.adapters.si.machine.rms import World
     from tests.adapters.si.machine.test_random_rms import Manager
 

@@ -2,8 +2,8 @@
 
 import json
 
+from fluxsched.core.jobfields import Sharing
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.core.sharing import Sharing
 from fluxsched.sim import Ask, Trace, run
 from fluxsched.sim.engine.simulation import NAMED_FROM, Users
 from fluxsched.sim.engine.system import TraceJobspecs, with_system

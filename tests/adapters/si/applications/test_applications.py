@@ -7,7 +7,7 @@ from itertools import product
 
 import pytest
 
-from fluxsched.adapters.si.machine.applications import (
+from fluxsched.yunikorn.machine.applications import (
     APPLICATION_STATES,
     COMPLETING_S,
     OVER,

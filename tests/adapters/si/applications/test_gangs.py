@@ -10,16 +10,13 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
-from fluxsched.adapters.si.machine.applications import (
+from fluxsched.yunikorn.machine.applications import (
     PLACEHOLDER_TIMEOUT_S,
+    TOO_SMALL,
     AllocationsTimedOut,
     ApplicationProgress,
     AsksTimedOut,
     Consequence,
-    StateChanged,
-)
-from fluxsched.adapters.si.machine.gangs import (
-    TOO_SMALL,
     Gang,
     GangAsk,
     GangConsequence,
@@ -27,6 +24,7 @@ from fluxsched.adapters.si.machine.gangs import (
     Placeholder,
     PlaceholderReplaced,
     PlaceholderTimedOut,
+    StateChanged,
     WaitsAsAny,
 )
 from tests.generated.share import examples

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.config.reader import read_config
 from fluxsched.errors import InvalidParts
+from fluxsched.yunikorn.config.reader import read_config
 
 AMOUNTS = st.dictionaries(st.sampled_from("xy"), st.integers(0, 8))
 

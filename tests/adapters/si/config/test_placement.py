@@ -8,7 +8,10 @@ import pytest
 
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.config.placement import (
+from fluxsched.errors import Refused
+from fluxsched.sched.quotas.queue import QueueSettings
+from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QueueTree
+from fluxsched.yunikorn.config.placement import (
     QUOTA_CHARS_MAX,
     QUOTA_TAG,
     Placed,
@@ -16,10 +19,7 @@ from fluxsched.adapters.si.config.placement import (
     make_queue,
     place_application,
 )
-from fluxsched.adapters.si.config.reader import read_config
-from fluxsched.errors import Refused
-from fluxsched.sched.quotas.queue import QueueSettings
-from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QueueTree
+from fluxsched.yunikorn.config.reader import read_config
 
 QUEUES = """
 queues:

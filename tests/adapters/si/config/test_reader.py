@@ -10,13 +10,22 @@ from hypothesis import strategies as st
 
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.config import faults, queues, reader, rules
-from fluxsched.adapters.si.config.reader import DEFAULT_CONFIG, read_config
-from fluxsched.adapters.si.config.rules import PATTERN_CHARS_MAX, PATTERN_REPEATS_MAX, RULE_DEPTH_MAX, check_pattern
-from fluxsched.adapters.si.config.settings import FILTERED_NAME_CHARS_MAX, AccessList, NameFilter, PartitionSettings
 from fluxsched.errors import InvalidParts, InvalidValue
 from fluxsched.sched.quotas.queue import Limit, QueueSettings
 from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX
+from fluxsched.yunikorn.config import faults, queues, reader
+from fluxsched.yunikorn.config import queues as rules
+from fluxsched.yunikorn.config.queues import (
+    FILTERED_NAME_CHARS_MAX,
+    PATTERN_CHARS_MAX,
+    PATTERN_REPEATS_MAX,
+    RULE_DEPTH_MAX,
+    AccessList,
+    NameFilter,
+    PartitionSettings,
+    check_pattern,
+)
+from fluxsched.yunikorn.config.reader import DEFAULT_CONFIG, read_config
 
 
 def partition(text: str) -> PartitionSettings:

@@ -10,10 +10,10 @@ import pytest
 
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.config import queues
-from fluxsched.adapters.si.config.faults import ConfigFaults, Section
-from fluxsched.adapters.si.config.reader import read_config
-from fluxsched.adapters.si.config.settings import RULES
+from fluxsched.yunikorn.config import queues
+from fluxsched.yunikorn.config.faults import ConfigFaults, Section
+from fluxsched.yunikorn.config.queues import RULES
+from fluxsched.yunikorn.config.reader import read_config
 
 PAGE = (Path(__file__).parents[4] / "rfc" / "si-queues.md").read_text()
 (EXAMPLE,) = re.findall(r"<!-- configuration -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)

@@ -6,9 +6,9 @@ import pytest
 
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.config import yaml_tree
-from fluxsched.adapters.si.config.yaml_tree import CONFIG_CHARS_MAX, CONFIG_DEPTH_MAX, load_yaml
 from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.yunikorn.config import faults as yaml_tree
+from fluxsched.yunikorn.config.faults import CONFIG_CHARS_MAX, CONFIG_DEPTH_MAX, load_yaml
 
 
 def test_scalars_stay_as_they_are_written() -> None:

@@ -12,8 +12,8 @@ import pytest
 pytest.importorskip("grpc")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.assembly import make_machine
-from fluxsched.adapters.si.in_process import InProcessScheduler
+from fluxsched.yunikorn.in_process import InProcessScheduler
+from fluxsched.yunikorn.service import make_machine
 
 from .drivers import RM, LocalRM, RemoteRM, ServiceThread
 

@@ -18,14 +18,12 @@ from typing import Any, NamedTuple, Protocol
 
 import grpc
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.assembly import make_machine, wall_clock
-from fluxsched.adapters.si.in_process import InProcessScheduler
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.adapters.si.service.server import Service
-from fluxsched.adapters.si.wire.address import Address
-from fluxsched.adapters.si.wire.methods import EXTRA, SCHEDULER
 from fluxsched.errors import FluxschedError, InvalidValue
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn.in_process import InProcessScheduler
+from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.yunikorn.service import Service, make_machine, wall_clock
+from fluxsched.yunikorn.wire import EXTRA, SCHEDULER, Address
 
 WAIT_S = 30.0
 """Far above what anything here takes; a hang fails."""

@@ -13,13 +13,12 @@ pytest.importorskip("grpc")
 
 import grpc
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.config.yaml_tree import CONFIG_CHARS_MAX
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.adapters.si.machine.requests.asks import ASK_BYTES_MAX
-from fluxsched.adapters.si.machine.requests.tags import TAGS_MAX
-from fluxsched.adapters.si.machine.tables.quantities import SI_KINDS_MAX
-from fluxsched.adapters.si.messages import MESSAGE_BYTES_MAX, TIMEOUT
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn.config.faults import CONFIG_CHARS_MAX
+from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.yunikorn.machine.requests import ASK_BYTES_MAX, TAGS_MAX
+from fluxsched.yunikorn.machine.tables import SI_KINDS_MAX
+from fluxsched.yunikorn.messages import MESSAGE_BYTES_MAX, TIMEOUT
 
 from .drivers import RM, Fault
 from .test_answers import CONFIG, amounts, application, ask, node, prepared, release, told

@@ -9,7 +9,7 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from fluxsched.adapters.si.messages import EventRecord, UpdateContainerSchedulingStateRequest
+from fluxsched.yunikorn.messages import EventRecord, UpdateContainerSchedulingStateRequest
 
 from .drivers import RM
 from .test_answers import ask, prepared

@@ -6,18 +6,10 @@ from collections.abc import Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from fluxsched.adapters.si.config.reader import read_config
-from fluxsched.adapters.si.machine.effects import (
-    ALLOCATIONS,
-    APPLICATIONS,
-    NODES,
-    Broke,
-    Effect,
-    Observed,
-    SendResponse,
-)
-from fluxsched.adapters.si.machine.machine import SIMachine
-from fluxsched.adapters.si.messages import (
+from fluxsched.yunikorn.config.reader import read_config
+from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Broke, Effect, Observed, SendResponse
+from fluxsched.yunikorn.machine.machine import SIMachine
+from fluxsched.yunikorn.messages import (
     AddApplicationRequest,
     Allocation,
     AllocationAsk,

@@ -9,7 +9,7 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.messages import (
+from fluxsched.yunikorn.messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,
     STOPPED_BY_RM,

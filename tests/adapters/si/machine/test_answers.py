@@ -9,18 +9,13 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.machine.answers.items import REASON_CHARS_MAX
-from fluxsched.adapters.si.machine.requests import nodes as node_limits
-from fluxsched.adapters.si.machine.requests.applications import GROUPS_MAX, ID_CHARS_MAX
-from fluxsched.adapters.si.machine.requests.nodes import NODES_MAX
-from fluxsched.adapters.si.machine.requests.tags import TAGS_MAX
-from fluxsched.adapters.si.machine.tables.quantities import KIND_CHARS_MAX, SI_KINDS_MAX
-from fluxsched.adapters.si.messages import (
-    STOPPED_BY_RM,
-    NodeInfo,
-    UserGroupInformation,
-)
 from fluxsched.core.amounts import AMOUNT_MAX
+from fluxsched.yunikorn.machine import nodes as node_limits
+from fluxsched.yunikorn.machine.answers import REASON_CHARS_MAX
+from fluxsched.yunikorn.machine.nodes import NODES_MAX
+from fluxsched.yunikorn.machine.requests import GROUPS_MAX, ID_CHARS_MAX, TAGS_MAX
+from fluxsched.yunikorn.machine.tables import KIND_CHARS_MAX, SI_KINDS_MAX
+from fluxsched.yunikorn.messages import STOPPED_BY_RM, NodeInfo, UserGroupInformation
 
 from .rms import FAIR_CONFIG, Client, existing, one, resource
 

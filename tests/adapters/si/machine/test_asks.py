@@ -9,25 +9,19 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.machine.requests import applications as application_limits
-from fluxsched.adapters.si.machine.requests import asks as ask_limits
-from fluxsched.adapters.si.machine.requests.asks import ASK_BYTES_MAX
-from fluxsched.adapters.si.machine.requests.tags import (
+from fluxsched.core.amounts import AMOUNT_MAX
+from fluxsched.yunikorn.machine import requests as application_limits
+from fluxsched.yunikorn.machine import requests as ask_limits
+from fluxsched.yunikorn.machine.requests import (
     ALLOW_PREEMPTION,
+    ASK_BYTES_MAX,
     CONSTRAINT,
     CREATION_TIME,
     REQUIRED_NODE,
     TAGS_MAX,
 )
-from fluxsched.adapters.si.machine.tables.quantities import SI_KINDS_MAX
-from fluxsched.adapters.si.messages import (
-    PLACEHOLDER_REPLACED,
-    PREEMPTED_BY_SCHEDULER,
-    STOPPED_BY_RM,
-    TIMEOUT,
-    NodeInfo,
-)
-from fluxsched.core.amounts import AMOUNT_MAX
+from fluxsched.yunikorn.machine.tables import SI_KINDS_MAX
+from fluxsched.yunikorn.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, STOPPED_BY_RM, TIMEOUT, NodeInfo
 
 from .rms import FAIR_CONFIG, Client, existing, one, resource
 

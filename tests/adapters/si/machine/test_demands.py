@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.machine.bookings import REPEAT_S
-from fluxsched.adapters.si.machine.tables import timers
-from fluxsched.adapters.si.messages import (
+from fluxsched.yunikorn.machine import tables as timers
+from fluxsched.yunikorn.machine.bookings import REPEAT_S
+from fluxsched.yunikorn.messages import (
     PLACEHOLDER_REPLACED,
     PREEMPTED_BY_SCHEDULER,
     STOPPED_BY_RM,

@@ -15,7 +15,7 @@ from tests.generated.share import examples
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.messages import PLACEHOLDER_REPLACED, STOPPED_BY_RM, TIMEOUT, NodeInfo
+from fluxsched.yunikorn.messages import PLACEHOLDER_REPLACED, STOPPED_BY_RM, TIMEOUT, NodeInfo
 
 from .rms import Client, resource
 

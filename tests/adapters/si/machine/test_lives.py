@@ -9,8 +9,8 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.machine.requests import applications as application_limits
-from fluxsched.adapters.si.messages import TIMEOUT, NodeInfo
+from fluxsched.yunikorn.machine import requests as application_limits
+from fluxsched.yunikorn.messages import TIMEOUT, NodeInfo
 
 from .rms import Client, existing, resource
 

@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.messages import PreemptionPolicy, PreemptionPredicatesResponse
 from fluxsched.sched.policies import tree_preemption as reservations
 from fluxsched.sched.policies.tree_preemption import RESERVE_AFTER_S
+from fluxsched.yunikorn.messages import PreemptionPolicy, PreemptionPredicatesResponse
 
 from .rms import PREEMPTION, Client, existing
 

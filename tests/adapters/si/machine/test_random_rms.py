@@ -19,16 +19,16 @@ pytest.importorskip("yaml")
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.adapters.si.machine.bookings import Bookings
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.adapters.si.messages import (
+from fluxsched.core.amounts import Amounts
+from fluxsched.yunikorn.machine.bookings import Bookings
+from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.yunikorn.messages import (
     STOPPED_BY_RM,
     NodeInfo,
     PreemptionPolicy,
     UpdateConfigurationRequest,
     UserGroupInformation,
 )
-from fluxsched.core.amounts import Amounts
 
 from .rms import Client, World, existing, resource
 

@@ -12,26 +12,36 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.config import reader
-from fluxsched.adapters.si.config.settings import PartitionSettings
-from fluxsched.adapters.si.machine import machine as limits
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, EndStreams
-from fluxsched.adapters.si.machine.machine import MANAGERS_MAX, RM_ID_CHARS_MAX, SIMachine
-from fluxsched.adapters.si.machine.rm import (
+from fluxsched.errors import InvalidTransition, InvalidValue, Refused
+from fluxsched.yunikorn.config import reader
+from fluxsched.yunikorn.config.queues import PartitionSettings
+from fluxsched.yunikorn.machine import machine as limits
+from fluxsched.yunikorn.machine.effects import (
+    ALLOCATIONS,
+    APPLICATIONS,
+    NODES,
+    PAUSED_S_MAX,
+    RM_TRANSITIONS,
+    EndStreams,
+    RMEvent,
+    RMState,
+    next_state,
+)
+from fluxsched.yunikorn.machine.machine import (
     BACKLOG_ITEMS_MAX,
     BUILD_INFO_MAX,
     BUILD_TEXT_CHARS_MAX,
+    MANAGERS_MAX,
+    RM_ID_CHARS_MAX,
     UNREAD_ITEMS_MAX,
+    SIMachine,
 )
-from fluxsched.adapters.si.machine.states import RM_TRANSITIONS, RMEvent, RMState, next_state
-from fluxsched.adapters.si.machine.streams import PAUSED_S_MAX
-from fluxsched.adapters.si.messages import (
+from fluxsched.yunikorn.messages import (
     ApplicationRequest,
     NodeRequest,
     RegisterResourceManagerRequest,
     UpdateConfigurationRequest,
 )
-from fluxsched.errors import InvalidTransition, InvalidValue, Refused
 
 from .rms import Client, World, existing
 

@@ -10,23 +10,21 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.machine import container_states
-from fluxsched.adapters.si.machine import rm as rm_module
-from fluxsched.adapters.si.machine.answers import observations, outgoing
-from fluxsched.adapters.si.machine.answers.observations import EVENTS_MAX
-from fluxsched.adapters.si.machine.answers.outgoing import ITEMS_MAX, KEPT_ITEMS_MAX, RESPONSE_BYTES_MAX
-from fluxsched.adapters.si.machine.bookings import Bookings
-from fluxsched.adapters.si.machine.container_states import LOOK_S, LOOKS_MAX
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Broke, EndStreams, SendResponse
-from fluxsched.adapters.si.machine.requests import tags
-from fluxsched.adapters.si.machine.requests.tags import CONSTRAINTS_CACHED_MAX
-from fluxsched.adapters.si.machine.rm import UNREAD_ITEMS_MAX
-from fluxsched.adapters.si.machine.tables import quantities
-from fluxsched.adapters.si.machine.tables.entries import HEADS_MAX
-from fluxsched.adapters.si.machine.tables.quantities import RESOURCES_KNOWN_MAX
-from fluxsched.adapters.si.messages import NodeInfo, RegisterResourceManagerRequest
 from fluxsched.errors import Refused
 from fluxsched.sched.policies.tree_preemption import RESERVE_AFTER_S
+from fluxsched.yunikorn.machine import answers as observations
+from fluxsched.yunikorn.machine import answers as outgoing
+from fluxsched.yunikorn.machine import bookings as container_states
+from fluxsched.yunikorn.machine import machine as rm_module
+from fluxsched.yunikorn.machine import requests as tags
+from fluxsched.yunikorn.machine import tables as quantities
+from fluxsched.yunikorn.machine.answers import EVENTS_MAX, ITEMS_MAX, KEPT_ITEMS_MAX, RESPONSE_BYTES_MAX
+from fluxsched.yunikorn.machine.bookings import LOOK_S, LOOKS_MAX, Bookings
+from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Broke, EndStreams, SendResponse
+from fluxsched.yunikorn.machine.machine import UNREAD_ITEMS_MAX
+from fluxsched.yunikorn.machine.requests import CONSTRAINTS_CACHED_MAX
+from fluxsched.yunikorn.machine.tables import HEADS_MAX, RESOURCES_KNOWN_MAX
+from fluxsched.yunikorn.messages import NodeInfo, RegisterResourceManagerRequest
 
 from .rms import Client, World, resource
 
@@ -136,7 +134,7 @@ def test_a_large_request_is_read_in_slices() -> None:
 
 
 def _node(node_id: str) -> Any:
-    from fluxsched.adapters.si.messages import NodeInfo
+    from fluxsched.yunikorn.messages import NodeInfo
 
     return NodeInfo(nodeID=node_id, action=NodeInfo.CREATE, schedulableResource=resource(1))
 

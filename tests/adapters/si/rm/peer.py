@@ -9,19 +9,17 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.config.reader import read_config
-from fluxsched.adapters.si.in_process import InProcessScheduler
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.adapters.si.machine.machine import SIMachine
-from fluxsched.adapters.si.rm.effects import EndJob, SendRequest
-from fluxsched.adapters.si.rm.policy import RemoteDecisions
-from fluxsched.adapters.si.rm.resource_manager import InstanceRM
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.sched.decisions import Granted, Raise, Release
 from fluxsched.sched.engine.scheduler import Scheduler
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn.config.reader import read_config
+from fluxsched.yunikorn.in_process import InProcessScheduler
+from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
+from fluxsched.yunikorn.machine.machine import SIMachine
+from fluxsched.yunikorn.rm import EndJob, InstanceRM, RemoteDecisions, SendRequest
 
 Node = messages.NodeInfo
 

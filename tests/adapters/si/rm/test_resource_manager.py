@@ -9,12 +9,11 @@ import pytest
 
 pytest.importorskip("google.protobuf", reason="the scheduler interface is an extra: fluxsched[si]")
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.rm.jobs import PRIORITY_MAX
-from fluxsched.adapters.si.rm.resource_manager import AGAIN_S, ASKED, MOVES_MAX, NO_SERVICE
-from fluxsched.adapters.si.rm.sizes import SHARE, WHOLE
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn.rm import AGAIN_S, ASKED, MOVES_MAX, NO_SERVICE
+from fluxsched.yunikorn.rm_jobs import PRIORITY_MAX, SHARE, WHOLE
 from tests.adapters.si.rm.peer import Joined, Node, amounts
 
 

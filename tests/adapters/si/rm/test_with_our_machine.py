@@ -9,10 +9,10 @@ import pytest
 pytest.importorskip("google.protobuf", reason="the scheduler interface is an extra: fluxsched[si]")
 pytest.importorskip("yaml")
 
-from fluxsched.adapters.si.rm.jobs import GANG_S
-from fluxsched.adapters.si.rm.resource_manager import AGAIN_S
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
+from fluxsched.yunikorn.rm import AGAIN_S
+from fluxsched.yunikorn.rm_jobs import GANG_S
 from tests.adapters.si.rm.peer import Joined
 
 

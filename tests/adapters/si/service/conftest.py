@@ -14,15 +14,14 @@ pytest.importorskip("grpc")
 
 import grpc
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.config import reader
-from fluxsched.adapters.si.config.settings import PartitionSettings
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Effect, SendResponse
-from fluxsched.adapters.si.machine.machine import PASS_S, SIMachine
-from fluxsched.adapters.si.service.server import Service
-from fluxsched.adapters.si.wire.address import Address
-from fluxsched.adapters.si.wire.methods import EXTRA, SCHEDULER, Method
 from fluxsched.errors import InvalidValue
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn.config import reader
+from fluxsched.yunikorn.config.queues import PartitionSettings
+from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, Effect, SendResponse
+from fluxsched.yunikorn.machine.machine import PASS_S, SIMachine
+from fluxsched.yunikorn.service import Service
+from fluxsched.yunikorn.wire import EXTRA, SCHEDULER, Address, Method
 
 WAIT_S = 30.0
 """Far above what anything here takes; a hang fails."""

@@ -14,18 +14,15 @@ pytest.importorskip("grpc")
 
 import grpc
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.machine.effects import ALLOCATIONS, KINDS, NODES, Observed
-from fluxsched.adapters.si.machine.machine import MANAGERS_MAX, SIMachine
-from fluxsched.adapters.si.machine.rm import UNREAD_ITEMS_MAX
-from fluxsched.adapters.si.machine.streams import PAUSED_S_MAX
-from fluxsched.adapters.si.messages import MESSAGE_BYTES_MAX
-from fluxsched.adapters.si.service import server
-from fluxsched.adapters.si.service import streams as update_streams
-from fluxsched.adapters.si.service.connections import WATCH_UNREAD_MAX, Watcher
-from fluxsched.adapters.si.service.status import DETAIL_BYTES_MAX, end_of
-from fluxsched.adapters.si.wire.address import Address
 from fluxsched.errors import InvalidValue
+from fluxsched.yunikorn import messages
+from fluxsched.yunikorn import service as server
+from fluxsched.yunikorn import service as update_streams
+from fluxsched.yunikorn.machine.effects import ALLOCATIONS, KINDS, NODES, PAUSED_S_MAX, Observed
+from fluxsched.yunikorn.machine.machine import MANAGERS_MAX, UNREAD_ITEMS_MAX, SIMachine
+from fluxsched.yunikorn.messages import MESSAGE_BYTES_MAX
+from fluxsched.yunikorn.turns import DETAIL_BYTES_MAX, WATCH_UNREAD_MAX, Watcher, end_of
+from fluxsched.yunikorn.wire import Address
 
 from .conftest import RPCS, WAIT_S, Applying, Client, Clock
 

@@ -11,13 +11,11 @@ import pytest
 
 pytest.importorskip("grpc")
 
-from fluxsched.adapters.si import messages
-from fluxsched.adapters.si.machine.effects import NODES
-from fluxsched.adapters.si.machine.machine import SIMachine
-from fluxsched.adapters.si.machine.rm import RM
-from fluxsched.adapters.si.service import garbage, turns
-from fluxsched.adapters.si.service.garbage import Garbage
-from fluxsched.adapters.si.service.turns import TurnLoop
+from fluxsched.yunikorn import messages, turns
+from fluxsched.yunikorn import turns as garbage
+from fluxsched.yunikorn.machine.effects import NODES
+from fluxsched.yunikorn.machine.machine import RM, SIMachine
+from fluxsched.yunikorn.turns import Garbage, TurnLoop
 
 from .conftest import Client
 

@@ -1,1 +1,0 @@
-"""A resource manager that puts a scheduler service under load, and measures it."""

@@ -1,1 +1,0 @@
-"""Messages to one resource manager: answers, demands, events."""

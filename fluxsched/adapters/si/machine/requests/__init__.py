@@ -1,1 +1,0 @@
-"""Requests of a resource manager, item by item: read, refused or done."""

@@ -1,1 +1,0 @@
-"""Tables of one resource manager, as rows: nodes, applications, asks, allocations; and how values are read."""

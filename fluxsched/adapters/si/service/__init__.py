@@ -1,1 +1,0 @@
-"""The scheduler interface over gRPC: the service."""

@@ -1,1 +1,0 @@
-"""Record of the resources that jobs hold: grants (RFC 20), targets and countables."""

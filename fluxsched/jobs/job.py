@@ -1,0 +1,500 @@
+"""Usage of a job, as in its `finish` event.
+
+Law: sums only, a few numbers a job, since a hundred thousand ended jobs are kept; rows of tasks stay in the eventlog.
+
+job: One job: its values, and how each event of its log changes them (RFC 21).
+
+Law: whatever the eventlog must be able to reproduce is changed by `apply` alone, live and in a replay alike, so a
+replay cannot come out differently.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import msgspec
+
+from fluxsched.core.documents import with_path
+from fluxsched.core.group_change import grown, shrunk
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobfields import USUAL, Sharing
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.topology import part_texts, switch_above
+from fluxsched.errors import InvalidTransition, InvalidValue
+from fluxsched.jobs.dependencies import Dependency, parse_dependency
+from fluxsched.jobs.effects import Event
+from fluxsched.jobs.holdings import Grant
+from fluxsched.jobs.queues import JobQueue, PriorityKey
+from fluxsched.jobs.states import (
+    CANCEL,
+    CLEANUP,
+    EVENTS,
+    FATAL,
+    INACTIVE,
+    NEW,
+    PREEMPT,
+    REQUEUE,
+    RETURN,
+    RUN,
+    SCHED,
+    TRANSITIONS,
+    USER,
+    Attempt,
+    State,
+    merge,
+    read_attempt,
+    read_next,
+    step,
+)
+
+# Not compiled: msgspec decodes into this class by annotations, of which mypyc keeps few
+
+
+class Usage(msgspec.Struct, frozen=True, gc=False):
+    """Wall and CPU time of a job's tasks, and the peak of the largest of their processes."""
+
+    wall_s: float
+    user_s: float
+    system_s: float
+    max_rss_bytes: int
+    max_rss_is_bound: bool = False
+    """The peak is no more than this, but how much it was is not known."""
+
+    def to_json(self) -> dict[str, Any]:
+        """As the eventlog has it."""
+        found: dict[str, Any] = msgspec.to_builtins(self)
+        if not self.max_rss_is_bound:
+            del found["max_rss_is_bound"]
+        return found
+
+
+def read_usage(context: Mapping[str, Any]) -> Usage | None:
+    """Read the usage in the context of a `finish` event; None where it was not measured (pretended execution, version
+    0.1).
+    """
+    found = context.get("usage")
+    if found is None:
+        return None
+    try:
+        return msgspec.convert(found, Usage)
+    except msgspec.ValidationError as error:
+        raise InvalidValue(f"usage: {error}") from None
+
+
+# ---- job
+
+# Not compiled: msgspec makes the class, whose fields have a default_factory
+
+
+EVENTS_KEPT: Final = 64
+"""Names of events kept in memory a job, for error messages; the whole log is in the store."""
+
+HISTORIES_KEPT: Final = 256
+"""Sequences of such names that are remembered, so that jobs share them."""
+
+HELD_PRIORITY: Final = 0
+"""The priority that keeps a job from the scheduler (RFC 27's lowest)."""
+
+EXPEDITED_PRIORITY: Final = 4294967295
+"""The highest priority (RFC 27)."""
+
+URGENCY_HOLD, URGENCY_DEFAULT, URGENCY_EXPEDITE = 0, 16, 31
+"""Special urgencies of RFC 30."""
+
+_decode: Final[Callable[[bytes], Any]] = msgspec.msgpack.Decoder().decode
+
+# How far the request for resources is (RFC 27), as plain ints
+NO_REQUEST, WAITING, SENT, CANCELING = range(4)
+
+
+class Job(msgspec.Struct, eq=False, gc=False):
+    """A job as the manager knows it. Only `apply` and the lifecycle change it; all others read.
+
+    A struct without garbage collection: nothing in a job refers to jobs, and collections would look through a million.
+    """
+
+    id: int
+    queue: JobQueue
+    jobspec: Jobspec | None
+    raw: dict[str, Any] | None = None
+    name: str = ""
+    command: tuple[str, ...] = ()
+    cwd: str | None = None
+    ntasks: int = 1
+    duration_s: float = 0.0
+    userid: int = 0
+    array: int = 0
+    urgency: int = URGENCY_DEFAULT
+    priority: int = HELD_PRIORITY
+    flags: int = 0
+    state: State = NEW
+    t_submit: float = 0.0
+    t_first: float = 0.0
+    """Submission time of its first attempt, by which it is ordered (seconds since the epoch)."""
+    attempt: Attempt | None = None
+    """Attempt that this job is; None for the first."""
+    next_id: int = 0
+    """The attempt after it, 0 if there is none."""
+    sharing: Sharing = USUAL
+    t_sched: float = 0.0
+    t_run: float = 0.0
+    t_cleanup: float = 0.0
+    t_inactive: float = 0.0
+    kept_annotations: dict[str, Any] | bytes | None = None
+    """A dictionary while the job waits, as many jobs share one; from its start on MessagePack."""
+    dependencies: dict[str, Dependency] | None = None
+    overrides: dict[str, Any] | None = None
+    exceptions: list[Event] | None = None
+    fatal: dict[str, Any] | None = None
+    packed_r: bytes | None = None
+    """R as MessagePack: its tree of dictionaries takes five times as much memory, and 100,000 jobs may run at once."""
+    resources: ResourceSet | None = None
+    ranks: Idset = EMPTY
+    held: Idset = EMPTY
+    freed: Idset = EMPTY
+    going: Idset = EMPTY
+    """Targets that it was shrunk by and has not released."""
+    grown: Idset = EMPTY
+    """Targets among its own that it has grown by."""
+    t_shrunk: float = 0.0
+    """Time of its last shrink; 0 if never."""
+    sizes: list[tuple[float, int, int, Idset]] | None = None
+    """Its former sizes: until when, cores, GPUs and targets. None if it never grew or shrank."""
+    ncores: int = 0
+    ngpus: int = 0
+    properties: str = ""
+    """Properties of its targets, each in a line."""
+    nodelist: str = ""
+    by_part: Mapping[str, str] | None = None
+    """The ranks of each of several parts, by label."""
+    switch: str = ""
+    """The lowest one above all of its hosts."""
+    starttime_s: float = 0.0
+    expiration_s: float = 0.0
+    expiration_asked_s: float | None = None
+    started: bool = False
+    executing: bool = False
+    status: int | None = None
+    usage: Usage | None = None
+    request: int = NO_REQUEST
+    recent_events: tuple[str, ...] = ()
+    """The names of the last events."""
+
+    def __post_init__(self) -> None:
+        jobspec = self.jobspec
+        if jobspec is not None:
+            self.raw = jobspec.raw
+            self.ntasks = count_tasks(jobspec)
+            self.name = jobspec.job_name or jobspec.command[0].rsplit("/", 1)[-1]
+            self.command = jobspec.command
+            self.cwd = jobspec.cwd
+            self.sharing = jobspec.sharing
+            self.duration_s = jobspec.duration_s
+            if jobspec.array is not None:
+                self.array = jobspec.array or self.id
+
+    @property
+    def title(self) -> str:
+        """The job as its user knows it."""
+        return f"job {format_f58(self.id)}"
+
+    @property
+    def R(self) -> dict[str, Any] | None:  # noqa: N802 - RFC 20's name
+        """Return the resources granted to the job (RFC 20), decoded anew each time; None if none, and once it has
+        ended.
+        """
+        return None if self.packed_r is None else _decode(self.packed_r)
+
+    @R.setter
+    def R(self, value: dict[str, Any]) -> None:  # noqa: N802 - RFC 20's name
+        self.packed_r = _packed(value)
+
+    @property
+    def annotations(self) -> dict[str, Any] | None:
+        """Return the annotations by its scheduler and its user."""
+        kept = self.kept_annotations
+        return _decode(kept) if isinstance(kept, bytes) else kept
+
+    @annotations.setter
+    def annotations(self, value: dict[str, Any] | None) -> None:
+        self.kept_annotations = _packed(value) if value and self.state > SCHED else value
+
+    @property
+    def success(self) -> bool:
+        """Return whether the job ended well: no fatal exception, status 0. Meaningful once the job is inactive.
+
+        Preempted or not, a job that ended with status 0 has done its work.
+        """
+        return self.status == 0 and (self.fatal is None or self.is_preempted)
+
+    @property
+    def is_preempted(self) -> bool:
+        """Return whether the job was ended by preemption, and by nothing before."""
+        return self.fatal is not None and self.fatal["type"] == PREEMPT
+
+    @property
+    def is_returned(self) -> bool:
+        """Return whether the job was returned without having begun where it was to run."""
+        return self.fatal is not None and self.fatal["type"] == RETURN
+
+    @property
+    def is_due_again(self) -> bool:
+        """Return whether the job is to be submitted again if it ends now."""
+        if self.is_returned:
+            return not any(_is_cancel(event) for event in self.exceptions or ())
+        if not self.is_preempted or self.success or any(_is_cancel(event) for event in self.exceptions or ()):
+            return False
+        return (self.attempt.number if self.attempt is not None else 0) < self.sharing.requeue
+
+    def key(self) -> PriorityKey:
+        """The job's place in the queue: higher priority first, then earlier (first) submit time, then lower id."""
+        return (-self.priority, self.t_first, self.id)
+
+    def apply(self, event: Event) -> None:
+        """Let the event happen. Raises InvalidTransition, with its recent events, if the table does not list it."""
+        kind, state = event["name"], self.state
+        if kind == "exception" and event["context"]["severity"] == 0:
+            kind = FATAL
+        step = _STEPS[state].get(kind)
+        if step is not None:
+            target, handler, stamp = step
+            if handler is not None:
+                handler(self, event)
+            if target is not state:
+                self.state = target
+                if stamp is not None:
+                    setattr(self, stamp, event["timestamp"])
+        elif kind in EVENTS:
+            self._refuse(kind)  # RFC 21: events beyond those listed may appear
+        self.recent_events = _with_event(self.recent_events, event["name"])
+
+    def grant(self, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
+        """Note the resources that the coming `alloc` event gives (R itself is not in the eventlog)."""
+        self.R, self.ranks, self.nodelist = R, grant.ranks, grant.nodelist
+        self.ncores, self.ngpus, self.properties = grant.ncores, grant.ngpus, grant.properties
+        self.by_part, self.switch = grant.by_part, grant.switch
+        self.starttime_s, self.expiration_s = grant.starttime_s, grant.expiration_s
+        self._count_tasks()
+
+    def _count_tasks(self) -> None:
+        """Of a job that asked for a range: how many tasks it has on what it holds."""
+        if self.jobspec is not None and not self.jobspec.request.is_fixed and (R := self.R) is not None:  # noqa: N806
+            nslots = R["execution"].get("nslots")
+            self.ntasks = self.jobspec.ntasks_on(len(self.ranks), self.ncores, nslots, self.by_part)
+
+    def parsed(self) -> ResourceSet:
+        """The job's R, parsed once: a job may release a thousand targets one by one."""
+        if self.resources is None:
+            R = self.R  # noqa: N806 - RFC 20's name
+            assert R is not None
+            self.resources = ResourceSet.parse(R)
+        return self.resources
+
+    def resize(self, resources: ResourceSet, now_s: float) -> None:
+        """The job has another R from now on. Properties stay: it counts for those of all targets that it ever had."""
+        self.sizes = [*(self.sizes or ()), (now_s, self.ncores, self.ngpus, self.ranks)]
+        R, self.resources = resources.to_json(), resources  # noqa: N806 - RFC 20's name
+        self.R = R
+        self.ranks, self.nodelist = resources.ranks, ",".join(R["execution"].get("nodelist", ()))
+        self.by_part = part_texts(resources.scheduling, resources.ranks)
+        self.switch = switch_above(resources.topology, resources.nodelist.hosts)
+        self.ncores, self.ngpus = resources.count("core"), resources.count("gpu")
+        self._count_tasks()
+        names = {*self.properties.split("\n"), *resources.properties} - {""}
+        self.properties = "\n".join(sorted(names))
+
+    def remainder(self, ranks: Idset) -> dict[str, Any]:
+        """The job's R for some of its ranks."""
+        whole = self.R if ranks == self.ranks else None
+        return self.parsed().restrict(ranks).to_json() if whole is None else whole
+
+    def forget(self) -> None:
+        """Drop what only an active job needs: the store has it, and memory is speed (garbage collection)."""
+        self.jobspec = self.raw = self.packed_r = self.resources = self.overrides = self.dependencies = None
+        self.recent_events = ()
+
+    def _refuse(self, kind: str) -> None:
+        try:
+            step(self.state, kind)
+        except InvalidTransition as error:
+            past = f"; before it: {', '.join(self.recent_events)}" if self.recent_events else ""
+            raise InvalidTransition(f"job {self.id}: {error}{past}") from None
+
+
+def _packed(value: dict[str, Any]) -> bytes:
+    """Return a value as MessagePack. Raises InvalidValue for a number that no message has, as in a damaged row."""
+    try:
+        return msgspec.msgpack.encode(value)
+    except (OverflowError, UnicodeError) as error:
+        raise InvalidValue(f"it cannot be kept: {error}") from error
+
+
+@lru_cache(HISTORIES_KEPT)
+def _with_event(recent: tuple[str, ...], name: str) -> tuple[str, ...]:
+    """Return the names of the last events after one more: nearly all jobs have the same few, and share them."""
+    return (*recent[1 - EVENTS_KEPT :], name)
+
+
+def count_tasks(jobspec: Jobspec) -> int:
+    """Return the least number of tasks that the jobspec asks for."""
+    return jobspec.ntasks(jobspec.request.least_slots)
+
+
+def priority_of(urgency: int) -> int:
+    """The priority that an urgency gives (as Flux's built-in plugin does): 0 holds, 31 expedites, else itself."""
+    return EXPEDITED_PRIORITY if urgency == URGENCY_EXPEDITE else urgency
+
+
+def sched_jobspec(job: Job) -> dict[str, Any]:
+    """The jobspec for the scheduler (RFC 27): with all updates, without the environment."""
+    assert job.jobspec is not None
+    tree = job.jobspec.bare
+    for path, value in (job.overrides or {}).items():
+        tree = with_path(tree, path, value)
+    return tree
+
+
+def _submit(job: Job, event: Event) -> None:
+    context = event["context"]
+    job.t_submit = job.t_first = event["timestamp"]
+    if REQUEUE in context:
+        job.attempt = read_attempt(context)
+        job.t_first = job.attempt.t_first
+    job.userid, job.urgency, job.flags = context["userid"], context["urgency"], context["flags"]
+
+
+def _urgency(job: Job, event: Event) -> None:
+    job.urgency = event["context"]["urgency"]
+
+
+def _priority(job: Job, event: Event) -> None:
+    job.priority = event["context"]["priority"]
+
+
+def _dependency_add(job: Job, event: Event) -> None:
+    description = event["context"]["description"]
+    job.dependencies = {**(job.dependencies or {}), description: parse_dependency(description)}
+
+
+def _dependency_remove(job: Job, event: Event) -> None:
+    if job.dependencies is not None:
+        job.dependencies.pop(event["context"]["description"], None)
+
+
+def _jobspec_update(job: Job, event: Event) -> None:
+    job.overrides = {**(job.overrides or {}), **event["context"]}
+    job.duration_s = float(event["context"].get("attributes.system.duration", job.duration_s))
+
+
+def _resource_update(job: Job, event: Event) -> None:
+    job.expiration_s = float(event["context"]["expiration"])
+    job.duration_s = max(0.0, job.expiration_s - job.starttime_s) if job.expiration_s else 0.0
+    held = job.R
+    if held is not None:
+        job.R = with_path(held, "execution.expiration", job.expiration_s)
+        job.resources = None
+
+
+def _alloc(job: Job, event: Event) -> None:
+    job.held = job.ranks
+    annotations = event.get("context", {}).get("annotations", job.annotations)
+    job.kept_annotations = _packed(annotations) if annotations else annotations
+
+
+def _grow(job: Job, event: Event) -> None:
+    added = ResourceSet.parse(event["context"]["R"])
+    job.held, job.grown = job.held | added.ranks, job.grown | added.ranks
+    if job.packed_r is not None:
+        job.resize(grown(job.parsed(), added), event["timestamp"])
+
+
+def _shrink(job: Job, event: Event) -> None:
+    job.going, job.t_shrunk = job.going | Idset.parse(event["context"]["ranks"]), event["timestamp"]
+
+
+def _start(job: Job, event: Event) -> None:
+    job.started = True
+
+
+def _memo(job: Job, event: Event) -> None:
+    job.annotations = merge(job.annotations or {}, {USER: event["context"]})
+
+
+def _finish(job: Job, event: Event) -> None:
+    context = event["context"]
+    job.status, job.usage = context["status"], read_usage(context)
+
+
+def _release(job: Job, event: Event) -> None:
+    text = event["context"]["ranks"]
+    if job.state is RUN:
+        _left(job, Idset.parse(text), event["timestamp"])
+    elif text == "all":
+        job.freed, job.held, job.going = job.ranks, EMPTY, EMPTY
+    else:
+        ranks = Idset.parse(text)
+        job.freed, job.held, job.going = job.freed | ranks, job.held - ranks, job.going - ranks
+
+
+def _left(job: Job, ranks: Idset, now_s: float) -> None:
+    """A running job has left targets that it was shrunk by: they are no longer a part of it."""
+    job.going, job.grown, job.held = job.going - ranks, job.grown - ranks, job.held - ranks
+    if job.packed_r is not None:
+        job.resize(shrunk(job.parsed(), ranks), now_s)
+
+
+def _clean(job: Job, event: Event) -> None:
+    if "context" in event:
+        job.next_id = read_next(event)
+
+
+def _is_cancel(event: Event) -> bool:
+    return bool(event["context"]["type"] == CANCEL and event["context"]["severity"] == 0)
+
+
+def _exception(job: Job, event: Event) -> None:
+    if job.exceptions is None:
+        job.exceptions = []
+    job.exceptions.append(event)
+    if event["context"]["severity"] == 0:
+        job.dependencies = None
+        if job.fatal is None:
+            job.fatal = event["context"]  # RFC 21: the first one is the root cause
+        if job.state <= SCHED:
+            job.annotations = None  # RFC 27: discarded if the allocation fails
+
+
+_HANDLERS: Final[Mapping[str, Callable[[Job, Event], None]]] = {
+    "submit": _submit,
+    "urgency": _urgency,
+    "priority": _priority,
+    "dependency-add": _dependency_add,
+    "dependency-remove": _dependency_remove,
+    "jobspec-update": _jobspec_update,
+    "resource-update": _resource_update,
+    "alloc": _alloc,
+    "grow": _grow,
+    "shrink": _shrink,
+    "start": _start,
+    "memo": _memo,
+    "finish": _finish,
+    "release": _release,
+    "exception": _exception,
+    "clean": _clean,
+}
+
+_STAMPS = {SCHED: "t_sched", RUN: "t_run", CLEANUP: "t_cleanup", INACTIVE: "t_inactive"}
+"""Fields with the time at which a job entered these states."""
+
+_STEPS = {
+    state: {
+        kind: (target, _HANDLERS.get("exception" if kind == FATAL else kind), _STAMPS.get(target))
+        for kind, target in row.items()
+    }
+    for state, row in TRANSITIONS.items()
+}
+"""The table with what each step does: a job has ten events, and is looked up once for each."""

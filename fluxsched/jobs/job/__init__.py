@@ -1,1 +1,0 @@
-"""One job: its states (RFC 21), its values and what its events do."""

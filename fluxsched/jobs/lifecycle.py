@@ -1,0 +1,571 @@
+"""Jobspec and context of the next attempt of a preempted job.
+
+Law: it asks for what it asked for at last, and waits for nothing that it has waited for: its dependencies were met when
+it was started.
+
+links: The schedulers that said hello, and which requests each has in hand (RFC 27).
+
+Law: a group has at most one scheduler; a job has at most one request outstanding; requests leave in priority order and,
+in limited mode, at most `limit` are outstanding. A request that is being cancelled counts until it is answered.
+
+lifecycle: The way of a job from submit to inactive, in turns of events: what happens is logged, and effects come out.
+
+Law: a public method of the parts checks first, then begins a turn, logs events and ends the turn; a job proceeds until
+it must wait, and all its events of one turn are one Persist. What one job's turn means for others (dependents, requests
+to schedulers) is done at the end of the turn from a worklist, so a chain of 2,000 jobs needs no more stack than one.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
+from typing import Any, Final, NamedTuple
+
+from fluxsched.core.documents import with_path
+from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.jobid import format_f58
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import Refused, RemoteProtocolError
+from fluxsched.jobs.dependencies import Dependency, DependencyIndex, Verdict, depending_on, is_met_by_start, verdict
+from fluxsched.jobs.effects import (
+    Effect,
+    Event,
+    GrowShells,
+    Held,
+    Kill,
+    Persist,
+    SchedAlloc,
+    SchedCancel,
+    SchedFree,
+    ShrinkShells,
+    StartShells,
+    Unheld,
+    WakeAt,
+)
+from fluxsched.jobs.holdings import Grant, Holdings
+from fluxsched.jobs.job import CANCELING, HELD_PRIORITY, NO_REQUEST, SENT, WAITING, Job, priority_of, sched_jobspec
+from fluxsched.jobs.queues import JobQueue, PriorityHeap, Queues
+from fluxsched.jobs.states import CLEANUP, DEPEND, PREEMPT, PRIORITY, RUN, SCHED, Attempt, clean_context, submit_context
+from fluxsched.jobs.table import JobTable
+
+EVENTLOG_VERSION: Final = 1
+"""RFC 21's version of the eventlog format."""
+
+DURATION_KEY: Final = "attributes.system.duration"
+ARRAY_KEY: Final = "attributes.system.array"
+
+
+def jobspec_of_next(job: Job) -> Jobspec:
+    """The job's jobspec with what was changed since: its duration, and as first of an array that this is its array."""
+    jobspec = job.jobspec
+    assert jobspec is not None, "an active job has its jobspec"
+    raw = jobspec.raw
+    if job.duration_s != jobspec.duration_s:
+        raw = with_path(raw, DURATION_KEY, job.duration_s)
+    if jobspec.array == 0:
+        raw = with_path(raw, ARRAY_KEY, job.id)
+    return jobspec if raw is jobspec.raw else Jobspec.parse(raw)
+
+
+def submitted(userid: int, urgency: int, flags: int) -> dict[str, Any]:
+    """The context of a `submit` event (RFC 21)."""
+    return {"userid": userid, "urgency": urgency, "flags": flags, "version": EVENTLOG_VERSION}
+
+
+def submitted_again(job: Job) -> dict[str, Any]:
+    """Return the context of the `submit` event of the next attempt; one that never began is not counted."""
+    number = (0 if job.attempt is None else job.attempt.number) + (not job.is_returned)
+    return submitted(job.userid, job.urgency, job.flags) | submit_context(Attempt(job.id, number, job.t_first))
+
+
+# ---- links
+
+LIMIT_MAX = 2147483647
+"""RFC 27: the largest `limit` of limited mode."""
+
+
+class HelloItem(NamedTuple):
+    """One job with allocated resources, as sched-hello answers it; `preempted_s`: when it was preempted, 0.0 if not;
+    `going`: what it was shrunk by and holds still; `grown`: which of its targets it has grown by; `shrunk_s`: when it
+    was last shrunk, 0.0 if never.
+    """
+
+    jobid: int
+    priority: int
+    userid: int
+    t_submit: float
+    free: Idset
+    R: dict[str, Any]
+    jobspec: dict[str, Any]
+    preempted_s: float = 0.0
+    going: Idset = EMPTY
+    grown: Idset = EMPTY
+    shrunk_s: float = 0.0
+
+
+class Link:
+    """One scheduler: its groups' queues, its mode, and the requests that it has not answered."""
+
+    def __init__(self, scheduler: Hashable, groups: tuple[str, ...], queues: list[JobQueue]) -> None:
+        self.scheduler = scheduler
+        self.groups = groups
+        self.queues = queues
+        self.ready = False
+        self.limit: int | None = None
+        self.outstanding: dict[int, Job] = {}
+        self.deferred: list[SchedFree] = []
+        self.growing: dict[int, Idset] = {}
+        """By job the targets that it has grown by, while that is not answered: no free of them is sent."""
+        self._worst = PriorityHeap()
+        self._displaced: Job | None = None
+
+    def free(self, free: SchedFree, out: list[Effect]) -> None:
+        """Send a free now, or once the scheduler is ready: RFC 27 sends it nothing before."""
+        if self.ready:
+            out.append(free)
+        else:
+            self.deferred.append(free)
+
+    def cancel(self, job: Job, out: list[Effect]) -> None:
+        """Cancel the job's request, once."""
+        if job.request == SENT:
+            job.request = CANCELING
+            self._worst.discard(job.id)
+            out.append(SchedCancel(self.scheduler, job.id))
+
+    def answered(self, job: Job) -> None:
+        """The scheduler has answered the job's request for good."""
+        del self.outstanding[job.id]
+        if self.limit is not None:
+            self._worst.discard(job.id)
+            if self._displaced is job:
+                self._displaced = None
+
+    def reorder(self, job: Job) -> None:
+        """The priority of a job whose request is outstanding has changed."""
+        if self.limit is not None and job.request == SENT:
+            self._worst.push(job.id, _reversed_key(job))
+
+    def pump(self, jobs: Mapping[int, Job], out: list[Effect]) -> None:
+        """Send what may be sent."""
+        if not self.ready:
+            return
+        limit = self.limit
+        if limit is None:
+            waiting = [entry for queue in self.queues if queue.started for entry in queue.waiting.drain()]
+            if len(waiting) > 1:
+                waiting.sort()  # after a restart a hundred thousand may wait, and a heap takes thrice as long
+            for _, jobid in waiting:
+                self._send(jobs[jobid], out)
+            return
+        while len(self.outstanding) < limit:
+            queue = self._next_queue()
+            if queue is None:
+                return
+            job = jobs[queue.waiting.pop()]
+            self._worst.push(job.id, _reversed_key(job))
+            self._send(job, out)
+        self._displace(out)
+
+    def _send(self, job: Job, out: list[Effect]) -> None:
+        job.request = SENT
+        self.outstanding[job.id] = job
+        out.append(SchedAlloc(self.scheduler, job.id, job.priority, job.userid, job.t_first, sched_jobspec(job)))
+
+    def _next_queue(self) -> JobQueue | None:
+        """The queue with the best job, among those that are started."""
+        best, best_key = None, None
+        for queue in self.queues:
+            head = queue.waiting.head() if queue.started else None
+            if head is not None and (best_key is None or head[0] < best_key):
+                best, best_key = queue, head[0]
+        return best
+
+    def _displace(self, out: list[Effect]) -> None:
+        """Make room for a waiting job of higher priority than the worst that was sent."""
+        queue = self._next_queue() if self._displaced is None else None
+        worst = self._worst.head()
+        if queue is None or worst is None:
+            return
+        waiting = queue.waiting.head()
+        job = self.outstanding[worst[1]]
+        if waiting is not None and waiting[0][0] < -job.priority:
+            self._displaced = job
+            self.cancel(job, out)
+
+    def check(self) -> None:
+        """Assert the law for this scheduler."""
+        assert self.limit is None or len(self.outstanding) <= self.limit, "more requests outstanding than the limit"
+        assert self.ready or not self.outstanding, "requests sent before ready"
+        for job in self.outstanding.values():
+            assert job.request in (SENT, CANCELING), f"job {job.id} is outstanding but has no request"
+            assert job.queue.group in self.groups, f"job {job.id} was sent to a scheduler of another group"
+            worst = self.limit is not None and job.request == SENT
+            assert (job.id in self._worst) == worst, f"job {job.id} is not among those that may be displaced"
+        if self.ready and (self.limit is None or len(self.outstanding) < self.limit):
+            assert self._next_queue() is None, "a job waits though it may be sent"
+
+
+class Links:
+    """All schedulers, by their own key and by group."""
+
+    def __init__(self) -> None:
+        self._by_scheduler: dict[Hashable, Link] = {}
+        self._by_group: dict[str, Link] = {}
+
+    def __iter__(self) -> Iterator[Link]:
+        return iter(self._by_scheduler.values())
+
+    def add(self, link: Link) -> None:
+        """Raises Refused (EBUSY) naming the groups that another scheduler serves."""
+        taken = [group for group in link.groups if group in self._by_group]
+        if taken:
+            raise Refused(f"another scheduler serves group {', '.join(taken)}: remove it first", errno.EBUSY)
+        self._by_scheduler[link.scheduler] = link
+        self._by_group.update(dict.fromkeys(link.groups, link))
+
+    def remove(self, scheduler: Hashable) -> Link | None:
+        """The link that is no more, if there was one."""
+        link = self._by_scheduler.pop(scheduler, None)
+        for group in link.groups if link is not None else ():
+            del self._by_group[group]
+        return link
+
+    def get(self, scheduler: Hashable) -> Link:
+        """The scheduler's link. Raises RemoteProtocolError if it has not said hello."""
+        link = self._by_scheduler.get(scheduler)
+        if link is None:
+            raise RemoteProtocolError("this connection has no scheduler: send job-manager.sched-hello first (RFC 27)")
+        return link
+
+    def find(self, scheduler: Hashable) -> Link | None:
+        """The scheduler's link; None once it is lost."""
+        return self._by_scheduler.get(scheduler)
+
+    def serving(self, group: str) -> Link | None:
+        """The link of the scheduler that serves a group."""
+        return self._by_group.get(group)
+
+    def known(self, scheduler: Hashable) -> bool:
+        """Return whether this scheduler has sent its hello."""
+        return scheduler in self._by_scheduler
+
+
+def checked_groups(groups: Iterable[str]) -> tuple[str, ...]:
+    """The groups of a hello, each once. Raises RemoteProtocolError when there are none."""
+    wanted = tuple(dict.fromkeys(groups))
+    if not wanted:
+        raise RemoteProtocolError("sched-hello names no group: leave the key out for the group default")
+    return wanted
+
+
+def _reversed_key(job: Job) -> tuple[float, ...]:
+    """The worst first: lowest priority, then latest (first) submit time, then highest id."""
+    return (job.priority, -job.t_first, -job.id)
+
+
+# ---- lifecycle
+
+SIGTERM: Final = 15
+"""First signal sent to a job with a fatal exception."""
+
+
+class Lifecycle:
+    """The steps that jobs take, over the jobs and what is indexed over them. The parts of the job manager share it.
+
+    `touched` names the groups whose schedulers may be sent requests at the end of the turn, `settled` has the jobs on
+    whose start or end others may depend. `new_id` makes the id of a job at a time.
+    """
+
+    def __init__(
+        self, jobs: JobTable, queues: Queues, holdings: Holdings, links: Links, new_id: Callable[[float], int]
+    ) -> None:
+        self.jobs = jobs
+        self.queues = queues
+        self.holdings = holdings
+        self.links = links
+        self._new_id = new_id
+        self.dependencies = DependencyIndex()
+        self.now_s = 0.0
+        self.out: list[Effect] = []
+        self.settled: deque[Job] = deque()
+        self.touched: dict[str, None] = {}
+        self._events: dict[int, list[Event]] = {}
+        self._woken_at_s: float | None = None
+
+    # -- a turn
+
+    def begin(self, now_s: float) -> None:
+        """Begin a turn at `now_s`."""
+        self.now_s = now_s
+        self.out = []
+        self._events = {}
+
+    def end(self) -> list[Effect]:
+        """End the turn: what follows for other jobs, then all effects."""
+        out, settled, touched = self.out, self.settled, self.touched
+        while settled:
+            self._settle(settled.popleft())
+        for found in self.dependencies.next_of_names():
+            self._take_effect(found)
+        if touched:
+            for group in touched:
+                link = self.links.serving(group)
+                if link is not None:
+                    link.pump(self.jobs.active, out)
+            touched.clear()
+        self.out = []  # effects name schedulers: kept here they were a cycle, which structs like them never end
+        return out
+
+    def log(
+        self,
+        job: Job,
+        name: str,
+        context: dict[str, Any] | None = None,
+        jobspec: dict[str, Any] | None = None,
+        R: dict[str, Any] | None = None,  # noqa: N803 - RFC 20's name
+    ) -> None:
+        """Let an event happen now, and add it to the job's events of this turn."""
+        event: Event = (
+            {"timestamp": self.now_s, "name": name}
+            if context is None
+            else {"timestamp": self.now_s, "name": name, "context": context}
+        )
+        job.apply(event)
+        events = self._events.get(job.id)
+        if events is not None:
+            events.append(event)
+        else:
+            events = self._events[job.id] = [event]
+            self.out.append(Persist(job.id, events, jobspec, R))
+
+    def log_shared(self, job: Job, events: list[Event]) -> None:
+        """Let events of now happen that many jobs have in common; they are all that the job logs in this turn."""
+        for event in events:
+            job.apply(event)
+        self.out.append(Persist(job.id, events))
+
+    # -- the way of a job
+
+    def admit(self, job: Job) -> None:
+        """Enter a job that becomes active."""
+        self.jobs.add(job)
+        self.dependencies.enter(job)
+        job.queue.active += 1
+
+    def advance(self, job: Job) -> None:
+        """From DEPEND to SCHED, as far as the job gets."""
+        if job.state is DEPEND:
+            if job.dependencies:
+                return
+            self.log(job, "depend")
+        if job.state is PRIORITY:
+            self.log(job, "priority", {"priority": priority_of(job.urgency)})
+        self.enqueue(job)
+
+    def enqueue(self, job: Job) -> None:
+        """Wait to be sent to the scheduler, unless held; the end of the turn sends what may be sent."""
+        if job.priority == HELD_PRIORITY:
+            job.request = NO_REQUEST
+            return
+        job.request = WAITING
+        queue = job.queue
+        queue.waiting.push(job.id, job.key())
+        self.touched[queue.config.group] = None
+
+    def run(self, job: Job, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
+        """Give the job its grant, which the holdings have already; its shells start after commit."""
+        job.request = NO_REQUEST
+        job.grant(R, grant)
+        context = {"annotations": job.annotations} if job.annotations else {}
+        self.log(job, "alloc", context, R=R)
+        job.executing = True
+        job.queue.running += 1
+        self.out.append(Held(job.id, grant.ranks))
+        self.out.append(StartShells(job.id, R))
+
+    def grow(self, job: Job, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
+        """Give a running job this grant, too, which the holdings have already; its tasks there start after commit."""
+        self.log(job, "grow", {"R": R})
+        self.out.append(Held(job.id, grant.ranks))
+        self.out.append(GrowShells(job.id, R))
+
+    def shrink(self, job: Job, ranks: Idset, note: str) -> None:
+        """Have a running job leave targets; it holds each of them until that is released."""
+        self.log(job, "shrink", {"ranks": str(ranks), "note": note})
+        self.out.append(ShrinkShells(job.id, ranks, note))
+
+    def release(self, job: Job, ranks: Idset | None) -> None:
+        """Release targets (None: all that are left); with the last of them the job ends."""
+        given = job.held if ranks is None else ranks
+        final = ranks is None or given == job.held
+        whole = given == job.ranks
+        link = self.links.serving(job.queue.config.group)
+        unknown = link.growing.get(job.id, EMPTY) if link is not None and link.growing else EMPTY
+        known = given - unknown
+        remainder = job.R if whole and not unknown else job.remainder(known)
+        assert remainder is not None, "a job that holds targets has its R"
+        was_last = final or job.held == given | unknown
+        self.log(job, "release", {"ranks": "all" if whole else str(given), "final": final})
+        # the record first: the scheduler's next grant of these cores may come at once
+        self.holdings.give(job.id, None if final else given)
+        if link is not None and known:
+            link.free(SchedFree(link.scheduler, job.id, remainder, was_last), self.out)
+        self.out.append(Unheld(job.id, given))
+        if final:
+            job.executing = False
+            job.queue.running -= 1
+            self.log(job, "free")
+            self.clean(job)
+
+    def clean(self, job: Job) -> None:
+        """Nothing is left to be done: the job becomes inactive.
+
+        Its next attempt, if it is to have one, is submitted in the same turn, so in the same transaction: a crash can
+        neither lose it nor submit it twice.
+        """
+        next_id = self._new_id(self.now_s) if job.fatal is not None and job.is_due_again else 0
+        self.log(job, "clean", clean_context(next_id) if next_id else None)
+        job.queue.active -= 1
+        if next_id:
+            self._submit_again(job, next_id)
+        elif job.id in self.dependencies:
+            self.settled.append(job)
+        self.dependencies.leave(job)
+        self.jobs.end(job)
+
+    def submit(self, job: Job, context: dict[str, Any]) -> None:
+        """A new job becomes active, in state DEPEND."""
+        self.log(job, "submit", context, jobspec=job.raw)
+        self.log(job, "validate")
+        self.admit(job)
+
+    def _submit_again(self, job: Job, next_id: int) -> None:
+        """The next attempt of a preempted job; what depends on the job depends on that from now on."""
+        following = Job(next_id, job.queue, jobspec_of_next(job))
+        self.submit(following, submitted_again(job))
+        for jobid, dependencies in self.dependencies.take(job.id).items():
+            dependent = self.jobs.active[jobid]
+            for dependency in dependencies:
+                new = self._move(dependent, dependency, following)
+                if new is not None:
+                    self.dependencies.add(dependent, new)
+        self.advance(following)
+
+    # -- exceptions
+
+    def log_exception(self, job: Job, type: str, severity: int, note: str, **optional: int | None) -> None:
+        """Log an exception (RFC 21); optional members without a value are left out."""
+        context: dict[str, Any] = {"type": type, "severity": severity, "note": note}
+        self.log(job, "exception", context | {key: value for key, value in optional.items() if value is not None})
+
+    def fail(self, job: Job, type: str, note: str, **optional: int | None) -> None:
+        """Raise a fatal exception: the job goes to CLEANUP and, if nothing runs or is held, to its end."""
+        state = job.state
+        self._forget_dependencies(job)
+        self.log_exception(job, type, 0, note, **optional)
+        if state is CLEANUP:
+            if job.executing and job.is_preempted and type != PREEMPT:  # its grace time may be longer than others'
+                self.out.append(Kill(job.id, SIGTERM, type))
+            return
+        if state is SCHED:
+            self.withdraw(job)
+        if state is RUN:
+            self.out.append(Kill(job.id, SIGTERM, f"{type}: {note}" if note else type, type == PREEMPT))
+        else:
+            self.clean(job)
+
+    def withdraw(self, job: Job) -> None:
+        """The job wants no resources now: it waits no longer, or its request is cancelled."""
+        if job.request == WAITING:
+            job.queue.waiting.discard(job.id)
+            job.request = NO_REQUEST
+        elif job.request == SENT:
+            link = self.links.serving(job.queue.config.group)
+            assert link is not None, "a request is outstanding at no scheduler"
+            link.cancel(job, self.out)
+
+    # -- dependencies
+
+    def await_dependencies(self, job: Job) -> None:
+        """Remember the job's open dependencies; those that are decided already take effect at once."""
+        for named in list((job.dependencies or {}).values()):
+            if job.state is not DEPEND:
+                break  # an earlier one can never be met
+            dependency = named if named.antecedent is None else self._on_last_attempt(job, named, named.antecedent)
+            if dependency is None:
+                continue
+            found = self._verdict(job, dependency)
+            if found is not None:
+                self._decide(found)
+            else:
+                self.dependencies.add(job, dependency)
+        self.wake()
+
+    def _verdict(self, job: Job, dependency: Dependency) -> Verdict | None:
+        """Return whether a dependency is met, or never will be; None while it is open."""
+        if dependency.antecedent is None:
+            at_s = dependency.at_s
+            return None if at_s is None or at_s > self.now_s else Verdict(job.id, dependency, "")
+        antecedent = self.jobs.find(dependency.antecedent)
+        if antecedent is None:
+            note = f"{dependency.description}: job {format_f58(dependency.antecedent)} is no longer known"
+            return Verdict(job.id, dependency, note)
+        return verdict(job.id, dependency, antecedent)
+
+    def _on_last_attempt(self, job: Job, dependency: Dependency, jobid: int) -> Dependency | None:
+        """The dependency as it is once its antecedent was submitted again; None if the job has that one already."""
+        antecedent = self.jobs.find(jobid)
+        if antecedent is None or not antecedent.next_id or is_met_by_start(dependency, antecedent):
+            return dependency
+        return self._move(job, dependency, self.jobs.last(antecedent.id))
+
+    def _move(self, job: Job, dependency: Dependency, last: Job) -> Dependency | None:
+        """Let the job depend on another attempt of its antecedent; None if it does so already."""
+        new = depending_on(dependency.scheme, last.id)
+        self.log(job, "dependency-remove", {"description": dependency.description})
+        if new.description in (job.dependencies or ()):
+            return None
+        self.log(job, "dependency-add", {"description": new.description})
+        return new
+
+    def _forget_dependencies(self, job: Job) -> None:
+        if job.dependencies:
+            self.dependencies.forget(job.id, job.dependencies.values())
+
+    def _settle(self, antecedent: Job) -> None:
+        for found in self.dependencies.settle(antecedent):
+            self._take_effect(found)
+
+    def _take_effect(self, found: Verdict) -> None:
+        self._decide(found)
+        job = self.jobs.active.get(found.jobid)
+        if job is not None and job.state is DEPEND:
+            self.advance(job)
+
+    def _decide(self, found: Verdict) -> None:
+        job = self.jobs.active.get(found.jobid)
+        description = found.dependency.description
+        if job is None or job.state is not DEPEND or description not in (job.dependencies or ()):
+            return  # canceled meanwhile, or failed by an earlier verdict
+        if found.failure:
+            self.fail(job, "depend", found.failure)
+        else:
+            self.log(job, "dependency-remove", {"description": description})
+
+    def wake(self) -> None:
+        """Ask for a call of `due` at the next begin-time, unless that was asked already."""
+        at_s = self.dependencies.next_time_s
+        if at_s is not None and at_s != self._woken_at_s:
+            self.out.append(WakeAt(at_s))
+        self._woken_at_s = at_s
+
+    def due(self, now_s: float) -> list[Effect]:
+        """Begin-times up to now have come; a call that is too early asks for another."""
+        self._woken_at_s = None
+        self.begin(now_s)
+        for found in self.dependencies.due(now_s):
+            self._take_effect(found)
+        self.wake()
+        return self.end()

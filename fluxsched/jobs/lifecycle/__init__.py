@@ -1,1 +1,0 @@
-"""Lifecycle of jobs from submit to inactive: turns of events in, effects out."""

@@ -1,1 +1,0 @@
-"""Queries about jobs: selections, listings, attributes, results. Reads only."""

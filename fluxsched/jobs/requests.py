@@ -1,0 +1,344 @@
+"""Requests about jobs by users and the instance: submit, exceptions, signals, urgency, updates, memos.
+
+Law: every request is checked before anything changes (Refused, InvalidValue: the sender's fault); then one turn of the
+lifecycle, whose effects the caller performs. Permissions are the caller's business, which knows roles.
+
+execution: The executor's side of the job manager: what it reports of the jobs that run.
+"""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+from fluxsched.core.duration import format_duration
+from fluxsched.core.idset import Idset
+from fluxsched.core.jobfields import SECONDS_MAX, check_ours
+from fluxsched.core.jobid import check_outputs
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.jobs.dependencies import SINGLETON, Dependency, parse_dependencies
+from fluxsched.jobs.effects import Effect, Kill, SchedExpiration, SchedPrioritize, UpdateDone
+from fluxsched.jobs.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
+from fluxsched.jobs.lifecycle import DURATION_KEY, Lifecycle, submitted
+from fluxsched.jobs.queues import Banks
+from fluxsched.jobs.states import CLEANUP, DEPEND, PENDING, PREEMPT, RETURN, RUN, SCHED, with_memo
+from fluxsched.jobs.table import shell_status
+
+JOBS_ACTIVE_MAX = 1 << 20
+"""Active jobs (RFC 27 wants to scale to a million in SCHED); about 3 KiB each."""
+
+NAME_CHARS_MAX = 1024
+"""A job's name is for people, and is in every listing."""
+
+NOTE_CHARS_MAX = 1024
+"""An exception's note is for people; it is stored with the job and shown in listings."""
+
+TYPE_CHARS_MAX = 32
+"""An exception's type is compared by programs."""
+
+EXCEPTIONS_MAX = 256
+"""Exceptions a job, so that a component gone wild cannot fill log and memory; one that ends a job always passes."""
+
+
+class Requests:
+    """Users' side of the job manager."""
+
+    def __init__(self, lifecycle: Lifecycle, active_max: int, banks: Banks) -> None:
+        self._lifecycle = lifecycle
+        self._jobs = lifecycle.jobs
+        self.active_max = active_max
+        self.banks = banks
+
+    def submit(
+        self,
+        jobid: int,
+        jobspec: Jobspec,
+        *,
+        userid: int,
+        urgency: int = URGENCY_DEFAULT,
+        flags: int = 0,
+        now_s: float,
+    ) -> list[Effect]:
+        """Accept a new job, and take it as far as it gets: usually to SCHED. `jobid` must be new.
+
+        Raises Refused (EINVAL: queue or bank unknown, queue disabled or limits; ENOENT: unknown antecedent; EAGAIN:
+        too many jobs) or InvalidValue.
+        """
+        _check_urgency(urgency)
+        if len(self._jobs.active) >= self.active_max:
+            raise Refused(f"{self.active_max} jobs are active, the limit: submit when some have ended", errno.EAGAIN)
+        if jobid in self._jobs:
+            raise InvalidValue(f"job id {jobid} is taken: ids must be unique")
+        check_submitted(jobspec)
+        queue = self._lifecycle.queues.for_submit(jobspec.queue)
+        jobspec = queue.admit(jobspec, self.banks.missing_in(jobspec))
+        dependencies = self._checked_dependencies(jobspec) if jobspec.dependencies else ()
+        job = Job(jobid, queue, jobspec)
+        self._lifecycle.begin(now_s)
+        self._lifecycle.submit(job, submitted(userid, urgency, flags))
+        if dependencies:
+            for dependency in dependencies:
+                self._lifecycle.log(job, "dependency-add", {"description": dependency.description})
+            self._lifecycle.await_dependencies(job)
+        if job.state is DEPEND:
+            self._lifecycle.advance(job)
+        return self._lifecycle.end()
+
+    def raise_exception(
+        self,
+        jobid: int,
+        type: str,
+        severity: int,
+        note: str,
+        userid: int | None,
+        now_s: float,
+        wait_status: int | None = None,
+        ranks: Idset | None = None,
+    ) -> list[Effect]:
+        """An exception (RFC 21): severity 0 ends the job, 1-7 are only logged.
+
+        Nothing happens to a job that holds none of the `ranks`, if they are given. Raises Refused or InvalidValue.
+        """
+        if not 0 <= severity <= 7:
+            raise InvalidValue(f"exception severity {severity} is not within 0 (fatal) to 7 (RFC 21)")
+        if not 0 < len(type) <= TYPE_CHARS_MAX or not type.isprintable() or " " in type:
+            shown = type[:TYPE_CHARS_MAX]
+            raise InvalidValue(f"exception type {shown!r} is not a word of 1-{TYPE_CHARS_MAX} characters")
+        if len(note) > NOTE_CHARS_MAX:
+            raise LimitExceeded(f"exception note has {len(note)} characters, limit {NOTE_CHARS_MAX}: shorten it")
+        job = self._jobs.get_active(jobid)
+        if ranks is not None and ranks.isdisjoint(job.held):
+            return []
+        if type == PREEMPT and severity == 0 and job.state is not RUN:
+            where = f"{job.title} is in state {job.state.name}"
+            raise Refused(f"{where}: only a running job can be preempted", errno.EINVAL)
+        if type == RETURN and severity == 0:
+            what = f"exceptions of type {RETURN!r} are reserved for the instance"
+            raise Refused(f"{what}: cancel the job instead", errno.EINVAL)
+        if len(job.exceptions or ()) >= EXCEPTIONS_MAX and (severity > 0 or job.state is CLEANUP):
+            raise LimitExceeded(f"{job.title} has {EXCEPTIONS_MAX} exceptions already: no more are logged")
+        self._lifecycle.begin(now_s)
+        if severity == 0:
+            self._lifecycle.fail(job, type, note, userid=userid, wait_status=wait_status)
+        else:
+            self._lifecycle.log_exception(job, type, severity, note, userid=userid)
+        return self._lifecycle.end()
+
+    def kill(self, jobid: int, signum: int, now_s: float) -> list[Effect]:
+        """Signal a running job, which is no exception. Raises Refused (ENOENT, EINVAL)."""
+        job = self._jobs.get_active(jobid)
+        if not 1 <= signum <= 64:
+            raise InvalidValue(f"signal {signum} is not within 1-64")
+        if not job.executing:
+            raise Refused(f"{job.title} is in state {job.state.name}: it has no running tasks to signal", errno.EINVAL)
+        return [Kill(jobid, signum, "asked by a user")]
+
+    def set_urgency(self, jobid: int, urgency: int, userid: int, now_s: float) -> list[Effect]:
+        """Change a pending job's urgency: 0 holds it, 31 puts it first. Raises Refused (ENOENT, EINVAL)."""
+        _check_urgency(urgency)
+        job = self._jobs.get_active(jobid)
+        if not job.state & PENDING:
+            raise Refused(f"{job.title} has its resources: the urgency no longer matters", errno.EINVAL)
+        self._lifecycle.begin(now_s)
+        self._lifecycle.log(job, "urgency", {"urgency": urgency, "userid": userid})
+        priority = priority_of(urgency)
+        if job.state is SCHED and priority != job.priority:
+            self._reprioritize(job, priority)
+        return self._lifecycle.end()
+
+    def update(
+        self, jobid: int, updates: Mapping[str, Any], now_s: float, *, may_prolong: bool = True
+    ) -> list[Effect]:
+        """Change a job's duration (`attributes.system.duration`, seconds, 0: without end).
+
+        A pending job's jobspec changes at once; a running job's expiration once its scheduler agrees. UpdateDone
+        tells when. Unless the sender `may_prolong` running jobs, these end no later than before: others were promised
+        a start after them. Raises Refused (EPERM for that) or InvalidValue.
+        """
+        job = self._jobs.get_active(jobid)
+        duration_s = _duration_update(updates)
+        job.queue.check_duration(duration_s)
+        if job.state & PENDING:
+            return self._update_pending(job, duration_s, now_s)
+        link = self._lifecycle.links.serving(job.queue.group)
+        if job.state is not RUN:
+            raise Refused(f"{job.title} is ending: its duration no longer matters", errno.EINVAL)
+        if job.expiration_asked_s is not None:
+            raise Refused(f"{job.title}: an earlier change of its duration is not answered yet", errno.EBUSY)
+        if link is None or not link.ready:
+            raise Refused(f"{job.title}: no scheduler serves group {job.queue.group}: load one first", errno.EAGAIN)
+        expiration_s = job.starttime_s + duration_s if duration_s else 0.0
+        if duration_s and expiration_s <= now_s:
+            lived = format_duration(duration_s)
+            raise Refused(f"{job.title} has run longer than {lived} already: cancel it instead", errno.EINVAL)
+        if not may_prolong and job.expiration_s and not 0 < expiration_s <= job.expiration_s:
+            asked = format_duration(duration_s) if duration_s else "infinity"
+            least = f"{format_duration(job.expiration_s - job.starttime_s)}, which it has"
+            raise Refused(f"{job.title} runs: its user may set at most {least}, not {asked}: ask an admin", errno.EPERM)
+        job.expiration_asked_s = expiration_s
+        return [SchedExpiration(link.scheduler, jobid, expiration_s)]
+
+    def memo(self, jobid: int, memo: Mapping[str, Any], now_s: float, *, volatile: bool = False) -> list[Effect]:
+        """Add a user's memo to an active job (RFC 21), shown in `annotations.user`; null removes a key.
+
+        A volatile one is not in the eventlog, so a restart forgets it.
+
+        Raises Refused (ENOENT, EINVAL), LimitExceeded.
+        """
+        job = self._jobs.get_active(jobid)
+        noted = with_memo(job.annotations, memo)
+        self._lifecycle.begin(now_s)
+        if volatile:
+            job.annotations = noted
+            return self._lifecycle.end()
+        self._lifecycle.log(job, "memo", dict(memo))
+        return self._lifecycle.end()
+
+    def _checked_dependencies(self, jobspec: Jobspec) -> Iterable[Dependency]:
+        dependencies = parse_dependencies(jobspec.dependencies)
+        unknown = [
+            dependency.description
+            for dependency in dependencies
+            if dependency.antecedent is not None and dependency.antecedent not in self._jobs
+        ]
+        if unknown:
+            raise Refused(f"dependency {', '.join(unknown)}: no such job is known", errno.ENOENT)
+        if jobspec.job_name is None and any(dependency.description == SINGLETON for dependency in dependencies):
+            raise InvalidValue(f"{SINGLETON} jobs require a job name (--job-name): they wait for others of that name")
+        return dependencies
+
+    def _reprioritize(self, job: Job, priority: int) -> None:
+        self._lifecycle.log(job, "priority", {"priority": priority})
+        link = self._lifecycle.links.serving(job.queue.group)
+        if priority == URGENCY_HOLD:
+            self._lifecycle.withdraw(job)
+        elif job.request == SENT:
+            assert link is not None, "a request is outstanding at no scheduler"
+            self._lifecycle.out.append(SchedPrioritize(link.scheduler, [(job.id, priority)]))
+            link.reorder(job)
+            self._lifecycle.touched[job.queue.group] = None
+        elif job.request <= WAITING:
+            self._lifecycle.enqueue(job)
+
+    def _update_pending(self, job: Job, duration_s: float, now_s: float) -> list[Effect]:
+        self._lifecycle.begin(now_s)
+        self._lifecycle.log(job, "jobspec-update", {DURATION_KEY: duration_s})
+        if job.request == SENT:
+            self._lifecycle.withdraw(job)  # asked again, with the new jobspec, when the answer has come
+        self._lifecycle.out.append(UpdateDone(job.id, None))
+        return self._lifecycle.end()
+
+
+def check_submitted(jobspec: Jobspec) -> None:
+    """Check the rules that hold at submission only: a job in the store was accepted by the rules of its day.
+
+    Raise InvalidValue for unknown tags in names of output files and unknown attributes of ours, LimitExceeded for a
+    name above NAME_CHARS_MAX.
+    """
+    check_ours(jobspec.raw["attributes"].get("system") or {})
+    check_outputs(jobspec.output, jobspec.error)
+    name = jobspec.job_name or ""
+    if len(name) > NAME_CHARS_MAX:
+        raise LimitExceeded(f"the job's name has {len(name)} characters, limit {NAME_CHARS_MAX}: shorten it")
+
+
+def _check_urgency(urgency: int) -> None:
+    if not URGENCY_HOLD <= urgency <= URGENCY_EXPEDITE:
+        raise InvalidValue(f"urgency {urgency} is not within {URGENCY_HOLD} (hold) to {URGENCY_EXPEDITE} (expedite)")
+
+
+def _duration_update(updates: Mapping[str, Any]) -> float:
+    """The duration that the updates ask for. Raises Refused or InvalidValue naming what cannot be changed."""
+    others = [key for key in updates if key != DURATION_KEY]
+    if others or not updates:
+        raise Refused(f"cannot update {', '.join(others) or 'nothing'}: only {DURATION_KEY} can change", errno.EINVAL)
+    value = updates[DURATION_KEY]
+    if isinstance(value, bool) or not isinstance(value, int | float) or not 0 <= value <= SECONDS_MAX:
+        wanted = f"is not a number of seconds within 0 and {SECONDS_MAX:.0f} (0: without end)"
+        raise InvalidValue(f"{DURATION_KEY} {value!r} {wanted}")
+    return float(value)
+
+
+# ---- execution
+
+class Execution:
+    """The executor's side of the job manager."""
+
+    def __init__(self, lifecycle: Lifecycle) -> None:
+        self._lifecycle = lifecycle
+        self._jobs = lifecycle.jobs
+
+    def started(self, jobid: int, now_s: float) -> list[Effect]:
+        """Record that the job's shells run."""
+        job = self._executing(jobid, "start")
+        if job.started:
+            raise InvalidTransition(f"job {jobid}: started twice")
+        self._lifecycle.begin(now_s)
+        self._lifecycle.log(job, "start")
+        if job.id in self._lifecycle.dependencies:
+            self._lifecycle.settled.append(job)
+        return self._lifecycle.end()
+
+    def finished(
+        self, jobid: int, status: int, now_s: float, *, release: bool = False, usage: dict[str, Any] | None = None
+    ) -> list[Effect]:
+        """All shells have exited; `status` is the largest wait status, `usage` (ours) what the tasks used if that was
+        measured. With `release` everything is released too.
+        """
+        job = self._executing(jobid, "finish")
+        if job.status is not None:
+            raise InvalidTransition(f"job {jobid}: finished twice")
+        self._lifecycle.begin(now_s)
+        if job.fatal is not None and (cause := job.fatal.get("wait_status")) is not None:
+            status = shell_status(cause)  # RFC 21: that of the root cause replaces the largest one
+        self._lifecycle.log(job, "finish", {"status": status} if usage is None else {"status": status, "usage": usage})
+        if release:
+            self._lifecycle.release(job, None)
+        return self._lifecycle.end()
+
+    def released(self, jobid: int, ranks: Idset | None, final: bool, now_s: float) -> list[Effect]:
+        """Nothing of the job runs on these ranks any more (None: on all that are left).
+
+        Of a job that runs on these are some that it was shrunk by.
+
+        Raises RemoteProtocolError for ranks that it does not hold, and for a `final` that leaves some.
+        """
+        job = self._executing(jobid, "release")
+        given = job.held if ranks is None else ranks
+        if not given or not given <= job.held:
+            raise RemoteProtocolError(f"job {jobid}: release of ranks {given - job.held or 'none'}, held: {job.held}")
+        if final and given != job.held:
+            raise RemoteProtocolError(f"job {jobid}: a final release that leaves ranks {job.held - given}")
+        if job.state is not CLEANUP and (final or not given <= job.going):
+            raise InvalidTransition(f"job {jobid}: release in state {job.state.name}, before finish")
+        self._lifecycle.begin(now_s)
+        self._lifecycle.release(job, given)
+        return self._lifecycle.end()
+
+    def exec_failed(self, jobid: int, note: str, now_s: float) -> list[Effect]:
+        """Nothing of the job runs (any more), and not as it should: a fatal `exec` exception, everything released."""
+        job = self._executing(jobid, "failure")
+        self._lifecycle.begin(now_s)
+        self._lifecycle.log_exception(job, "exec", 0, note[:NOTE_CHARS_MAX])
+        self._lifecycle.release(job, None)
+        return self._lifecycle.end()
+
+    def returned(self, jobid: int, note: str, now_s: float) -> list[Effect]:
+        """The job was not begun, and will not be where it was to run: it is submitted again, at no cost of attempts."""
+        job = self._executing(jobid, "return")
+        if job.started:
+            raise InvalidTransition(f"job {jobid}: returned after it was started")
+        self._lifecycle.begin(now_s)
+        self._lifecycle.log_exception(job, RETURN, 0, note[:NOTE_CHARS_MAX])
+        self._lifecycle.release(job, None)
+        return self._lifecycle.end()
+
+    def _executing(self, jobid: int, event: str) -> Job:
+        """The job that the executor reports. Raises InvalidTransition for one that it does not run."""
+        found = self._jobs.active.get(jobid)
+        if found is None or not found.executing:
+            state = (found or self._jobs.get(jobid)).state.name
+            raise InvalidTransition(f"job {jobid}: the executor reports {event}, but is not running it (state {state})")
+        return found

@@ -1,0 +1,1 @@
+"""The YuniKorn Scheduler Interface: any resource manager, in process or over gRPC."""

@@ -1,0 +1,532 @@
+"""Settings of a partition beside its tree of queues: rules of placement, access, templates.
+
+Law: a value of these classes has been checked, so that what uses it cannot fail for it.
+
+quantities: Quantities as Kubernetes writes them: `2`, `500m`, `4Gi`, `1.5G`, `1e3`; vcore in thousandths, others in
+their unit.
+
+Law: a quantity is a whole number of units within 0 and AMOUNT_MAX; nothing is rounded.
+
+queues: One queue of a configuration, as it is written: resources, limits, access, properties, template.
+
+Law: properties are inherited as YuniKorn does it: orders and the delay of preemption go down, of `preemption.policy`
+only `disabled`, offsets and fences not at all.
+
+rules: Placement rules of a configuration, with the patterns of their filters.
+
+Law: a pattern costs little whatever name it is applied to. It comes over the wire, and Python's matcher goes back: so
+no group may repeat, and repetitions are few. What YuniKorn's own matcher cannot do (references, looking around) is
+refused.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Final, NamedTuple
+
+from fluxsched.core.amounts import AMOUNT_MAX, Amounts
+from fluxsched.core.documents import shown
+from fluxsched.core.text import some_of
+from fluxsched.errors import InvalidValue, LimitExceeded
+from fluxsched.sched.quotas import queue as quotas
+from fluxsched.sched.quotas.queue import Limit, QueueSettings
+from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX
+from fluxsched.yunikorn.config.faults import ConfigFaults, Section, SectionPath
+
+ROOT: Final = "root"
+FAIR_ORDER: Final = "fair"
+BINPACKING_ORDER: Final = "binpacking"
+WEIGHTS: Final[Mapping[str, float]] = MappingProxyType({"vcore": 1.0, "memory": 1.0})
+
+FILTERED_NAME_CHARS_MAX = 256
+"""No pattern is found in a longer name."""
+
+PROVIDED: Final = "provided"
+USER: Final = "user"
+FIXED: Final = "fixed"
+TAG: Final = "tag"
+RULES: Final = (PROVIDED, USER, FIXED, TAG)
+
+
+@dataclass(frozen=True, slots=True)
+class AccessList:
+    """List of the users who have access: some users, all in some groups, or anyone."""
+
+    users: frozenset[str] = frozenset()
+    groups: frozenset[str] = frozenset()
+    is_anyone: bool = False
+
+    def allows(self, user: str, groups: frozenset[str]) -> bool:
+        """Return whether the user is on the list."""
+        return self.is_anyone or user in self.users or not self.groups.isdisjoint(groups)
+
+
+@dataclass(frozen=True, slots=True)
+class NameFilter:
+    """Names in a list, or those that a pattern is found in."""
+
+    names: frozenset[str] = frozenset()
+    pattern: re.Pattern[str] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Return whether the filter has neither names nor a pattern."""
+        return not self.names and self.pattern is None
+
+    def has(self, name: str) -> bool:
+        """Return whether the name passes the filter."""
+        if self.pattern is None or len(name) > FILTERED_NAME_CHARS_MAX:
+            return name in self.names
+        return self.pattern.search(name) is not None
+
+
+@dataclass(frozen=True, slots=True)
+class RuleFilter:
+    """Whom a rule is for: those named if `is_allowed`, else all others; without names all, or none."""
+
+    is_allowed: bool = True
+    users: NameFilter = field(default_factory=NameFilter)
+    groups: NameFilter = field(default_factory=NameFilter)
+
+    def admits(self, user: str, groups: frozenset[str]) -> bool:
+        """Return whether the rule is for this user."""
+        if self.users.is_empty and self.groups.is_empty:
+            return self.is_allowed
+        return (self.users.has(user) or any(map(self.groups.has, groups))) == self.is_allowed
+
+
+@dataclass(frozen=True, slots=True)
+class PlacementRule:
+    """One rule; `value` is the queue of `fixed`, or the name of a tag."""
+
+    name: str
+    is_creating: bool = False
+    value: str = ""
+    filter: RuleFilter = field(default_factory=RuleFilter)
+    parent: PlacementRule | None = None
+
+    def __str__(self) -> str:
+        return f"{self.name} {self.value}".rstrip()
+
+
+@dataclass(frozen=True, slots=True)
+class ChildTemplate:
+    """Template of queues that are created below; `properties` are those of the template alone."""
+
+    max_applications: int = 0
+    guaranteed: Amounts = ()
+    maximum: Amounts = ()
+    properties: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class QueueAccess:
+    """Of one configured queue what the tree does not need; `properties` are its own and those that it inherits."""
+
+    submit: AccessList
+    admin: AccessList
+    properties: Mapping[str, str]
+    template: ChildTemplate | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class PartitionSettings:
+    """One partition.
+
+    `access` has the configured queues by path; `is_open`: none of them says who may submit, so that all may. The limits
+    of the partition are those of the root.
+    """
+
+    name: str
+    root: QueueSettings
+    access: Mapping[str, QueueAccess]
+    rules: tuple[PlacementRule, ...] = ()
+    node_order: str = FAIR_ORDER
+    weights: Mapping[str, float] = field(default_factory=lambda: WEIGHTS)
+    preemption: bool = False
+    is_open: bool = False
+
+
+# ---- quantities
+
+VCORE: Final = "vcore"
+MEMORY: Final = "memory"
+VCORE_UNITS: Final = 1000
+"""Number of units of one vcore."""
+
+_QUANTITY: Final = re.compile(r"([0-9]{1,25})(?:\.([0-9]{0,25}))?(?:[eE]([+-]?[0-9]{1,2})|([A-Za-z]{0,2}))", re.ASCII)
+
+_SUFFIXES: Final[Mapping[str, int]] = (
+    {"": 1}
+    | {suffix: 1000**power for power, suffix in enumerate(("k", "M", "G", "T", "P", "E"), 1)}
+    | {suffix: 1024**power for power, suffix in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), 1)}
+)
+
+
+def parse_quantity(kind: str, text: str) -> int:
+    """Units of a kind. Raises InvalidValue for what is not a quantity or not whole, LimitExceeded above AMOUNT_MAX."""
+    match = _QUANTITY.fullmatch(text.strip())
+    suffix = "" if match is None else match[4] or ""
+    if match is None or (suffix not in _SUFFIXES and suffix != "m"):
+        raise InvalidValue(f"{shown(text)} is not a quantity such as 2, 500m or 4Gi")
+    whole, decimals, exponent = match[1], match[2] or "", int(match[3] or 0)
+    units = int(whole + decimals) * _SUFFIXES.get(suffix, 1) * (VCORE_UNITS if kind == VCORE else 1)
+    tens = exponent - len(decimals) - (3 if suffix == "m" else 0)
+    found, rest = divmod(units * _ten_to(tens), _ten_to(-tens))
+    if rest:
+        raise InvalidValue(f"{shown(text)} is not a whole number of {'thousandths' if kind == VCORE else 'units'}")
+    if found > AMOUNT_MAX:
+        raise LimitExceeded(f"{shown(text)} is above the limit of {AMOUNT_MAX}")
+    return found
+
+
+def _ten_to(power: int) -> int:
+    """1 for a negative power."""
+    return int(10 ** max(0, power))
+
+
+def quantity_text(kind: str, amount: int) -> str:
+    """`2`, `500m`, `4Gi`: as it is written in a configuration."""
+    if kind == VCORE:
+        return f"{amount}m" if amount % VCORE_UNITS else str(amount // VCORE_UNITS)
+    suffix = ""
+    for larger in ("Ki", "Mi", "Gi", "Ti", "Pi") if kind == MEMORY and amount else ():
+        if amount % 1024:
+            break
+        amount, suffix = amount // 1024, larger
+    return f"{amount}{suffix}"
+
+
+# ---- queues
+
+CONFIG_KINDS_MAX = 32
+"""Kinds of resources in one list of amounts, as of one Resource."""
+
+QUEUE_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,64}", re.ASCII)
+
+COUNT_MAX: Final = (1 << 31) - 1
+"""Of applications, and of offsets on either side of 0: 32 bits, as the interface's priorities."""
+
+SORT_POLICY: Final = "application.sort.policy"
+SORT_PRIORITY: Final = "application.sort.priority"
+PRIORITY_OFFSET: Final = "priority.offset"
+PRIORITY_POLICY: Final = "priority.policy"
+PREEMPTION_POLICY: Final = "preemption.policy"
+PREEMPTION_DELAY: Final = "preemption.delay"
+
+_CHOICES: Final[Mapping[str, tuple[str, ...]]] = {
+    SORT_POLICY: quotas.SORTS,
+    SORT_PRIORITY: ("enabled", "disabled"),
+    PRIORITY_POLICY: ("default", "fence"),
+    PREEMPTION_POLICY: quotas.PREEMPTION_POLICIES,
+}
+PROPERTIES: Final = (*_CHOICES, PRIORITY_OFFSET, PREEMPTION_DELAY)
+_INHERITED: Final = (SORT_POLICY, SORT_PRIORITY, PREEMPTION_DELAY)
+
+_OFFSET: Final = re.compile(r"[+-]?[0-9]{1,10}", re.ASCII)
+_DURATION: Final = re.compile(r"([0-9]{1,9}(?:\.[0-9]{1,9})?)(ms|s|m|h)", re.ASCII)
+_DURATION_UNITS_S: Final = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+class Quotas(NamedTuple):
+    """Amounts in the section `resources` of a queue."""
+
+    guaranteed: Amounts
+    maximum: Amounts
+
+
+@dataclass(slots=True)
+class QueueSection:
+    """A queue as it was read, with the path where that was; `properties` are its own."""
+
+    path: SectionPath
+    name: str
+    is_parent: bool
+    quotas: Quotas
+    max_applications: int
+    limits: tuple[Limit, ...]
+    submit: AccessList | None
+    admin: AccessList | None
+    properties: dict[str, str]
+    template: ChildTemplate | None
+    children: list[QueueSection] = field(default_factory=list)
+
+
+def read_queue(section: Section, depth: int) -> QueueSection:
+    """A queue and those below it; `depth` is 0 for the root."""
+    if depth > QUEUE_DEPTH_MAX:
+        section.faults.add(
+            section.path, f"it is {depth} levels deep, the limit is {QUEUE_DEPTH_MAX}: give it another parent"
+        )
+    name = section.text("name")
+    if QUEUE_NAME.fullmatch(name) is None and section.is_mapping:
+        section.fault("name", f"{shown(name)} cannot be a queue's name: use 1 to 64 letters, digits, `_` and `-`")
+    found = QueueSection(
+        path=section.path,
+        name=name,
+        is_parent=section.flag("parent"),
+        submit=_access(section, "submitacl"),
+        admin=_access(section, "adminacl"),
+        quotas=_quotas(section.section("resources")),
+        max_applications=section.whole("maxapplications", 0, COUNT_MAX),
+        properties=_properties(section.section("properties")),
+        limits=read_limits(section),
+        template=_template(section.section("childtemplate")),
+        children=[read_queue(below, depth + 1) for below in section.sections("queues")],
+    )
+    found.is_parent = found.is_parent or bool(found.children)
+    section.end()
+    check_names(found.children, section.faults)
+    return found
+
+
+def check_names(queues: Sequence[QueueSection], faults: ConfigFaults) -> None:
+    """Notes which have the name of one before."""
+    names = set()
+    for queue in queues:
+        if queue.name and queue.name in names:
+            faults.add((*queue.path, "name"), f"there is another queue {shown(queue.name)} beside it")
+        names.add(queue.name)
+
+
+def read_limits(section: Section) -> tuple[Limit, ...]:
+    """The list `limits` of a queue or a partition."""
+    return tuple([_limit(each) for each in section.sections("limits")])
+
+
+def settings_of(queue: QueueSection, inherited: Mapping[str, str]) -> QueueSettings:
+    """The queue and those below it, as the tree takes them."""
+    properties = inherit(inherited, queue.properties)
+    return queue_settings(
+        queue.name,
+        properties,
+        is_parent=queue.is_parent,
+        guaranteed=queue.quotas.guaranteed,
+        maximum=queue.quotas.maximum,
+        max_applications=queue.max_applications,
+        limits=queue.limits,
+        children=tuple([settings_of(child, properties) for child in queue.children]),
+    )
+
+
+def queue_settings(
+    name: str, properties: Mapping[str, str], *, is_parent: bool, guaranteed: Amounts, maximum: Amounts,
+    max_applications: int, limits: tuple[Limit, ...] = (), children: tuple[QueueSettings, ...] = (),
+) -> QueueSettings:  # fmt: skip
+    """Return the settings of a queue of checked properties."""
+    return QueueSettings(
+        name=name,
+        is_parent=is_parent,
+        guaranteed=guaranteed,
+        maximum=maximum,
+        max_applications=max_applications,
+        sort=properties.get(SORT_POLICY, quotas.FIFO),
+        by_priority=properties.get(SORT_PRIORITY, "enabled") == "enabled",
+        priority_offset=int(properties.get(PRIORITY_OFFSET, "0")),
+        priority_fence=properties.get(PRIORITY_POLICY) == "fence",
+        preemption=properties.get(PREEMPTION_POLICY, quotas.PREEMPT_DEFAULT),
+        preemption_delay_s=_duration_s(properties.get(PREEMPTION_DELAY, "")) or quotas.PREEMPTION_DELAY_S,
+        limits=limits,
+        children=children,
+    )
+
+
+def inherit(above: Mapping[str, str], own: Mapping[str, str]) -> dict[str, str]:
+    """The properties of a queue below one with those `above`."""
+    found = {key: above[key] for key in _INHERITED if key in above}
+    if above.get(PREEMPTION_POLICY) == quotas.PREEMPT_DISABLED:
+        found[PREEMPTION_POLICY] = quotas.PREEMPT_DISABLED
+    return {**found, **own}
+
+
+def access_of(queue: QueueSection, properties: Mapping[str, str], template: ChildTemplate | None) -> QueueAccess:
+    """Return the settings of a queue that the tree does not need, with the template of the queues above where it has
+    none.
+    """
+    none = AccessList()
+    return QueueAccess(queue.submit or none, queue.admin or none, properties, queue.template or template)
+
+
+def read_amounts(section: Section) -> Amounts:
+    """Quantities by kind; those of 0 stay, for a maximum of 0 allows nothing."""
+    items = section.items()
+    if len(items) > CONFIG_KINDS_MAX:
+        section.faults.add(section.path, f"{len(items)} kinds of resources: the limit is {CONFIG_KINDS_MAX}")
+    found = []
+    for kind, text in items:
+        try:
+            found.append((kind, parse_quantity(kind, text)))
+        except InvalidValue as fault:
+            section.fault(kind, str(fault))
+    return tuple(sorted(found))
+
+
+def _quotas(section: Section) -> Quotas:
+    guaranteed = read_amounts(section.section("guaranteed"))
+    found = Quotas(tuple([each for each in guaranteed if each[1]]), read_amounts(section.section("max")))
+    section.end()
+    return found
+
+
+def _properties(section: Section) -> dict[str, str]:
+    found = {}
+    for key, value in section.items():
+        if key not in PROPERTIES:
+            section.fault(key, f"this property is not known, only {some_of(sorted(PROPERTIES))}")
+        elif key in _CHOICES and value not in _CHOICES[key]:
+            section.fault(key, f"{shown(value)} is not one of {', '.join(_CHOICES[key])}")
+        elif key == PRIORITY_OFFSET and (_OFFSET.fullmatch(value) is None or abs(int(value)) > COUNT_MAX):
+            section.fault(key, f"{shown(value)} is not a whole number within -{COUNT_MAX} and {COUNT_MAX}")
+        elif key == PREEMPTION_DELAY and not _duration_s(value):
+            section.fault(key, f"{shown(value)} is not a time above 0 such as 30s or 1m30s")
+        else:
+            found[key] = value
+    return found
+
+
+def _duration_s(text: str) -> float:
+    """Of a duration as Go writes it, `1m30s`; 0.0 if it is none."""
+    parts = _DURATION.findall(text)
+    if "".join([number + unit for number, unit in parts]) != text:
+        return 0.0
+    return sum([float(number) * _DURATION_UNITS_S[unit] for number, unit in parts])
+
+
+def _limit(section: Section) -> Limit:
+    before = len(section.faults.found)
+    section.text("limit")  # what people call it
+    found = Limit(
+        users=frozenset(section.texts("users")),
+        groups=frozenset(section.texts("groups")),
+        maximum=read_amounts(section.section("maxresources")),
+        max_applications=section.whole("maxapplications", 0, COUNT_MAX),
+    )
+    section.end()
+    if len(section.faults.found) > before:
+        return found  # what is missing may be what was wrong
+    if not found.users and not found.groups:
+        section.faults.add(section.path, "it names no users and no groups: give either, `*` for anyone")
+    if not found.maximum and not found.max_applications:
+        section.faults.add(section.path, "it limits nothing: give maxresources or maxapplications")
+    return found
+
+
+def _template(section: Section) -> ChildTemplate | None:
+    if not section.is_given:
+        return None
+    applications = section.whole("maxapplications", 0, COUNT_MAX)
+    properties = _properties(section.section("properties"))
+    resources = section.section("resources")
+    found = _quotas(resources)
+    section.end()
+    maximum = dict(found.maximum)
+    for kind, amount in found.guaranteed:
+        if amount > maximum.get(kind, amount):
+            resources.faults.add((*resources.path, "guaranteed", kind), "it is above the max of the same template")
+    return ChildTemplate(applications, found.guaranteed, found.maximum, properties)
+
+
+def _access(section: Section, key: str) -> AccessList | None:
+    """`user,user group,group`, or `*`; None where it is not given."""
+    text = section.text(key)
+    if not text.strip():
+        return None
+    lists = text.rstrip().split(" ")
+    if len(lists) > 2:
+        section.fault(key, f"{shown(text)} has more than one blank: write `user,user group,group`, or `*`")
+        return None
+    users, groups = [frozenset(filter(None, names.split(","))) for names in (*lists, "")[:2]]
+    return AccessList(users, groups, quotas.ANYONE in users or quotas.ANYONE in groups)
+
+
+# ---- rules
+
+PATTERN_CHARS_MAX = 256
+"""Maximum number of characters of one pattern."""
+
+PATTERN_REPEATS_MAX = 2
+"""Repetitions in one pattern: the steps of a search grow with the name's length to one more than this power."""
+
+RULE_DEPTH_MAX = 8
+"""Parents of parents of a rule."""
+
+_SPECIAL: Final = re.compile(r"[\\^$*+?()\[{}|]")
+"""Characters that make a single entry a pattern."""
+
+_PATTERN_PARTS: Final = re.compile(
+    r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]|\(\?(?:[a-zA-Z]+[:)]|:|P?<[A-Za-z_]\w*>)?|[(){|*+?]|.", re.DOTALL
+)
+
+_SET_IN_SET: Final = re.compile(r"(?<!\\)\[|--|&&|~~|\|\|")
+"""Means different things to different matchers."""
+
+
+def read_rules(section: Section) -> tuple[PlacementRule, ...]:
+    """The list `placementrules` of a partition."""
+    return tuple([_rule(each, 0) for each in section.sections("placementrules")])
+
+
+def check_pattern(text: str) -> re.Pattern[str]:
+    """Raises InvalidValue for what is no pattern, or may cost much; LimitExceeded for a long one."""
+    if len(text) > PATTERN_CHARS_MAX:
+        raise LimitExceeded(f"a pattern of {len(text)} characters is above the limit of {PATTERN_CHARS_MAX}")
+    repeats = 0
+    before = ""
+    for part in _PATTERN_PARTS.findall(text):
+        if part == "(?" or (part[0] == "\\" and part[1:].isdigit()):
+            raise InvalidValue(f"{shown(text)} uses lookaround or a back-reference, which are not supported")
+        if part[0] == "[" and _SET_IN_SET.search(part[1:]):
+            raise InvalidValue(f"{shown(text)} has a nested set, such as [[:alpha:]]: write [A-Za-z]")
+        if part in ("*", "+", "?", "{"):
+            if before == ")":
+                raise InvalidValue(f"{shown(text)} repeats a group, which may take for ever: repeat single characters")
+            repeats += before not in ("*", "+", "?", "{")
+        before = part
+    if repeats > PATTERN_REPEATS_MAX:
+        raise LimitExceeded(f"{shown(text)} repeats {repeats} parts, the limit is {PATTERN_REPEATS_MAX}")
+    try:
+        return re.compile(text)
+    except (re.error, RecursionError, OverflowError) as fault:
+        raise InvalidValue(f"{shown(text)} is no regular expression: {fault}") from None
+
+
+def _rule(section: Section, depth: int) -> PlacementRule:
+    name = section.choice("name", RULES, "")
+    value = section.text("value")
+    if name in (FIXED, TAG) and not value:
+        section.fault("value", f"rule {name} needs the {'queue' if name == FIXED else 'name of a tag'}")
+    if name == FIXED and value and not all(map(QUEUE_NAME.fullmatch, value.split("."))):
+        section.fault("value", f"{shown(value)} is no path of a queue such as root.a")
+    is_creating = section.flag("create")
+    found_filter = _filter(section.section("filter"))
+    above = section.section("parent")
+    parent = None
+    if above.is_given and depth + 1 >= RULE_DEPTH_MAX:
+        section.fault("parent", f"rules within rules: the limit is {RULE_DEPTH_MAX}")
+    elif above.is_given:
+        parent = _rule(above, depth + 1)
+        if name == FIXED and value.startswith("root."):
+            section.fault("parent", f"the queue {shown(value)} is named in full, and has no other parent")
+    section.end()
+    return PlacementRule(name, is_creating, value, found_filter, parent)
+
+
+def _filter(section: Section) -> RuleFilter:
+    kind = section.choice("type", ("allow", "deny"), "allow")
+    found = RuleFilter(kind == "allow", _names(section, "users"), _names(section, "groups"))
+    section.end()
+    return found
+
+
+def _names(section: Section, key: str) -> NameFilter:
+    """A list of names, or one pattern."""
+    names = section.texts(key)
+    if len(names) == 1 and _SPECIAL.search(names[0]):
+        try:
+            return NameFilter(pattern=check_pattern(names[0]))
+        except InvalidValue as fault:
+            section.faults.add((*section.path, key, 0), str(fault))
+    return NameFilter(frozenset(names))
