@@ -13,10 +13,10 @@ BIN      := $(VENV)/bin
 READY    := $(VENV)/.ready
 PYTEST   := -m pytest -n auto --maxprocesses=4 --dist=worksteal
 SOURCES  := $(shell find fluxsched -type f -not -name '*.pyc') pyproject.toml hatch_build.py
-# In the order in which they run; adapters/si is plain, but drives a compiled engine; test_layers, test_rooms and the like
+# In the order in which they run; yunikorn is plain, but drives a compiled engine; test_layers, test_rooms and the like
 # read sources, which are the same
 COMPILED_TESTS := $(addprefix tests/,core protocol resource jobs sched sim store config messaging executor services history \
-  scheduler instance client clusters flux chaos fuzz system adapters/si) \
+  scheduler instance client clusters flux chaos fuzz system yunikorn) \
   tests/cli/test_program.py
 
 # Where this is set, each of the many processes of the tour and of the tests would compile all sources again

@@ -18,8 +18,8 @@ from pathlib import Path
 
 import fluxsched
 from fluxsched.instance import launch
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol.messages.acquire import AcquireResponse
+from fluxsched.protocol import framing
+from fluxsched.protocol.messages.resource import AcquireResponse
 from fluxsched.protocol.sessions import from_typed
 
 
@@ -30,7 +30,7 @@ async def measure(uri: str, rounds: int) -> list[tuple[float, float]]:
             await h.rpc("instance.info")
             begin_s = time.perf_counter()
             stream = h.stream("resource.acquire", {"group": "default"})
-            grow = codec.unpack((await stream.next()).payload, AcquireResponse)
+            grow = framing.unpack((await stream.next()).payload, AcquireResponse)
             decoded_s = time.perf_counter()
             change = from_typed(grow)
             value_s = time.perf_counter()

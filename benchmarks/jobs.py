@@ -36,7 +36,7 @@ from typing import Any, Protocol
 
 import fluxsched
 from fluxsched.instance import launch
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 
 RUN_S = 0.001
 """How long a job runs."""
@@ -152,7 +152,7 @@ async def paced(uri: str, rate: float, duration_s: float, specs: Jobspecs) -> li
             return sent
 
         def answered(sent_s: float, call: asyncio.Future[bytes | None]) -> None:
-            submitted_s[codec.unpack_answer(call.result())["id"]] = sent_s
+            submitted_s[framing.unpack_answer(call.result())["id"]] = sent_s
 
         submitting = asyncio.ensure_future(submit())
         while not submitting.done() or len(ended_s) < submitting.result():

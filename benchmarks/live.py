@@ -20,7 +20,7 @@ from jobs import TICK_S, Jobspecs, Usage, percentiles  # the script beside this 
 
 import fluxsched
 from fluxsched.instance import launch
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 
 MINUTE_S = 60.0
 WARM_UP_S = 2.0
@@ -55,7 +55,7 @@ class Steady:
             watching.cancel()
 
     def _answered(self, sent_s: float, call: asyncio.Future[bytes | None]) -> None:
-        self.submitted_s[codec.unpack_answer(call.result())["id"]] = sent_s
+        self.submitted_s[framing.unpack_answer(call.result())["id"]] = sent_s
 
     async def _watch(self) -> None:
         while True:

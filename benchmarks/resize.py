@@ -19,7 +19,7 @@ from typing import Any
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.instance import launch
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import REQUEST, Message, decode, make_response, unpack_bundle
 
 HOUR_S = 3600.0
@@ -63,7 +63,7 @@ async def measure(uri: str, nodes: int, cores: str, rounds: int) -> None:
         changes = await user.changes(jobid)
         asked = await scheduler.asked.get()
         first = r_of(f"0-{nodes - 1}", f"fake[0-{nodes - 1}]", cores)
-        scheduler.post(make_response(asked, codec.pack({"id": jobid, "type": 0, "R": first})))
+        scheduler.post(make_response(asked, framing.pack({"id": jobid, "type": 0, "R": first})))
         await anext(changes)
         figures: dict[str, list[float]] = {"grow stored": [], "shrink stored": [], "shrink to free": []}
         for number in range(rounds):

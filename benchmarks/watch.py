@@ -23,7 +23,7 @@ from jobs import Jobspecs, Usage, paced
 
 import fluxsched
 from fluxsched.instance import launch
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 
 POLL_S = 0.01
 
@@ -39,7 +39,7 @@ def read(uri: str, results: Connection) -> None:
                 nonlocal answers, size
                 async for answer in await h.watch_resources():
                     answers += 1
-                    size += len(codec.pack(answer))
+                    size += len(framing.pack(answer))
 
             counting = asyncio.ensure_future(count())
             while not results.poll():
@@ -107,7 +107,7 @@ def first_answer(uri: str) -> str:
         begin_s = time.perf_counter()
         whole: dict[str, Any] = next(h.watch_resources())
         took_s = time.perf_counter() - begin_s
-    size, cpu_s = len(codec.pack(whole)), usage.since(before, 1.0)["instance"]
+    size, cpu_s = len(framing.pack(whole)), usage.since(before, 1.0)["instance"]
     return f"first answer: {took_s * 1e3:.0f} ms, {cpu_s * 1e3:.0f} ms of CPU, {size} bytes"
 
 

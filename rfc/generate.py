@@ -22,16 +22,15 @@ from fluxsched.core.role import Role
 from fluxsched.jobs.states import TRANSITIONS, State
 from fluxsched.leases.leases import STEPS, LeaseState, Wish
 from fluxsched.protocol import schema
-from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.roles import LEAST, Scope
 from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState, diagram
-from fluxsched.protocol.topics import COMMON, TOPICS, Topic
+from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, TOPICS, Topic
 from fluxsched.scheduler.session import SESSION, SessionState
 from fluxsched.yunikorn.machine.applications import APPLICATION_STATES, ApplicationState
 from fluxsched.yunikorn.machine.effects import RM_TRANSITIONS, RMState
 
 HERE = Path(__file__).resolve().parent
-SI = HERE.parent / "fluxsched/adapters/si"
+SI = HERE.parent / "fluxsched/yunikorn"
 DESCRIPTORS = SI / "si.desc"
 _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 

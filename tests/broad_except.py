@@ -10,7 +10,7 @@ BROAD_EXCEPT = {
     "fluxsched/yunikorn/machine/machine.py:last_to_go": "the same",
     "fluxsched/sched/hooks/chain.py:ask": "a plugin's bug holds back the job it was asked about, and nothing else",
     "fluxsched/flux/bridge.py:_pass": "a plugin's bug is logged, and neither Flux nor the module ends",
-    "fluxsched/adapters/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
+    "fluxsched/flux/broker/sched-fluxsched.py:call": "Flux takes the broker down for what leaves a callback",
     "fluxsched/sim/conformance/suite.py:tried": "a plugin's bug is what the suite looks for",
     "fluxsched/sim/conformance/plugin_site.py:check": "the same",
     "fluxsched/sim/policy_guard.py:policy_faults": "a plugin's bug becomes a refusal, with its line",

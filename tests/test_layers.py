@@ -49,8 +49,10 @@ MAY_IMPORT = {
         "store", "system", "transport",
     },
     "flux": {
-        "core", "errors", "executor", "jobs", "messaging", "protocol", "resource", "services", "store", "system",
+        "config", "core", "errors", "executor", "jobs", "messaging", "protocol", "resource", "sched", "scheduler",
+        "services", "store", "system",
     },
+    "yunikorn": {"core", "errors", "sched", "scheduler", "system"},
     "instance": {
         "client", "clusters", "config", "core", "errors", "executor", "flux", "history", "jobs", "messaging",
         "protocol", "resource", "services", "store", "system", "transport",
@@ -62,11 +64,10 @@ MAY_IMPORT = {
     "views": {"client", "core", "errors", "protocol", "system"},
     "screen": {"core", "errors", "protocol", "system", "views"},
     "web": {"core", "errors", "protocol", "system", "views"},
-    "doctor": {"adapters", "client", "config", "errors", "executor", "instance", "messaging", "sim", "store", "system"},
-    "adapters": {"config", "core", "errors", "messaging", "protocol", "sched", "scheduler", "system"},
+    "doctor": {"client", "config", "errors", "executor", "flux", "instance", "messaging", "sim", "store", "system"},
     "cli": {
-        "adapters", "client", "config", "core", "doctor", "errors", "instance", "messaging", "screen", "services",
-        "sim", "system", "views", "web",
+        "client", "config", "core", "doctor", "errors", "flux", "instance", "messaging", "screen", "services", "sim",
+        "system", "views", "web", "yunikorn",
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "leases", "sched")

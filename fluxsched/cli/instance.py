@@ -486,14 +486,14 @@ def metrics(uri: str | None, bind: str, public: bool, once: bool, instance: int 
     The instance is asked at most once a second. While it is down, `fluxsched_up` is 0; without --uri and
     FLUXSCHED_URI your newest instance is looked for anew.
     """
-    from fluxsched.services import metrics_http as exporter
+    from fluxsched.services import metrics_http
 
     if once:
-        click.echo(exporter.once(uri), nl=False)
+        click.echo(metrics_http.once(uri), nl=False)
         return
     with usage():
-        exporter.check_bind(bind, public=public)
-    exporter.export(uri, bind, public=public, instance=instance, told=show.flushed)
+        metrics_http.check_bind(bind, public=public)
+    metrics_http.export(uri, bind, public=public, instance=instance, told=show.flushed)
 
 
 # ---- web

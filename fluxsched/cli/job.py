@@ -14,7 +14,7 @@ from typing import Any, BinaryIO, NamedTuple
 
 import click
 
-from fluxsched.cli import base as stdio
+from fluxsched.cli import base
 from fluxsched.cli import output as show
 from fluxsched.cli.attach import OutputWriter, end_text, exit_status, follow_output, job_text, own_input, report_end
 from fluxsched.cli.attach import attach as attach_to
@@ -465,7 +465,7 @@ def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) 
     try:
         return attach_to(handle, jobid, labelled=label_io, source=source)
     except KeyboardInterrupt:
-        stdio.say(f"detached: {show.jobid_text(jobid)} continues")
+        base.say(f"detached: {show.jobid_text(jobid)} continues")
         raise
 
 

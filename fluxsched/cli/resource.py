@@ -14,7 +14,7 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import base as stdio
+from fluxsched.cli import base
 from fluxsched.cli import options as complete
 from fluxsched.cli import output as show
 from fluxsched.cli.base import Command, CommandGroup
@@ -416,11 +416,11 @@ def _confirm(handle: InstanceHandle, targets: str) -> None:
     if not ending and not waiting:
         return
     if ending:
-        stdio.say(f"This ends {show.plural(len(ending), 'job')} at once (use --graceful to wait for them):")
+        base.say(f"This ends {show.plural(len(ending), 'job')} at once (use --graceful to wait for them):")
     for each in ending[:JOBS_SHOWN_MAX]:
-        stdio.say(f"  {printable(_named(each))}")
+        base.say(f"  {printable(_named(each))}")
     if len(ending) > JOBS_SHOWN_MAX:
-        stdio.say(f"  and {len(ending) - JOBS_SHOWN_MAX} more")
+        base.say(f"  and {len(ending) - JOBS_SHOWN_MAX} more")
     _ask(waiting, "no target was moved")
 
 
@@ -433,7 +433,7 @@ def _waiting(handle: InstanceHandle) -> int:
 def _ask(waiting: int, refused: str) -> None:
     if waiting:
         text = f"{show.plural(waiting, 'job')} pending: those that no longer fit wait (or are denied, by [policy])."
-        stdio.say(text)
+        base.say(text)
     confirm("Go ahead?", refused)
 
 
@@ -505,7 +505,7 @@ def reload(handle: InstanceHandle, path: str | None, force: bool, yes: bool) -> 
         running = int(handle.rpc("job-manager.stats-get").get("jobs", {}).get("run", 0))
         waiting = _waiting(handle)
         if running:
-            stdio.say(f"{show.plural(running, 'job')} running: those on removed targets end.")
+            base.say(f"{show.plural(running, 'job')} running: those on removed targets end.")
         if running or waiting:
             _ask(waiting, "nothing was reloaded")
     wanted = _given(path=path and os.path.abspath(path)) | ({"force": True} if force else {})

@@ -79,14 +79,14 @@ def serve(
     need_packages()
     import asyncio
 
-    from fluxsched.yunikorn import service as run
+    from fluxsched.yunikorn import service
     from fluxsched.yunikorn.wire import certificates_of, parse_address
 
     with usage():
         address = parse_address(bind)
         certificates = certificates_of(address, insecure, cert, key, client_ca)
-        machine = run.machine_of(groups, plugins)
-    asyncio.run(run.serve(machine, address, certificates, verbose, lambda bound: click.echo(bound)))
+        machine = service.machine_of(groups, plugins)
+    asyncio.run(service.serve(machine, address, certificates, verbose, lambda bound: click.echo(bound)))
 
 
 # ---- check

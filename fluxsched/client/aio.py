@@ -17,7 +17,7 @@ from fluxsched.client.calls import TIMEOUT_S, AsyncCalls, Object, TypedCall
 from fluxsched.client.find import find_uri, key_for
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Disconnected, FluxschedError, RPCError
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import BUNDLE_MESSAGES_MAX, NORESPONSE, STREAMING, Message, make_request, pack_bundles
 from fluxsched.protocol.sessions import Answer
 from fluxsched.transport.base import Client
@@ -110,7 +110,7 @@ class Stream:
             if answer.error.errnum == errno.ENODATA:
                 raise StopAsyncIteration
             raise answer.error
-        return codec.unpack_answer(answer.payload)
+        return framing.unpack_answer(answer.payload)
 
     def cancel(self) -> None:
         """Ask the instance to end the stream; responses already under way still arrive."""
@@ -181,7 +181,7 @@ class AsyncHandle(AsyncCalls):
         self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S
     ) -> Reply[Object]:
         """Send one request and return its response; `RPCError` carries the peer's errno and text."""
-        return self._ask(topic, payload, codec.unpack_answer, timeout_s)
+        return self._ask(topic, payload, framing.unpack_answer, timeout_s)
 
     def call(self, topic: str, payload: Object | None = None) -> Reply[bytes | None]:
         """Return a reply with the undecoded payload of the answer; it has no timeout."""

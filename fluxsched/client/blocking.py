@@ -15,7 +15,7 @@ from fluxsched.client.calls import TIMEOUT_S, BlockingCalls, Object, TypedCall
 from fluxsched.client.find import find_uri, key_for
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Disconnected, FluxschedError, RPCError
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message, pack_bundles
 from fluxsched.protocol.sessions import Answer, tell
 from fluxsched.system.clock import SystemClock, sleep
@@ -152,7 +152,7 @@ class Handle(BlockingCalls):
         self, topic: str, payload: Object | None = None, *, timeout_s: float | None = TIMEOUT_S
     ) -> Object:
         """Send one request and return its response; `RPCError` carries the peer's errno and text."""
-        return codec.unpack_answer(self._answered(topic, payload, timeout_s))
+        return framing.unpack_answer(self._answered(topic, payload, timeout_s))
 
     def _answered(self, topic: str, payload: object, timeout_s: float | None) -> bytes | None:
         answers = deque[Answer]()
@@ -234,7 +234,7 @@ class Handle(BlockingCalls):
 
     def tell(self, topic: str, payload: Object | None = None) -> None:
         """Send a request without a response."""
-        self._send([tell(topic, None if payload is None else codec.pack(payload))])
+        self._send([tell(topic, None if payload is None else framing.pack(payload))])
 
     def rest(self, delay_s: float) -> None:
         """Wait for a delay, or until a message arrives. Raises Disconnected at once if the instance disconnects."""
@@ -307,7 +307,7 @@ class Handle(BlockingCalls):
 
 
 def _object(answer: Answer) -> Object:
-    return codec.unpack_answer(answer.payload)
+    return framing.unpack_answer(answer.payload)
 
 
 def connect_sync(

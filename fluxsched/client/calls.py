@@ -14,23 +14,27 @@ from typing import Any, Concatenate, Generic, Literal, ParamSpec, Protocol, Type
 from msgspec import to_builtins
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import RESPONSE, Message, decode, unpack_bundle
 from fluxsched.protocol.messages import jobs, resource
 from fluxsched.protocol.messages.common import Empty, Payload
-from fluxsched.protocol.messages.history import (
+from fluxsched.protocol.messages.instance import (
     IntervalsRequest,
     IntervalsResponse,
+    MachineChange,
+    PlanRequest,
+    PlanResponse,
+    ReasonsRequest,
+    ReasonsResponse,
     ReportRequest,
     ReportResponse,
+    RunningRequest,
+    RunningResponse,
     SamplesRequest,
     SamplesResponse,
+    TraceRequest,
+    TraceResponse,
 )
-from fluxsched.protocol.messages.live.machine import MachineChange
-from fluxsched.protocol.messages.live.plan import PlanRequest, PlanResponse
-from fluxsched.protocol.messages.live.reasons import ReasonsRequest, ReasonsResponse
-from fluxsched.protocol.messages.live.running import RunningRequest, RunningResponse
-from fluxsched.protocol.messages.live.trace import TraceRequest, TraceResponse
 from fluxsched.protocol.sessions import Calls
 from fluxsched.system.clock import matchtag_before
 from fluxsched.system.log import logger, request_id
@@ -78,7 +82,7 @@ class TypedCall(Generic[P, A_co, B_co]):
     def read(self, payload: bytes | None) -> Any:
         """Return the result in a response."""
         assert self.result is not None, "a stream has many"
-        return self.result(codec.unpack(payload, self.response))
+        return self.result(framing.unpack(payload, self.response))
 
     def timeout_of(self, arguments: Mapping[str, Any]) -> float | None:
         """Return the timeout of a call with these arguments (seconds); None: no limit."""
@@ -209,7 +213,7 @@ class InstanceCalls:
 
     def start(self, topic: str, payload: object, token: Callable[..., None], *, streaming: bool = False) -> Message:
         """Return the request of a new call."""
-        message = self.calls.start(topic, None if payload is None else codec.pack(payload), streaming, token)
+        message = self.calls.start(topic, None if payload is None else framing.pack(payload), streaming, token)
         if self._logs:
             log.debug("request %s: %s", request_id(message.matchtag), topic)
         return message

@@ -28,7 +28,7 @@ from fluxsched.leases.jobspec import jobspec_for, size_is_settled
 from fluxsched.leases.leases import Lease, LeaseState, Wish, lease_name
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router
-from fluxsched.protocol.messages import clusters as msg
+from fluxsched.protocol.messages import jobs as msg
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.resource import ResourceService
 from fluxsched.store.store import Store, Writer

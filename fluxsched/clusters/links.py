@@ -23,13 +23,12 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import FluxschedError, RemoteProtocolError, RPCError
 from fluxsched.leases.leases import Lease, LeaseEvent, SeenJob, holder_of
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol import signed
+from fluxsched.protocol import framing, signed
 from fluxsched.protocol.framing import Message, encode, pack_bundles
-from fluxsched.protocol.messages import clusters as msg
-from fluxsched.protocol.messages import jobs, queues
+from fluxsched.protocol.messages import jobs
+from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.common import Empty
-from fluxsched.protocol.messages.live.machine import MachineChange
+from fluxsched.protocol.messages.instance import MachineChange
 from fluxsched.protocol.sessions import Answer
 from fluxsched.system.loop import Turns
 from fluxsched.transport.base import Client
@@ -177,18 +176,18 @@ class OwnLink:
         watch = msg.LeaseWatchRequest(self._holder, self._session)
         self._connection.ask("lease.watch", watch, self._leases, streaming=True)
 
-    def _ask_queue(self, take: Callable[[queues.QueueStatus | None], None]) -> None:
+    def _ask_queue(self, take: Callable[[jobs.QueueStatus | None], None]) -> None:
         """Call `take` with the status of the queue that gets our jobs; None if there is no default queue there."""
 
         def answered(payload: bytes | None, error: RPCError | None) -> None:
             if error is not None and self._queue is not None:
                 self._connection.lose(f"queue {self._queue!r} there: {error}")
             else:
-                take(None if error is not None else read(payload, queues.QueueStatus))
+                take(None if error is not None else read(payload, jobs.QueueStatus))
 
-        self._connection.ask("job-manager.queue-status", queues.QueueStatusRequest(self._queue), answered)
+        self._connection.ask("job-manager.queue-status", jobs.QueueStatusRequest(self._queue), answered)
 
-    def _begin_queue(self, status: queues.QueueStatus | None) -> None:
+    def _begin_queue(self, status: jobs.QueueStatus | None) -> None:
         self._events.reaches(None if status is None else tuple(status.groups or (status.group,)))
         self._connection.ask("resource.watch", Empty(), self._machine, streaming=True)
         self._look_at(status)
@@ -196,7 +195,7 @@ class OwnLink:
     def _look(self) -> None:
         self._ask_queue(self._look_at)
 
-    def _look_at(self, status: queues.QueueStatus | None) -> None:
+    def _look_at(self, status: jobs.QueueStatus | None) -> None:
         why = "" if status is None else _why_closed(status)
         self._events.closed(why)
         self._connection.later(CLOSED_S if why else self._pace.queue_s, self._look)
@@ -242,7 +241,7 @@ class OwnLink:
         request = msg.LeaseSubmitRequest(name, self._session, lease.jobspec, lease.urgency)
         self._connection.ask("lease.submit", request, answered)
 
-    def _refused(self, name: str, note: str, status: queues.QueueStatus | None) -> None:
+    def _refused(self, name: str, note: str, status: jobs.QueueStatus | None) -> None:
         """Report the refusal of a job; that of a queue that accepts no jobs at all is not about this one."""
         if status is not None and not status.enable:
             self._events.closed(_why_closed(status))
@@ -294,7 +293,7 @@ class OwnLink:
         self._connection.ask("job-manager.output", jobs.OutputRequest(jobid, True), answered, streaming=True)
 
 
-def _why_closed(status: queues.QueueStatus) -> str:
+def _why_closed(status: jobs.QueueStatus) -> str:
     title = "its queue" if status.name is None else f"its queue {status.name}"
     return why_closed(title, status.enable, status.enable_reason, status.start, status.start_reason)
 
@@ -685,7 +684,7 @@ class ClusterConnection(InstanceCalls):
 
 def read(payload: bytes | None, kind: type[Any]) -> Any:
     """Return a decoded payload of the other instance. Raises RemoteProtocolError."""
-    return codec.unpack(payload, kind)
+    return framing.unpack(payload, kind)
 
 
 # ---- peer

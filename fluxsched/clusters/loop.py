@@ -30,7 +30,7 @@ from fluxsched.executor.base import Reports, spool_directory, spool_name
 from fluxsched.leases import leases as effect
 from fluxsched.leases.leases import Lease, LeaseEffect, LeaseState, LeaseTable, SeenJob
 from fluxsched.leases.mirror import Mirror, taken_by_others
-from fluxsched.protocol.messages.clusters import ClusterInfo
+from fluxsched.protocol.messages.jobs import ClusterInfo
 from fluxsched.services.resource import ResourceService
 from fluxsched.store.store import Store, Writer
 from fluxsched.system.clock import local_text

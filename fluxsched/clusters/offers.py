@@ -21,8 +21,8 @@ from fluxsched.leases.leases import holder_of
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router, forget
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol.messages import clusters as msg
+from fluxsched.protocol import framing
+from fluxsched.protocol.messages import jobs as msg
 from fluxsched.protocol.messages.jobs import UsageInfo
 from fluxsched.services.job_effects import JobEffects, JobEvents
 from fluxsched.services.jobs import JobService, read_ended_job
@@ -34,7 +34,7 @@ GIVEN_MAX = 1 << 20
 ENTRIES_MAX = 1000
 """Jobs in one response of `lease.watch`."""
 
-_SUBMIT = codec.with_raw(msg.LeaseSubmitRequest, "jobspec")
+_SUBMIT = framing.with_raw(msg.LeaseSubmitRequest, "jobspec")
 _NEWS = frozenset(("start", "clean"))
 
 

@@ -20,7 +20,7 @@ from typing import Literal, NamedTuple
 
 from fluxsched import __version__
 from fluxsched.config.inventory import LSTOPO
-from fluxsched.executor import usage as cgroups
+from fluxsched.executor import usage
 
 CheckState = Literal["ok", "none", "warn", "fail"]
 """As it should be; not there, and not needed unless wanted; works, but; does not work and should."""
@@ -127,11 +127,11 @@ def _mpi() -> Check:
 
 
 def _cgroup() -> Check:
-    group = cgroups.group_of()
+    group = usage.group_of()
     if group is None:
         remedy = "boot with the unified hierarchy"
-        return Check(SECTION, "cgroup v2", "none", f"not mounted at {cgroups.ROOT}; {_WATCHED}", remedy)
-    lack = cgroups.shortcoming(group)
+        return Check(SECTION, "cgroup v2", "none", f"not mounted at {usage.ROOT}; {_WATCHED}", remedy)
+    lack = usage.shortcoming(group)
     if lack is not None:
         remedy = "run the instance under systemd with Delegate=yes, see examples/fluxsched.service"
         return Check(SECTION, "cgroup v2", "none", f"{lack} ({group}); {_WATCHED}", remedy)

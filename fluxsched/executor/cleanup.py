@@ -31,7 +31,7 @@ from typing import Any, NamedTuple, TypeGuard
 
 from fluxsched.core.jobid import format_f58
 from fluxsched.system import log as logs
-from fluxsched.system import processes as procs
+from fluxsched.system import processes
 from fluxsched.system.clock import Clock, SystemClock, sleep
 from fluxsched.system.files import DATABASE_NAME, LOG_NAME, OWNER_NAME, PREFIX
 from fluxsched.system.loop import Turns
@@ -317,7 +317,7 @@ class Other:
 
     def is_of(self, path: str) -> bool:
         """Return whether the process belongs to the job of this path, beyond doubt."""
-        return procs.is_within(self.path, path) or self.owners == {path}
+        return processes.is_within(self.path, path) or self.owners == {path}
 
 
 class RunningJob(NamedTuple):
@@ -351,7 +351,7 @@ class Strays:
         """Kill the processes of the job of this path, except children that were `spawned`; return False if none is
         alive. Orphans of the killed processes are found by calling again, until False is returned.
         """
-        others = [pid for pid in procs.children_of(os.getpid()) if pid not in spawned]
+        others = [pid for pid in processes.children_of(os.getpid()) if pid not in spawned]
         now_s = self._clock.monotonic_s()
         self._others = {pid: self._others.get(pid) or self._new(pid, now_s) for pid in others}
         alive = False
@@ -363,12 +363,12 @@ class Strays:
         return alive
 
     def _new(self, pid: int, now_s: float) -> Other:
-        path = procs.path_of(pid)
+        path = processes.path_of(pid)
         owners = self._owners(pid) if self._alone and path is None else set()
         return Other(path, now_s + UNCLAIMED_S, owners)
 
     def _owners(self, pid: int) -> set[str]:
-        stat = procs.stat_of(pid)
+        stat = processes.stat_of(pid)
         if stat is None:
             return set()
         found = {path for path, job in self._jobs.items() if job.start_ticks <= stat.start_ticks}
@@ -377,13 +377,13 @@ class Strays:
 
     def members(self, path: str, spawned: Container[int]) -> list[int]:
         """Return the children of this process that belong to the job of this path, except those that were `spawned`."""
-        others = (pid for pid in procs.children_of(os.getpid()) if pid not in spawned)
-        return [pid for pid in others if procs.is_within(procs.path_of(pid), path)]
+        others = (pid for pid in processes.children_of(os.getpid()) if pid not in spawned)
+        return [pid for pid in others if processes.is_within(processes.path_of(pid), path)]
 
     def kill_all(self) -> None:
         """Kill every child of a process that is alone."""
         if self._alone:
-            for pid in procs.children_of(os.getpid()):
+            for pid in processes.children_of(os.getpid()):
                 _kill(pid)
 
 
@@ -412,7 +412,7 @@ def reap_group(pgid: int) -> None:
 
 def _kill(pid: int) -> bool:
     """Kill a child, or reap it if it is dead; return whether it was alive."""
-    stat = procs.stat_of(pid)
+    stat = processes.stat_of(pid)
     if stat is not None and stat.alive:
         with contextlib.suppress(ProcessLookupError, PermissionError):
             os.kill(pid, signal.SIGKILL)
@@ -422,7 +422,7 @@ def _kill(pid: int) -> bool:
 
 
 def _reap_unclaimed(pid: int, other: Other, now_s: float) -> None:
-    stat = procs.stat_of(pid)
+    stat = processes.stat_of(pid)
     dead = stat is not None and not stat.alive
     if dead and other.dead:
         _reap(pid)

@@ -23,7 +23,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.executor import layout as tmpdirs
+from fluxsched.executor import layout
 from fluxsched.executor.base import ENDING, TERMINATING, JobLaunch, ProcessGroup, Reports, kill, spool_directory
 from fluxsched.executor.cleanup import Strays, adopt_orphans, reap_group
 from fluxsched.executor.io import INPUT_TASKS_MAX, JobInput, Terminal
@@ -31,7 +31,7 @@ from fluxsched.executor.layout import JobTasks, TaskBlock, more_blocks, program_
 from fluxsched.executor.pmi import JobPmi
 from fluxsched.executor.tasks import TaskStart, more_descriptors, seal_descriptors
 from fluxsched.executor.usage import Guarded, MemoryGuard, Meter, asks_for_memory, limit_of
-from fluxsched.system import processes as procs
+from fluxsched.system import processes
 from fluxsched.system.clock import sleep
 from fluxsched.system.log import logger, of_job
 from fluxsched.system.loop import ExitWatch, Timer, Turns
@@ -164,7 +164,7 @@ class JobProcesses:
         """Return the identification of the job's processes; None if unknown, since a first task vanished."""
         found: dict[str, Any] | None = None
         for group in [group for group in self.groups if not group.reaped]:
-            one = procs.identity(group.pgid, boot, self.path)
+            one = processes.identity(group.pgid, boot, self.path)
             if one is None:
                 return None
             if found is None:
@@ -286,8 +286,8 @@ class LocalExecutor:
         self.memory = MemoryGuard(turns, self._exceeded)
         self._prepared = False
         self._limit: int | None = None
-        self._boot_id = procs.boot_id()
-        self._enclosing = os.environ.get(procs.PATH_VARIABLE, "")
+        self._boot_id = processes.boot_id()
+        self._enclosing = os.environ.get(processes.PATH_VARIABLE, "")
 
     # -- start --------------------------------------------------------------------------------------------------
 
@@ -300,8 +300,8 @@ class LocalExecutor:
             self._limit = more_descriptors()
         resources = ResourceSet.parse(job.R)
         tasks = program_of(job, resources)
-        tmpdir = None if job.scratch is None else tmpdirs.make(job.scratch, job.jobid)
-        path, pmi = procs.job_path(job.jobid, self._enclosing), self._pmi(job, tasks)
+        tmpdir = None if job.scratch is None else layout.make(job.scratch, job.jobid)
+        path, pmi = processes.job_path(job.jobid, self._enclosing), self._pmi(job, tasks)
         run = JobProcesses(job, resources, tasks, path, tmpdir, Meter(self._turns.clock), pmi)
         try:
             unpack(job, tmpdir)
@@ -539,7 +539,7 @@ class LocalExecutor:
 
     def _survives(self, group: ProcessGroup) -> bool:
         """Return whether a process of a group whose tasks are reaped is left."""
-        if procs.group_living(group.pgid):
+        if processes.group_living(group.pgid):
             return True
         if group.pgid not in self._pids:  # else the number is that of a task again, or not reaped yet
             reap_group(group.pgid)

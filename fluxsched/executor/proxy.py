@@ -33,8 +33,7 @@ from typing import Any, Protocol
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.executor import io as task_input
-from fluxsched.executor import keeper_main
+from fluxsched.executor import io, keeper_main
 from fluxsched.executor import wire as msg
 from fluxsched.executor.base import TERMINATING, InputAnswer, InputPlace, JobLaunch, Reports, ResumedJob, Window
 from fluxsched.executor.cleanup import clear_orphans
@@ -549,10 +548,10 @@ class KeeperInput:
         link, jobid = self._link, self._job.launch.jobid
         if data and not self._job.has_input:
             raise Refused("the input of all tasks has ended", errno.EPIPE)
-        if link.held_bytes(jobid) + len(data) > task_input.HELD_BYTES_MAX:
+        if link.held_bytes(jobid) + len(data) > io.HELD_BYTES_MAX:
             self._job.has_input = False
             raise LimitExceeded(
-                f"more than {task_input.HELD_BYTES_MAX >> 20} MiB of input wait to be read: "
+                f"more than {io.HELD_BYTES_MAX >> 20} MiB of input wait to be read: "
                 "give a file instead (--input)"
             )
         number = next(self._numbers)

@@ -1,1 +1,4 @@
-"""Services in the form that stock Flux clients know, at the local socket."""
+"""Flux itself: our schedulers as a broker module of a real Flux, and the services that stock Flux clients know.
+
+Only `broker/` imports Flux.
+"""

@@ -55,10 +55,10 @@ from fluxsched.flux.handle import (
     key_of,
 )
 from fluxsched.messaging.memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol.messages import alloc as msg
-from fluxsched.protocol.messages.alloc import HelloResponse
+from fluxsched.protocol import framing
+from fluxsched.protocol.messages import sched as msg
 from fluxsched.protocol.messages.jobs import RaiseRequest
+from fluxsched.protocol.messages.sched import HelloResponse
 from fluxsched.protocol.sessions import AcquireClient
 from fluxsched.sched import decisions as effect
 from fluxsched.sched.decisions import PREEMPT
@@ -214,7 +214,7 @@ class RunningJobLookup:
         try:
             if reply.errnum:
                 raise RPCError(f"its R cannot be read: {reply.text}", reply.errnum)
-            resources = codec.from_json(reply.payload, dict)
+            resources = framing.from_json(reply.payload, dict)
         except FluxschedError as fault:
             perform(self._session.refuse_job(job.id, fault))
             return
@@ -254,7 +254,7 @@ def _events(eventlog: bytes, name: str) -> Iterator[dict[str, Any]]:
     having = f'"{name}"'.encode()
     for line in eventlog.splitlines() if having in eventlog else ():  # mostly there is no such event
         if having in line:
-            event = codec.from_json(line, dict[str, Any])
+            event = framing.from_json(line, dict[str, Any])
             if event["name"] == name:
                 yield event
 
@@ -265,12 +265,12 @@ def updated(jobspec: bytes, eventlog: bytes) -> bytes:
         updates = [event["context"] for event in _events(eventlog, "jobspec-update")]
         if not updates:
             return jobspec
-        tree = codec.from_json(jobspec, dict)
+        tree = framing.from_json(jobspec, dict)
         for path, value in (pair for update in updates for pair in update.items()):
             tree = with_path(tree, path, value)
     except (FluxschedError, AttributeError, KeyError):
         return jobspec
-    return codec.to_json(tree)
+    return framing.to_json(tree)
 
 
 # ---- bridge
@@ -308,7 +308,7 @@ class Bridge:
         self._history = KvsHistory(handle)
         self.session = SchedulerSession(
             self.scheduler,
-            {DEFAULT_GROUP: AcquireClient(None, decode=codec.from_json)},
+            {DEFAULT_GROUP: AcquireClient(None, decode=framing.from_json)},
             PayloadMemo(_read, SPECS_KEPT, SPEC_BYTES_MAX).read,
             partial_ok=options.partial_ok,
             queue_depth=options.queue_depth,
@@ -338,9 +338,9 @@ class Bridge:
         topic = request.topic
         try:
             if topic not in TOPICS:
-                self._handle.respond(request, codec.to_json(self._stats()))
+                self._handle.respond(request, framing.to_json(self._stats()))
                 return
-            read = codec.from_json(request.payload, REQUESTS[topic])
+            read = framing.from_json(request.payload, REQUESTS[topic])
             if not self._compat_answers(request, read):
                 self._perform(self.session.receive(topic, read, request, self._now_s()))
         except FluxschedError as fault:
@@ -357,7 +357,7 @@ class Bridge:
                 self._compat.check_alloc()
             except InvalidValue as fault:
                 denied = msg.AllocResponse(read.id, msg.DENY, note=str(fault))
-                self._handle.respond(request, codec.to_json(denied))
+                self._handle.respond(request, framing.to_json(denied))
                 return True
             self.waiting.setdefault(read.id, request)
         elif request.topic == "sched.expiration":
@@ -379,7 +379,7 @@ class Bridge:
             self._history.save(call.message, lambda reply: self._answered(call, reply))
             return
         message = preempted(call.message) if call.topic == RAISE else call.message
-        payload = None if message is None else codec.to_json(message)
+        payload = None if message is None else framing.to_json(message)
         self._handle.rpc(call.topic, payload, lambda reply: self._answered(call, reply), streaming=call.streaming)
 
     def _answered(self, call: Call, reply: BrokerReply) -> None:
@@ -387,7 +387,7 @@ class Bridge:
         if reply.errnum:
             error = RPCError(reply.text or errno.errorcode.get(reply.errnum, str(reply.errnum)), reply.errnum)
         kind = ANSWERS.get(call.topic)
-        answer: Any = reply.payload if kind is None or error is not None else codec.from_json(reply.payload, kind)
+        answer: Any = reply.payload if kind is None or error is not None else framing.from_json(reply.payload, kind)
         if call.topic == HELLO:
             self._running.answered(call, answer, error, self._perform)
             return
@@ -511,7 +511,7 @@ class Bridge:
                     self._call(one)
                 case Respond(request, answer):
                     self._not_waiting(request)
-                    self._handle.respond(request, None if answer is None else codec.to_json(answer))
+                    self._handle.respond(request, None if answer is None else framing.to_json(answer))
                 case Fail(request, error):
                     self._fail(request, error)
                 case effect.Raise():
@@ -542,11 +542,11 @@ class Bridge:
         self._compat.forget(jobid)
 
     def _grant(self, one: effect.Granted) -> None:
-        R = codec.to_json(one.R)  # noqa: N806
+        R = framing.to_json(one.R)  # noqa: N806
         annotations = self._compat.granted(one.jobid, one.annotations)
         self._forget(one.jobid)
         answer = {"id": one.jobid, "type": msg.SUCCESS, "R": msgspec.Raw(R), "annotations": annotations}
-        self._commits.add(PendingGrant(one.jobid, R, codec.to_json(answer)))
+        self._commits.add(PendingGrant(one.jobid, R, framing.to_json(answer)))
 
     def _stored(self, grant: PendingGrant) -> None:
         self._handle.respond(self.waiting.pop(grant.jobid), grant.answer)
@@ -558,11 +558,11 @@ class Bridge:
         request = self.waiting.pop(answer.id) if last else self.waiting[answer.id]
         if last:
             self._forget(answer.id)
-        self._handle.respond(request, codec.to_json(answer))
+        self._handle.respond(request, framing.to_json(answer))
 
     def _log(self, level: int, text: str) -> None:
         self._handle.log(level, text)
 
 
 def _read(data: bytes) -> Jobspec:
-    return read(codec.from_json(data, dict))
+    return read(framing.from_json(data, dict))

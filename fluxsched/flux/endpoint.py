@@ -15,9 +15,9 @@ from fluxsched.flux.endpoint_jobs import JobIngest, JobManagerService, TaskServi
 from fluxsched.flux.endpoint_logs import JobInfoService, JobList
 from fluxsched.messaging.peers import Peer, RpcRequest, ping_answer
 from fluxsched.messaging.router import Handler, Router
-from fluxsched.protocol.messages import flux_instance as msg
+from fluxsched.protocol.messages import flux as msg
 from fluxsched.protocol.messages.common import FreeForm
-from fluxsched.protocol.messages.flux_instance import ReloadFromRequest, WaitUpRequest
+from fluxsched.protocol.messages.flux import ReloadFromRequest, WaitUpRequest
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.instance import InstanceService

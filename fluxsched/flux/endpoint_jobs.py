@@ -33,15 +33,9 @@ from fluxsched.messaging.memo import JSON, JobspecMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, in_steps
 from fluxsched.protocol import signed
-from fluxsched.protocol.messages import flux_jobs as msg
-from fluxsched.protocol.messages.flux_jobs import (
-    ANY_JOB,
-    IngestRequest,
-    StdinRequest,
-    WaitableRequest,
-    WaitableResponse,
-)
-from fluxsched.protocol.messages.queues import QueueStatusRequest
+from fluxsched.protocol.messages import flux as msg
+from fluxsched.protocol.messages.flux import ANY_JOB, IngestRequest, StdinRequest, WaitableRequest, WaitableResponse
+from fluxsched.protocol.messages.jobs import QueueStatusRequest
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.job_streams import ENDED, JobInputs, JobStreams
 from fluxsched.services.jobs import JobService

@@ -38,7 +38,7 @@ from fluxsched.jobs.table import shell_status
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router, in_steps
 from fluxsched.protocol import signed
-from fluxsched.protocol.messages import flux_jobs as msg
+from fluxsched.protocol.messages import flux as msg
 from fluxsched.protocol.messages.jobs import OutputResponse
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.job_streams import JobStreams, OutputFollower

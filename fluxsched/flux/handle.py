@@ -36,7 +36,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 
 from fluxsched.core.jobid import format_dothex, format_f58
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.protocol.messages.alloc import ReadyResponse, SaveRequest
+from fluxsched.protocol.messages.sched import ReadyResponse, SaveRequest
 from fluxsched.sched.engine.policy_queue import DENY, UNSATISFIABLE
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.loading import PLUGIN_SIGN, parse_spec

@@ -16,7 +16,7 @@ from msgspec.json import decode
 from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError
-from fluxsched.jobs import manager as restore
+from fluxsched.jobs import manager
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.queues import JobQueue
 from fluxsched.jobs.table import result_name, used
@@ -195,7 +195,7 @@ def ended_job(record: JobRecord, queue_of: QueueOf) -> Job | None:
     try:
         jobspec = None if record.jobspec is None else Jobspec.parse(decode(record.jobspec))
         queue = queue_of(None if jobspec is None else jobspec.queue)
-        return restore.read((record.jobid, record.events, jobspec, record.R), queue)[0]
+        return manager.read((record.jobid, record.events, jobspec, record.R), queue)[0]
     except (FluxschedError, ValueError) as fault:
         log.error("not counted: job %d: %s", record.jobid, fault)
         return None

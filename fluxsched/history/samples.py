@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 import msgspec
 
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.protocol.messages.history import USABLE
+from fluxsched.protocol.messages.instance import USABLE
 from fluxsched.store.checksums import SELECTED, intact, is_intact
 from fluxsched.store.jobs import Query
 from fluxsched.store.schema import DAY

@@ -55,7 +55,7 @@ from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.messaging.listening import TCP_SCHEME
 from fluxsched.messaging.tracing import printer
 from fluxsched.protocol.messages.resource import ReloadRequest
-from fluxsched.system import log as logs
+from fluxsched.system import log
 from fluxsched.system import processes as procs
 from fluxsched.system.clock import SystemClock, sleep
 from fluxsched.system.files import PAGE_NAME, level_here, private_state
@@ -138,7 +138,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
 
     With `trying` also those of policies, which are imported for it.
     """
-    logs.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
+    log.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
     if options.nested and enclosing_job() is None:
         raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
     file, r_path, statedir = options.path("config"), options.path("r_path"), options.path("statedir")
@@ -340,7 +340,7 @@ def start_daemon(options: StartOptions) -> str:
     handed = HandedOver.take()
     settings = replace(settings_of(options), handed=handed, ready_within_s=None)
     if handed is not None:  # this is the daemon
-        _run_daemon(settings, options, lambda instance: None, logs.logger("instance").critical)
+        _run_daemon(settings, options, lambda instance: None, log.logger("instance").critical)
     _tell_last_end(options.path("statedir"))
     read_end, write_end = os.pipe()
     if os.fork() == 0:
@@ -388,7 +388,7 @@ def _daemonize(settings: Settings, options: StartOptions, tell_fd: int) -> None:
         try:
             os.write(tell_fd, json.dumps({"error": text}).encode())
         except OSError:
-            logs.logger("instance").critical("%s", text)
+            log.logger("instance").critical("%s", text)
 
     _run_daemon(settings, options, tell, failed)
 

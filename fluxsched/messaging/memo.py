@@ -19,7 +19,7 @@ from fluxsched.core.documents import check_shape
 from fluxsched.core.jobspec import DEPTH_MAX, MEMBERS_MAX, Jobspec, read_attributes
 from fluxsched.core.request import parse_resources
 from fluxsched.errors import FluxschedError
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.messages.jobs import JobspecParts
 
 V = TypeVar("V")
@@ -92,8 +92,8 @@ class Codec(NamedTuple):
     parts: Callable[[bytes], JobspecParts]
 
 
-MSGPACK = Codec(codec.unpack, msgspec.msgpack.Decoder(JobspecParts).decode)
-JSON = Codec(codec.from_json, msgspec.json.Decoder(JobspecParts).decode)
+MSGPACK = Codec(framing.unpack, msgspec.msgpack.Decoder(JobspecParts).decode)
+JSON = Codec(framing.from_json, msgspec.json.Decoder(JobspecParts).decode)
 
 
 class _Part(NamedTuple):

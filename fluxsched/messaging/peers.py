@@ -24,7 +24,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.role import Role
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     NORESPONSE,
     ROLE_ADMIN,
@@ -145,12 +145,12 @@ class RpcRequest:
 
     def payload(self, kind: type[T]) -> T:
         """Return the payload decoded and validated as `kind`; EPROTO names the part that is wrong."""
-        return codec.unpack(self.message.payload, kind)
+        return framing.unpack(self.message.payload, kind)
 
     def respond(self, payload: object = None) -> None:
         """Send one response: the only one, or the next of a stream."""
         if self.is_open:
-            answer = make_response(self.message, None if payload is None else codec.pack(payload))
+            answer = make_response(self.message, None if payload is None else framing.pack(payload))
             if not self._is_stream:
                 self._close(answer)
             self._post(self.peer, answer)

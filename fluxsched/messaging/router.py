@@ -21,9 +21,9 @@ from logging import DEBUG, INFO
 from typing import Any, NamedTuple, TypeVar
 
 from fluxsched.errors import FluxschedError, RemoteProtocolError
-from fluxsched.messaging import peers as limits
+from fluxsched.messaging import peers
 from fluxsched.messaging.peers import Access, Peer, Permissions, RpcRequest
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     CONTROL,
     NORESPONSE,
@@ -164,7 +164,7 @@ class Router:
 
     def request(self, peer: Peer, topic: str, payload: object) -> None:
         """Send a request without a matchtag (`sched.alloc` and its like)."""
-        self.send(peer, make_request(topic, codec.pack(payload)))
+        self.send(peer, make_request(topic, framing.pack(payload)))
 
     def call(
         self, peer: Peer, topic: str, payload: bytes | None, answered: Answered, *, is_question: bool = False
@@ -267,7 +267,7 @@ class Router:
                 server.drop(identity, "not authorized")
                 return None
             userid, rolemask, key_name = known
-            refusal = limits.too_many_peers(len(self.peers))
+            refusal = peers.too_many_peers(len(self.peers))
             peer = self.peers[server, identity] = Peer(server, identity, userid, rolemask, refusal)
             peer.key, peer.key_name = arrival.key, key_name
         return peer
@@ -281,7 +281,7 @@ class Router:
             messages = unpack_bundle(message)
         except RemoteProtocolError as exc:
             if not peer.limits.may_err(self.turns.clock.monotonic_s()):
-                self.drop(peer, limits.flooding())
+                self.drop(peer, peers.flooding())
                 return
             log.warning("peer %s sent a malformed message: %s", peer.name, exc)
             self.send(peer, Message(type=RESPONSE, topic=MALFORMED_TOPIC, payload=str(exc).encode(), aux1=exc.errnum))
@@ -451,7 +451,7 @@ class Services:
         """See `Router.register`."""
         if service in self._names or service in self._remote:
             raise FluxschedError(f"service {service!r} is already registered", errno.EEXIST)
-        limits.check_services(len(peer.services))
+        peers.check_services(len(peer.services))
         self._remote[service] = peer
         peer.services.add(service)
 
@@ -559,7 +559,7 @@ def convert_request(peer: Peer, message: Message) -> None:
     if not may_pretend or message.rolemask == ROLE_NONE:
         message.rolemask = peer.rolemask
     if peer.json and message.payload is not None:
-        message.payload = codec.from_local(message.payload)
+        message.payload = framing.from_local(message.payload)
 
 
 def convert_outgoing(peer: Peer, message: Message) -> None:
@@ -572,7 +572,7 @@ def convert_outgoing(peer: Peer, message: Message) -> None:
         return
     if not (message.type == RESPONSE and message.errnum):
         try:
-            message.payload = codec.to_local(message.payload)
+            message.payload = framing.to_local(message.payload)
             return
         except RemoteProtocolError as exc:
             message.aux1, message.payload = exc.errnum, f"{message.topic}: its service answered: {exc}".encode()

@@ -14,7 +14,7 @@ from logging import DEBUG
 from typing import Any, Literal, TextIO
 
 from fluxsched.errors import FluxschedError
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import REQUEST, Message
 from fluxsched.system.log import logger, message_fields, request_id
 
@@ -108,7 +108,7 @@ def payload_text(payload: bytes | None) -> str:
     if payload is None:
         return ""
     try:
-        value: Any = codec.unpack(codec.from_local(payload) if payload.startswith(b"{") else payload, dict)
+        value: Any = framing.unpack(framing.from_local(payload) if payload.startswith(b"{") else payload, dict)
     except FluxschedError:
         return f"{len(payload)} bytes"
     return json.dumps(_without_environments(value), separators=(",", ":"), default=repr, ensure_ascii=False)

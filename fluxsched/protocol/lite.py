@@ -10,8 +10,8 @@ from typing import Final, NotRequired, TypedDict
 
 import msgspec
 
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol.messages.alloc import FreeRequest
+from fluxsched.protocol import framing
+from fluxsched.protocol.messages.sched import FreeRequest
 
 # Not compiled: msgspec decodes into these classes by annotations, of which mypyc keeps few
 
@@ -39,5 +39,5 @@ class LiteR(msgspec.Struct, frozen=True, gc=False):
     execution: LiteExecution
 
 
-FREE: Final = codec.retyped(FreeRequest, "R", LiteR)
+FREE: Final = framing.retyped(FreeRequest, "R", LiteR)
 """A FreeRequest (RFC 27) whose `R` is a LiteR."""

@@ -12,27 +12,13 @@ from typing import Any, get_args
 
 import msgspec
 
-from fluxsched.protocol.messages import (
-    accounts,
-    acquire,
-    agents,
-    alloc,
-    common,
-    flux_instance,
-    flux_jobs,
-    history,
-    jobs,
-    modules,
-    queues,
-    resource,
-)
+from fluxsched.protocol.messages import common, flux, instance, jobs, resource, sched
 from fluxsched.protocol.messages.common import Payload
-from fluxsched.protocol.messages.live import machine, plan, reasons, running, trace
 from fluxsched.protocol.topics import COMMON, TOPICS, Topic
 
 MODULES: tuple[ModuleType, ...] = (
-    accounts, acquire, agents, alloc, common, flux_instance, flux_jobs, history, jobs, machine, modules, plan, queues,
-    reasons, resource, running, trace,
+    sched, resource, instance, sched, common, flux, flux, instance, jobs, instance, instance, instance, jobs,
+    instance, resource, instance, instance,
 )  # fmt: skip
 DIALECT = "https://json-schema.org/draft/2020-12/schema"
 

@@ -45,7 +45,7 @@ from fluxsched.errors import (
     RemoteProtocolError,
     RPCError,
 )
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     ERROR_CHARS_MAX,
     NODEID_ANY,
@@ -56,7 +56,8 @@ from fluxsched.protocol.framing import (
     make_request,
     pack,
 )
-from fluxsched.protocol.messages.acquire import (
+from fluxsched.protocol.messages.common import CancelRequest, Payload
+from fluxsched.protocol.messages.resource import (
     ACCEPT_UPDATE,
     AcquireChange,
     AcquireFirst,
@@ -70,7 +71,6 @@ from fluxsched.protocol.messages.acquire import (
     Shrink,
     Update,
 )
-from fluxsched.protocol.messages.common import CancelRequest, Payload
 
 S = TypeVar("S", bound=Enum)
 
@@ -234,7 +234,7 @@ class AcquireClient:
     """One stream. `group` None speaks the plain dialect; `decode` is `codec.from_json` where payloads are JSON."""
 
     def __init__(
-        self, group: str | None, *, decode: Callable[[bytes | None, Any], Any] = codec.unpack
+        self, group: str | None, *, decode: Callable[[bytes | None, Any], Any] = framing.unpack
     ) -> None:
         self.group = group
         self.typed = group is not None
@@ -312,7 +312,7 @@ PENDING_CHANGES_MAX = 1024
 """Changes of one stream that wait to be taken. They are taken every turn: at this many, the peer does not read."""
 
 
-def read_acquire(message: Message, decode: Callable[[bytes | None, Any], Any] = codec.unpack) -> AcquireRequest:
+def read_acquire(message: Message, decode: Callable[[bytes | None, Any], Any] = framing.unpack) -> AcquireRequest:
     """The request in a `resource.acquire` message; no payload or `{}` is the plain dialect.
 
     Raises RemoteProtocolError for a wrong shape, a payload without `group`, or a missing streaming flag (RFC 6).

@@ -1,6 +1,8 @@
 """Every topic of an instance: what it carries, what it answers, whose service it is.
 
 Law: a service answers no topic that is not here, and nothing is here that no page of `rfc/` explains (a test compares).
+`LOCAL_TOPICS` has those that exist only at the local socket, as far as an instance can answer Flux's own; it takes
+precedence over `TOPICS` at that socket.
 """
 
 from __future__ import annotations
@@ -10,18 +12,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from fluxsched.protocol.messages import (
-    accounts,
-    acquire,
-    agents,
-    alloc,
-    clusters,
-    history,
-    jobs,
-    modules,
-    queues,
-    resource,
-)
+from fluxsched.protocol.messages import flux, instance, jobs, resource, sched
 from fluxsched.protocol.messages.common import (
     AttrRequest,
     AttrResponse,
@@ -31,12 +22,21 @@ from fluxsched.protocol.messages.common import (
     FreeForm,
     InstanceInfo,
 )
-from fluxsched.protocol.messages.live.machine import MachineChange
-from fluxsched.protocol.messages.live.plan import PlanRequest, PlanResponse
-from fluxsched.protocol.messages.live.reasons import ReasonsRequest, ReasonsResponse, SchedReasonsRequest
-from fluxsched.protocol.messages.live.running import RunningRequest, RunningResponse
-from fluxsched.protocol.messages.live.trace import TraceRequest, TraceResponse
-from fluxsched.protocol.messages.metrics import MetricsResponse
+from fluxsched.protocol.messages.instance import (
+    MachineChange,
+    MetricsResponse,
+    PlanRequest,
+    PlanResponse,
+    ReasonsRequest,
+    ReasonsResponse,
+    RunningRequest,
+    RunningResponse,
+    SchedReasonsRequest,
+    TraceRequest,
+    TraceResponse,
+)
+from fluxsched.protocol.messages.jobs import QueueStatusRequest, SubmitResponse, UrgencyRequest
+from fluxsched.protocol.messages.resource import SchedStatusResponse
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,14 +70,14 @@ def _service(service: str, **methods: tuple[Any, ...]) -> dict[str, Topic]:
 _RESOURCE = _service(
     "resource",
     acquire=(
-        acquire.AcquireRequest,
-        acquire.AcquireResponse,
+        resource.AcquireRequest,
+        resource.AcquireResponse,
         "acquire a group and follow it",
         True,
-        (acquire.AcquireFirst, acquire.AcquireChange),
+        (resource.AcquireFirst, resource.AcquireChange),
     ),
     acquire_cancel=(CancelRequest, None, "release an acquired group"),
-    release=(acquire.ReleaseRequest, Empty, "release targets that a shrink named"),
+    release=(resource.ReleaseRequest, Empty, "release targets that a shrink named"),
     drain=(resource.DrainRequest, Empty, "take targets out of service"),
     undrain=(resource.UndrainRequest, Empty, "return drained targets to service"),
     assign=(resource.AssignRequest, resource.MoveResponse, "move targets to a group"),
@@ -124,51 +124,51 @@ _JOB_MANAGER = _service(
     why=(jobs.WhyRequest, jobs.WhyResponse, "why a job is not running"),
     reasons=(ReasonsRequest, ReasonsResponse, "why many jobs wait"),
     running=(RunningRequest, RunningResponse, "jobs that hold resources, the largest first"),
-    sched_hello=(alloc.HelloRequest, alloc.HelloResponse, "register a scheduler; the running jobs follow", True),
-    sched_ready=(alloc.ReadyRequest, alloc.ReadyResponse, "a scheduler accepts alloc requests"),
-    sched_save=(alloc.SaveRequest, Empty, "keep a scheduler's state for the next one of its groups"),
-    sched_grow=(alloc.GrowRequest, Empty, "an elastic job gets more targets"),
-    sched_shrink=(alloc.ShrinkRequest, Empty, "an elastic job is to leave targets"),
-    queue_list=(Empty, queues.QueueListResponse, "names of the queues"),
-    queue_status=(queues.QueueStatusRequest, queues.QueueStatus, "one queue's state"),
-    queue_enable=(queues.QueueEnableRequest, Empty, "enable or disable submission to a queue"),
-    queue_start=(queues.QueueStartRequest, Empty, "start or stop scheduling of a queue"),
+    sched_hello=(sched.HelloRequest, sched.HelloResponse, "register a scheduler; the running jobs follow", True),
+    sched_ready=(sched.ReadyRequest, sched.ReadyResponse, "a scheduler accepts alloc requests"),
+    sched_save=(sched.SaveRequest, Empty, "keep a scheduler's state for the next one of its groups"),
+    sched_grow=(sched.GrowRequest, Empty, "an elastic job gets more targets"),
+    sched_shrink=(sched.ShrinkRequest, Empty, "an elastic job is to leave targets"),
+    queue_list=(Empty, jobs.QueueListResponse, "names of the queues"),
+    queue_status=(jobs.QueueStatusRequest, jobs.QueueStatus, "one queue's state"),
+    queue_enable=(jobs.QueueEnableRequest, Empty, "enable or disable submission to a queue"),
+    queue_start=(jobs.QueueStartRequest, Empty, "start or stop scheduling of a queue"),
 ) | {
     "job-manager.raise": Topic(jobs.RaiseRequest, Empty, "raise an exception on a job", "job-manager"),
 }
 
 _SCHED = _service(
     "sched",
-    alloc=(alloc.AllocRequest, alloc.AllocResponse, "request resources for a job; matched by id, several responses"),
-    free=(alloc.FreeRequest, None, "free a job's resources"),
-    cancel=(alloc.SchedCancelRequest, None, "cancel an alloc request"),
-    prioritize=(alloc.PrioritizeRequest, None, "new priorities of waiting jobs"),
-    expiration=(alloc.ExpirationRequest, Empty, "change a running job's expiration"),
-    permit=(alloc.PermitRequest, Empty, "permit a job for which a plugin waits, or refuse it"),
-    why=(alloc.SchedWhyRequest, alloc.SchedWhyResponse, "why a job waits"),
+    alloc=(sched.AllocRequest, sched.AllocResponse, "request resources for a job; matched by id, several responses"),
+    free=(sched.FreeRequest, None, "free a job's resources"),
+    cancel=(sched.SchedCancelRequest, None, "cancel an alloc request"),
+    prioritize=(sched.PrioritizeRequest, None, "new priorities of waiting jobs"),
+    expiration=(sched.ExpirationRequest, Empty, "change a running job's expiration"),
+    permit=(sched.PermitRequest, Empty, "permit a job for which a plugin waits, or refuse it"),
+    why=(sched.SchedWhyRequest, sched.SchedWhyResponse, "why a job waits"),
     reasons=(SchedReasonsRequest, ReasonsResponse, "why many jobs wait"),
     plan=(PlanRequest, PlanResponse, "when and where waiting jobs will start"),
-    accounts=(accounts.AccountsRequest, accounts.AccountsResponse, "accounts: usage, shares, limits"),
-) | _service("feasibility", check=(alloc.FeasibilityRequest, Empty, "check whether a jobspec could ever run"))
+    accounts=(sched.AccountsRequest, sched.AccountsResponse, "accounts: usage, shares, limits"),
+) | _service("feasibility", check=(sched.FeasibilityRequest, Empty, "check whether a jobspec could ever run"))
 
 _ADMIN = (
     _service(
         "module",
-        load=(modules.ModuleLoadRequest, modules.ModuleLoadResponse, "start a module"),
-        remove=(modules.ModuleRequest, Empty, "stop a module"),
-        reload=(modules.ModuleRequest, modules.ModuleLoadResponse, "stop a module and start it again"),
-        list=(Empty, modules.ModuleListResponse, "all modules"),
-        stats=(modules.ModuleRequest, FreeForm, "a module's figures"),
+        load=(instance.ModuleLoadRequest, instance.ModuleLoadResponse, "start a module"),
+        remove=(instance.ModuleRequest, Empty, "stop a module"),
+        reload=(instance.ModuleRequest, instance.ModuleLoadResponse, "stop a module and start it again"),
+        list=(Empty, instance.ModuleListResponse, "all modules"),
+        stats=(instance.ModuleRequest, FreeForm, "a module's figures"),
     )
     | _service(
         "service",
-        add=(modules.ServiceRequest, Empty, "register a service"),
-        remove=(modules.ServiceRequest, Empty, "unregister it"),
+        add=(instance.ServiceRequest, Empty, "register a service"),
+        remove=(instance.ServiceRequest, Empty, "unregister it"),
     )
     | _service(
         "agent",
-        hello=(agents.AgentHello, agents.AgentWelcome, "an agent reports targets online"),
-        heartbeat=(agents.AgentHeartbeat, None, "an agent is alive"),
+        hello=(instance.AgentHello, instance.AgentWelcome, "an agent reports targets online"),
+        heartbeat=(instance.AgentHeartbeat, None, "an agent is alive"),
     )
     | _service(
         "instance",
@@ -183,22 +183,22 @@ _ADMIN = (
     )
     | _service(
         "history",
-        samples=(history.SamplesRequest, history.SamplesResponse, "utilisation, queues and jobs over time"),
-        intervals=(history.IntervalsRequest, history.IntervalsResponse, "when targets could not be used, and why"),
-        report=(history.ReportRequest, history.ReportResponse, "what jobs used, by user, bank, queue, ..."),
+        samples=(instance.SamplesRequest, instance.SamplesResponse, "utilisation, queues and jobs over time"),
+        intervals=(instance.IntervalsRequest, instance.IntervalsResponse, "when targets could not be used, and why"),
+        report=(instance.ReportRequest, instance.ReportResponse, "what jobs used, by user, bank, queue, ..."),
     )
     | _service(
         "lease",
-        submit=(clusters.LeaseSubmitRequest, clusters.LeaseSubmitResponse, "submit a job once by its name"),
-        watch=(clusters.LeaseWatchRequest, clusters.LeaseWatchResponse, "the jobs of a holder of leases", True),
+        submit=(jobs.LeaseSubmitRequest, jobs.LeaseSubmitResponse, "submit a job once by its name"),
+        watch=(jobs.LeaseWatchRequest, jobs.LeaseWatchResponse, "the jobs of a holder of leases", True),
         watch_cancel=(CancelRequest, None, "end a lease.watch stream"),
-        withdraw=(clusters.LeaseWithdrawRequest, Empty, "cancel a leased job unless it has its resources"),
-        settle=(clusters.LeaseSettleRequest, Empty, "acknowledge the ends of leased jobs"),
+        withdraw=(jobs.LeaseWithdrawRequest, Empty, "cancel a leased job unless it has its resources"),
+        settle=(jobs.LeaseSettleRequest, Empty, "acknowledge the ends of leased jobs"),
     )
     | _service(
         "cluster",
-        list=(Empty, clusters.ClusterListResponse, "the clusters, and how many leases they have"),
-        forget=(clusters.ClusterForgetRequest, clusters.ClusterForgetResponse, "give up a silent cluster's leases"),
+        list=(Empty, jobs.ClusterListResponse, "the clusters, and how many leases they have"),
+        forget=(jobs.ClusterForgetRequest, jobs.ClusterForgetResponse, "give up a silent cluster's leases"),
     )
     | _service("attr", get=(AttrRequest, AttrResponse, "one attribute"))
     | _service(
@@ -233,3 +233,51 @@ TOPICS: Mapping[str, Topic] = MappingProxyType(
     }
 )
 """Every topic by name, the common ones once for each service."""
+
+
+# ---- topics of the local socket
+
+_INSTANCE = {
+    "broker.ping": Topic(FreeForm, FreeForm, "return the request with route, userid, rolemask and rank", "broker"),
+    "attr.list": Topic(Empty, flux.AttributesResponse, "names of all attributes", "attr"),
+    "state-machine.get": Topic(Empty, flux.StateResponse, "state of the broker, and since when", "state-machine"),
+    "state-machine.wait": Topic(Empty, Empty, "answered once jobs can be run", "state-machine"),
+    "groups.get": Topic(flux.GroupRequest, flux.GroupResponse, "ranks online or torpid", "groups"),
+    "resource.reload": Topic(flux.ReloadFromRequest, Empty, "replace the inventory by an R file", "resource"),
+    "sched.resource-status": Topic(Empty, SchedStatusResponse, "`resource.sched-status` by its former name", "sched"),
+    "resource.monitor-waitup": Topic(flux.WaitUpRequest, Empty, "wait until so many are online", "resource"),
+    "resource.acquire-mute": Topic(Empty, Empty, "stop reporting changes to acquirers", "resource"),
+}
+
+_JOBS = {
+    "job-ingest.submit": Topic(flux.IngestRequest, SubmitResponse, "submit a signed jobspec", "job-ingest"),
+    "job-list.list": Topic(flux.JobListRequest, flux.JobListResponse, "jobs and their attributes", "job-list", True),
+    "job-list.list-id": Topic(flux.JobListIdRequest, flux.JobListIdResponse, "one job's attributes", "job-list"),
+    "job-list.list-attrs": Topic(Empty, flux.JobAttributesResponse, "names of the attributes", "job-list"),
+    "job-list.job-stats": Topic(Empty, flux.JobStatsResponse, "numbers of jobs by state and result", "job-list"),
+    "job-info.lookup": Topic(flux.InfoLookupRequest, FreeForm, "parts of a job's record", "job-info"),
+    "job-info.eventlog-watch": Topic(
+        flux.EventlogWatchRequest, flux.EventlogWatchResponse, "a log of one job", "job-info", True
+    ),
+    "job-info.eventlog-watch-cancel": Topic(CancelRequest, None, "end such a stream", "job-info"),
+    "shell-*.stdin": Topic(flux.StdinRequest, Empty, "send input to the tasks of the job `*`", "shell-*"),
+}
+
+_LOCAL_JOB_MANAGER = {
+    f"job-manager.{method}": Topic(request, response, doc, "job-manager")
+    for method, request, response, doc in (
+        ("wait", flux.WaitableRequest, flux.WaitableResponse, "wait for a waitable job, or for any"),
+        ("urgency", UrgencyRequest, flux.OldUrgencyResponse, "set a job's urgency"),
+        ("raiseall", flux.RaiseAllRequest, flux.CountResponse, "raise an exception on many jobs"),
+        ("killall", flux.KillAllRequest, flux.CountResponse, "signal many jobs"),
+        ("queue-status", QueueStatusRequest, flux.FluxQueueStatus, "one queue's state"),
+        ("alloc-query", Empty, flux.AllocQueryResponse, "how many jobs wait for resources"),
+        ("history.get", flux.HistoryRequest, flux.HistoryResponse, "ids of the latest jobs"),
+        ("drain", Empty, Empty, "answered when no job is left"),
+        ("idle", Empty, flux.IdleResponse, "answered when no job runs"),
+        ("stats-get", Empty, flux.ManagerStats, "the service's figures"),
+    )
+}
+
+LOCAL_TOPICS: Mapping[str, Topic] = MappingProxyType(_INSTANCE | _JOBS | _LOCAL_JOB_MANAGER)
+"""Every topic by name; one that is also in `TOPICS` is answered differently here."""

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, ClassVar, Final, NamedTuple, TypeAlias
 
-from fluxsched.core import topology as rscheduling
+from fluxsched.core import topology
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import Children, ResourceSet
@@ -351,7 +351,7 @@ def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: floa
     if not fit.by_part:
         return made
     parts = {part.label: ranks for part, ranks in zip(request.parts, fit.by_part, strict=True) if ranks}
-    return replace(made, scheduling=rscheduling.with_parts(made.scheduling, parts))
+    return replace(made, scheduling=topology.with_parts(made.scheduling, parts))
 
 
 def _ranks(words: dict[int, int]) -> Idset | int:

@@ -16,7 +16,7 @@ from typing import Any
 
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.messaging.memo import JobspecMemo
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     NORESPONSE,
     REQUEST,
@@ -29,10 +29,9 @@ from fluxsched.protocol.framing import (
     unpack_bundle,
 )
 from fluxsched.protocol.lite import FREE
-from fluxsched.protocol.messages import alloc as msg
-from fluxsched.protocol.messages.accounts import AccountsRequest
-from fluxsched.protocol.messages.live.plan import PlanRequest
-from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
+from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages.instance import PlanRequest, SchedReasonsRequest
+from fluxsched.protocol.messages.sched import AccountsRequest
 from fluxsched.protocol.sessions import AcquireClient, Calls
 from fluxsched.sched import decisions as effect
 from fluxsched.sched.engine.scheduler import Scheduler
@@ -85,7 +84,7 @@ class SchedulerHost:
 
     def start(self) -> None:
         """Begin the conversation: register the module's own service name, then acquire."""
-        self._send(self._calls.start("service.add", codec.pack({"service": self.name})))
+        self._send(self._calls.start("service.add", framing.pack({"service": self.name})))
         self._perform(self.session.start())
 
     # ---- effects
@@ -104,10 +103,10 @@ class SchedulerHost:
                 case effect.Canceled():
                     self._respond_alloc(msg.AllocResponse(one.jobid, msg.CANCEL))
                 case Call(topic, payload, streaming):
-                    data = None if payload is None else codec.pack(payload)
+                    data = None if payload is None else framing.pack(payload)
                     self._send(self._calls.start(topic, data, streaming=streaming, token=one))
                 case Respond(request, payload):
-                    self._send(make_response(request, None if payload is None else codec.pack(payload)))
+                    self._send(make_response(request, None if payload is None else framing.pack(payload)))
                 case Fail(request, error):
                     self._fail(request, error)
                 case effect.Raise() | effect.Grown() | effect.Shrunk():
@@ -125,7 +124,7 @@ class SchedulerHost:
                     self._ended(reason)
 
     def _respond_alloc(self, answer: msg.AllocResponse) -> None:
-        self._send(Message(RESPONSE, "sched.alloc", codec.pack(answer), aux1=0))
+        self._send(Message(RESPONSE, "sched.alloc", framing.pack(answer), aux1=0))
 
     def _fail(self, request: Message, error: FluxschedError) -> None:
         log.warning("%s: %s", request.topic, error)
@@ -224,7 +223,7 @@ class SchedulerHost:
             try:
                 kind = REQUESTS.get(topic)
                 if kind is not None:
-                    read = codec.unpack(message.payload, kind)
+                    read = framing.unpack(message.payload, kind)
                     effects = self.session.receive(topic, read, message, self._turns.wall_s)
                     if effects:
                         self._perform(effects)
@@ -243,7 +242,7 @@ class SchedulerHost:
             if call is None:  # that of service.add
                 return
             kind = ANSWERS.get(call.topic)
-            answer: Any = payload if kind is None or error is not None else codec.unpack(payload, kind)
+            answer: Any = payload if kind is None or error is not None else framing.unpack(payload, kind)
             effects = self.session.answered(call, answer, error, self._turns.wall_s)
         except FluxschedError as exc:
             log.error("%s", exc)
@@ -256,15 +255,15 @@ class SchedulerHost:
 
     def _stats(self, message: Message) -> None:
         figures = {"passes": self._pass_s.value(), "considered": self._considered_s.value()}
-        self._send(make_response(message, codec.pack({**self.scheduler.stats(), **figures})))
+        self._send(make_response(message, framing.pack({**self.scheduler.stats(), **figures})))
 
     def _ping(self, message: Message) -> None:
         if message.payload is None:  # the instance only checks that this process answers
             self._send(make_response(message, None))
             return
-        answer = codec.unpack(message.payload, dict[str, Any])
+        answer = framing.unpack(message.payload, dict[str, Any])
         answer.update(route=self.name, rank=0, userid=message.userid, rolemask=message.rolemask)
-        self._send(make_response(message, codec.pack(answer)))
+        self._send(make_response(message, framing.pack(answer)))
 
     def raise_exception(self, jobid: int, type: str, note: str) -> None:
         """Raise a fatal exception on a running job, for parts that decide beside the policy."""
@@ -290,7 +289,7 @@ class SchedulerHost:
 # ---- messages
 
 REQUESTS: Mapping[str, Any] = {
-    "sched.alloc": codec.with_raw(msg.AllocRequest, "jobspec"),
+    "sched.alloc": framing.with_raw(msg.AllocRequest, "jobspec"),
     "sched.free": FREE,
     "sched.cancel": msg.SchedCancelRequest,
     "sched.prioritize": msg.PrioritizeRequest,
@@ -301,12 +300,12 @@ REQUESTS: Mapping[str, Any] = {
     "sched.plan": PlanRequest,
     "sched.reasons": SchedReasonsRequest,
     "sched.resource-status": dict[str, Any],
-    "feasibility.check": codec.with_raw(msg.FeasibilityRequest, "jobspec"),
+    "feasibility.check": framing.with_raw(msg.FeasibilityRequest, "jobspec"),
 }
 """Types of the requests that `SchedulerSession.receive` accepts."""
 
 ANSWERS: Mapping[str, Any] = {
-    effects.HELLO: codec.with_raw(msg.HelloResponse, "jobspec"),
+    effects.HELLO: framing.with_raw(msg.HelloResponse, "jobspec"),
     effects.READY: msg.ReadyResponse,
 }
 """Types of the responses that `SchedulerSession.answered` takes decoded; acquire streams decode their own."""

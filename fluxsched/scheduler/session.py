@@ -28,17 +28,29 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import parse_entries
 from fluxsched.errors import FluxschedError, InvalidValue, Refused, RemoteProtocolError, RPCError
-from fluxsched.protocol.messages import alloc as msg
-from fluxsched.protocol.messages.accounts import AccountInfo, AccountsRequest, AccountsResponse
-from fluxsched.protocol.messages.alloc import GrowRequest, SaveRequest, ShrinkRequest
+from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages.instance import (
+    PlannedJob,
+    PlanRequest,
+    PlanResponse,
+    ReasonEntry,
+    ReasonsResponse,
+    SchedReasonsRequest,
+)
 from fluxsched.protocol.messages.jobs import RaiseRequest
-from fluxsched.protocol.messages.live.plan import PlannedJob, PlanRequest, PlanResponse
-from fluxsched.protocol.messages.live.reasons import ReasonEntry, ReasonsResponse, SchedReasonsRequest
+from fluxsched.protocol.messages.sched import (
+    AccountInfo,
+    AccountsRequest,
+    AccountsResponse,
+    GrowRequest,
+    SaveRequest,
+    ShrinkRequest,
+)
 from fluxsched.protocol.sessions import AcquireClient, step
-from fluxsched.sched import decisions as sched
+from fluxsched.sched import decisions
 from fluxsched.sched.engine.scheduler import Scheduler, apply
 from fluxsched.sched.engine.why import PLANNED_JOBS_MAX, Forecasts, PlannedStart
-from fluxsched.sched.fair import account_state as state
+from fluxsched.sched.fair import account_state
 from fluxsched.sched.fair.accounts import Accounts
 from fluxsched.sched.fair.usage import AccountRow
 
@@ -93,7 +105,7 @@ class Log(NamedTuple):
     is_error: bool = False
 
 
-SessionEffect: TypeAlias = sched.Effect | Call | Respond | Fail | End | Left | Log
+SessionEffect: TypeAlias = decisions.Effect | Call | Respond | Fail | End | Left | Log
 """The scheduler's `Release`, `Raise`, `Grown` and `Shrunk` come out as calls, its answers to alloc as they are."""
 
 Effects: TypeAlias = Sequence[SessionEffect]
@@ -147,7 +159,7 @@ RESTART = "scheduler-restart"
 _READY, _DECIDING, _ENDED = SessionState.READY, SessionState.DECIDING, SessionState.ENDED  # three times as fast to find
 _SERVING, _OVER = (_READY, _DECIDING), (SessionState.LEAVING, _ENDED)
 
-_NO_PASS: Iterator[sched.Effect] = iter(())
+_NO_PASS: Iterator[decisions.Effect] = iter(())
 _Handler: TypeAlias = Callable[[Any, Any, float], Effects]
 _Report: TypeAlias = Callable[[Scheduler, Any, float], Any]
 
@@ -178,7 +190,7 @@ class SchedulerSession:
         self._queue_depth = queue_depth
         self._no_grow = set(streams)
         self._kept: deque[tuple[_Handler, Any, Any, float]] = deque()
-        self._pass: Iterator[sched.Effect] = _NO_PASS
+        self._pass: Iterator[decisions.Effect] = _NO_PASS
         self._ready_s = inf
         self._arrived_s: list[float] = []
         self.considered_s: list[float] = []
@@ -399,7 +411,7 @@ class SchedulerSession:
 
     # ---- passes
 
-    def decide(self, now_s: float) -> Iterator[sched.Effect]:
+    def decide(self, now_s: float) -> Iterator[decisions.Effect]:
         """Return the effects of a pass, one by one. A caller that stops early calls it again, which continues the pass.
 
         After the last one, or after an exception, call `decided`; to drop the rest, `drop`. Empty before ready.
@@ -480,15 +492,15 @@ class SchedulerSession:
 
     # ---- within
 
-    def outgoing(self, effects: Sequence[sched.Effect | Log]) -> Effects:
+    def outgoing(self, effects: Sequence[decisions.Effect | Log]) -> Effects:
         """Return the scheduler's effects, releases and requests for running jobs as calls."""
         return [self._outgoing(effect) for effect in effects]
 
-    def _outgoing(self, effect: sched.Effect | Log) -> SessionEffect:
+    def _outgoing(self, effect: decisions.Effect | Log) -> SessionEffect:
         match effect:
-            case sched.Release(group, targets):
+            case decisions.Release(group, targets):
                 return Call(RELEASE, self._streams[group].release(targets))
-            case sched.Raise() | sched.Grown() | sched.Shrunk():
+            case decisions.Raise() | decisions.Grown() | decisions.Shrunk():
                 return call_for(effect)
         return effect
 
@@ -511,30 +523,30 @@ RESIZING = (GROW, SHRINK)
 """The topics of requests that change the size of a job."""
 
 
-def call_for(effect: sched.Grown | sched.Shrunk | sched.Raise) -> Call:
+def call_for(effect: decisions.Grown | decisions.Shrunk | decisions.Raise) -> Call:
     """Return the request of an effect."""
     match effect:
-        case sched.Grown(jobid):
+        case decisions.Grown(jobid):
             return Call(GROW, GrowRequest(jobid, effect.R))
-        case sched.Shrunk(jobid, ranks, note):
+        case decisions.Shrunk(jobid, ranks, note):
             return Call(SHRINK, ShrinkRequest(jobid, str(ranks), note))
     left = None if effect.targets is None else str(effect.targets)
     return Call(RAISE, RaiseRequest(id=effect.jobid, type=effect.type, severity=0, note=effect.note, ranks=left))
 
 
-def answered(scheduler: Scheduler, call: Call, error: RPCError | None, now_s: float) -> list[sched.Effect | Log]:
+def answered(scheduler: Scheduler, call: Call, error: RPCError | None, now_s: float) -> list[decisions.Effect | Log]:
     """Return the effects of a response: of a grow that was stored, or of an error."""
     wanted = call.message
     if error is None:
         return [*scheduler.grow_stored(wanted.id, now_s)] if call.topic == GROW else []
     is_settled = error.errnum == errno.EOPNOTSUPP
     what = f"{call.topic} of type {wanted.type}" if call.topic == RAISE else call.topic
-    found: list[sched.Effect | Log] = [Log(f"{what} on {format_f58(wanted.id)}: {error}", is_error=True)]
+    found: list[decisions.Effect | Log] = [Log(f"{what} on {format_f58(wanted.id)}: {error}", is_error=True)]
     if call.topic == GROW:
         found += scheduler.grow_failed(wanted.id, _ranks(wanted.R), now_s, is_settled)
     elif call.topic == SHRINK:
         scheduler.shrink_failed(wanted.id, Idset.parse(wanted.ranks), now_s, is_settled)
-    elif wanted.type == sched.PREEMPT:
+    elif wanted.type == decisions.PREEMPT:
         scheduler.preempt_failed(wanted.id)
     return found
 
@@ -560,7 +572,7 @@ class Saving:
         self._saved_s = -inf
         self._bookings = accounts.bookings  # as they were saved
         self._asked: deque[int] = deque()  # those of requests that are not answered: at the end there may be two
-        self._writing: state.Writing | None = None  # what is written, in slices, for the request that is due
+        self._writing: account_state.Writing | None = None  # what is written, in slices, for the request that is due
         self._set_aside = False
         self._complaint = ""
 
@@ -569,7 +581,7 @@ class Saving:
         self._saved_s, self._bookings = now_s, self._accounts.bookings
         if saved is None:
             return None
-        what = state.restore(self._accounts, saved, now_s)
+        what = account_state.restore(self._accounts, saved, now_s)
         if what is None:
             return None
         self._set_aside = True
@@ -599,7 +611,7 @@ class Saving:
         if self._writing is None:
             if self._saved_s <= now_s < self.next_s or self.next_s == inf:
                 return None
-            self._writing = state.Writing(self._accounts)
+            self._writing = account_state.Writing(self._accounts)
         is_whole = self._writing.go_on(SLICE_ACCOUNTS, now_s)
         return self._request(self._writing.text(now_s), now_s) if is_whole else None
 
@@ -607,7 +619,7 @@ class Saving:
         """Return a request to save all changes, whenever they occurred; None if there are none."""
         if not self._is_changed:
             return None
-        return self._request(state.saved(self._accounts, now_s), now_s)
+        return self._request(account_state.saved(self._accounts, now_s), now_s)
 
     def _request(self, text: str, now_s: float) -> SaveRequest:
         self._writing, self._saved_s = None, now_s

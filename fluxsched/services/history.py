@@ -40,7 +40,7 @@ from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.table import used
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router, in_steps
-from fluxsched.protocol.messages.history import (
+from fluxsched.protocol.messages.instance import (
     IntervalsRequest,
     IntervalsResponse,
     ReportRequest,

@@ -23,10 +23,19 @@ from fluxsched.messaging.peers import Peer, RpcRequest, ping_answer, role_of
 from fluxsched.messaging.router import GOODBYE, Handler, Router, forget
 from fluxsched.messaging.tracing import LINE_CHARS_MAX, content, cut, is_sign_of_life, kind_of
 from fluxsched.protocol.framing import Message
-from fluxsched.protocol.messages.agents import AgentHeartbeat, AgentHello, AgentWelcome
 from fluxsched.protocol.messages.common import AttrRequest, AttrResponse, InstanceInfo
-from fluxsched.protocol.messages.live.trace import TracedMessage, TraceRequest, TraceResponse
-from fluxsched.protocol.messages.metrics import GroupMetrics, MetricsResponse, PeerMetrics, QueueMetrics
+from fluxsched.protocol.messages.instance import (
+    AgentHeartbeat,
+    AgentHello,
+    AgentWelcome,
+    GroupMetrics,
+    MetricsResponse,
+    PeerMetrics,
+    QueueMetrics,
+    TracedMessage,
+    TraceRequest,
+    TraceResponse,
+)
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.job_effects import JobCounts
 from fluxsched.services.resource import ResourceService, SlowReaders

@@ -37,9 +37,9 @@ from fluxsched.jobs.table import RESULTS, result_name
 from fluxsched.messaging.memo import ObjectMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol.messages import alloc as msg
-from fluxsched.protocol.messages.metrics import JobMetrics
+from fluxsched.protocol import framing
+from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages.instance import JobMetrics
 from fluxsched.store.jobs import (
     NO_JOBSPEC,
     JobspecRow,
@@ -63,7 +63,7 @@ JobEvents = tuple[int, list[dict[str, Any]]]
 """Job id, and the events of one of the job's rows."""
 Resize = effect.GrowShells | effect.ShrinkShells
 Publish = Callable[[Sequence[JobEvents]], None]
-ALLOC = codec.with_raw(msg.AllocRequest, "jobspec")
+ALLOC = framing.with_raw(msg.AllocRequest, "jobspec")
 _encode = msgspec.json.encode
 
 
@@ -102,7 +102,7 @@ class JobEffects:
         self._after: list[tuple[Subject | None, Callable[[], None]]] = []
         self._parts = Parts(partial(store.add, "part"), *known_parts(store.read))
         self._rows: ObjectMemo[JobspecRow] = ObjectMemo(self._parts.split, lambda row: len(row.text))
-        self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(codec.pack(jobspec)))
+        self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(framing.pack(jobspec)))
         self.counts = JobCounts()
         self.accounting = JobAccounting(turns, store, manager.queues.for_restored)
         self._debugs = log.isEnabledFor(DEBUG)
@@ -215,7 +215,7 @@ class JobEffects:
         self._router.request(_peer(one), "sched.prioritize", msg.PrioritizeRequest(jobs=list(one.jobs)))
 
     def _sched_expiration(self, one: effect.SchedExpiration) -> None:
-        payload = codec.pack(msg.ExpirationRequest(id=one.jobid, expiration=one.expiration_s))
+        payload = framing.pack(msg.ExpirationRequest(id=one.jobid, expiration=one.expiration_s))
 
         def answered(answer: Any) -> None:
             error = "the scheduler went away" if answer is None else None

@@ -41,20 +41,27 @@ from fluxsched.jobs.table import JobResult, as_asked, listed_sizes, result
 from fluxsched.messaging.memo import JobspecMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, forget, in_steps
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
-from fluxsched.protocol.messages import alloc, queues
 from fluxsched.protocol.messages import jobs as msg
+from fluxsched.protocol.messages import jobs as queues
+from fluxsched.protocol.messages import sched
+from fluxsched.protocol.messages.instance import (
+    ReasonEntry,
+    ReasonsRequest,
+    ReasonsResponse,
+    RunningEntry,
+    RunningRequest,
+    SchedReasonsRequest,
+)
 from fluxsched.protocol.messages.jobs import ListRequest, WaitResponse
-from fluxsched.protocol.messages.live.reasons import ReasonEntry, ReasonsRequest, ReasonsResponse, SchedReasonsRequest
-from fluxsched.protocol.messages.live.running import RunningEntry, RunningRequest
 from fluxsched.services.job_effects import JobEffects, JobEvents
 from fluxsched.services.scheduling import SchedulingService
 from fluxsched.store.jobs import read_events, read_job
 from fluxsched.store.store import Store
 from fluxsched.system.loop import Turns, Work, pieces
 
-SUBMIT = codec.with_raw(msg.SubmitRequest, "jobspec")
+SUBMIT = framing.with_raw(msg.SubmitRequest, "jobspec")
 
 WHY_S = 2.0
 """Maximum time for a scheduler to explain why a job waits (seconds); after it the job manager's knowledge must do."""
@@ -206,7 +213,7 @@ class JobService:
         found: list[msgspec.Raw] = []
         for some in listing.list_jobs(self._manager.jobs, query):
             self.extend_listed(some)
-            found += [msgspec.Raw(codec.pack(one)) for one in some]
+            found += [msgspec.Raw(framing.pack(one)) for one in some]
             yield
         request.respond({"jobs": found})
 
@@ -281,7 +288,7 @@ class JobService:
             if message is None or message.errnum:
                 request.respond(answer)
             else:
-                found = codec.unpack(message.payload, alloc.SchedWhyResponse)
+                found = framing.unpack(message.payload, sched.SchedWhyResponse)
                 reason = with_clusters(job, Why(found.reason)).reason
                 said = {"reason": reason, "earliest": found.earliest, "rule": found.rule, "when": found.when}
                 request.respond(msgspec.structs.replace(answer, **said))
@@ -289,7 +296,7 @@ class JobService:
 
         silent = f"{answer.reason} (its scheduler did not answer within {WHY_S:g} s: see fluxsched module list)"
         late = self._turns.after(WHY_S, lambda: request.respond(msgspec.structs.replace(answer, reason=silent)))
-        self._router.call(peer, "sched.why", codec.pack(alloc.SchedWhyRequest(id=jobid)), answered)
+        self._router.call(peer, "sched.why", framing.pack(sched.SchedWhyRequest(id=jobid)), answered)
 
     def _reasons(self, request: RpcRequest) -> None:
         """Respond with the reasons known to the job manager, and those that each scheduler sends for its jobs in time.
@@ -309,7 +316,7 @@ class JobService:
             nonlocal waiting
             waiting -= 1
             if message is not None and not message.errnum:
-                said = codec.unpack(message.payload, ReasonsResponse).jobs
+                said = framing.unpack(message.payload, ReasonsResponse).jobs
                 found.extend([(one[0], self._with_clusters(one[0], one[1]), one[2], one[3]) for one in said])
             if not waiting and late.call is not None:
                 late.cancel()
@@ -317,7 +324,7 @@ class JobService:
 
         late = self._turns.after(WHY_S if asked else 0.0, lambda: request.respond(ReasonsResponse(found)))
         for peer, ids in asked.items():
-            self._router.call(peer, "sched.reasons", codec.pack(SchedReasonsRequest(ids)), answered)
+            self._router.call(peer, "sched.reasons", framing.pack(SchedReasonsRequest(ids)), answered)
 
     def _with_clusters(self, jobid: int, reason: str) -> str:
         job = self._manager.jobs.active.get(jobid)
@@ -506,7 +513,7 @@ def _answer(request: RpcRequest, found: Largest) -> Work:
     jobs = [job for job in found.jobs if job.held]
     worded: list[msgspec.Raw] = []
     for start in range(0, len(jobs), PIECE_JOBS):
-        worded += [msgspec.Raw(codec.pack(_entry(job))) for job in jobs[start : start + PIECE_JOBS]]
+        worded += [msgspec.Raw(framing.pack(_entry(job))) for job in jobs[start : start + PIECE_JOBS]]
         yield
     request.respond({"jobs": worded, "left_out": found.left_out})
 

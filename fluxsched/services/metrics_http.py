@@ -22,7 +22,7 @@ import msgspec
 
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.errors import FluxschedError
-from fluxsched.protocol.messages.metrics import HistogramValue, MetricsResponse
+from fluxsched.protocol.messages.instance import HistogramValue, MetricsResponse
 from fluxsched.system import log as logs
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import parse_bind

@@ -18,9 +18,9 @@ from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.jobs.queues import DEFAULT_GROUP, QueueConfig
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Handler, Router
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
-from fluxsched.protocol.messages.modules import (
+from fluxsched.protocol.messages.instance import (
     ModuleInfo,
     ModuleListResponse,
     ModuleLoadRequest,
@@ -413,7 +413,7 @@ class ModuleService:
         elif not isinstance(answer, Message) or answer.errnum:
             request.error(errno.EIO, f"module {name!r} did not answer")
         else:
-            request.respond(codec.unpack(answer.payload, dict))
+            request.respond(framing.unpack(answer.payload, dict))
 
     def _service_add(self, request: RpcRequest) -> None:
         service = request.payload(ServiceRequest).service

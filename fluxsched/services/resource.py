@@ -31,9 +31,8 @@ from fluxsched.jobs.holdings import Holdings
 from fluxsched.jobs.queues import DEFAULT_GROUP, Queues
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, forget
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol.messages.acquire import ReleaseRequest
-from fluxsched.protocol.messages.live.machine import MachineChange
+from fluxsched.protocol import framing
+from fluxsched.protocol.messages.instance import MachineChange
 from fluxsched.protocol.messages.resource import (
     AssignRequest,
     DrainInfo,
@@ -44,6 +43,7 @@ from fluxsched.protocol.messages.resource import (
     IncludeRequest,
     MoveResponse,
     PropertyRequest,
+    ReleaseRequest,
     ReloadRequest,
     SchedStatusResponse,
     StatusResponse,
@@ -689,7 +689,7 @@ class ResourceWatch:
             found = {key: self._by_count(key, ranks) for key, ranks in reader.recounted.items()}
             if told is not now:
                 found |= self._differences(told, now)
-        return msgspec.Raw(codec.pack(MachineChange(**found))) if found else None
+        return msgspec.Raw(framing.pack(MachineChange(**found))) if found else None
 
     def _whole(self, now: Look) -> dict[str, Any]:
         return {

@@ -24,12 +24,11 @@ from fluxsched.leases.jobspec import size_is_settled
 from fluxsched.messaging.memo import PayloadMemo
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
-from fluxsched.protocol.messages import alloc as msg
-from fluxsched.protocol.messages.accounts import AccountsRequest
-from fluxsched.protocol.messages.live.plan import PlanRequest
-from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
+from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages.instance import PlanRequest, SchedReasonsRequest
+from fluxsched.protocol.messages.sched import AccountsRequest
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.module_processes import ModuleTable
 from fluxsched.store.checksums import SELECTED, is_intact
@@ -44,8 +43,8 @@ FEASIBILITY_S = 1.0
 """
 ANNOTATIONS_BYTES_MAX = 256
 """Longer ones are one job's own."""
-HELLO = codec.with_raw(msg.HelloResponse, "jobspec")
-ANSWER = codec.QuickReader(codec.with_raw(msg.AllocResponse, "annotations"), "R")
+HELLO = framing.with_raw(msg.HelloResponse, "jobspec")
+ANSWER = framing.QuickReader(framing.with_raw(msg.AllocResponse, "annotations"), "R")
 
 
 class SchedulingService:
@@ -247,7 +246,7 @@ class SchedulingService:
             elif request.is_open:
                 request.relay(answer)
 
-        self._router.call(peer, request.topic, codec.pack(asked), answered)
+        self._router.call(peer, request.topic, framing.pack(asked), answered)
 
     def _sched_why(self, request: RpcRequest) -> None:
         job = self._effects.manager.jobs.get(request.payload(msg.SchedWhyRequest).id)
@@ -256,22 +255,22 @@ class SchedulingService:
     def _sched_permit(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.PermitRequest)
         job = self._effects.manager.jobs.get(wanted.id)
-        self._forward(request, job.queue.group, codec.pack(wanted))
+        self._forward(request, job.queue.group, framing.pack(wanted))
 
     def _sched_accounts(self, request: RpcRequest) -> None:
         wanted = request.payload(AccountsRequest)
         group = wanted.group
         if group == DEFAULT_GROUP and self.scheduler_of(group) is None and len(self._groups) == 1:
             group = next(iter(self._groups.values()))[0]  # there are no other accounts to ask for
-        self._forward(request, group, codec.pack(wanted))  # of what came, only what was understood
+        self._forward(request, group, framing.pack(wanted))  # of what came, only what was understood
 
     def _sched_plan(self, request: RpcRequest) -> None:
         wanted = request.payload(PlanRequest)
-        self._forward(request, wanted.group, codec.pack(wanted))
+        self._forward(request, wanted.group, framing.pack(wanted))
 
     def _sched_reasons(self, request: RpcRequest) -> None:
         wanted = request.payload(SchedReasonsRequest)
-        self._forward(request, wanted.group, codec.pack(wanted))
+        self._forward(request, wanted.group, framing.pack(wanted))
 
     def _forward(self, request: RpcRequest, group: str, payload: bytes | None = None) -> None:
         self._router.forward(request, self._serving(group), payload)
@@ -294,7 +293,7 @@ class SchedulingService:
 
 
 def _annotations(data: bytes) -> dict[str, Any] | None:
-    return codec.unpack(data, dict[str, Any] | None)
+    return framing.unpack(data, dict[str, Any] | None)
 
 
 # ---- scheduler_states

@@ -29,7 +29,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.jobs import manager as restore
+from fluxsched.jobs import manager
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.resource.drain import Drain
 from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact
@@ -416,7 +416,7 @@ def _drop_incomplete(new: sqlite3.Connection, found: Salvaged) -> None:
             job = read_job(new.execute, jobid)
             assert job is not None, "it has rows"
             jobspec = None if job["jobspec"] is None else Jobspec.parse(job["jobspec"])
-            restore.read((jobid, job["eventlog"], jobspec, job["R"]), queue)
+            manager.read((jobid, job["eventlog"], jobspec, job["R"]), queue)
         except (FluxschedError, ValueError, LookupError, TypeError):
             _drop_job(new, jobid, found)
 

@@ -30,7 +30,7 @@ from pathlib import Path
 from typing import Any, Protocol, TypeVar
 
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused
-from fluxsched.protocol.messages.metrics import StoreMetrics
+from fluxsched.protocol.messages.instance import StoreMetrics
 from fluxsched.store.checksums import COLUMNS, add_function, checksummed
 from fluxsched.store.jobs import Query, compressed
 from fluxsched.store.repair import decode_text

@@ -25,7 +25,7 @@ from itertools import pairwise
 from typing import Any, Final, TypeVar
 
 from fluxsched.errors import FluxschedError, LocalProtocolError
-from fluxsched.protocol.messages.metrics import HistogramValue
+from fluxsched.protocol.messages.instance import HistogramValue
 from fluxsched.system.clock import Clock
 from fluxsched.system.log import Subject, logger
 

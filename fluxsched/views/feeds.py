@@ -23,7 +23,7 @@ from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.jobid import format_f58, parse_jobid, parse_jobids
 from fluxsched.core.text import UNPRINTABLE, printable
 from fluxsched.errors import InvalidValue, RPCError
-from fluxsched.protocol.messages.history import ReportBy
+from fluxsched.protocol.messages.instance import ReportBy
 from fluxsched.system.clock import SystemClock
 from fluxsched.views.feed import (
     KEPT_MAX,

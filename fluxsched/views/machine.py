@@ -23,7 +23,7 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.rlite import Entry
 from fluxsched.core.text import printable
-from fluxsched.protocol.messages.history import USABLE
+from fluxsched.protocol.messages.instance import USABLE
 
 
 class TargetState(NamedTuple):

@@ -27,7 +27,7 @@ from starlette.staticfiles import StaticFiles
 from starlette.types import ASGIApp, Receive, Scope, Send
 
 from fluxsched.errors import FluxschedError, LimitExceeded
-from fluxsched.system import log as logs
+from fluxsched.system import log
 from fluxsched.system.clock import secret_token
 from fluxsched.system.files import parse_page_bind
 from fluxsched.system.processes import die_with
@@ -297,7 +297,7 @@ def serve(options: ServeOptions, told: Callable[[str], None]) -> None:
     Raises InvalidValue or Refused for an address that is wrong, FluxschedError for one that cannot be had.
     """
     where = parse_page_bind(options.bind, public=options.public)
-    logs.setup(None, 0)
+    log.setup(None, 0)
     if options.instance is not None:
         die_with(options.instance)
     _raise_descriptors()

@@ -8,7 +8,7 @@ import pytest
 
 from fluxsched.clusters.offers import LeaseService
 from fluxsched.messaging.peers import RpcRequest
-from fluxsched.protocol.messages.clusters import LeaseWatchRequest
+from fluxsched.protocol.messages.jobs import LeaseWatchRequest
 from tests.chaos.runs.two_worlds import Crash, TwoWorlds, crashes, judged
 from tests.chaos.world.world import INSTANCE
 from tests.generated.share import ALL, SHARE

@@ -7,16 +7,15 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from fluxsched.cli import base
+from fluxsched.cli import base, resource
 from fluxsched.cli import options as complete
-from fluxsched.cli import resource as admin
 from fluxsched.cli.config import LONG_VALUE_CHARS_MAX, VALUE_CHARS_MAX
 from fluxsched.cli.instance import PAD_BYTES_MAX
 from fluxsched.cli.jobspec_options import BEGIN_MAX_S
 from fluxsched.cli.main import main
 from fluxsched.cli.options import SENT_ID_MAX, UNKNOWN_NAMED_MAX, parse_jobid
 from fluxsched.cli.resource import JOBS_SHOWN_MAX
-from fluxsched.doctor import homes as directories
+from fluxsched.doctor import homes
 from fluxsched.errors import LimitExceeded
 
 
@@ -67,9 +66,9 @@ def test_jobs_that_would_end_are_named_up_to_a_limit(fake: Any, monkeypatch: pyt
         "job-manager.list": {"jobs": [{"id": n + 1, "name": f"n{n}", "ranks": "0"} for n in range(JOBS_SHOWN_MAX + 2)]},
     })  # fmt: skip
     said: list[str] = []
-    monkeypatch.setattr(admin.stdio, "say", said.append)
-    monkeypatch.setattr(admin, "confirm", lambda question, refused: None)
-    admin._confirm(handle, "0")
+    monkeypatch.setattr(resource.stdio, "say", said.append)
+    monkeypatch.setattr(resource, "confirm", lambda question, refused: None)
+    resource._confirm(handle, "0")
     assert (len(said), said[-1]) == (JOBS_SHOWN_MAX + 2, "  and 2 more")
 
 
@@ -86,6 +85,6 @@ def test_a_path_in_an_error_is_cut(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_doctor_warns_of_a_skewed_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert directories._clock().state == "ok"
-    monkeypatch.setattr(directories, "SKEW_MAX_S", -1.0)
-    assert directories._clock().state == "warn"
+    assert homes._clock().state == "ok"
+    monkeypatch.setattr(homes, "SKEW_MAX_S", -1.0)
+    assert homes._clock().state == "warn"

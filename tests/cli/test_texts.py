@@ -13,7 +13,7 @@ from fluxsched.cli.base import Command
 from fluxsched.cli.options import FILE_BYTES_MAX
 from fluxsched.core.documents import load_object
 from fluxsched.errors import InvalidValue, RPCError
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 
 from .test_program import every_command
 
@@ -135,7 +135,7 @@ def test_pairs_of_surrogates_are_text() -> None:
 def test_what_cannot_be_packed_is_the_callers_fault() -> None:
     for value, text in (({"a": LATIN}, "'caf\\xe9' is not UTF-8 text"), ({"a": 1 << 80}, "beyond 64 bits")):
         with pytest.raises(InvalidValue) as caught:
-            codec.pack(value)
+            framing.pack(value)
         assert text in str(caught.value)
 
 

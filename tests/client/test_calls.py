@@ -11,14 +11,14 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.client import aio as asyncio_client
+from fluxsched.client import aio
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.client.blocking import Handle
 from fluxsched.client.calls import InstanceCalls, TypedCall
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import LimitExceeded, RPCError
 from fluxsched.instance.enclosing import Parent, attributes_of, environment_of, inside, job_variables
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import BUNDLE_MESSAGES_MAX, decode, encode, make_error, make_response, unpack_bundle
 from fluxsched.protocol.sessions import Calls
 from fluxsched.protocol.topics import TOPICS
@@ -102,7 +102,7 @@ def test_both_clients_send_the_same_and_read_the_same():
         async with AsyncHandle(client=wire) as handle:
             calling = asyncio.ensure_future(getattr(handle, name)(*ARGUMENTS[name]))
             await asyncio.sleep(0)
-            wire.answer(make_response(wire.sent[0], codec.pack(ANSWERS[name])))
+            wire.answer(make_response(wire.sent[0], framing.pack(ANSWERS[name])))
             return said(wire.sent[0]), await calling
 
     def by_blocking(name):
@@ -111,7 +111,7 @@ def test_both_clients_send_the_same_and_read_the_same():
         InstanceCalls.__init__(handle)
         handle._client = wire  # type: ignore[assignment]
         handle.uri = ""
-        wire.receive = lambda *_: encode(make_response(wire.sent[0], codec.pack(ANSWERS[name])))  # type: ignore[method-assign, assignment, return-value]
+        wire.receive = lambda *_: encode(make_response(wire.sent[0], framing.pack(ANSWERS[name])))  # type: ignore[method-assign, assignment, return-value]
         return (lambda result: (said(wire.sent[0]), result))(getattr(handle, name)(*ARGUMENTS[name]))
 
     for name in ANSWERS:
@@ -134,7 +134,7 @@ async def test_a_call_can_be_awaited_gathered_and_made_a_task(wire, handle):
     first, second, third = wire.sent
     wire.answer(
         make_error(first, errno.EINVAL, "no"),
-        make_response(second, codec.pack({"id": 2})),
+        make_response(second, framing.pack({"id": 2})),
         make_error(third, errno.ENOENT),
     )
     with pytest.raises(RPCError, match="no"):
@@ -149,7 +149,7 @@ async def test_a_task_of_a_call_can_be_cancelled(wire, handle):
     task.cancel()
     with pytest.raises(asyncio.CancelledError):
         await task
-    wire.answer(make_response(wire.sent[0], codec.pack({"id": 3, "success": True, "status": 0})))
+    wire.answer(make_response(wire.sent[0], framing.pack({"id": 3, "success": True, "status": 0})))
     assert len(handle.calls) == 0, "the late answer was taken, and dropped"
 
 
@@ -175,21 +175,21 @@ async def test_what_cannot_be_sent_is_said_to_who_awaits_it(handle, wire):
 
 @pytest.mark.parametrize("is_usual", [True, False])
 async def test_an_answer_that_does_not_come(is_usual, handle, wire, monkeypatch):
-    monkeypatch.setattr(asyncio_client, "TIMEOUT_S", 0.01 if is_usual else 60.0)
-    monkeypatch.setattr(asyncio_client, "LOOK_S", 0.005)
+    monkeypatch.setattr(aio, "TIMEOUT_S", 0.01 if is_usual else 60.0)
+    monkeypatch.setattr(aio, "LOOK_S", 0.005)
     later = handle.rpc("instance.info", timeout_s=None)
     with pytest.raises(RPCError, match=r"instance\.ready: no answer") as raised:
         await handle.rpc("instance.ready", timeout_s=0.01)
     assert raised.value.errnum == errno.ETIMEDOUT
-    wire.answer(make_response(wire.sent[1], None), make_response(wire.sent[0], codec.pack({"uri": "x"})))
+    wire.answer(make_response(wire.sent[1], None), make_response(wire.sent[0], framing.pack({"uri": "x"})))
     assert await later == {"uri": "x"}
 
 
 async def test_a_flood_of_answers_leaves_room_for_other_tasks(wire, handle, monkeypatch):
-    monkeypatch.setattr(asyncio_client, "RECEIVE_MAX", 2)
+    monkeypatch.setattr(aio, "RECEIVE_MAX", 2)
     replies = [handle.rpc("instance.info") for _ in range(5)]
     await asyncio.sleep(0)
-    wire.answer(*[make_response(message, codec.pack({})) for message in wire.sent])
+    wire.answer(*[make_response(message, framing.pack({})) for message in wire.sent])
     assert [reply.done() for reply in replies] == [True, True, False, False, False]
     assert await asyncio.gather(*replies) == [{}] * 5
 

@@ -11,7 +11,7 @@ from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY
 from fluxsched.executor.base import Reports
 from fluxsched.leases.leases import Lease, LeaseState
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import decode, encode, make_error, make_response, unpack_bundle
 from fluxsched.store.store import ImmediateWriter
 from fluxsched.system.clock import SystemClock
@@ -40,7 +40,7 @@ class Other:
     def send(self, frames):
         for message in unpack_bundle(decode(frames)):
             self.messages.append(message)
-            self.asked.append((message.topic, codec.unpack_answer(message.payload)))
+            self.asked.append((message.topic, framing.unpack_answer(message.payload)))
             if not self.is_silent:
                 self._handle(message)
 
@@ -51,7 +51,7 @@ class Other:
         if message.topic == "job-manager.queue-status":
             self.put(make_error(message, 2, "no such queue"))
         elif message.topic == "resource.watch":
-            self.put(make_response(message, codec.pack({"R": R, "states": {"free": "0"}, "groups": []})))
+            self.put(make_response(message, framing.pack({"R": R, "states": {"free": "0"}, "groups": []})))
         elif message.topic == "lease.watch":
             self._watch = message
             self.tell(*self.jobs, whole=True)
@@ -64,11 +64,11 @@ class Other:
 
     def tell(self, *jobs, whole=False):
         """Say how jobs are."""
-        self.put(make_response(self._watch, codec.pack({"leases": list(jobs), "whole": whole})))
+        self.put(make_response(self._watch, framing.pack({"leases": list(jobs), "whole": whole})))
 
     def accept(self, jobid):
         """Answer the last submit."""
-        self.put(make_response(self.last, codec.pack({"id": jobid})))
+        self.put(make_response(self.last, framing.pack({"id": jobid})))
 
     def refuse(self, errnum, text):
         """The same with an error."""

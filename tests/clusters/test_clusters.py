@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.clusters import loop as cluster_loop
+from fluxsched.clusters import loop
 from fluxsched.clusters.links import ClusterPace
 from fluxsched.core.jobspec import PartAsked
 from fluxsched.core.resources import ResourceSet
@@ -405,7 +405,7 @@ async def test_of_two_instances_with_the_same_leases_the_earlier_keeps_away(benc
     await eventually(lambda: bool(other.said("lease.submit")))
     other.put(make_error(other._watch, errno.ESTALE, "a later session of me watches now"))
     await eventually(lambda: made.loop.info().state == "silent")
-    assert made.loop.info().note == cluster_loop.DISPLACED
+    assert made.loop.info().note == loop.DISPLACED
     await asyncio.sleep(0.05)
     assert len(made.others) == 2, "it does not connect again"
     assert made.reported == []

@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.clusters import offers as leases
+from fluxsched.clusters import offers
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
 from fluxsched.leases.jobspec import jobspec_for
 from fluxsched.leases.leases import STEPS, LeaseAction, LeaseEvent, LeaseState, Wish
-from fluxsched.protocol.messages.clusters import LEASE_NAME_CHARS_MAX, LEASE_NAMES_MAX
+from fluxsched.protocol.messages.jobs import LEASE_NAME_CHARS_MAX, LEASE_NAMES_MAX
 from fluxsched.store.store import ThreadedWriter
 from tests.clusters.unreliable import RETURN_AFTER_S, Site
 
@@ -314,7 +314,7 @@ async def test_limits_and_bad_names(world, monkeypatch):
         assert (await peer.refused("lease.submit", submitted(name)))[0] == errno.EPROTO
     too_many = ["me/1"] * (LEASE_NAMES_MAX + 1)
     assert (await peer.refused("lease.settle", {"names": too_many}))[0] == errno.EPROTO
-    monkeypatch.setattr(leases, "GIVEN_MAX", 1)
+    monkeypatch.setattr(offers, "GIVEN_MAX", 1)
     await peer.ok("lease.submit", submitted("me/1"))
     errnum, text = await peer.refused("lease.submit", submitted("me/2"))
     assert (errnum, "1 leases are kept" in text) == (errno.EAGAIN, True)

@@ -8,7 +8,7 @@ import errno
 import pytest
 
 from fluxsched.clusters.links import ClusterPace
-from fluxsched.instance import instance as shutdown
+from fluxsched.instance import instance
 from tests.clusters.conftest import BOTH, job
 
 # A cluster that has not answered yet, or is silent when this instance starts again: its jobs wait.
@@ -128,7 +128,7 @@ async def test_the_targets_of_a_cluster_stay_in_its_group(pair):
 
 
 async def test_a_stop_does_not_wait_for_jobs_in_a_silent_cluster(pair, tmp_path, monkeypatch):
-    monkeypatch.setattr(shutdown, "END_JOBS_S", 3600.0)
+    monkeypatch.setattr(instance, "END_JOBS_S", 3600.0)
     await pair.begin(statedir=tmp_path)
     there, here = [await pair.submit(job("sleep", "60", queue=queue)) for queue in ("far", "near")]
     await pair.begun()

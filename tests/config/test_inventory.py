@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.config import inventory as discovery
+from fluxsched.config import inventory
 from fluxsched.config.inventory import (
     FAKE_CORES_MAX,
     FAKE_GPUS_MAX,
@@ -488,7 +488,7 @@ def test_memory_that_is_not_told_is_not_counted(tmp_path, text):
 
 
 def test_discover_asks_hwloc_then_sysfs_then_the_mask(tmp_path, monkeypatch):
-    monkeypatch.setattr(discovery, "affinity", lambda: Idset.parse("0-3"))
+    monkeypatch.setattr(inventory, "affinity", lambda: Idset.parse("0-3"))
     found = discover(root=tmp_path, lstopo=lambda: XML)
     assert (found.method, found.cores, len(found.gpus)) == ("hwloc", ids("0", "2", "1", "3"), 2)
     (tmp_path / "proc/driver/nvidia/gpus/0000:01:00.0").mkdir(parents=True)
@@ -508,7 +508,7 @@ def test_this_machine():
         assert pus
         assert union.isdisjoint(pus)
         union |= pus
-    assert union == discovery.affinity()
+    assert union == inventory.affinity()
     assert found.resources().count("core") == len(found.cores)
 
 
@@ -516,9 +516,9 @@ def test_this_machine():
 def test_lstopo_of_this_machine():
     xml = run_lstopo()
     assert xml is not None
-    found = parse_topology(xml, discovery.affinity())
+    found = parse_topology(xml, inventory.affinity())
     assert found is not None
-    assert sum(map(len, found[0])) == len(discovery.affinity())
+    assert sum(map(len, found[0])) == len(inventory.affinity())
 
 
 def test_a_program_that_is_not_there_or_fails():
@@ -528,7 +528,7 @@ def test_a_program_that_is_not_there_or_fails():
 
 @pytest.mark.skipif(not hasattr(os, "sched_getaffinity"), reason="this system has no affinity masks")
 def test_affinity_is_the_kernels():
-    assert set(discovery.affinity()) == os.sched_getaffinity(0)
+    assert set(inventory.affinity()) == os.sched_getaffinity(0)
 
 
 def test_host_name_that_is_no_host_name(monkeypatch):
@@ -536,7 +536,7 @@ def test_host_name_that_is_no_host_name(monkeypatch):
         nodename = "a[0]"
 
     monkeypatch.setattr(os, "uname", Name)
-    assert discovery.host_name() == "localhost"
+    assert inventory.host_name() == "localhost"
 
 
 HERE_ALONE = MachineTopology("me", ids("0,2", "1,3"), ("0000:01:00.0",), "hwloc")

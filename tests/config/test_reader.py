@@ -12,8 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.config import reader as configs
-from fluxsched.config import values as tables
+from fluxsched.config import reader, values
 from fluxsched.config.changes import changes
 from fluxsched.config.inventory import MachineTopology, build_inventory, fake_resources
 from fluxsched.config.policies import composed
@@ -40,7 +39,7 @@ from fluxsched.core.topology import TOPOLOGY_BYTES_MAX, Topology
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded
 from fluxsched.instance.assembly import rewired
 from fluxsched.jobs.queues import QueueConfig
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.sched.fair.accounts import ACCOUNTS_MAX, WEIGHTS, Bank, FairSettings, Signal
 
 # Configuration: every key is read, every fault has its file, line and key, and a TOML text's lines are found.
@@ -311,7 +310,7 @@ def test_too_many_faults_are_counted_only():
     [
         ("a = " + "[" * (DEPTH_MAX + 1) + "]" * (DEPTH_MAX + 1), f"deeper than the limit of {DEPTH_MAX}"),
         ("a = " + "[" * 5000 + "]" * 5000, "nested too deeply"),
-        ("".join(f"[queues.q{n}]\n" for n in range(configs.QUEUES_MAX + 1)), "[queues] 257 names are above the limit"),
+        ("".join(f"[queues.q{n}]\n" for n in range(reader.QUEUES_MAX + 1)), "[queues] 257 names are above the limit"),
     ],
 )
 def test_limits_are_polite(text, told):
@@ -334,7 +333,7 @@ def test_files_that_cannot_be_read(tmp_path, monkeypatch):
     bad.write_bytes(b"[exec]\n# \xff\n")
     with pytest.raises(InvalidValue, match=r"bad\.toml:2: configuration is not UTF-8"):
         load_config(bad)
-    monkeypatch.setattr(configs, "CONFIG_BYTES_MAX", 4)
+    monkeypatch.setattr(reader, "CONFIG_BYTES_MAX", 4)
     with pytest.raises(LimitExceeded, match="longer than the limit of 4 bytes"):
         load_config(bad)
 
@@ -505,7 +504,7 @@ def test_faults_of_slurms_file_have_its_lines(tmp_path, monkeypatch):
         f"{place}:3: SwitchName: there is another switch of the name b: rename one of them, or describe it once",
     ]
     assert TOPOLOGY_BYTES_MAX == 1 << 24
-    monkeypatch.setattr(tables, "TOPOLOGY_BYTES_MAX", 10)
+    monkeypatch.setattr(values, "TOPOLOGY_BYTES_MAX", 10)
     with pytest.raises(InvalidValue, match=r"t\.conf is longer than the limit of 10 bytes"):
         parse_config('[topology]\npath = "t.conf"\n', name)
 
@@ -798,7 +797,7 @@ READERS = {
     "duration": lambda: parse_duration(f"{HUGE}s"),
     "jobspec": lambda: Jobspec.parse(f'{{"version": {HUGE}}}'),
     "R": lambda: ResourceSet.parse(f'{{"version": {HUGE}}}'),
-    "local socket": lambda: codec.from_local(f'{{"id": {HUGE}}}\0'.encode()),
+    "local socket": lambda: framing.from_local(f'{{"id": {HUGE}}}\0'.encode()),
     "--fake": lambda: fake_resources(f"{HUGE}x1"),
 }
 

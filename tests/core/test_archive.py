@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.core import batch as archive
+from fluxsched.core import batch
 from fluxsched.core.batch import ArchivedFile, parse_archive, script_file
 from fluxsched.core.documents import with_path
 from fluxsched.core.jobspec import Jobspec
@@ -57,8 +57,8 @@ def test_a_wrong_archive_is_refused_with_the_file_named(obj: object, error: str)
 
 
 def test_the_limits_of_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(archive, "FILES_MAX", 2)
-    monkeypatch.setattr(archive, "BYTES_MAX", 8)
+    monkeypatch.setattr(batch, "FILES_MAX", 2)
+    monkeypatch.setattr(batch, "BYTES_MAX", 8)
     with pytest.raises(LimitExceeded, match="has 3 files: the limit is 2"):
         parse_archive({name: script_file("") for name in "abc"})
     with pytest.raises(LimitExceeded, match="has 10 bytes: the limit is 8"):
@@ -66,9 +66,9 @@ def test_the_limits_of_an_archive(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_the_longest_path_of_an_archive() -> None:
-    longest = "a/" + "x" * (archive.PATH_CHARS_MAX - 2)
+    longest = "a/" + "x" * (batch.PATH_CHARS_MAX - 2)
     assert parse_archive({longest: script_file("")})[0].path == longest
-    with pytest.raises(InvalidValue, match=f"is not a text of 1-{archive.PATH_CHARS_MAX} characters"):
+    with pytest.raises(InvalidValue, match=f"is not a text of 1-{batch.PATH_CHARS_MAX} characters"):
         parse_archive({longest + "x": script_file("")})
 
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core import request as count_module
+from fluxsched.core import request
 from fluxsched.core.request import COUNT_MAX, Count
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -111,6 +111,6 @@ def test_counts_refused(obj: Any, text: str) -> None:
 
 
 def test_a_list_of_counts_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(count_module, "LISTED_MAX", 2)
+    monkeypatch.setattr(request, "LISTED_MAX", 2)
     with pytest.raises(LimitExceeded, match="lists 3 numbers: the limit is 2"):
         Count.parse("1,4,9")

@@ -13,9 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core import documents as jsontext
-from fluxsched.core import resources as rfields
-from fluxsched.core import rlite
+from fluxsched.core import documents, resources, rlite
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
 from fluxsched.core.resources import EMPTY_R, SCAN_MAX, Children, ResourceSet
 from fluxsched.core.rlite import KINDS_MAX
@@ -153,31 +151,31 @@ def test_limits(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(LimitExceeded, match=f"limit of {ID_MAX}"):
         ResourceSet.build([(ID_MAX + 1, Children(ids("0")))], TWO, 0.0, 0.0, 1)
     deep: dict[str, Any] = {}
-    for _ in range(rfields.OPAQUE_DEPTH_MAX):
+    for _ in range(resources.OPAQUE_DEPTH_MAX):
         deep = {"x": deep}
     with pytest.raises(LimitExceeded, match="scheduling is nested deeper than"):
         ResourceSet.parse({**make([]), "scheduling": deep})
     many = {f"kind{at}": "0" for at in range(KINDS_MAX + 1)}
     with pytest.raises(LimitExceeded, match=f"kinds: the limit is {KINDS_MAX}"):
         ResourceSet.parse(make([{"rank": "0", "children": many}]))
-    names = {f"p{at}": "0" for at in range(rfields.PROPERTIES_MAX + 1)}
-    with pytest.raises(LimitExceeded, match=f"limit is {rfields.PROPERTIES_MAX}"):
+    names = {f"p{at}": "0" for at in range(resources.PROPERTIES_MAX + 1)}
+    with pytest.raises(LimitExceeded, match=f"limit is {resources.PROPERTIES_MAX}"):
         ResourceSet.parse(make([entry("0")], ["a"], properties=names))
-    monkeypatch.setattr(rfields, "OPAQUE_MEMBERS_MAX", 2)
+    monkeypatch.setattr(resources, "OPAQUE_MEMBERS_MAX", 2)
     with pytest.raises(LimitExceeded, match="scheduling"):
         ResourceSet.parse({**make([]), "scheduling": {"graph": [1, 2, 3]}})
     monkeypatch.setattr(rlite, "ENTRIES_MAX", 2)
     with pytest.raises(LimitExceeded, match="3 entries: the limit is 2; merge equal targets"):
         ResourceSet.parse(make([entry("0"), entry("1"), entry("2")]))
-    monkeypatch.setattr(jsontext, "TEXT_CHARS_MAX", 8)
+    monkeypatch.setattr(documents, "TEXT_CHARS_MAX", 8)
     with pytest.raises(LimitExceeded, match="above the limit of 8"):
         ResourceSet.parse('{"version": 1}')
 
 
 def test_times_are_seconds() -> None:
-    assert ResourceSet.parse(make([], expiration=rfields.SECONDS_MAX)).expiration_s == rfields.SECONDS_MAX
+    assert ResourceSet.parse(make([], expiration=resources.SECONDS_MAX)).expiration_s == resources.SECONDS_MAX
     with pytest.raises(InvalidValue, match="expiration must be within"):
-        ResourceSet.parse(make([], expiration=rfields.SECONDS_MAX * 1.01))
+        ResourceSet.parse(make([], expiration=resources.SECONDS_MAX * 1.01))
 
 
 @pytest.mark.parametrize("targets", [SCAN_MAX, SCAN_MAX + 1])

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.core import topology as rscheduling
+from fluxsched.core import topology
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue
@@ -24,7 +24,7 @@ def r(ranks: str, scheduling: object = None) -> ResourceSet:
 
 
 def ours(**parts: str) -> object:
-    return rscheduling.with_parts(None, {label: ids(ranks) for label, ranks in parts.items()})
+    return topology.with_parts(None, {label: ids(ranks) for label, ranks in parts.items()})
 
 
 def test_parts_are_written_and_read() -> None:
@@ -36,17 +36,17 @@ def test_parts_are_written_and_read() -> None:
 
 
 def test_a_foreign_one_is_left_alone() -> None:
-    assert rscheduling.is_foreign({"graph": {}})
-    assert not rscheduling.is_foreign(None)
-    assert rscheduling.with_parts(FOREIGN, {"lead": ids("0")}) is FOREIGN
-    assert rscheduling.joined(FOREIGN, ours(lead="0")) is FOREIGN
-    assert rscheduling.joined(ours(lead="0"), FOREIGN) == ours(lead="0")
+    assert topology.is_foreign({"graph": {}})
+    assert not topology.is_foreign(None)
+    assert topology.with_parts(FOREIGN, {"lead": ids("0")}) is FOREIGN
+    assert topology.joined(FOREIGN, ours(lead="0")) is FOREIGN
+    assert topology.joined(ours(lead="0"), FOREIGN) == ours(lead="0")
 
 
 def test_other_keys_of_ours_stay() -> None:
     before = {"writer": "fluxsched", "topology": ["x"], "parts": {"lead": "0"}}
-    assert rscheduling.with_parts(before, {}) == {"writer": "fluxsched", "topology": ["x"]}
-    assert rscheduling.with_parts(ours(lead="0"), {}) is None
+    assert topology.with_parts(before, {}) == {"writer": "fluxsched", "topology": ["x"]}
+    assert topology.with_parts(ours(lead="0"), {}) is None
 
 
 def test_what_an_r_gets_in_addition_is_joined() -> None:

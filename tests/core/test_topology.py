@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core import topology as module
+from fluxsched.core import topology
 from fluxsched.core.hostlist import HOSTS_MAX, Hostlist
 from fluxsched.core.topology import SWITCH_LEVELS_MAX, SWITCHES_MAX, Switch, Topology
 from fluxsched.errors import InvalidValue, LimitExceeded
@@ -165,4 +165,4 @@ def test_so_many_switches_and_hosts_are_the_limit(monkeypatch: pytest.MonkeyPatc
     many = f"x[1-{HOSTS_MAX}]"
     with pytest.raises(LimitExceeded, match="hosts under switches are above the limit"):
         of({"name": "a", "hosts": many}, {"name": "b", "hosts": "y"})
-    assert module.SWITCHES_MAX == SWITCHES_MAX
+    assert topology.SWITCHES_MAX == SWITCHES_MAX

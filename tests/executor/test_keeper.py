@@ -18,10 +18,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.executor import keeper as process
-from fluxsched.executor import proxy
-from fluxsched.executor import proxy as local_host
-from fluxsched.executor import timed as nested
-from fluxsched.executor import wire as connection
+from fluxsched.executor import proxy, timed, wire
 from fluxsched.executor import wire as msg
 from fluxsched.executor.base import JobLaunch, ResumedJob
 from fluxsched.executor.keeper import Keeper, KeeperOutside, KeeperService
@@ -375,7 +372,7 @@ def as_another_user(connection):
 
 
 def test_an_instance_takes_no_keeper_of_another_user(tmp_path, listener, monkeypatch):
-    monkeypatch.setattr(local_host, "peer_of", as_another_user)
+    monkeypatch.setattr(proxy, "peer_of", as_another_user)
     with listener:
         assert LocalKeeperHost(tmp_path, None, -1, 0.0).living() == []
 
@@ -429,7 +426,7 @@ async def test_a_start_larger_than_other_messages_and_a_slow_keeper_cost_no_conn
 
 
 def test_a_stopped_keeper_with_no_room_for_a_connection_is_said(tmp_path, listener, monkeypatch):
-    monkeypatch.setattr(local_host, "CONNECT_S", 0.05)
+    monkeypatch.setattr(proxy, "CONNECT_S", 0.05)
     with listener, ExitStack() as others:
         there_is_room = True
         while there_is_room:
@@ -443,7 +440,7 @@ def test_a_stopped_keeper_with_no_room_for_a_connection_is_said(tmp_path, listen
 
 async def test_a_killed_keeper_that_is_not_gone_is_not_waited_for_without_end(tmp_path, listener, monkeypatch, caplog):
     """Here it is this process, which is not killed; a real one may wait for a disk."""
-    monkeypatch.setattr(local_host, "GONE_S", 0.01)
+    monkeypatch.setattr(proxy, "GONE_S", 0.01)
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda fd, signum: None)
     host = LocalKeeperHost(tmp_path, None, -1, 0.0)
     with listener:
@@ -454,7 +451,7 @@ async def test_a_killed_keeper_that_is_not_gone_is_not_waited_for_without_end(tm
 
 
 async def test_a_part_beyond_the_limit_ends_a_connection(monkeypatch):
-    monkeypatch.setattr(connection, "PART_BYTES_MAX", 1000)
+    monkeypatch.setattr(wire, "PART_BYTES_MAX", 1000)
     ours, theirs = socket.socketpair()
     client, other = connected(ours), StreamClient(theirs)
     with pytest.raises(LimitExceeded, match="limit 1000"):
@@ -586,7 +583,7 @@ async def test_a_job_of_a_keeper_that_cannot_shrink_ends_as_a_whole(bench):
 
 
 async def test_an_instance_in_a_job_says_itself_what_it_has_left_or_ends(bench, monkeypatch):
-    monkeypatch.setattr(nested, "MARGIN_S", 0.0)
+    monkeypatch.setattr(timed, "MARGIN_S", 0.0)
     jobspec = Jobspec.from_command(["flux", "broker"], nodes={"min": 1, "max": 9}, exclusive=True, elastic=True)
     launch = JobLaunch(1, jobspec, r_of("0-3"), {}, Path("/spool"), None)
     bench.resume()

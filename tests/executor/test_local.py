@@ -17,11 +17,7 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.executor import cleanup as orphans
-from fluxsched.executor import io as task_input
-from fluxsched.executor import layout as tmpdir
-from fluxsched.executor import local
-from fluxsched.executor import tasks as gate
+from fluxsched.executor import cleanup, io, layout, local, tasks
 from fluxsched.executor.base import spool_directory
 from fluxsched.executor.io import INPUT_TASKS_MAX, NOTHING, JobInput, source_of
 from fluxsched.executor.local import LOOK_S
@@ -334,8 +330,8 @@ async def test_close_kills_running_gated_and_half_spawned_jobs_without_a_word(sh
     ("soft", "hard", "wanted"),
     [
         (1024, 4096, 4096),
-        (1024, resource.RLIM_INFINITY, gate.DESCRIPTORS_MAX),
-        (gate.DESCRIPTORS_MAX, resource.RLIM_INFINITY, None),
+        (1024, resource.RLIM_INFINITY, tasks.DESCRIPTORS_MAX),
+        (tasks.DESCRIPTORS_MAX, resource.RLIM_INFINITY, None),
         (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None),
     ],
 )
@@ -343,7 +339,7 @@ def test_so_many_descriptors_are_asked_for(monkeypatch, soft, hard, wanted):
     found = []
     monkeypatch.setattr(resource, "getrlimit", lambda which: (soft, hard))
     monkeypatch.setattr(resource, "setrlimit", lambda which, limits: found.append(limits))
-    assert gate.more_descriptors() == (None if wanted is None else soft)
+    assert tasks.more_descriptors() == (None if wanted is None else soft)
     assert found == ([] if wanted is None else [(wanted, hard)])
 
 
@@ -353,7 +349,7 @@ def test_the_tasks_of_a_large_job_are_sent_no_input():
 
 
 async def test_one_task_takes_so_many_writes_in_a_row(shop, monkeypatch):
-    monkeypatch.setattr(task_input, "WRITES_MAX", 2)
+    monkeypatch.setattr(io, "WRITES_MAX", 2)
     read, write = os.pipe()
     job = JobInput(shop.turns, [write])
     taken = []
@@ -384,10 +380,10 @@ async def test_the_dead_are_looked_for_less_and_less_often(shop, monkeypatch):
 
 
 def test_a_note_names_so_many_processes():
-    pids = list(range(1, orphans.PIDS_NAMED_MAX + 1))
+    pids = list(range(1, cleanup.PIDS_NAMED_MAX + 1))
     listed = ", ".join(map(str, pids))
-    assert orphans._named(pids) == f"{len(pids)} processes ({listed})"
-    assert orphans._named([*pids, 99]) == f"{len(pids) + 1} processes ({listed}, ...)"
+    assert cleanup._named(pids) == f"{len(pids)} processes ({listed})"
+    assert cleanup._named([*pids, 99]) == f"{len(pids) + 1} processes ({listed}, ...)"
 
 
 # A job's temporary directory: its own, of mode 0700, gone with it, and nothing else gone.
@@ -423,8 +419,8 @@ async def test_what_is_linked_from_it_stays(shop, scratch, tmp_path):
 @pytest.mark.parametrize("more", [0, 1])
 async def test_few_files_are_removed_at_once_and_many_by_a_process(shop, scratch, monkeypatch, more):
     meanwhile = []
-    monkeypatch.setattr(tmpdir, "_remove_in_background", meanwhile.append)
-    count = tmpdir.INLINE_MAX + more
+    monkeypatch.setattr(layout, "_remove_in_background", meanwhile.append)
+    count = layout.INLINE_MAX + more
     assert await shop.run(f"cd $TMPDIR; for n in $(seq {count}); do : > $n; done") == 0
     assert meanwhile == [f"{scratch}/f2"] * more
     assert os.listdir(scratch) == ["f2"] * more
@@ -449,18 +445,18 @@ async def test_a_job_that_cannot_start_leaves_none(shop, scratch):
 
 def test_what_the_job_wants_for_tmpdir_wins_unless_it_is_inherited():
     both = {"FLUX_JOB_TMPDIR": "/own", "TMPDIR": "/own"}
-    assert tmpdir.variables("/own", {}) == both
-    assert tmpdir.variables("/own", {"TMPDIR": tempfile.gettempdir()}) == both
-    assert tmpdir.variables("/own", {"TMPDIR": "/submitter", "FLUX_JOB_TMPDIR": "/submitter"}) == both
-    assert tmpdir.variables("/own", {"TMPDIR": "/wanted"}) == {"FLUX_JOB_TMPDIR": "/own"}
+    assert layout.variables("/own", {}) == both
+    assert layout.variables("/own", {"TMPDIR": tempfile.gettempdir()}) == both
+    assert layout.variables("/own", {"TMPDIR": "/submitter", "FLUX_JOB_TMPDIR": "/submitter"}) == both
+    assert layout.variables("/own", {"TMPDIR": "/wanted"}) == {"FLUX_JOB_TMPDIR": "/own"}
 
 
 def test_a_scratch_directory_that_a_cleaner_took_is_made_anew_and_one_of_others_is_not_used(tmp_path):
     scratch = tmp_path / "scratch"
-    assert stat.S_IMODE(os.stat(tmpdir.make(scratch, 1)).st_mode) == 0o700
+    assert stat.S_IMODE(os.stat(layout.make(scratch, 1)).st_mode) == 0o700
     scratch.chmod(0o777)
     with pytest.raises(Refused, match="cannot make the job's temporary directory"):
-        tmpdir.make(scratch, 2)
+        layout.make(scratch, 2)
 
 
 # Tasks of real jobs and their PMI server: who gets one, what goes over it, and what ends a job.

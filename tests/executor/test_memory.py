@@ -11,7 +11,7 @@ import pytest
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.doctor import installed
-from fluxsched.executor import usage as memory
+from fluxsched.executor import usage
 from fluxsched.executor.base import JobLaunch
 from fluxsched.executor.usage import Cgroups, Guarded, MemoryGuard, group_of
 
@@ -31,7 +31,7 @@ def launch(shop, program, asked=None):
 
 @pytest.fixture(autouse=True)
 def _often(monkeypatch):
-    monkeypatch.setattr(memory, "SAMPLE_S", 0.05)
+    monkeypatch.setattr(usage, "SAMPLE_S", 0.05)
     monkeypatch.setattr(Cgroups, "find", lambda: None)
 
 
@@ -73,13 +73,13 @@ async def test_a_job_that_did_not_ask_for_memory_is_not_sampled(shop):
 def test_the_limit_is_what_r_gives_to_who_asked(shop):
     asked, not_asked = launch(shop, "pass", ASKED), launch(shop, "pass")
     resources = ResourceSet.parse(asked.R)
-    assert memory.limit_of(asked.jobspec, resources) == LIMIT_BYTES
-    assert memory.limit_of(not_asked.jobspec, resources) is None
+    assert usage.limit_of(asked.jobspec, resources) == LIMIT_BYTES
+    assert usage.limit_of(not_asked.jobspec, resources) is None
 
 
 def test_processes_that_fork_without_end_are_not_followed_for_ever(monkeypatch):
-    monkeypatch.setattr(memory, "PROCESSES_MAX", 3)
-    assert len(list(memory.processes([os.getpid()] * 5))) == 3
+    monkeypatch.setattr(usage, "PROCESSES_MAX", 3)
+    assert len(list(usage.processes([os.getpid()] * 5))) == 3
 
 
 # -- control groups: a directory that looks like one

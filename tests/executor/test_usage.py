@@ -21,7 +21,7 @@ from fluxsched.executor.base import JobLaunch, Reports
 from fluxsched.executor.cleanup import clear_orphans
 from fluxsched.executor.timed import TimedExecutor
 from fluxsched.executor.usage import TASK_ROWS_MAX, Meter
-from fluxsched.system import processes as procs
+from fluxsched.system import processes
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from tests.site import alive
@@ -148,7 +148,7 @@ def innocent():
 
 def test_tasks_at_the_gate_leave_unrun_when_their_instance_is_killed(tmp_path):
     killed = Killed("gated", tmp_path, f"touch {tmp_path}/ran")
-    until(lambda: not procs.group_living(killed.record["pid"]))
+    until(lambda: not processes.group_living(killed.record["pid"]))
     assert not (tmp_path / "ran").exists()
     assert clear_orphans({JOBID: killed.record}, 5.0) == {JOBID: "no process of the job was left"}
 
@@ -159,7 +159,7 @@ def test_tasks_that_outlived_their_instance_are_killed(tmp_path):
     notes = clear_orphans({JOBID: killed.record}, 5.0)
     assert "2 processes" in notes[JOBID]
     assert "had to be killed" in notes[JOBID]
-    assert not procs.group_living(killed.record["pid"])
+    assert not processes.group_living(killed.record["pid"])
 
 
 def test_the_note_tells_who_ended_on_sigterm_from_who_had_to_be_killed(tmp_path):
@@ -201,7 +201,7 @@ def test_what_cannot_be_confirmed_dead_in_time_is_named(tmp_path):
 
 
 def test_a_process_number_that_was_given_to_another_is_left_alone(innocent):
-    record = procs.identity(innocent.pid, procs.boot_id(), "fOther")
+    record = processes.identity(innocent.pid, processes.boot_id(), "fOther")
     assert record is not None
     record["start_ticks"] -= 1
     assert clear_orphans({7: record}, 5.0) == {7: "no process of the job was left"}
@@ -209,7 +209,7 @@ def test_a_process_number_that_was_given_to_another_is_left_alone(innocent):
 
 
 def test_after_a_boot_nothing_is_looked_for(innocent):
-    record = procs.identity(innocent.pid, "another boot", "fOther")
+    record = processes.identity(innocent.pid, "another boot", "fOther")
     assert "booted since" in clear_orphans({7: record}, 5.0)[7]
     assert innocent.poll() is None
 
@@ -224,7 +224,7 @@ def test_no_records_no_notes():
 
 
 def test_a_record_outlives_json(innocent):
-    record = procs.identity(innocent.pid, procs.boot_id(), "fOther")
+    record = processes.identity(innocent.pid, processes.boot_id(), "fOther")
     assert json.loads(json.dumps(record)) == record
     assert "had to be killed" in clear_orphans({7: json.loads(json.dumps(record))}, 5.0)[7]
     assert innocent.wait(WAIT_S) == -signal.SIGKILL
@@ -233,27 +233,27 @@ def test_a_record_outlives_json(innocent):
 def test_a_process_that_is_gone_has_no_identity():
     with subprocess.Popen(["true"]) as process:
         process.wait(WAIT_S)
-    assert procs.stat_of(process.pid) is None
-    assert procs.identity(process.pid, "boot", "path") is None
-    assert procs.group_living(process.pid) == []
+    assert processes.stat_of(process.pid) is None
+    assert processes.identity(process.pid, "boot", "path") is None
+    assert processes.group_living(process.pid) == []
 
 
 def test_a_job_is_within_its_enclosing_jobs():
-    outer = procs.job_path(1)
-    inner = procs.job_path(2, outer)
+    outer = processes.job_path(1)
+    inner = processes.job_path(2, outer)
     assert inner == "f2/f3"
-    assert procs.is_within(inner, outer)
-    assert procs.is_within(inner, inner)
-    assert not procs.is_within(outer, inner)
-    assert not procs.is_within("f22", outer)
-    assert not procs.is_within(None, outer)
+    assert processes.is_within(inner, outer)
+    assert processes.is_within(inner, inner)
+    assert not processes.is_within(outer, inner)
+    assert not processes.is_within("f22", outer)
+    assert not processes.is_within(None, outer)
 
 
 def test_a_command_name_with_parentheses_does_not_confuse(tmp_path):
     odd = tmp_path / "a) Z 1 (b"
     odd.symlink_to("/bin/sleep")
     with subprocess.Popen([str(odd), "300"]) as process:
-        stat = procs.stat_of(process.pid)
+        stat = processes.stat_of(process.pid)
         process.kill()
     assert stat is not None
     assert (stat.ppid, stat.sid, stat.alive) == (os.getpid(), os.getsid(0), True)

@@ -14,9 +14,8 @@ import msgspec
 import pytest
 
 from fluxsched.core.jobid import format_f58
-from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.signed import wrap
-from fluxsched.protocol.topics import TOPICS
+from fluxsched.protocol.topics import LOCAL_TOPICS, TOPICS
 
 CALLS = int(os.environ.get("FUZZ_CALLS", "1500"))
 SEED = int(os.environ.get("FUZZ_SEED", "8"))

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.executor import io as exec_input
+from fluxsched.executor import io
 from fluxsched.flux.endpoint_logs import (
     CURRENT,
     JSON_DECODE,
@@ -255,7 +255,7 @@ async def test_some_tasks_may_be_sent_their_own(flux):
 
 
 async def test_too_much_unread_input_ends_the_job_and_nothing_else(flux, monkeypatch):
-    monkeypatch.setattr(exec_input, "HELD_BYTES_MAX", 1 << 20)
+    monkeypatch.setattr(io, "HELD_BYTES_MAX", 1 << 20)
     jobid, topic = await begun(flux, "sleep", "100")
     tags = [flux.open(topic, data("x" * 300_000), flags=0x0B) for _ in range(12)]
     found = [await flux.next(tag) for tag in tags]

@@ -12,12 +12,10 @@ from typing import Any
 
 import pytest
 
-from fluxsched.flux import endpoint_jobs as job_manager
-from fluxsched.flux import endpoint_jobs as waits
-from fluxsched.flux import endpoint_logs as job_info
+from fluxsched.flux import endpoint_jobs, endpoint_logs
 from fluxsched.flux.endpoint_jobs import SLICE_JOBS, UNSERVED
 from fluxsched.protocol.signed import wrap
-from fluxsched.services import history as the
+from fluxsched.services import history
 from fluxsched.system.clock import SystemClock
 
 # The jobs side of the local socket, asked as stock Flux clients ask: by hand, with struct and json alone.
@@ -133,7 +131,7 @@ async def test_waitable_jobs_are_waited_for_once(flux):
 
 
 async def test_so_many_ended_jobs_are_kept_for_their_waiters(flux, monkeypatch):
-    monkeypatch.setattr(waits, "ENDED_MAX", 1)
+    monkeypatch.setattr(endpoint_jobs, "ENDED_MAX", 1)
     first, second = [await flux.submit("true", flags=4) for _ in range(2)]
     for jobid in (first, second):
         await flux.events(jobid)
@@ -207,8 +205,8 @@ async def test_history_is_a_slice(bare):
 
 
 async def test_history_is_limited(bare, monkeypatch):
-    assert job_manager.HISTORY_JOBS_MAX >= 1000
-    monkeypatch.setattr(job_manager, "HISTORY_JOBS_MAX", 2)
+    assert endpoint_jobs.HISTORY_JOBS_MAX >= 1000
+    monkeypatch.setattr(endpoint_jobs, "HISTORY_JOBS_MAX", 2)
     jobids = [await bare.submit("true", urgency=0) for _ in range(3)][::-1]
     assert (await bare.ok("job-manager.history.get", {"slice": "[:]"}))["jobs"] == jobids[:2]
 
@@ -305,7 +303,7 @@ async def test_parts_that_are_not_there_are_named(bare):
 
 
 async def test_much_output_is_followed_not_looked_up(flux, monkeypatch):
-    monkeypatch.setattr(job_info, "LOOKUP_OUTPUT_BYTES_MAX", 10)
+    monkeypatch.setattr(endpoint_logs, "LOOKUP_OUTPUT_BYTES_MAX", 10)
     jobid = await flux.submit("echo", "more than ten bytes")
     await flux.events(jobid)
     errnum, text = await flux.ask("job-info.lookup", {"id": jobid, "keys": ["guest.output"], "flags": 0})
@@ -488,11 +486,11 @@ async def test_drains_and_accounts_outlive_the_instance(world, flux, tmp_path):
 
 
 async def test_rows_are_no_more_than_asked_for_and_the_total_is_of_all(world, flux, monkeypatch):
-    monkeypatch.setattr(the, "REPORT_ROWS_MAX", 3)
+    monkeypatch.setattr(history, "REPORT_ROWS_MAX", 3)
     async with type(flux)(await world.bare(fake="2x4")) as site:
         now_s = SystemClock.wall_s()
         for userid in range(8):
-            sums = [1.0] * 4 + [float(userid)] + [0.0] * (len(the.SUMS) - 5)
+            sums = [1.0] * 4 + [float(userid)] + [0.0] * (len(history.SUMS) - 5)
             site.instance.store.add("usage", (3600, int(now_s) - 7200, userid, "x", "", "default", "", *sums))
         become(site, os.getuid(), 5)
         answer = await site.ok("history.report", {})

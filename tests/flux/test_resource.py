@@ -18,8 +18,8 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.role import Role
 from fluxsched.errors import LocalProtocolError
 from fluxsched.flux.endpoint import ABSENT
-from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.roles import COUNTS_OF_JOBS, LEAST, Scope
+from fluxsched.protocol.topics import LOCAL_TOPICS
 
 # What stock clients ask about resources and the instance: what Flux 0.88 was seen to answer is there, in its types.
 

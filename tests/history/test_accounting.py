@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import Sharing
 from fluxsched.errors import LimitExceeded, Refused
-from fluxsched.history import accounting as accounting_module
+from fluxsched.history import accounting
 from fluxsched.history.accounting import JobAccounting, ended_job
-from fluxsched.jobs import manager as restore
+from fluxsched.jobs import manager
 from fluxsched.jobs.job import Job, Usage
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.services.history import RunningUse, Span, read_accounts, running_use, whole
@@ -210,13 +210,13 @@ def test_hours_become_days_and_days_are_removed(world):
     world.accounting.write()
     world.flush()
     before = world.report().total
-    world.now_s += accounting_module.HOURS_AGE_MAX_S + DAY
+    world.now_s += accounting.HOURS_AGE_MAX_S + DAY
     for _ in range(3):
         world.accounting.age(world.now_s)
         world.flush()
     assert {step for (step,) in world.rows("SELECT step FROM usage")} == {DAY}
     assert world.report().total == before
-    world.accounting.age(world.now_s + accounting_module.DAYS_AGE_MAX_S)
+    world.accounting.age(world.now_s + accounting.DAYS_AGE_MAX_S)
     world.flush()
     assert world.counted() == 0
 
@@ -247,10 +247,10 @@ def test_hours_and_days_are_those_of_the_clocks_here():
 
 
 def test_many_ends_and_many_keys_are_written_before_the_minute_is_over(world, monkeypatch):
-    monkeypatch.setattr(accounting_module, "UNWRITTEN_MAX", 7)
+    monkeypatch.setattr(accounting, "UNWRITTEN_MAX", 7)
     world.end(10)
     assert world.counted() == 7
-    monkeypatch.setattr(accounting_module, "KEYS_MAX", 3)
+    monkeypatch.setattr(accounting, "KEYS_MAX", 3)
     for userid in range(3):
         world.accounting.ended(job(world.now_s, 1.0, userid=userid), "FAILED")
     world.flush()
@@ -258,7 +258,7 @@ def test_many_ends_and_many_keys_are_written_before_the_minute_is_over(world, mo
 
 
 def test_what_users_call_their_banks_makes_no_more_rows_than_an_hour_may_have(world, monkeypatch):
-    monkeypatch.setattr(accounting_module, "KEYS_HOUR_MAX", 5)
+    monkeypatch.setattr(accounting, "KEYS_HOUR_MAX", 5)
     for number in range(20):
         one = job(world.now_s, 1.0)
         one.sharing = Sharing(bank=f"bank{number}")
@@ -267,7 +267,7 @@ def test_what_users_call_their_banks_makes_no_more_rows_than_an_hour_may_have(wo
     world.flush()
     found = {name: sums[0] for name, sums in world.report().rows}
     assert len(found) == 6
-    assert found[accounting_module.OTHER] == 15
+    assert found[accounting.OTHER] == 15
 
 
 def test_sums_are_as_many_as_columns(world):
@@ -346,7 +346,7 @@ def check(elastic_world):
 
 
 def test_what_runs_still_has_used_what_it_held(elastic_world):
-    job = restore.replayed(1, events(ended=False), r_of("0-1"))
+    job = manager.replayed(1, events(ended=False), r_of("0-1"))
     span = Span(int(BEGIN_S - 900), int(BEGIN_S + 3600), BEGIN_S + 900.0)
     steps = [*running_use({1: job}, [1], span, "user", None, {}.get)]
     found = steps[-1]

@@ -10,7 +10,7 @@ from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, Refused, RemoteProtocolError
-from fluxsched.jobs import table as sizes
+from fluxsched.jobs import table
 from fluxsched.jobs.effects import GrowShells, Held, SchedFree, ShrinkShells, Unheld
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query import EVERY_JOB, list_jobs
@@ -268,18 +268,18 @@ def test_a_job_does_not_change_its_size_for_ever(world, monkeypatch):
         grow(world, r_of("7"))
     shrink(world, "3")
     released(world, "3")
-    assert sizes.SIZE_CHANGES_MAX == 10_000
+    assert table.SIZE_CHANGES_MAX == 10_000
 
 
 def test_of_many_sizes_the_last_are_told_and_when_they_begin(world):
     started(world, elastic(), r_of("0-1"))
-    assert sizes.listed_sizes(world.manager.jobs.get(1), 1) == []
+    assert table.listed_sizes(world.manager.jobs.get(1), 1) == []
     for ranks in ("2", "3", "4"):
         grow(world, r_of(ranks))
-    told = sizes.listed_sizes(world.manager.jobs.get(1), 1)
+    told = table.listed_sizes(world.manager.jobs.get(1), 1)
     assert [(ranks, ncores) for ranks, _, ncores in told] == [("", 0), ("0-3", 8)]
     assert told[0][1] < told[1][1]
-    assert sizes.SIZES_LISTED_MAX == 100, "as rfc/live.md says"
+    assert table.SIZES_LISTED_MAX == 100, "as rfc/live.md says"
 
 
 def test_an_elastic_job_that_is_preempted_starts_anew(world):

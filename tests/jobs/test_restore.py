@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.jobs import query as listing
+from fluxsched.jobs import query
 from fluxsched.jobs.effects import Held, Persist, SchedAlloc, SchedCancel, WakeAt
 from fluxsched.jobs.manager import read
 from fluxsched.jobs.query import EVERY_JOB
@@ -247,7 +247,7 @@ def test_ended_jobs_are_listed_as_they_ended_after_a_restart_too(world, new_worl
     again, _ = restart(world, new_world)
     assert list(again.manager.jobs.inactive) == list(world.manager.jobs.inactive) == [2, 1]
     since_s = nextafter(again.job(2).t_inactive, inf)
-    *_, found = listing.in_flux_order(again.manager.jobs, EVERY_JOB._replace(since_s=since_s))
+    *_, found = query.in_flux_order(again.manager.jobs, EVERY_JOB._replace(since_s=since_s))
     assert [job.id for job in found or ()] == [1]
 
 

@@ -10,7 +10,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue
 from fluxsched.messaging import memo as payload_memo
 from fluxsched.messaging.memo import JSON, SPEC_BYTES_MAX, SPECS_KEPT, JobspecMemo, PayloadMemo
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 
 CONSTRAINT = {"properties": ["fast"]}
 
@@ -24,7 +24,7 @@ def _changed(**changes):
 
 
 @pytest.mark.parametrize(
-    ("memo", "encode"), [(JobspecMemo(), codec.pack), (JobspecMemo(JSON), lambda obj: json.dumps(obj).encode())]
+    ("memo", "encode"), [(JobspecMemo(), framing.pack), (JobspecMemo(JSON), lambda obj: json.dumps(obj).encode())]
 )
 @pytest.mark.parametrize(
     "obj",
@@ -63,20 +63,20 @@ def test_what_is_wrong_is_said_of_the_whole(obj):
     with pytest.raises(InvalidValue) as whole:
         Jobspec.parse(obj)
     with pytest.raises(InvalidValue) as parts:
-        JobspecMemo().read(codec.pack(obj))
+        JobspecMemo().read(framing.pack(obj))
     assert str(parts.value) == str(whole.value)
 
 
 def test_what_jobs_have_in_common_is_read_once():
     memo = JobspecMemo()
-    one, other = memo.read(codec.pack(_spec("a"))), memo.read(codec.pack(_spec("b")))
+    one, other = memo.read(framing.pack(_spec("a"))), memo.read(framing.pack(_spec("b")))
     assert one.request is other.request
     assert one.raw["attributes"] is other.raw["attributes"]
     assert (one.command, other.command) == (("a",), ("b",))
 
 
 def test_members_are_limited_over_all_parts(monkeypatch):
-    data = codec.pack(_spec(*map(str, range(50))))
+    data = framing.pack(_spec(*map(str, range(50))))
     JobspecMemo().read(data)
     for module in ("fluxsched.core.jobspec", "fluxsched.messaging.memo"):
         monkeypatch.setattr(f"{module}.MEMBERS_MAX", 60)
@@ -129,12 +129,12 @@ def _named(name, **environment):
 def test_jobs_with_equal_environments_have_one_between_them(monkeypatch):
     monkeypatch.setattr(payload_memo, "ENVIRONMENTS_KEPT", 2)
     memo = JobspecMemo()
-    one, other = memo.read(codec.pack(_named("one", A="1"))), memo.read(codec.pack(_named("other", A="1")))
+    one, other = memo.read(framing.pack(_named("one", A="1"))), memo.read(framing.pack(_named("other", A="1")))
     assert one.environment is other.environment is other.raw["attributes"]["system"]["environment"]
     assert one.job_name != other.job_name
-    assert memo.read(codec.pack(_named("two", B="1"))).environment == {"B": "1"}
-    assert memo.read(codec.pack(_named("three", C="1"))).environment == {"C": "1"}
-    assert memo.read(codec.pack(_named("four", A="1"))).environment is not one.environment, "only two are kept"
+    assert memo.read(framing.pack(_named("two", B="1"))).environment == {"B": "1"}
+    assert memo.read(framing.pack(_named("three", C="1"))).environment == {"C": "1"}
+    assert memo.read(framing.pack(_named("four", A="1"))).environment is not one.environment, "only two are kept"
 
 
 def test_an_environment_of_the_same_hash_is_not_taken_for_another():

@@ -27,12 +27,11 @@ import pytest
 from fluxsched.errors import FluxschedError
 from fluxsched.messaging import peers as limits
 from fluxsched.messaging import router
-from fluxsched.messaging import router as outgoing_calls
 from fluxsched.messaging.memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
 from fluxsched.messaging.peers import SERVICES_PEER_MAX, Peer, PeerLimits, RpcRequest, TokenBucket
 from fluxsched.messaging.router import OutgoingCalls, Router
 from fluxsched.messaging.tracing import HIDDEN, LINE_CHARS_MAX, content, printer
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     BUNDLE_BYTES_MAX,
     BUNDLE_MESSAGES_MAX,
@@ -369,7 +368,7 @@ def test_a_peer_registers_so_many_services():
 
 @pytest.mark.plain_only("has an empty Peer")
 def test_matchtags_begin_anew(monkeypatch):
-    monkeypatch.setattr(outgoing_calls, "TAG_MAX", 2)
+    monkeypatch.setattr(router, "TAG_MAX", 2)
     calls, peer = OutgoingCalls(), Peer.__new__(Peer)
     assert [calls.begin(peer, "a.b", lambda answer: None, is_question=True) for _ in range(3)] == [1, 2, 1]
 
@@ -628,7 +627,7 @@ async def test_clients_begin_with_different_ids(world):
 # Lines of `start --trace`: as wide as the terminal is at the time, else of a fixed length at most.
 
 
-LONG = Message(REQUEST, "resource.drain", codec.pack({"reason": "x" * 1000}))
+LONG = Message(REQUEST, "resource.drain", framing.pack({"reason": "x" * 1000}))
 
 
 def test_a_line_is_as_wide_as_the_terminal():
@@ -646,7 +645,7 @@ def test_without_a_terminal_a_line_has_a_limit_and_short_ones_are_whole():
     out = io.StringIO()
     trace = printer(out, ("resource.",))
     trace("in", LONG)
-    trace("in", Message(REQUEST, "resource.drain", codec.pack({"reason": "x"})))
+    trace("in", Message(REQUEST, "resource.drain", framing.pack({"reason": "x"})))
     trace("in", Message(REQUEST, "job-manager.list", None))
     long, short = out.getvalue().splitlines()
     assert (len(long), long[-1]) == (LINE_CHARS_MAX, "…")
@@ -655,7 +654,7 @@ def test_without_a_terminal_a_line_has_a_limit_and_short_ones_are_whole():
 
 def test_environments_and_task_data_are_left_out():
     def said(topic, payload):
-        return content(Message(REQUEST, topic, codec.pack(payload)))
+        return content(Message(REQUEST, topic, framing.pack(payload)))
 
     jobspec = {"environment": {"TOKEN": "xyzzy"}, "tasks": [{"command": ["a"]}]}
     shown = said("job-manager.submit", {"jobspec": jobspec})

@@ -153,10 +153,10 @@ def prepared() -> Prepared:
 
 def with_forked_children() -> Iterator[None]:
     """A fixture: instances in this process have forked what they start, until the session ends."""
-    from fluxsched.executor import proxy as local_host
-    from fluxsched.services import module_processes as starter
+    from fluxsched.executor import proxy
+    from fluxsched.services import module_processes
 
-    with forking(prepared().child, starter, local_host), nested_forked(prepared().programs):
+    with forking(prepared().child, module_processes, proxy), nested_forked(prepared().programs):
         yield
 
 

@@ -48,9 +48,9 @@ def forking(child: MakeChild, *modules: ModuleType, starts: Sequence[str] = (SCH
 @contextmanager
 def nested_forked(programs: str) -> Iterator[None]:
     """Jobs that are instances, by the `fluxsched` of this directory."""
-    from fluxsched.executor import layout as program
+    from fluxsched.executor import layout
 
-    with patch.object(program, "INTERPRETER", (f"{programs}/fluxsched", "start", "--nested")):
+    with patch.object(layout, "INTERPRETER", (f"{programs}/fluxsched", "start", "--nested")):
         yield
 
 

@@ -58,9 +58,9 @@ def wait(connection: socket.socket) -> None:
 @contextmanager
 def spares_of_instances() -> Iterator[None]:
     """Instances of this process have a spare for each scheduler, and one for a keeper."""
-    from fluxsched.executor import proxy as local_host
+    from fluxsched.executor import proxy
     from fluxsched.instance import launch
-    from fluxsched.services import module_processes as starter
+    from fluxsched.services import module_processes
 
     spares: list[Spare] = []
     run = launch._run
@@ -74,5 +74,5 @@ def spares_of_instances() -> Iterator[None]:
         spares.extend(Spare() for _ in range(len(settings.schedulers) + 1))
         return run(settings, *args)
 
-    with patch.object(launch, "_run", begin), forking(child, starter, local_host):
+    with patch.object(launch, "_run", begin), forking(child, module_processes, proxy):
         yield

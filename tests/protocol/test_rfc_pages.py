@@ -12,12 +12,9 @@ import msgspec
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol import framing as header
-from fluxsched.protocol import schema
-from fluxsched.protocol.local_topics import LOCAL_TOPICS
+from fluxsched.protocol import framing, schema
 from fluxsched.protocol.messages.common import Empty
-from fluxsched.protocol.topics import COMMON, SERVICES, TOPICS
+from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, SERVICES, TOPICS
 
 RFC = Path(__file__).parents[2] / "rfc"
 PAGES = sorted(RFC.glob("*.md"))
@@ -67,8 +64,8 @@ def test_examples_parse_as_their_class(example):
     kinds = _kinds(example.topic, example.direction)
     assert example.name in kinds, f"{example.topic} {example.direction} is one of {', '.join(kinds)}"
     kind = kinds[example.name]
-    value = codec.from_json(example.text.encode(), kind)
-    assert codec.unpack(codec.pack(value), kind) == value
+    value = framing.from_json(example.text.encode(), kind)
+    assert framing.unpack(framing.pack(value), kind) == value
     if example.name != "FreeForm":
         _same_keys(json.loads(example.text), value)
 
@@ -91,9 +88,9 @@ def _same_keys(given: dict[str, Any], value: Any) -> None:
 def test_a_wrong_example_would_be_found():
     kind = _kinds("resource.drain", "request")["DrainRequest"]
     with pytest.raises(RemoteProtocolError):
-        codec.from_json(b'{"targets": 3}', kind)
+        framing.from_json(b'{"targets": 3}', kind)
     with pytest.raises(AssertionError):
-        _same_keys({"targets": "3", "raison": "x"}, codec.from_json(b'{"targets": "3"}', kind))
+        _same_keys({"targets": "3", "raison": "x"}, framing.from_json(b'{"targets": "3"}', kind))
 
 
 def _own_topics() -> list[str]:
@@ -185,8 +182,8 @@ def test_messages_written_out_in_the_wire_page_are_what_we_send():
     told = []
     for parts in found:
         topic, payload, last = [bytes.fromhex(part) for part in parts]
-        message = header.decode([b"", topic, payload, last])
-        assert header.encode(message) == [b"", topic, payload, last]
+        message = framing.decode([b"", topic, payload, last])
+        assert framing.encode(message) == [b"", topic, payload, last]
         told.append((message.topic, message.flags & ~0x0B, message.matchtag, msgspec.msgpack.decode(payload)))
     assert told == [
         ("attr.get", 0, 1, {"name": "size"}),

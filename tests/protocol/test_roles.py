@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from fluxsched.core.role import Role
-from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.roles import COUNTS_OF_JOBS, LEAST, OWNERS_ALONE, Scope, least_of
-from fluxsched.protocol.topics import TOPICS
+from fluxsched.protocol.topics import LOCAL_TOPICS, TOPICS
 
 
 def test_every_topic_has_a_role_and_nothing_else_has() -> None:

@@ -11,7 +11,7 @@ from heapq import heappop, heappush
 from itertools import count
 from typing import ClassVar
 
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     RESPONSE,
     decode,
@@ -21,7 +21,7 @@ from fluxsched.protocol.framing import (
     pack_bundles,
     unpack_bundle,
 )
-from fluxsched.protocol.messages.alloc import ANNOTATE, DENY, AllocResponse
+from fluxsched.protocol.messages.sched import ANNOTATE, DENY, AllocResponse
 from fluxsched.sched.engine.group import NOTICE_EVERY_S
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.fair.accounts import Bank
@@ -101,17 +101,17 @@ class Owner(Wire):
             case "me.ping":
                 self.answers.append(message)
             case "resource.acquire":
-                self.put(make_response(message, codec.pack(grow)))
+                self.put(make_response(message, framing.pack(grow)))
             case "job-manager.sched-hello":
                 self.put(make_error(message, errno.ENODATA))
             case "job-manager.sched-ready":
-                self.put(make_response(message, codec.pack({"count": 0})))
+                self.put(make_response(message, framing.pack({"count": 0})))
             case "job-manager.sched-save":
-                self.saved_s.append(json.loads(codec.unpack(message.payload, dict)["state"])["saved"])
+                self.saved_s.append(json.loads(framing.unpack(message.payload, dict)["state"])["saved"])
                 if self.stores:
                     self.put(make_response(message))
             case "sched.alloc":
-                answer = codec.unpack(message.payload, AllocResponse)
+                answer = framing.unpack(message.payload, AllocResponse)
                 if answer.type == ANNOTATE:
                     self.annotated.append((answer.id, (answer.annotations or {})["sched"]))
                 elif answer.type == DENY:
@@ -121,7 +121,7 @@ class Owner(Wire):
         self.frames += pack_bundles([message])
 
     def ask(self, topic, payload):
-        self.put(make_request(topic, codec.pack(payload)))
+        self.put(make_request(topic, framing.pack(payload)))
 
     def alloc(self, jobid, duration_s):
         self.ask("sched.alloc", request(jobid, duration_s=duration_s))
@@ -143,9 +143,9 @@ async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order():
     while host.session.state is not SessionState.READY:
         turns.wake()
         await asyncio.sleep(0)
-    burst = [make_request("sched.alloc", codec.pack(request(jobid, cores=5))) for jobid in range(BURST)]
+    burst = [make_request("sched.alloc", framing.pack(request(jobid, cores=5))) for jobid in range(BURST)]
     at = KEPT_MAX // 2
-    wire.frames = pack_bundles([*burst[:at], make_request("me.ping", codec.pack({}), matchtag=7), *burst[at:]])
+    wire.frames = pack_bundles([*burst[:at], make_request("me.ping", framing.pack({}), matchtag=7), *burst[at:]])
     turns.wake()
     while not wire.answers:
         await asyncio.sleep(0)

@@ -17,12 +17,12 @@ from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, InvalidValue, RPCError
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol.messages import alloc as msg
-from fluxsched.protocol.messages.acquire import AcquireChange, AcquireFirst, Grow, Shrink, Update
-from fluxsched.protocol.messages.acquire import Grow as GroupGrow
+from fluxsched.protocol import framing
+from fluxsched.protocol.messages import sched as msg
+from fluxsched.protocol.messages.instance import REASONS_MAX
 from fluxsched.protocol.messages.jobs import RaiseRequest
-from fluxsched.protocol.messages.live.reasons import REASONS_MAX
+from fluxsched.protocol.messages.resource import AcquireChange, AcquireFirst, Grow, Shrink, Update
+from fluxsched.protocol.messages.resource import Grow as GroupGrow
 from fluxsched.protocol.sessions import AcquireClient
 from fluxsched.sched.decisions import PREEMPT, Canceled, Denied, Granted, Raise
 from fluxsched.sched.engine.scheduler import Scheduler
@@ -115,7 +115,7 @@ class Peers:
 
     def answer(self, topic, answer=None, error=None, group=""):
         if topic == ACQUIRE and answer is not None and not isinstance(answer, GroupChange):
-            answer = codec.pack(answer)
+            answer = framing.pack(answer)
         return self.heard(self.session.answered(self.calls[topic, group], answer, error, 100.0))
 
     def grow(self, group="default", ranks="0-3"):
@@ -427,7 +427,7 @@ class Resizing:
 
     def ready(self, *running):
         (acquire,) = self.session.start()
-        self.answer(acquire, codec.pack(GroupGrow(R("0-3"), "0-3", "")))
+        self.answer(acquire, framing.pack(GroupGrow(R("0-3"), "0-3", "")))
         for job in running:
             assert self.answer(Call(HELLO, msg.HelloRequest(True), True), job) == []
         self.answer(Call(HELLO, msg.HelloRequest(True), True), None, NO_DATA)

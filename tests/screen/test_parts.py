@@ -18,9 +18,7 @@ from rich.cells import cell_len
 from textual.app import App
 
 from fluxsched.core.idset import Idset
-from fluxsched.screen import app, commands
-from fluxsched.screen import commands as actions
-from fluxsched.screen import panes as machine_pane
+from fluxsched.screen import app, commands, panes
 from fluxsched.screen import picture as follow
 from fluxsched.screen.app import TopApp
 from fluxsched.screen.look import ScreenSettings, TerminalLook, cell, places
@@ -129,11 +127,11 @@ async def test_questions_and_refusals_name_a_few_jobs_and_count_the_rest() -> No
     async def ask(topic: str, payload: dict[str, Any]) -> dict[str, Any]:
         raise RPCError("it has ended", 22)
 
-    question = actions.cancelling(ask, rows(actions.NAMED_MAX + 2))
+    question = commands.cancelling(ask, rows(commands.NAMED_MAX + 2))
     assert "and 2 more" in question.lines
     with pytest.raises(Refused, match=r"0 of 6 done; .*and 3 more") as refused:
         await question.perform("")
-    assert str(refused.value).count("it has ended") == actions.REFUSED_NAMED_MAX
+    assert str(refused.value).count("it has ended") == commands.REFUSED_NAMED_MAX
 
 
 async def test_the_urgency_stays_within_its_bounds() -> None:
@@ -143,9 +141,9 @@ async def test_the_urgency_stays_within_its_bounds() -> None:
         asked.append(payload["urgency"])
         return {}
 
-    await actions.urgency_moved(ask, rows(1, state="SCHED", urgency=actions.URGENCY_MAX), 1).perform("y")
-    await actions.urgency_moved(ask, rows(1, state="SCHED", urgency=0), -1).perform("y")
-    assert asked == [actions.URGENCY_MAX, actions.URGENCY_HOLD]
+    await commands.urgency_moved(ask, rows(1, state="SCHED", urgency=commands.URGENCY_MAX), 1).perform("y")
+    await commands.urgency_moved(ask, rows(1, state="SCHED", urgency=0), -1).perform("y")
+    assert asked == [commands.URGENCY_MAX, commands.URGENCY_HOLD]
 
 
 def test_a_job_that_waits_shows_the_start_that_its_scheduler_said_when_asked() -> None:
@@ -176,7 +174,7 @@ async def test_what_is_asked_is_bounded() -> None:
 
 
 async def test_no_more_tagged_targets_are_marked_than_the_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine_pane, "MARKS_MAX", 2)
+    monkeypatch.setattr(panes, "MARKS_MAX", 2)
     machine = LiveMachine()
     machine.apply(machine_body(8))
     pane = MachinePane(LOOK, id="machine")

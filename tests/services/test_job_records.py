@@ -9,13 +9,13 @@ from typing import Any
 
 import pytest
 
-from fluxsched.config import values as operations
+from fluxsched.config import values
 from fluxsched.config.reader import parse_config
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.executor.base import spool_directory
 from fluxsched.executor.layout import TASKS_JOB_MAX
-from fluxsched.services import job_effects as history
+from fluxsched.services import job_effects
 from fluxsched.services.job_streams import OUTPUT_POLL_S
 from fluxsched.services.task_output import CHUNK_BYTES, TASK_CHUNKS, TURN_LOOKS, Budget, TaskOutput
 
@@ -28,9 +28,9 @@ ENOENT = 2
 
 @pytest.fixture(autouse=True)
 def _impatient(monkeypatch):
-    monkeypatch.setattr(history, "LOOK_S", 0.01)
-    monkeypatch.setattr(history, "PAUSE_S", 0.0)
-    monkeypatch.setattr(history, "PIECE_JOBS", 3)
+    monkeypatch.setattr(job_effects, "LOOK_S", 0.01)
+    monkeypatch.setattr(job_effects, "PAUSE_S", 0.0)
+    monkeypatch.setattr(job_effects, "PIECE_JOBS", 3)
 
 
 async def run(peer, jobspec):
@@ -111,7 +111,7 @@ async def test_looks_that_wait_for_the_disk_together_count_what_is_removed_once(
         found = await peer.ok("job-manager.submit", {"jobspec": printing({}).to_json()})
         await peer.ok("job-manager.cancel", {"id": found["id"]})
     background = SimpleNamespace(run=lambda work, done: done())
-    looking = history.JobHistory(site.effects, site.store, operations.HistorySettings(1, inf), background)
+    looking = job_effects.JobHistory(site.effects, site.store, values.HistorySettings(1, inf), background)
     remembered_before = looking.count
     site.store.when_settled = lambda done, failed=None: waiting.append(done)
     for _ in range(2):
@@ -122,8 +122,8 @@ async def test_looks_that_wait_for_the_disk_together_count_what_is_removed_once(
 
 
 def test_the_limits_have_defaults_and_a_lowest_value():
-    assert parse_config("", "x").history == operations.HistorySettings(
-        operations.INACTIVE_NUMBER_MAX, operations.INACTIVE_AGE_MAX_S
+    assert parse_config("", "x").history == values.HistorySettings(
+        values.INACTIVE_NUMBER_MAX, values.INACTIVE_AGE_MAX_S
     )
     with pytest.raises(InvalidValue, match="inactive-num-limit: 0 is below 1"):
         parse_config("[job-manager]\ninactive-num-limit = 0\n", "x")

@@ -15,11 +15,10 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import REQUEUE_MAX
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.jobs import query as running
-from fluxsched.protocol import framing as codec
+from fluxsched.jobs import query
+from fluxsched.protocol import framing
 from fluxsched.protocol.messages.jobs import ListRequest
-from fluxsched.services import job_streams as streams
-from fluxsched.services import jobs as service
+from fluxsched.services import job_streams, jobs
 from fluxsched.services.jobs import LIST_ENTRIES_MAX, list_query, stored_job
 from fluxsched.services.scheduling import ANNOTATIONS_BYTES_MAX
 from fluxsched.store.jobs import unpack_events
@@ -472,8 +471,8 @@ async def test_what_runs_is_listed_with_its_targets_and_limit(world, timed):
 
 
 async def test_an_answer_has_a_limit(world, timed, monkeypatch):
-    monkeypatch.setattr(service, "RUNNING_JOBS_MAX", 2)
-    assert running.RUNNING_JOBS_MAX == 10_000
+    monkeypatch.setattr(jobs, "RUNNING_JOBS_MAX", 2)
+    assert query.RUNNING_JOBS_MAX == 10_000
     site = await world.instance(fake="4x4")
     client = await world.client(site)
     ids = [await client.submit(timed("1h")) for _ in range(3)]
@@ -503,7 +502,7 @@ def test_one_list_answer_has_a_limit():
 
 
 async def test_a_watch_response_has_few_events(world, monkeypatch):
-    monkeypatch.setattr(streams, "WATCH_EVENTS_MAX", 3)
+    monkeypatch.setattr(job_streams, "WATCH_EVENTS_MAX", 3)
     peer = world.second(await world.instance())
     jobid = (await peer.ok("job-manager.submit", {"jobspec": SLEEP}))["id"]
     await peer.ok("job-manager.wait", {"id": jobid})
@@ -519,5 +518,5 @@ async def test_a_watch_response_has_few_events(world, monkeypatch):
 async def test_only_short_annotations_are_shared(world):
     memo = (await world.instance()).scheduling.annotations
     for chars, shared in ((10, True), (ANNOTATIONS_BYTES_MAX, False)):
-        data = codec.pack({"sched": {"reason_pending": "x" * chars}})
+        data = framing.pack({"sched": {"reason_pending": "x" * chars}})
         assert (memo.read(data) is memo.read(data)) == shared

@@ -15,7 +15,7 @@ from fluxsched.config.values import MetricsSettings, PageSettings
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.instance import instance as companions
 from fluxsched.instance.instance import AGAIN_MAX_S, AGAIN_S, Companion, metrics_kind, page_kind
-from fluxsched.protocol.messages import metrics as msg
+from fluxsched.protocol.messages import instance as msg
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.instance import core_states, target_states

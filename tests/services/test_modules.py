@@ -12,7 +12,6 @@ import pytest
 from fluxsched.instance.instance import Instance
 from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.services import scheduling
-from fluxsched.services import scheduling as scheduler_states
 from fluxsched.services.module_processes import STATUS_EXITED
 from fluxsched.services.scheduling import STATE_BYTES_MAX
 from fluxsched.store.checksums import checksummed
@@ -131,7 +130,7 @@ async def test_only_a_scheduler_may_have_something_kept_and_not_for_groups_of_an
 
 async def test_a_state_has_a_limit(world, monkeypatch):
     assert STATE_BYTES_MAX == 1 << 25
-    monkeypatch.setattr(scheduler_states, "STATE_BYTES_MAX", 1000)
+    monkeypatch.setattr(scheduling, "STATE_BYTES_MAX", 1000)
     site = await world.bare(fake="4x2")
     peer = world.second(site)
     await kept(peer, "default")

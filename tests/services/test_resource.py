@@ -12,11 +12,7 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
-from fluxsched.services import instance as agents
-from fluxsched.services import instance as trace
-from fluxsched.services import modules, scheduling
-from fluxsched.services import resource as resource_journal
-from fluxsched.services import resource as resource_watch
+from fluxsched.services import instance, modules, resource, scheduling
 from fluxsched.services.instance import TEXT_PAYLOAD_BYTES_MAX, TRACE_MESSAGES_MAX, target_states
 from fluxsched.services.resource import JournalService
 
@@ -162,7 +158,7 @@ async def test_two_readers_that_come_at_different_times_end_up_with_the_same(wor
 
 @pytest.mark.parametrize(("name", "value"), [("WATCH_EVERY_S", 1e6), ("SHARE", 1e-9)])
 async def test_a_drain_waits_neither_as_long_as_changes_by_jobs_nor_longer(world, monkeypatch, name, value):
-    monkeypatch.setattr(resource_watch, name, value)
+    monkeypatch.setattr(resource, name, value)
     site = await world.instance(**SITE)
     peer = world.second(site)
     tag, picture = peer.open("resource.watch"), Picture()
@@ -313,7 +309,7 @@ def test_an_event_is_told_once_it_is_on_disk():
 
 
 async def test_so_many_agents_are_connected(world, monkeypatch):
-    monkeypatch.setattr(agents, "AGENTS_MAX", 1)
+    monkeypatch.setattr(instance, "AGENTS_MAX", 1)
     site = await world.bare(config="[[resource.config]]\nhosts = 'host[0-1]'\ncores = '0-1'\n")
     first, second = world.second(site), world.second(site)
     await first.ok("agent.hello", {"host": "host0", "heartbeat_s": 1.0})
@@ -329,8 +325,8 @@ async def test_so_many_modules_are_loaded(world, monkeypatch):
 
 
 async def test_the_store_keeps_so_many_events(world, monkeypatch):
-    monkeypatch.setattr(resource_journal, "STORED_EVENTS_MAX", 3)
-    monkeypatch.setattr(resource_journal, "PRUNE_EVENTS", 1)
+    monkeypatch.setattr(resource, "STORED_EVENTS_MAX", 3)
+    monkeypatch.setattr(resource, "PRUNE_EVENTS", 1)
     site = await world.bare()
     peer = world.second(site)
     for _ in range(4):
@@ -445,7 +441,7 @@ async def test_a_slow_reader_costs_no_more_than_one_answer(world, monkeypatch):
         pager.setattr(site.router, "unsent_bytes", lambda peer: 1)
         tags = [other.send("attr.get", {"name": "rank"}) for _ in range(TRACE_MESSAGES_MAX)]
         await other.next(tags[-1])
-        await asyncio.sleep(2 * trace.TRACE_EVERY_S)
+        await asyncio.sleep(2 * instance.TRACE_EVERY_S)
         assert peer.waiting(tag) == []
     answer = (await peer.next(tag)).payload
     assert (len(answer["messages"]), answer["dropped"]) == (TRACE_MESSAGES_MAX, TRACE_MESSAGES_MAX)

@@ -8,12 +8,10 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sim import Ask, Trace, TraceJob, generate, lublin, plots
-from fluxsched.sim import plots as charts
-from fluxsched.sim import report as drawing
+from fluxsched.sim import Ask, Trace, TraceJob, generate, lublin, plots, report
 from fluxsched.sim.commands import LABEL_CHARS_MAX, StudyOptions
 from fluxsched.sim.engine import run as replay
-from fluxsched.sim.engine import site as site_events
+from fluxsched.sim.engine import site
 from fluxsched.sim.traces import FAULT_CHARS_MAX, JOBS_MAX, URGENCY_MAX, read_lines
 from fluxsched.system.clock import seeded
 
@@ -54,11 +52,11 @@ def test_run_times_and_arrivals_of_the_model_are_bounded(monkeypatch):
 def test_a_site_file_has_a_size(tmp_path, four_nodes, monkeypatch):
     line = '{"at": 1, "do": "drain", "targets": "0"}\n'
     (tmp_path / "s").write_text(line)
-    monkeypatch.setattr(site_events, "SITE_BYTES_MAX", len(line))
-    assert len(site_events.read_site(tmp_path / "s", four_nodes)) == 1
+    monkeypatch.setattr(site, "SITE_BYTES_MAX", len(line))
+    assert len(site.read_site(tmp_path / "s", four_nodes)) == 1
     (tmp_path / "s").write_text(line + "\n")
     with pytest.raises((InvalidValue, LimitExceeded)):
-        site_events.read_site(tmp_path / "s", four_nodes)
+        site.read_site(tmp_path / "s", four_nodes)
 
 
 def test_a_replay_submits_and_lists_so_many_at_once(monkeypatch):
@@ -94,8 +92,8 @@ def test_plots_draw_a_bounded_amount(monkeypatch):
     pytest.importorskip("matplotlib", reason="plots are an extra: fluxsched[plots]")
     from fluxsched.sim import run
 
-    monkeypatch.setattr(charts, "STEPS_DRAWN_MAX", 6)
-    monkeypatch.setattr(drawing, "BARS_MAX", 7)
+    monkeypatch.setattr(plots, "STEPS_DRAWN_MAX", 6)
+    monkeypatch.setattr(report, "BARS_MAX", 7)
     monkeypatch.setattr(plots, "GANTTS_MAX", 1)
     trace = generate(jobs=60, procs=16, seed=1, load=1.0)
     results = [run(trace, policy, placements=True) for policy in ("fifo", "firstfit")]
@@ -110,6 +108,6 @@ def test_plots_draw_a_bounded_amount(monkeypatch):
 
 
 def test_a_long_time_is_drawn_in_days():
-    limit_s = charts.HOURS_MAX * charts.HOUR_S
-    scales = [charts.TimeScale.of([SimpleNamespace(end_s=end_s)]) for end_s in (limit_s, limit_s + 1)]
+    limit_s = plots.HOURS_MAX * plots.HOUR_S
+    scales = [plots.TimeScale.of([SimpleNamespace(end_s=end_s)]) for end_s in (limit_s, limit_s + 1)]
     assert [scale.name for scale in scales] == ["hours", "days"]

@@ -14,7 +14,7 @@ import pytest
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.history.samples import MachineSample, damaged_history, read_intervals, read_runs, read_samples
 from fluxsched.instance.assembly import LEFT_OUT_NAMED_MAX, StateNotice, read_store
-from fluxsched.store import repair as damage
+from fluxsched.store import repair
 from fluxsched.store.checksums import COLUMNS, add_function
 from fluxsched.store.jobs import NO_JOBSPEC, DamagedJob, pack_events, read_events, read_job
 from fluxsched.store.repair import LOST_NAMED_MAX, Salvaged, make_sound
@@ -252,7 +252,7 @@ def test_an_empty_file_is_new_only_where_no_job_has_run(path):
 
 
 def test_a_large_file_is_checked_after_an_end_that_was_not_clean(path, monkeypatch):
-    monkeypatch.setattr(damage, "CHECKED_BYTES", 4096)
+    monkeypatch.setattr(repair, "CHECKED_BYTES", 4096)
     damage_page_of(path, "job_log_jobid", middle)
     assert make_sound(path, has_jobs=True) is None
     path.with_name("state.sqlite-wal").write_bytes(b"\0" * 64)

@@ -13,8 +13,8 @@ import pytest
 
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused
-from fluxsched.instance import assembly as restore
-from fluxsched.messaging import listening as disk
+from fluxsched.instance import assembly
+from fluxsched.messaging import listening
 from fluxsched.messaging.listening import DiskGuard, shortage
 from fluxsched.store import store as checkpoints
 from fluxsched.store import store as stores
@@ -137,13 +137,13 @@ async def test_the_log_is_copied_and_used_anew(store, tmp_path, monkeypatch):
 
 
 async def test_a_restart_reads_back_the_jobs_that_ended_last(store, monkeypatch):
-    monkeypatch.setattr(restore, "INACTIVE_RESTORED_MAX", 2)
+    monkeypatch.setattr(assembly, "INACTIVE_RESTORED_MAX", 2)
     for jobid in (1, 2, 3, 4):
         log(store, jobid, {"name": "submit"})
     for jobid in (4, 2, 1):
         log(store, jobid, {"name": "clean"}, ended_s=1)
     await stored(store, store._turns)
-    found = restore.read_store(store, restore.StateNotice())
+    found = assembly.read_store(store, assembly.StateNotice())
     ended = [job for some in found.ended for job in some]
     names = {jobid: [event["name"] for event in events] for jobid, events, *_ in [*found.jobs, *ended]}
     assert names == {1: ["submit", "clean"], 2: ["submit", "clean"], 3: ["submit"]}
@@ -154,7 +154,7 @@ async def test_what_is_read_later_sees_what_was_committed_meanwhile(store):
         log(store, jobid, {"name": "submit"})
         log(store, jobid, {"name": "clean"}, ended_s=1)
     await stored(store, store._turns)
-    ended = iter(restore.read_store(store, restore.StateNotice()).ended)
+    ended = iter(assembly.read_store(store, assembly.StateNotice()).ended)
     next(ended)
     log(store, 1_000, {"name": "submit"})
     await stored(store, store._turns)
@@ -169,7 +169,7 @@ async def test_events_that_many_jobs_log_alike_are_read_once_and_every_job_has_i
     for jobid in jobs:
         log(store, jobid, {"name": "flux-restart"})
     await stored(store, store._turns)
-    found = {jobid: events for jobid, events, *_ in restore.read_store(store, restore.StateNotice()).jobs}
+    found = {jobid: events for jobid, events, *_ in assembly.read_store(store, assembly.StateNotice()).jobs}
     assert found == {jobid: [{"name": "submit", "at": jobid}, {"name": "flux-restart"}] for jobid in jobs}
     assert found[1] is not found[2]
     assert found[1][1] is found[2][1]
@@ -366,7 +366,7 @@ async def test_a_file_that_cannot_be_read_is_the_answer_of_each_request_that_nee
 async def test_little_room_is_kept_for_what_runs(full_disk, tmp_path, monkeypatch):
     room = DiskGuard(full_disk.store, full_disk.turns, partial(shortage, tmp_path))
     room.check_new()
-    monkeypatch.setattr(disk, "ROOM_BYTES", 1 << 62)
+    monkeypatch.setattr(listening, "ROOM_BYTES", 1 << 62)
     room.check_new()  # one look a turn is enough
     room = DiskGuard(full_disk.store, full_disk.turns, partial(shortage, tmp_path))
     with pytest.raises(Refused, match=rf"MiB are free on the file system of {tmp_path}, .* make room there"):

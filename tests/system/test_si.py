@@ -24,7 +24,7 @@ from fluxsched.cli.main import main
 from fluxsched.yunikorn import messages
 from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
 from fluxsched.yunikorn.wire import EXTRA, SCHEDULER, Address
-from tests.adapters.si.interfaces.drivers import RemoteRM
+from tests.yunikorn.interfaces.drivers import RemoteRM
 
 from .conftest import PROGRAM, WAIT_S
 

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli import instance as web
+from fluxsched.cli import instance
 
 
 class Browser:
@@ -111,6 +111,6 @@ def test_a_configured_page_needs_a_sound_address(user: Any) -> None:
 
 
 def test_without_the_extra_it_is_said_what_to_install(user: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(web, "find_spec", lambda name: None if name == "uvicorn" else name)
+    monkeypatch.setattr(instance, "find_spec", lambda name: None if name == "uvicorn" else name)
     for words in (["web"], ["start", "--web", "--fake", "1x1", "true"]):
         assert "needs uvicorn: pip install 'fluxsched[web]'" in user(*words, status=1).err

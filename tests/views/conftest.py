@@ -10,9 +10,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import RPCError
-from fluxsched.views import feed
-from fluxsched.views import feeds as job_feed
-from fluxsched.views import feeds as jobs_feed
+from fluxsched.views import feed, feeds
 from fluxsched.views.feed import after
 from fluxsched.views.follower import Follower, Subscription
 
@@ -150,7 +148,7 @@ def counts(submitted: int) -> dict[str, Any]:
 
 @pytest.fixture
 def following(spoken: Any, monkeypatch: pytest.MonkeyPatch) -> Follower:
-    for module in (jobs_feed, job_feed):
+    for module in (feeds, feeds):
         monkeypatch.setattr(module, "ASKED_EVERY_S", 0.001)
     monkeypatch.setattr(feed, "SHARE", 1000.0)
     spoken.first["resource.watch"] = (WHOLE,)

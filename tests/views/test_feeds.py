@@ -11,7 +11,7 @@ import pytest
 
 from fluxsched.core.idset import ID_MAX
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, RPCError
-from fluxsched.views import timeline as timeline_feed
+from fluxsched.views import timeline
 from fluxsched.views.feed import OUTPUT_CHARS_MAX, Params, Period
 from fluxsched.views.feeds import EVENTS_MAX, FILTERS, HOLDERS_MAX, POINTS_MAX, ROWS_MAX, job_request, named
 from fluxsched.views.follower import TOPICS, Follower
@@ -203,7 +203,7 @@ async def test_the_timeline_has_what_ended_runs_and_is_planned(following: Follow
 
 async def test_a_timeline_asks_for_what_ended_only_once(following: Follower, spoken: Any, monkeypatch: Any) -> None:
     """Where there is no history it shades what is drained now."""
-    monkeypatch.setattr(timeline_feed, "TIMELINE_EVERY_S", 0.001)
+    monkeypatch.setattr(timeline, "TIMELINE_EVERY_S", 0.001)
     now_s = time.time()
     found = [job_info(8, ranks="2", ncores=2, t_run=now_s - 90, t_inactive=now_s - 9, state="INACTIVE")]
     spoken.answers |= {

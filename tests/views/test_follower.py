@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.client import find as reconnecting
+from fluxsched.client import find
 from fluxsched.errors import InvalidValue, LimitExceeded, RPCError
 from fluxsched.views import follower
 from fluxsched.views.follower import Follower, Subscription
@@ -107,8 +107,8 @@ async def test_a_viewer_that_reads_nothing_has_one_merged_message(
 async def test_an_instance_that_goes_away_is_a_state_and_all_is_whole_again_when_it_is_back(
     following: Follower, spoken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(reconnecting, "RETRY_S", 0.001)
-    monkeypatch.setattr(reconnecting, "RETRY_MAX_S", 0.004)
+    monkeypatch.setattr(find, "RETRY_S", 0.001)
+    monkeypatch.setattr(find, "RETRY_MAX_S", 0.004)
     async with following, following.subscribe("machine") as viewer:
         await kinds(viewer, 2)
         spoken.die()

@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.views import feeds as jobs_feed
-from fluxsched.views import timeline as timeline_feed
+from fluxsched.views import feeds, timeline
 from fluxsched.views.follower import Follower
 from tests.views.conftest import until, whole_of
 
@@ -29,7 +28,7 @@ async def test_the_first_rows_do_not_wait_for_reasons_that_take_long(following: 
 async def test_a_timeline_does_not_wait_for_a_plan_that_takes_long(
     following: Follower, spoken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(timeline_feed, "TIMELINE_EVERY_S", 0.001)
+    monkeypatch.setattr(timeline, "TIMELINE_EVERY_S", 0.001)
     plan: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
     spoken.answers |= {
         "job-manager.running": {"jobs": [], "left_out": 0},
@@ -48,9 +47,9 @@ async def test_a_timeline_does_not_wait_for_a_plan_that_takes_long(
 async def test_reasons_that_a_busy_scheduler_does_not_tell_in_time_stay_known(
     spoken: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(jobs_feed, "REASONS_EVERY_S", -1.0)
-    monkeypatch.setattr(jobs_feed, "SHARE", 1e9)
-    reasons, answers = jobs_feed.JobReasons(lambda: None), []
+    monkeypatch.setattr(feeds, "REASONS_EVERY_S", -1.0)
+    monkeypatch.setattr(feeds, "SHARE", 1e9)
+    reasons, answers = feeds.JobReasons(lambda: None), []
 
     class Busy:
         is_gone = False

@@ -12,7 +12,7 @@ import pytest
 
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.system.files import parse_page_bind
-from fluxsched.web import access as connections
+from fluxsched.web import access
 from fluxsched.web.access import (
     HEAD_BYTES_MAX,
     HEADERS_MAX,
@@ -222,8 +222,8 @@ async def test_connections_beyond_the_limit_are_answered_503(page: Any) -> None:
 
 async def test_strangers_take_no_place_of_a_viewer(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Idle connections without the cookie, for which a viewer was answered 503."""
-    assert page.server.config.backlog == connections.ACCEPTED_MAX <= connections.STRANGERS_MAX / 4 < CONNECTIONS_MAX
-    monkeypatch.setattr(connections, "STRANGERS_MAX", 20)
+    assert page.server.config.backlog == access.ACCEPTED_MAX <= access.STRANGERS_MAX / 4 < CONNECTIONS_MAX
+    monkeypatch.setattr(access, "STRANGERS_MAX", 20)
     page.server.config.limit_concurrency = 30
     events, stream = await page.events()
     idle = [await page.connect() for _ in range(60)]

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import RPCError
-from fluxsched.web import actions as forms
+from fluxsched.web import actions
 from fluxsched.web.actions import ACTIONS, BODY_BYTES_MAX, FAULTS_MAX, FIELDS_MAX, IDS_MAX, URGENCY_MAX
 from fluxsched.web.pages import ACTION_TOPICS
 
@@ -149,7 +149,7 @@ async def test_a_form_is_limited_in_size_time_and_kind(page: Any, monkeypatch: p
     assert (await page.post("/actions/drain", {str(n): "" for n in range(FIELDS_MAX + 1)})).status == 413
     assert (await page.ask(post, {"Content-Type": "text/plain", "Content-Length": "2"}, b"{}")).status == 400
     assert (await page.ask(post, {**form, "Content-Length": "2"}, b"\xff\xfe")).status == 400
-    monkeypatch.setattr(forms, "BODY_S", 0.05)
+    monkeypatch.setattr(actions, "BODY_S", 0.05)
     assert (await page.ask(post, {**form, "Content-Length": "9"}, b"csrf=")).status == 408
     assert page.follower.asked == []
 

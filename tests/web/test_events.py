@@ -14,8 +14,7 @@ import pytest
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.system.clock import SystemClock
 from fluxsched.views.follower import TooManyFeeds
-from fluxsched.web import access as connections
-from fluxsched.web import server as events
+from fluxsched.web import access, server
 from fluxsched.web.pages import PARAMS_MAX
 from fluxsched.web.server import VIEWERS_MAX
 
@@ -143,7 +142,7 @@ async def test_a_fault_of_ours_in_a_view_ends_its_streams_and_is_logged(
 
 
 async def test_silence_is_filled(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(events, "KEEP_ALIVE_S", 0.02)
+    monkeypatch.setattr(server, "KEEP_ALIVE_S", 0.02)
     reader, writer = await page.events()
     await asyncio.wait_for(reader.readuntil(b":\n\n"), 20)
     writer.close()
@@ -152,7 +151,7 @@ async def test_silence_is_filled(page: Any, monkeypatch: pytest.MonkeyPatch) -> 
 async def test_viewers_are_limited_and_the_next_is_told(
     page: Any, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(events, "VIEWERS_MAX", 5)
+    monkeypatch.setattr(server, "VIEWERS_MAX", 5)
     assert VIEWERS_MAX == 1000
     viewers = [await page.events() for _ in range(5)]
     refused = await page.ask("GET /events?view=machine", {"Accept": "application/json"})
@@ -181,7 +180,7 @@ async def test_a_thousand_viewers_share_the_bytes(page: Any, eventually: Eventua
 async def test_a_viewer_that_reads_nothing_costs_one_merged_message_and_is_dropped(
     page: Any, monkeypatch: pytest.MonkeyPatch, eventually: Eventually
 ) -> None:
-    monkeypatch.setattr(connections, "UNREAD_S", 0.2)
+    monkeypatch.setattr(access, "UNREAD_S", 0.2)
     silent = socket.socket()
     silent.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
     silent.connect(page.where)
@@ -191,13 +190,13 @@ async def test_a_viewer_that_reads_nothing_costs_one_merged_message_and_is_dropp
         page.follower.say("machine", {"drains": {"0": {"reason": f"{number} " + "x" * 50_000}}})
         await asyncio.sleep(0)
         sizes = [connection.transport.get_write_buffer_size() for connection in page.server.server_state.connections]
-        assert max(sizes, default=0) < 2 * connections.BUFFER_BYTES + 60_000
+        assert max(sizes, default=0) < 2 * access.BUFFER_BYTES + 60_000
     await eventually(lambda: page.site.viewers.count == 0)
     silent.close()
 
 
 async def test_a_request_that_arrives_slowly_is_ended(page: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(connections, "HEAD_S", 0.1)
+    monkeypatch.setattr(access, "HEAD_S", 0.1)
     for beginning in (b"", b"GET /mach"):
         reader, writer = await page.connect()
         writer.write(beginning)

@@ -12,7 +12,7 @@ import pytest
 
 from fluxsched.sim import Ask, Trace, TraceJob, run
 from fluxsched.sim.report import drawing
-from fluxsched.web import standalone as inlining
+from fluxsched.web import standalone
 from fluxsched.web.standalone import modules, study_page
 
 HOSTILE = "</script><script>alert(1)</script><!--"
@@ -61,7 +61,7 @@ def test_the_figures_are_there_without_script(page: str) -> None:
 def test_a_module_of_another_form_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, files: dict[str, str], words: str
 ) -> None:
-    monkeypatch.setattr(inlining, "STATIC", tmp_path)
+    monkeypatch.setattr(standalone, "STATIC", tmp_path)
     for name, text in files.items():
         (tmp_path / name).write_text(text)
     with pytest.raises(ValueError, match=re.escape(words)):
@@ -69,7 +69,7 @@ def test_a_module_of_another_form_is_refused(
 
 
 def test_modules_are_taken_once_each_and_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(inlining, "STATIC", tmp_path)
+    monkeypatch.setattr(standalone, "STATIC", tmp_path)
     (tmp_path / "x").mkdir()
     needs = 'import { b as c } from "./x/b.js";\nimport { d } from "./d.js";\n'
     (tmp_path / "a.js").write_text(f"{needs}export function show() {{}}\n")

@@ -1,4 +1,4 @@
-"""`pool-class=fluxsched.flux.broker.pool`: our pool (`adapters/flux/pool.py`) under Flux's own schedulers."""
+"""`pool-class=fluxsched.flux.broker.pool`: our pool (`flux/pool.py`) under Flux's own schedulers."""
 
 from __future__ import annotations
 

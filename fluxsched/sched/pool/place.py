@@ -22,7 +22,7 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Count, Request
 from fluxsched.errors import LocalProtocolError
-from fluxsched.sched.pool import select as reasons
+from fluxsched.sched.pool import select
 from fluxsched.sched.pool.amounts import AmountTarget
 from fluxsched.sched.pool.choice import (
     AskedAmounts,
@@ -83,14 +83,14 @@ def place_now(pool: Pool, shape: Shape, placement: str) -> Outcome:
     if narrowed is not None and narrowed.later:
         return Insufficient(narrowed.later)
     if lacking := pool.instance_countables.lacking(request.shared):
-        return Insufficient(reasons.lacking_now(request, lacking))
+        return Insufficient(select.lacking_now(request, lacking))
     if request.is_of_amounts:
-        return Insufficient(reasons.insufficient_amounts(asked_amounts(pool, request, narrowed)))
+        return Insufficient(select.insufficient_amounts(asked_amounts(pool, request, narrowed)))
     if request.parts:
         return Insufficient(insufficient_parts(pool, request, choices_of(pool, request, narrowed)))
     choice = pool.choice_of(shape)
     found = _found(choice, request)
-    why = reasons.insufficient(pool, choice, request, found)
+    why = select.insufficient(pool, choice, request, found)
     is_far = request.max_hops is not None and found >= (request.slots if request.nodes is None else request.nodes).min
     return Insufficient(why + beyond_now(pool.rooms, choice, request) if is_far else why)
 
@@ -210,7 +210,7 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
     The number is None where countables of the instance are missing, and for several parts, which have no common one.
     """
     if lacking := pool.instance_countables.lacking(request.shared, ever=True):
-        return None, reasons.lacking(request, lacking)
+        return None, select.lacking(request, lacking)
     if request.is_of_amounts:
         return _shortage_of_amounts(pool, request, narrowed)
     if request.parts:
@@ -234,7 +234,7 @@ def shortage(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> 
         return have, None
     if narrowed is not None and narrowed.never:
         return have, narrowed.never
-    return have, reasons.infeasible(choice, able, request, have)
+    return have, select.infeasible(choice, able, request, have)
 
 
 def _shortage_of_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> tuple[int, str | None]:
@@ -243,7 +243,7 @@ def _shortage_of_amounts(pool: Pool, request: Request, narrowed: Narrowed | None
     asked = asked_amounts(pool, request, narrowed)
     if is_single(request) and asked.could_ever():
         return 1, None
-    return 0, narrowed.never if narrowed and narrowed.never else reasons.infeasible_amounts(asked)
+    return 0, narrowed.never if narrowed and narrowed.never else select.infeasible_amounts(asked)
 
 
 def asked_amounts(pool: Pool, request: Request, narrowed: Narrowed | None) -> AskedAmounts:

@@ -23,7 +23,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
-from fluxsched.protocol.messages.alloc import ExpirationRequest, HelloResponse, PrioritizeRequest, SchedCancelRequest
+from fluxsched.protocol.messages.sched import ExpirationRequest, HelloResponse, PrioritizeRequest, SchedCancelRequest
 from fluxsched.sched.decisions import PREEMPT, Granted, Grown, Shrunk
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
 from fluxsched.sched.fair.accounts import RATE_WINDOW_S, FairSettings

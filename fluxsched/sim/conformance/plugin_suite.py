@@ -26,8 +26,7 @@ from fluxsched.sched.hooks.chain import SYSTEM
 from fluxsched.sched.loading import is_file, parse_spec, policy_line
 from fluxsched.sched.policy import Policy
 from fluxsched.sched.registry import check_plugin, make, make_plugin
-from fluxsched.sim.conformance import plugin_site as laws
-from fluxsched.sim.conformance import suite as policy_cases
+from fluxsched.sim.conformance import plugin_site, suite
 from fluxsched.sim.conformance.harness import HEAD, PROGRESS, Harness, RuleBroken
 from fluxsched.sim.conformance.plugin_site import CALLS, RESERVED, PluginJudge, PluginSite, line_of, sizes_in
 from fluxsched.sim.conformance.suite import CaseStuck, Finding, RuleVerdict, TimeLimit, all_unclear, tried, verdict_of
@@ -162,7 +161,7 @@ def under_policy(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> boo
     judge: Any = PluginJudge(tried.make())
     judges.append(judge)
     try:
-        policy_cases.ordinary(lambda machine: Harness(tried.policy, machine, plugins=[judge]), chance)
+        suite.ordinary(lambda machine: Harness(tried.policy, machine, plugins=[judge]), chance)
     except RuleBroken as broken:
         if broken.law not in (PROGRESS, HEAD) or not judge.held_back:
             raise RuleBroken("policy", f"{broken} (law {broken.law!r} for policies)", broken.line) from None
@@ -370,11 +369,11 @@ CASES: Final = 3
 """Number of cases of each rule."""
 
 LAWS: Final = {
-    laws.RAISES: "raises no exception at any point",
-    laws.ANSWERS: "answers what its points may answer",
-    laws.PURE: "gives the same answer to the same question",
-    laws.HOLDS: "what it says of a shape holds until targets or its generation change",
-    laws.RESERVED: "is unreserved just for what it has reserved, in the reverse order of other plugins",
+    plugin_site.RAISES: "raises no exception at any point",
+    plugin_site.ANSWERS: "answers what its points may answer",
+    plugin_site.PURE: "gives the same answer to the same question",
+    plugin_site.HOLDS: "what it says of a shape holds until targets or its generation change",
+    plugin_site.RESERVED: "is unreserved just for what it has reserved, in the reverse order of other plugins",
 }
 """Laws that are judged in every case."""
 
@@ -392,9 +391,9 @@ RULES: Final = {
     "deterministic": PluginRule("has the same jobs start at the same times for the same input", deterministic),
     FAULTS: PluginRule("a failure at any point holds back just the jobs asked about", faults),
     LEAKS: PluginRule("keeps nothing of starts that failed and of jobs that ended", leaks),
-    laws.SKIPS: PluginRule("SKIP reaches the filter of its plugin alone", skips),
-    laws.TIMED_OUT: PluginRule("each wait for a permit has an end, after which nothing is held", permits),
-    laws.CALLS: PluginRule("questions about shapes stay within shapes times kinds of targets", calls),
+    plugin_site.SKIPS: PluginRule("SKIP reaches the filter of its plugin alone", skips),
+    plugin_site.TIMED_OUT: PluginRule("each wait for a permit has an end, after which nothing is held", permits),
+    plugin_site.CALLS: PluginRule("questions about shapes stay within shapes times kinds of targets", calls),
 }
 
 ALL_SAYS: Final = {**LAWS, **{name: rule.says for name, rule in RULES.items()}}

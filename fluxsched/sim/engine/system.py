@@ -23,9 +23,9 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RPCError
 from fluxsched.jobs.queues import ANY_BANK, Banks, QueueConfig, Queues
-from fluxsched.protocol.messages.alloc import HelloResponse
+from fluxsched.protocol.messages.sched import HelloResponse
 from fluxsched.protocol.sessions import AcquireClient, AcquireServer
-from fluxsched.resource import journal as resource
+from fluxsched.resource import journal
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
 from fluxsched.sched.decisions import Canceled, DecisionRefused, Denied, Granted, Grown, PluginFailed, Raise, Shrunk
@@ -224,10 +224,10 @@ class System:
 
     # ---- what happens
 
-    def tell(self, effects: Iterable[resource.ResourceEffect]) -> None:
+    def tell(self, effects: Iterable[journal.ResourceEffect]) -> None:
         """Pass on the resource module's changes to their acquirer, and perform what follows."""
         for one in effects:
-            if isinstance(one, resource.ToAcquirer):
+            if isinstance(one, journal.ToAcquirer):
                 self._streams[one.group][1].add(one.change)
         for call, server in list(self._streams.values()):
             for change in server.take():

@@ -25,16 +25,16 @@ from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError, RPCErro
 from fluxsched.jobs import effects as jobs
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.queues import QueueConfig
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.lite import FREE
-from fluxsched.protocol.messages import alloc
-from fluxsched.protocol.messages.acquire import AcquireRequest
+from fluxsched.protocol.messages import sched as alloc
 from fluxsched.protocol.messages.jobs import RaiseRequest
+from fluxsched.protocol.messages.resource import AcquireRequest
 from fluxsched.protocol.sessions import AcquireClient, AcquireServer, to_messages
-from fluxsched.resource import journal as resource
+from fluxsched.resource import journal
 from fluxsched.resource.inventory import DEFAULT, EXCLUDE, Inventory
 from fluxsched.resource.module import ResourceModule
-from fluxsched.sched import decisions as sched
+from fluxsched.sched import decisions
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policy import Option, Start, View
 from fluxsched.scheduler.session import ACQUIRE, HELLO, RAISE, READY, Call, End, Fail, Log, SchedulerSession
@@ -124,7 +124,7 @@ class Machine(Protocol):
 
 def read_acquire(payload: object, typed: bool) -> Symbol:
     """A response as RFC 28's draft words it: its keys are looked up here, in what travels."""
-    said: dict[str, Any] = msgpack.unpackb(codec.pack(payload))
+    said: dict[str, Any] = msgpack.unpackb(framing.pack(payload))
     try:
         if not typed:
             if "resources" in said:
@@ -169,8 +169,8 @@ class ResourceMachine:
     """The resource module with what is stored of it, and its end of each acquirer's stream."""
 
     def __init__(self) -> None:
-        self._rows: dict[tuple[resource.Table, str], Any] = {}
-        self._stored: dict[tuple[resource.Table, str], Any] = {}
+        self._rows: dict[tuple[journal.Table, str], Any] = {}
+        self._stored: dict[tuple[journal.Table, str], Any] = {}
         self._promised: Symbol = ()
         self._streams: dict[int, AcquireServer] = {}
         self._out: list[Symbol] = []
@@ -252,7 +252,7 @@ class ResourceMachine:
             raise broken(f"{self._promised} was stored, and {self._remembered()} is there after a restart")
 
     def _boot(self, online: Mask, held: Symbol) -> None:
-        saved = [resource.Saved(*row, value) for row, value in self._rows.items()]
+        saved = [journal.Saved(*row, value) for row, value in self._rows.items()]
         inventory, configured = Inventory(_R, "configuration"), {OTHER: EMPTY}
         self.module = ResourceModule(inventory, configured, saved, now_s=NOW_S, online=Idset(online))
         for jobid, targets in held:
@@ -265,18 +265,18 @@ class ResourceMachine:
         goals, drained = module._groups.goals, module._drains.drained  # what is excluded is no longer drained
         return mask(drained - module._drains.made_for_move(drained) - goals[EXCLUDE]), _by_name(goals)
 
-    def _perform(self, effects: list[resource.ResourceEffect]) -> None:
+    def _perform(self, effects: list[journal.ResourceEffect]) -> None:
         for one in effects:
-            if isinstance(one, resource.ToAcquirer):
+            if isinstance(one, journal.ToAcquirer):
                 stream = self._streams.get(one.acquirer)  # type: ignore[call-overload]
                 if stream is not None:
                     stream.add(one.change)
-            elif isinstance(one, resource.Save):
+            elif isinstance(one, journal.Save):
                 if one.value is None:
                     self._rows.pop((one.table, one.key), None)
                 else:
                     self._rows[one.table, one.key] = one.value
-            elif isinstance(one, resource.RaiseJobs):
+            elif isinstance(one, journal.RaiseJobs):
                 self._out.append(("raise", *one.jobids))
 
     # ---- what it is
@@ -334,7 +334,7 @@ def _text(row: object) -> str:
     return json.dumps(row, sort_keys=True)
 
 
-def _stored(rows: Mapping[tuple[resource.Table, str], Any]) -> frozenset[Symbol]:
+def _stored(rows: Mapping[tuple[journal.Table, str], Any]) -> frozenset[Symbol]:
     """The rows by target; those of groups have none."""
     found = set[Symbol]()
     for (table, key), row in rows.items():
@@ -669,8 +669,8 @@ class SchedulerMachine:
         self._receive("sched.alloc", alloc.AllocRequest(jobid, 16, 1, spec, NOW_S))  # type: ignore[arg-type]
 
     def _free(self, jobid: int, targets: Mask, final: bool) -> None:
-        request = codec.pack(alloc.FreeRequest(jobid, _given(targets), final))
-        self._receive("sched.free", codec.unpack(request, FREE))
+        request = framing.pack(alloc.FreeRequest(jobid, _given(targets), final))
+        self._receive("sched.free", framing.unpack(request, FREE))
 
     def _cancel(self, jobid: int) -> None:
         self._receive("sched.cancel", alloc.SchedCancelRequest(jobid))
@@ -689,16 +689,16 @@ class SchedulerMachine:
     def _perform(self, effects: Any) -> None:
         for one in effects:
             match one:
-                case sched.Granted():
+                case decisions.Granted():
                     self._out.append(("granted", one.jobid, mask(set(cores_of(one.R)))))
-                case sched.Denied():
+                case decisions.Denied():
                     self._out.append(("denied", one.jobid))
-                case sched.Canceled():
+                case decisions.Canceled():
                     self._out.append(("canceled", one.jobid))
                 case Call():
                     self._calls[one.topic] = one
                     self._out.append(_called(one))
-                case sched.Raise():
+                case decisions.Raise():
                     self._perform(self._session.outgoing([one]))
                 case End(reason):
                     self._ended = reason
@@ -707,7 +707,7 @@ class SchedulerMachine:
                     if topic != "sched.free" or self._stream.typed:
                         raise broken(f"a scheduler refuses what it is told: {error}")
                     # in the plain dialect a job beyond what was acquired is not taken over, and its end is no news
-                case sched.Annotated() | Log():
+                case decisions.Annotated() | Log():
                     pass
                 case _:
                     raise broken(f"a scheduler asks for {one}")
@@ -758,7 +758,7 @@ def _read(jobspec: Any) -> Jobspec:
 
 def _called(call: Call) -> Symbol:
     """A request, read as the other end would."""
-    said: dict[str, Any] = msgpack.unpackb(codec.pack(call.message)) if call.message is not None else {}
+    said: dict[str, Any] = msgpack.unpackb(framing.pack(call.message)) if call.message is not None else {}
     match call.topic:
         case "resource.acquire":
             if not call.streaming:

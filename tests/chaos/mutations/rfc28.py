@@ -67,11 +67,14 @@ LAWS = (
         "return effects", "return effects + self._held.end_on(targets, now_s)",
     ),
     Sabotage(
-        "the group of a release shall match that of the acquire request", "fluxsched.protocol.sessions:AcquireClient.release",
+        "the group of a release shall match that of the acquire request",
+        "fluxsched.protocol.sessions:AcquireClient.release",
         "ReleaseRequest(self.group,", "ReleaseRequest('b' if self.group == 'default' else 'default',",
     ),
     Sabotage(
-        "the targets of a release shall match the shrink", "fluxsched.protocol.sessions:AcquireClient.release", "str(targets))",
+        "the targets of a release shall match the shrink",
+        "fluxsched.protocol.sessions:AcquireClient.release",
+        "str(targets))",
         "str(targets | self.acquired))",
     ),
     Sabotage(

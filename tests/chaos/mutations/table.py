@@ -139,7 +139,9 @@ JOBS = (
         "link.cancel(job, self._lifecycle.out)", "pass",
     ),
     Sabotage(
-        "send requests of a stopped queue", "fluxsched.jobs.lifecycle:Link.pump", "for queue in self.queues if queue.started ",
+        "send requests of a stopped queue",
+        "fluxsched.jobs.lifecycle:Link.pump",
+        "for queue in self.queues if queue.started ",
         "for queue in self.queues ",
     ),
     Sabotage(

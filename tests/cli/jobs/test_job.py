@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli import attach as forward
+from fluxsched.cli import attach
 from fluxsched.cli.attach import Forwarder, OutputWriter
 from fluxsched.cli.job import _value_text
 from fluxsched.core.jobspec import Jobspec
@@ -191,7 +191,7 @@ def test_input_that_was_under_way_when_the_instance_went_away_is_not_sent_twice(
 ) -> None:
     answers: list[Any] = []
     said: list[str] = []
-    monkeypatch.setattr(forward, "warn", said.append)
+    monkeypatch.setattr(attach, "warn", said.append)
     handle: Any = SimpleNamespace(post=lambda topic, request, answered: answers.append(answered))
     source, sink = os.pipe()
     os.write(sink, b"12345")

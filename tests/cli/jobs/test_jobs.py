@@ -7,7 +7,7 @@ import json
 import pytest
 
 from fluxsched.cli import jobs as jobs_module
-from fluxsched.cli import options as values_module
+from fluxsched.cli import options
 from fluxsched.cli.jobs import REASONS_ASKED_MAX
 from fluxsched.errors import Refused, RPCError
 
@@ -16,7 +16,7 @@ NOW_S = 1700000100.0
 
 @pytest.fixture(autouse=True)
 def _stopped_clock(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (jobs_module, values_module):
+    for module in (jobs_module, options):
         monkeypatch.setattr(module, "SystemClock", type("Clock", (), {"wall_s": staticmethod(lambda: NOW_S)}))
 
 

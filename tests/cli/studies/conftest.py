@@ -7,14 +7,14 @@ from collections.abc import Iterator
 import pytest
 
 from fluxsched.cli import plugin_check, policy_check
-from fluxsched.config import policies as policy_list
-from fluxsched.system import processes as isolated_process
+from fluxsched.config import policies
+from fluxsched.system import processes
 from tests.prepared.caller import prepared
 from tests.prepared.children import forking
 
 
 @pytest.fixture(autouse=True, scope="package")
 def children_are_forked() -> Iterator[None]:
-    starts = [module.__name__ for module in (plugin_check, policy_check, policy_list)]
-    with forking(prepared().child, isolated_process, starts=starts):
+    starts = [module.__name__ for module in (plugin_check, policy_check, policies)]
+    with forking(prepared().child, processes, starts=starts):
         yield

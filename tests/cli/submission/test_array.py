@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli import submit as array
-from fluxsched.cli import submit as follow
+from fluxsched.cli import submit
 from fluxsched.cli.bulksubmit import METHODS, WIDTH_MAX, InputRow, fill
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused, RPCError
@@ -66,7 +65,7 @@ def test_what_is_refused_later_is_named_and_the_others_stay(cli) -> None:
     assert done.err == "fluxsched: submit: not submitted: cc 3: too many jobs\n"
     ids = iter(range(1, 100))
     done = cli("submit", "--cc=1-30", "echo", "{cc}", answers={"job-manager.submit": submitted})
-    assert len(done.err.splitlines()) == array.REFUSALS_SHOWN_MAX + 1
+    assert len(done.err.splitlines()) == submit.REFUSALS_SHOWN_MAX + 1
     assert done.err.endswith("not submitted: 8 jobs more\n")
 
 
@@ -74,7 +73,7 @@ def test_a_reader_who_has_seen_enough_cuts_no_array_short(cli, monkeypatch: pyte
     def flushed(line: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(array.show, "flushed", flushed)
+    monkeypatch.setattr(submit.show, "flushed", flushed)
     done = cli("submit", "--cc=1-3", "true")
     assert [topic for topic, _ in done.calls] == ["job-manager.submit"] * 3
     assert done.code == 141
@@ -88,7 +87,7 @@ def test_submit_and_wait_and_watch(cli, monkeypatch: pytest.MonkeyPatch) -> None
     def output(request: dict) -> list[dict]:
         return [{"stream": "stdout", "data": b"a%d\nb" % request["id"], "task": 0}]
 
-    monkeypatch.setattr(follow, "OUTPUTS_MAX", 2)
+    monkeypatch.setattr(submit, "OUTPUTS_MAX", 2)
     answers = {"job-manager.wait-all": ended, "job-manager.output": output}
     done = cli("submit", "--watch", "-l", "--jps", "--quiet", "--cc=1-3", "true", answers=answers)
     assert done.out == "ƒ2: 0: a1\nƒ2: 0: b\nƒ3: 0: a2\nƒ3: 0: b\nƒ4: 0: a3\nƒ4: 0: b\n"

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fluxsched.cli import jobspec_options as job_environment
+from fluxsched.cli import jobspec_options
 from fluxsched.cli.jobspec_options import NAMES_SHOWN_MAX, RULE_FILES_MAX, edited_environment
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -66,7 +66,7 @@ def test_a_wrong_rule_is_named(rule: str, text: str) -> None:
 
 
 def test_the_options_for_rules_keep_their_order(cli, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(job_environment.os, "environ", BASE)
+    monkeypatch.setattr(jobspec_options.os, "environ", BASE)
     (tmp_path / "rules").write_text("A=1\nB=2\n")
     for options, want in (
         (["--env-remove=*", f"--env-file={tmp_path}/rules", "--env=-A", "--env", "C=3"], {"B": "2", "C": "3"}),
@@ -78,7 +78,7 @@ def test_the_options_for_rules_keep_their_order(cli, monkeypatch: pytest.MonkeyP
 
 
 def test_what_is_not_utf8_is_left_out_with_a_warning(cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(job_environment.os, "environ", {"KEPT": "ü", "LATIN": LATIN, LATIN: "1", "": "nameless"})
+    monkeypatch.setattr(jobspec_options.os, "environ", {"KEPT": "ü", "LATIN": LATIN, LATIN: "1", "": "nameless"})
     done = cli("submit", "--dry-run", "--cc=1-2", "true")
     assert done.err == (
         "fluxsched: submit: omitted from the job's environment, because it is not UTF-8 text: LATIN, caf\\xe9, ''\n"
@@ -88,7 +88,7 @@ def test_what_is_not_utf8_is_left_out_with_a_warning(cli, monkeypatch: pytest.Mo
     done = cli("submit", "--dry-run", "--env=-*", "true")
     assert (done.code, done.err) == (0, ""), "what was removed is nobody's loss"
     many = {f"V{at}": LATIN for at in range(NAMES_SHOWN_MAX + 3)}
-    monkeypatch.setattr(job_environment.os, "environ", many)
+    monkeypatch.setattr(jobspec_options.os, "environ", many)
     assert cli("submit", "--dry-run", "true").err.endswith("V7 and 3 more\n")
 
 

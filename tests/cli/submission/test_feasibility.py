@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli import submit as feasibility
+from fluxsched.cli import submit
 from fluxsched.errors import RPCError
 from tests.cli.conftest import Cli
 
@@ -63,7 +63,7 @@ def test_bulksubmit_submits_none_if_one_can_never_run(cli: Cli) -> None:
 
 
 def test_many_different_jobs_are_asked_about_up_to_a_limit(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(feasibility, "QUESTIONS_MAX", 3)
+    monkeypatch.setattr(submit, "QUESTIONS_MAX", 3)
     handle = fake({"feasibility.check": {}})
-    feasibility.check_feasible(handle, [{"resources": [{"type": "slot", "count": n}]} for n in (1, 1, 2, 3, 4, 5)])
+    submit.check_feasible(handle, [{"resources": [{"type": "slot", "count": n}]} for n in (1, 1, 2, 3, 4, 5)])
     assert len(handle.calls) == 3

@@ -14,8 +14,7 @@ import msgpack
 import msgspec
 
 from fluxsched.protocol.framing import NORESPONSE, REQUEST, RESPONSE, STREAMING, Message, encode
-from fluxsched.protocol.local_topics import LOCAL_TOPICS
-from fluxsched.protocol.topics import TOPICS
+from fluxsched.protocol.topics import LOCAL_TOPICS, TOPICS
 from fluxsched.transport.local import pack_frame
 from tests.fuzz.mutations import Mutator
 from tests.fuzz.target import Shape, Target, json_seeds, packed, parts_of

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from fluxsched.cli import bulksubmit as templates
-from fluxsched.cli import jobspec_options
+from fluxsched.cli import bulksubmit, jobspec_options
 from fluxsched.cli.batch import merged_config
 from fluxsched.cli.jobs import FIELDS
 from fluxsched.cli.jobspec_options import edited_environment, split_templates
@@ -58,11 +57,11 @@ def _environment(text: str) -> None:
 
 
 def _bulk(text: str) -> None:
-    words, lists = templates.split_words(text.split("\0"))
-    rows = templates.combine(templates.read_inputs(lists, "\\n", lambda name: "1\n2\n"))
+    words, lists = bulksubmit.split_words(text.split("\0"))
+    rows = bulksubmit.combine(bulksubmit.read_inputs(lists, "\\n", lambda name: "1\n2\n"))
     for row in rows[:3]:
         for word in words:
-            templates.fill(word, row, templates.METHODS)
+            bulksubmit.fill(word, row, bulksubmit.METHODS)
 
 
 def _setting(text: str) -> None:

@@ -9,12 +9,11 @@ import msgspec
 
 from fluxsched.errors import RemoteProtocolError
 from fluxsched.messaging.tracing import describe
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message, encode, make_error, make_request
-from fluxsched.protocol.local_topics import LOCAL_TOPICS
 from fluxsched.protocol.sessions import AcquireClient
 from fluxsched.protocol.signed import unwrap, wrap
-from fluxsched.protocol.topics import TOPICS
+from fluxsched.protocol.topics import LOCAL_TOPICS, TOPICS
 from tests.fuzz.target import Shape, Target, packed, parts_of
 from tests.fuzz.targets.objects import page_examples
 
@@ -33,14 +32,14 @@ def _payload(data: bytes) -> None:
     topic, payload = [*parts_of(data), b"", b""][:2]
     for kind in _kinds(topic.decode("utf-8", "replace")):
         try:
-            value = codec.unpack(payload, kind)
+            value = framing.unpack(payload, kind)
         except RemoteProtocolError:
             continue
-        again = codec.unpack(codec.pack(value), kind)
-        assert codec.pack(again) == codec.pack(value)
+        again = framing.unpack(framing.pack(value), kind)
+        assert framing.pack(again) == framing.pack(value)
     describe("->", make_request("a.b", payload, matchtag=1))
-    codec.is_well_formed(payload)
-    for read in (codec.to_local, codec.unpack_answer):
+    framing.is_well_formed(payload)
+    for read in (framing.to_local, framing.unpack_answer):
         read(payload)
 
 
@@ -48,12 +47,12 @@ def _json(data: bytes) -> None:
     topic, payload = [*parts_of(data), b"", b""][:2]
     for kind in _kinds(topic.decode("utf-8", "replace")):
         try:
-            codec.from_json(payload, kind)
+            framing.from_json(payload, kind)
         except RemoteProtocolError:
             continue
-    there = codec.from_local(payload)
-    back = codec.to_local(there)
-    assert codec.from_local(back) == there
+    there = framing.from_local(payload)
+    back = framing.to_local(there)
+    assert framing.from_local(back) == there
     encode(make_error(Message(1, "a.b", payload), 1, payload.decode("utf-8", "replace")))
 
 
@@ -82,18 +81,18 @@ def _seeds(encode_payload: Any) -> Iterator[bytes]:
 
 def _acquire_seeds() -> Iterator[bytes]:
     payloads = [
-        codec.pack(value) for topics, value in page_examples() if "resource.acquire" in topics and "type" in value
+        framing.pack(value) for topics, value in page_examples() if "resource.acquire" in topics and "type" in value
     ]
     yield packed([b"x", *payloads])
     yield packed([b"x", *payloads[:1]])
     plain = [
-        codec.pack(value) for topics, value in page_examples() if "resource.acquire" in topics and "type" not in value
+        framing.pack(value) for topics, value in page_examples() if "resource.acquire" in topics and "type" not in value
     ]
     yield packed([b"", *plain])
 
 
 TARGETS = (
-    Target("payload", _payload, lambda: _seeds(codec.pack), Shape.MSGPACK, words=tuple(ALL)),
+    Target("payload", _payload, lambda: _seeds(framing.pack), Shape.MSGPACK, words=tuple(ALL)),
     Target(
         "json-payload",
         _json,

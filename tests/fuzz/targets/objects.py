@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from fluxsched.core import topology as rscheduling
+from fluxsched.core import topology
 from fluxsched.core.amounts import parse_amounts
 from fluxsched.core.batch import parse_archive, script_file
 from fluxsched.core.constraint import Constraint
@@ -20,7 +20,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.rlite import rlite_ranks
 from fluxsched.jobs.query import parse_query
 from fluxsched.messaging.memo import MSGPACK, JobspecMemo
-from fluxsched.protocol import framing as codec
+from fluxsched.protocol import framing
 from fluxsched.protocol.lite import FREE
 from fluxsched.sched.fair.account_state import restore, saved
 from fluxsched.sched.fair.accounts import FairSettings
@@ -125,7 +125,7 @@ def _r(data: bytes) -> None:
 
 def _free(data: bytes) -> None:
     """Errors of `json` are not ours: such an R arrives as msgpack."""
-    lite = codec.unpack(codec.pack({"id": 1, "R": json.loads(data)}), FREE)
+    lite = framing.unpack(framing.pack({"id": 1, "R": json.loads(data)}), FREE)
     rlite_ranks({"execution": {"R_lite": lite.R.execution.R_lite}})
 
 
@@ -163,13 +163,13 @@ def _jobspec(data: bytes) -> None:
 def _scheduling(data: bytes) -> None:
     found = load_object(data, "scheduling")
     ranks = Idset.span(0, 7)
-    joined = rscheduling.joined(found, SCHEDULING)
-    parts = rscheduling.parts_of(found, ranks)
+    joined = topology.joined(found, SCHEDULING)
+    parts = topology.parts_of(found, ranks)
     assert all(own <= ranks for own in parts.values())
-    again = rscheduling.parts_of(rscheduling.with_parts(found, parts), ranks)
+    again = topology.parts_of(topology.with_parts(found, parts), ranks)
     assert again == parts
-    if not rscheduling.is_foreign(found):
-        assert rscheduling.parts_of(joined, EMPTY).keys() >= parts.keys()
+    if not topology.is_foreign(found):
+        assert topology.parts_of(joined, EMPTY).keys() >= parts.keys()
 
 
 SCHEDULING = {"writer": "fluxsched", "parts": {"lead": "100", "work": "101-102"}}
@@ -177,10 +177,10 @@ SCHEDULING = {"writer": "fluxsched", "parts": {"lead": "100", "work": "101-102"}
 
 def _jobspec_memo(data: bytes) -> None:
     """Reading in parts accepts what reading as a whole does, and means the same."""
-    payload = codec.pack(load_object(data, "jobspec"))
+    payload = framing.pack(load_object(data, "jobspec"))
     memo = JobspecMemo(MSGPACK)
     made = memo.read(payload)
-    assert made == Jobspec.parse(codec.unpack(payload, dict[str, Any]))
+    assert made == Jobspec.parse(framing.unpack(payload, dict[str, Any]))
     assert memo.read(payload) == made
 
 

@@ -13,9 +13,9 @@ from google.protobuf import json_format
 from fluxsched.yunikorn import messages
 from fluxsched.yunikorn.machine.machine import SIMachine
 from fluxsched.yunikorn.service import decode
-from tests.adapters.si.machine.rms import World
 from tests.fuzz.target import Shape, Target, json_seeds
 from tests.fuzz.targets.files import SI_CONFIG
+from tests.yunikorn.machine.rms import World
 
 STEPS_MAX = 24
 SECONDS_MAX = 10_000.0

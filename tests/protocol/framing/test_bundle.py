@@ -6,8 +6,7 @@ import msgpack
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol import framing as header
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     BUNDLE_BYTES_MAX,
     BUNDLE_MESSAGES_MAX,
@@ -24,16 +23,16 @@ from fluxsched.protocol.framing import (
 
 @pytest.fixture
 def turn() -> list[Message]:
-    ask = make_request("job-manager.submit", codec.pack({"jobspec": {}}), matchtag=3)
-    stream = make_request("resource.acquire", None, matchtag=4, flags=header.STREAMING)
+    ask = make_request("job-manager.submit", framing.pack({"jobspec": {}}), matchtag=3)
+    stream = make_request("resource.acquire", None, matchtag=4, flags=framing.STREAMING)
     return [
         ask,
         stream,
-        make_response(ask, codec.pack({"id": 1})),
+        make_response(ask, framing.pack({"id": 1})),
         make_response(stream),
         make_error(stream, 61, "no more ƒ"),
         make_error(stream, 61),
-        make_request("instance.goodbye", flags=header.NORESPONSE),
+        make_request("instance.goodbye", flags=framing.NORESPONSE),
     ]
 
 
@@ -46,17 +45,17 @@ def test_a_second_hand_reads_it(turn):
     (frames,) = pack_bundles(turn)
     assert frames[1] == b"bundle"
     seen = msgpack.unpackb(frames[2])
-    assert seen[0] == [1, "job-manager.submit", 0, header.NODEID_ANY, 3, {"jobspec": {}}]
-    assert seen[1] == [1, "resource.acquire", header.STREAMING, header.NODEID_ANY, 4, None]
-    assert seen[4] == [2, "resource.acquire", header.STREAMING, 61, 4, "no more ƒ"]
+    assert seen[0] == [1, "job-manager.submit", 0, framing.NODEID_ANY, 3, {"jobspec": {}}]
+    assert seen[1] == [1, "resource.acquire", framing.STREAMING, framing.NODEID_ANY, 4, None]
+    assert seen[4] == [2, "resource.acquire", framing.STREAMING, 61, 4, "no more ƒ"]
 
 
 def test_a_second_hand_writes_it():
     outer = make_request("bundle", msgpack.packb([[1, "attr.get", 0, 0, 5, {"name": "size"}], [4, "e", 0, 9, 0, None]]))
-    outer.userid, outer.rolemask = 1000, header.ROLE_OWNER
+    outer.userid, outer.rolemask = 1000, framing.ROLE_OWNER
     first, second = unpack_bundle(outer)
-    assert (first.topic, first.matchtag, first.userid, first.rolemask) == ("attr.get", 5, 1000, header.ROLE_OWNER)
-    assert codec.unpack(first.payload, dict) == {"name": "size"}
+    assert (first.topic, first.matchtag, first.userid, first.rolemask) == ("attr.get", 5, 1000, framing.ROLE_OWNER)
+    assert framing.unpack(first.payload, dict) == {"name": "size"}
     assert (second.sequence, second.payload) == (9, None)
 
 
@@ -103,8 +102,8 @@ def test_no_bundle_in_a_bundle(turn):
 
 
 def test_control_travels_alone(turn):
-    control = Message(type=header.CONTROL)
-    assert [decode(frames).type for frames in pack_bundles([*turn, control, *turn])] == [1, header.CONTROL, 1]
+    control = Message(type=framing.CONTROL)
+    assert [decode(frames).type for frames in pack_bundles([*turn, control, *turn])] == [1, framing.CONTROL, 1]
 
 
 def test_what_is_no_bundle_stands_for_itself(turn):
@@ -145,4 +144,4 @@ def test_depth_bomb_inside_is_found_when_it_is_unpacked():
     bomb = b"\x91\x96\x01\xa1a\x00\x00\x00" + b"\x91" * 100 + b"\xc0"
     (message,) = unpack_bundle(make_request("bundle", bomb))
     with pytest.raises(RemoteProtocolError, match=r"nested|Expected"):
-        codec.unpack(message.payload, dict)
+        framing.unpack(message.payload, dict)

@@ -9,8 +9,8 @@ import msgpack
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol.messages import alloc, jobs, resource
+from fluxsched.protocol import framing
+from fluxsched.protocol.messages import jobs, resource, sched
 from fluxsched.protocol.messages.common import Empty
 
 
@@ -23,24 +23,24 @@ def _nested(levels: int) -> Any:
 
 @pytest.mark.parametrize("data", [None, b""])
 def test_no_payload_is_an_empty_object(data):
-    assert codec.unpack(data, Empty) == Empty()
-    assert codec.unpack(data, dict[str, Any]) == {}
-    assert codec.from_json(data, Empty) == Empty()
+    assert framing.unpack(data, Empty) == Empty()
+    assert framing.unpack(data, dict[str, Any]) == {}
+    assert framing.from_json(data, Empty) == Empty()
 
 
 def test_depth_up_to_the_limit_passes():
     # the struct and its field are two levels, each step of `_nested` two more
-    fits = (codec.DEPTH_MAX - 2) // 2
-    assert codec.unpack(msgpack.packb({"jobspec": _nested(fits)}), jobs.SubmitRequest).jobspec == _nested(fits)
-    with pytest.raises(RemoteProtocolError, match=f"{codec.DEPTH_MAX} levels"):
-        codec.unpack(msgpack.packb({"jobspec": _nested(fits + 1)}), jobs.SubmitRequest)
+    fits = (framing.DEPTH_MAX - 2) // 2
+    assert framing.unpack(msgpack.packb({"jobspec": _nested(fits)}), jobs.SubmitRequest).jobspec == _nested(fits)
+    with pytest.raises(RemoteProtocolError, match=f"{framing.DEPTH_MAX} levels"):
+        framing.unpack(msgpack.packb({"jobspec": _nested(fits + 1)}), jobs.SubmitRequest)
 
 
 @pytest.mark.parametrize(
     "resources",
     [
-        None, {}, {"a": [{"b": {"c": [1, 1.5, True, None, "x"]}}]}, _nested(codec.SHALLOW_LEVELS),
-        {1: 2}, {"a": [b"x"]}, {"a": {"b": {2.5: 1}}}, _nested(codec.DEPTH_MAX), {"a": "x" * 1000}, [], 7,
+        None, {}, {"a": [{"b": {"c": [1, 1.5, True, None, "x"]}}]}, _nested(framing.SHALLOW_LEVELS),
+        {1: 2}, {"a": [b"x"]}, {"a": {"b": {2.5: 1}}}, _nested(framing.DEPTH_MAX), {"a": "x" * 1000}, [], 7,
     ],
 )  # fmt: skip
 def test_the_quick_reader_reads_and_refuses_what_unpack_does(resources):
@@ -51,8 +51,8 @@ def test_the_quick_reader_reads_and_refuses_what_unpack_does(resources):
             return str(fault)
         return found.id, found.R
 
-    quick = codec.QuickReader(alloc.AllocResponse, "R").read
-    assert outcome(quick) == outcome(lambda data: codec.unpack(data, alloc.AllocResponse))
+    quick = framing.QuickReader(sched.AllocResponse, "R").read
+    assert outcome(quick) == outcome(lambda data: framing.unpack(data, sched.AllocResponse))
     for data in (b"", b"\x81", b"\x81\xa1R\x81\xa1x\xa1\xff", b"\x81\xa1R" + b"\x91" * 100_000 + b"\xc0"):
         with pytest.raises(RemoteProtocolError):
             quick(data)
@@ -62,17 +62,17 @@ def test_the_quick_reader_reads_and_refuses_what_unpack_does(resources):
 def test_depth_bombs_are_refused(levels):
     bomb = b"\x81\xa7jobspec" + b"\x81\xa1x" * levels + b"\xc0"
     with pytest.raises(RemoteProtocolError, match="nested"):
-        codec.unpack(bomb, jobs.SubmitRequest)
+        framing.unpack(bomb, jobs.SubmitRequest)
     with pytest.raises(RemoteProtocolError, match="nested"):
-        codec.from_json(b'{"jobspec":' + b'{"x":' * levels + b"0" + b"}" * levels + b"}", jobs.SubmitRequest)
+        framing.from_json(b'{"jobspec":' + b'{"x":' * levels + b"0" + b"}" * levels + b"}", jobs.SubmitRequest)
     with pytest.raises(RemoteProtocolError, match="nested"):
-        codec.unpack(b"\x81\xa5later" + b"\x91" * 100_000 + b"\xc0", Empty)
+        framing.unpack(b"\x81\xa5later" + b"\x91" * 100_000 + b"\xc0", Empty)
 
 
 @pytest.mark.parametrize("head", [b"\xdd", b"\xdf", b"\xdb", b"\xc6"])
 def test_promised_sizes_are_not_believed(head):
     with pytest.raises(RemoteProtocolError, match="truncated"):
-        codec.unpack(b"\x81\xa7jobspec\x81\xa1x" + head + b"\xff\xff\xff\xff", jobs.SubmitRequest)
+        framing.unpack(b"\x81\xa7jobspec\x81\xa1x" + head + b"\xff\xff\xff\xff", jobs.SubmitRequest)
 
 
 @pytest.mark.parametrize(
@@ -87,49 +87,49 @@ def test_promised_sizes_are_not_believed(head):
 )
 def test_what_json_cannot_say_is_refused(part, named):
     with pytest.raises(RemoteProtocolError, match=named):
-        codec.unpack(b"\x82\xa2id\x01\xa1R\x81\xa1x" + part, alloc.FreeRequest)
+        framing.unpack(b"\x82\xa2id\x01\xa1R\x81\xa1x" + part, sched.FreeRequest)
 
 
 def test_open_parts_inside_typed_lists_are_checked_too():
     bad = msgpack.packb({"events": [{"timestamp": 1.0, "name": "x", "context": {"x": {3: 4}}}]})
     with pytest.raises(RemoteProtocolError, match="a key"):
-        codec.unpack(bad, resource.JournalResponse)
+        framing.unpack(bad, resource.JournalResponse)
     bad = msgpack.packb({"events": [[1, 2.0, "x", {"a": b"bytes"}]]})
     with pytest.raises(RemoteProtocolError, match="a value"):
-        codec.unpack(bad, jobs.WatchResponse)
+        framing.unpack(bad, jobs.WatchResponse)
 
 
 def test_declared_bytes_pass():
     out = jobs.OutputResponse("stdout", b"\xff\0", 3)
-    assert codec.unpack(codec.pack(out), jobs.OutputResponse) == out
+    assert framing.unpack(framing.pack(out), jobs.OutputResponse) == out
 
 
 @pytest.mark.parametrize("data", [b"\xc1", b"\x80\x80", b"\x81", b"\x81\xa1x\xa2\xff\xff", b"\xff\xff"])
 def test_malformed_bytes_are_the_senders_fault(data):
     with pytest.raises(RemoteProtocolError, match=r"^dict"):
-        codec.unpack(data, dict[str, Any])
+        framing.unpack(data, dict[str, Any])
 
 
 def test_malformed_json_is_the_senders_fault():
     with pytest.raises(RemoteProtocolError, match=r"^ReadyResponse"):
-        codec.from_json(b'{"count":', alloc.ReadyResponse)
+        framing.from_json(b'{"count":', sched.ReadyResponse)
 
 
 def test_well_formed():
-    assert codec.is_well_formed(msgpack.packb({"a": [1, {}]}))
-    assert not codec.is_well_formed(b"")
-    assert not codec.is_well_formed(b"\x80\x80")
-    assert not codec.is_well_formed(b"\x91" * 100_000)
+    assert framing.is_well_formed(msgpack.packb({"a": [1, {}]}))
+    assert not framing.is_well_formed(b"")
+    assert not framing.is_well_formed(b"\x80\x80")
+    assert not framing.is_well_formed(b"\x91" * 100_000)
 
 
 @pytest.mark.parametrize("data", [b"\x81\xa1a\xa2\xff\xfe", b"\x81\xa1a", b"\xc1", b"\x07"])
 def test_an_answer_that_is_none_is_the_senders_fault(data):
     """A text that is no UTF-8 came out as a UnicodeDecodeError."""
     with pytest.raises(RemoteProtocolError, match="answer"):
-        codec.unpack_answer(data)
+        framing.unpack_answer(data)
 
 
 @pytest.mark.parametrize("data", [b"\xc1", b"\x81\x90\x01", b"\xa2\xff\xfe", b"\x91" * 5000, b"\xd6\x05abcd"])
 def test_what_has_no_form_in_json_is_the_senders_fault(data):
     with pytest.raises(RemoteProtocolError, match="payload"):
-        codec.to_local(data)
+        framing.to_local(data)

@@ -12,8 +12,8 @@ from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, LocalProtocolError, RemoteProtocolError
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol.messages.acquire import (
+from fluxsched.protocol import framing
+from fluxsched.protocol.messages.resource import (
     AcquireChange,
     AcquireFirst,
     AcquireRequest,
@@ -52,7 +52,8 @@ def streaming(group: str | None) -> AcquireClient:
     client = AcquireClient(group)
     client.request()
     first = AcquireFirst(R, "0-5") if group is None else Grow(R, "0-5", "6-7")
-    assert client.receive(codec.pack(first)) == GroupChange(ResourceSet.parse(R), online=ids("0-5"), offline=ids("6-7"))
+    change = GroupChange(ResourceSet.parse(R), online=ids("0-5"), offline=ids("6-7"))
+    assert client.receive(framing.pack(first)) == change
     return client
 
 
@@ -97,7 +98,7 @@ def _walk(group, state, event, after):
     if event in ("request", "close"):
         act, wrong = getattr(client, event), InvalidTransition
     else:
-        act, wrong = (lambda: client.receive(codec.pack(RESPONSES[event]))), RemoteProtocolError
+        act, wrong = (lambda: client.receive(framing.pack(RESPONSES[event]))), RemoteProtocolError
     if after is None:
         with pytest.raises(wrong, match="is not allowed in state"):
             act()
@@ -119,7 +120,7 @@ def test_requests():
 def test_typed_changes():
     client = streaming("g")
     said = [Online("6"), Offline("0-1"), Update(5.0, {"ssd": "1"}, {"old": "2"}), Shrink("1,7")]
-    assert [client.receive(codec.pack(one)) for one in said] == [
+    assert [client.receive(framing.pack(one)) for one in said] == [
         GroupChange(online=ids("6")),
         GroupChange(offline=ids("0-1")),
         GroupChange(expiration_s=5.0, property_add={"ssd": ids("1")}, property_remove={"old": ids("2")}),
@@ -132,30 +133,30 @@ def test_typed_changes():
 def test_in_a_plain_change_shrink_takes_precedence():
     client = streaming(None)
     change = AcquireChange(up="6-7", down="0-2", shrink="2,7", property_add={"ssd": "1"}, expiration=0.0)
-    assert client.receive(codec.pack(change)) == GroupChange(
+    assert client.receive(framing.pack(change)) == GroupChange(
         None, ids("2,7"), ids("6"), ids("0-1"), 0.0, {"ssd": ids("1")}
     )
     assert client.acquired == ids("0-1,3-6")
-    assert client.receive(codec.pack(AcquireChange())) == GroupChange()
+    assert client.receive(framing.pack(AcquireChange())) == GroupChange()
 
 
 def test_release_of_what_is_leaving_only():
     client = streaming("g")
-    client.receive(codec.pack(Shrink("1-3")))
+    client.receive(framing.pack(Shrink("1-3")))
     assert client.release(ids("1,3")) == ReleaseRequest("g", "1,3")
     with pytest.raises(LocalProtocolError, match="only 2"):
         client.release(ids("1"))
     with pytest.raises(LocalProtocolError, match="release of targets"):
         client.release(EMPTY)
     with pytest.raises(RemoteProtocolError, match="2"):
-        client.receive(codec.pack(Grow(make_r("2"), "2", "")))  # it must be released before it can come back
+        client.receive(framing.pack(Grow(make_r("2"), "2", "")))  # it must be released before it can come back
     client.release(ids("2"))
-    assert client.receive(codec.pack(Grow(make_r("2"), "2", ""))) == grown("2", "2")
+    assert client.receive(framing.pack(Grow(make_r("2"), "2", ""))) == grown("2", "2")
 
 
 def test_plain_has_no_release():
     client = streaming(None)
-    client.receive(codec.pack(AcquireChange(shrink="1", down="1")))
+    client.receive(framing.pack(AcquireChange(shrink="1", down="1")))
     with pytest.raises(LocalProtocolError, match="plain"):
         client.release(ids("1"))
 
@@ -179,7 +180,7 @@ def test_plain_has_no_release():
 def test_what_cannot_be_is_the_peers_fault_and_changes_nothing(said, named):
     client = streaming("g")
     with pytest.raises(RemoteProtocolError, match=named):
-        client.receive(codec.pack(said))
+        client.receive(framing.pack(said))
     assert (client.acquired, client.leaving, client.state) == (ids("0-7"), EMPTY, AcquireState.STREAMING)
 
 
@@ -197,7 +198,7 @@ def test_wrong_first_plain_response(resources, up, named):
     client = AcquireClient(None)
     client.request()
     with pytest.raises(RemoteProtocolError, match=named):
-        client.receive(codec.pack(AcquireFirst(resources, up)))
+        client.receive(framing.pack(AcquireFirst(resources, up)))
     assert client.state is AcquireState.WAITING
 
 
@@ -205,14 +206,14 @@ def test_the_object_form_of_r_lite():
     client = AcquireClient(None)
     client.request()
     old = {"version": 1, "execution": {"R_lite": {"rank": "1-6", "children": {"core": "0"}}}}
-    change = client.receive(codec.pack(AcquireFirst(old, "2-3")))
+    change = client.receive(framing.pack(AcquireFirst(old, "2-3")))
     assert (change.joined, change.online, change.offline) == (ids("1-6"), ids("2-3"), ids("1,4-6"))
 
 
 def test_json_payloads():
-    client = AcquireClient("g", decode=codec.from_json)
+    client = AcquireClient("g", decode=framing.from_json)
     client.request()
-    assert client.receive(codec.to_json(Grow(make_r("0"), "0", "")) + b"\0") == grown("0", "0")
+    assert client.receive(framing.to_json(Grow(make_r("0"), "0", "")) + b"\0") == grown("0", "0")
 
 
 @pytest.mark.parametrize("group", ["g", None], ids=["typed", "plain"])
@@ -233,7 +234,7 @@ def test_both_ends(group):
         for change in server.take()
         for message in to_messages(change, server.typed, ResourceSet.to_json)
     ]
-    assert [client.receive(codec.pack(message)) for message in messages] == [
+    assert [client.receive(framing.pack(message)) for message in messages] == [
         GroupChange(first.grow, online=ids("0-4,6"), offline=ids("5,7")),
         GroupChange(shrink=ids("0")),
         GroupChange(expiration_s=9.0),

@@ -10,10 +10,10 @@ from fluxsched.core.group_change import GroupChange, GroupState
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.errors import InvalidTransition, LimitExceeded, LocalProtocolError, RemoteProtocolError
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol import framing as header
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import make_request
-from fluxsched.protocol.messages.acquire import (
+from fluxsched.protocol.messages.common import Payload
+from fluxsched.protocol.messages.resource import (
     AcquireChange,
     AcquireFirst,
     AcquireRequest,
@@ -23,7 +23,6 @@ from fluxsched.protocol.messages.acquire import (
     Shrink,
     Update,
 )
-from fluxsched.protocol.messages.common import Payload
 from fluxsched.protocol.sessions import (
     PENDING_CHANGES_MAX,
     PLAIN,
@@ -301,13 +300,13 @@ def _applied(told: GroupState, change: GroupChange) -> GroupState:
     ("payload", "request_"),
     [
         (None, AcquireRequest()),
-        (codec.pack({}), AcquireRequest()),
-        (codec.pack({"group": "g"}), AcquireRequest("g")),
-        (codec.pack({"group": "g", "accept": ["update", "later"], "x": 1}), AcquireRequest("g", ["update", "later"])),
+        (framing.pack({}), AcquireRequest()),
+        (framing.pack({"group": "g"}), AcquireRequest("g")),
+        (framing.pack({"group": "g", "accept": ["update", "later"], "x": 1}), AcquireRequest("g", ["update", "later"])),
     ],
 )
 def test_the_request_decides_the_dialect(payload, request_):
-    seen = read_acquire(make_request("resource.acquire", payload, matchtag=1, flags=header.STREAMING))
+    seen = read_acquire(make_request("resource.acquire", payload, matchtag=1, flags=framing.STREAMING))
     assert seen == request_
     assert seen.typed == (request_.group is not None)
     assert seen.accept_update == ("update" in request_.accept)
@@ -324,7 +323,7 @@ def test_the_request_decides_the_dialect(payload, request_):
 )
 def test_wrong_acquire_requests(payload, named):
     with pytest.raises(RemoteProtocolError, match=named):
-        read_acquire(make_request("resource.acquire", codec.pack(payload), matchtag=1, flags=header.STREAMING))
+        read_acquire(make_request("resource.acquire", framing.pack(payload), matchtag=1, flags=framing.STREAMING))
 
 
 def test_acquire_needs_the_streaming_flag():

@@ -7,9 +7,7 @@ import errno
 import pytest
 
 from fluxsched.errors import LimitExceeded, RemoteProtocolError, RPCError
-from fluxsched.protocol import framing as codec
-from fluxsched.protocol import framing as header
-from fluxsched.protocol import sessions as rpc
+from fluxsched.protocol import framing, sessions
 from fluxsched.protocol.framing import make_error, make_request, make_response
 from fluxsched.protocol.messages.common import CancelRequest
 from fluxsched.protocol.sessions import Answer, Calls, tell
@@ -46,10 +44,10 @@ def test_error_without_text_still_says_something(calls):
 @pytest.mark.parametrize("flagged", [True, False])
 def test_a_stream_ends_with_an_error_only(calls, flagged):
     request = calls.start("resource.journal", None, True, "s")
-    assert request.flags & header.STREAMING
+    assert request.flags & framing.STREAMING
     response = make_response(request, b"\x80")
     if not flagged:
-        response.flags &= ~header.STREAMING
+        response.flags &= ~framing.STREAMING
     assert calls.receive(response) == Answer("s", b"\x80", None, False)
     end = calls.receive(make_error(request, errno.ENODATA))
     assert (end.done, end.error.errnum) == (True, errno.ENODATA)
@@ -61,8 +59,8 @@ def test_cancel_says_which_stream(calls):
     request = calls.start("resource.journal", None, True)
     cancel = calls.cancel(request.matchtag, request.topic)
     assert (cancel.topic, cancel.matchtag) == ("resource.journal-cancel", 0)
-    assert cancel.flags & header.NORESPONSE
-    assert codec.unpack(cancel.payload, CancelRequest) == CancelRequest(request.matchtag)
+    assert cancel.flags & framing.NORESPONSE
+    assert framing.unpack(cancel.payload, CancelRequest) == CancelRequest(request.matchtag)
     assert len(calls) == 1
 
 
@@ -82,14 +80,14 @@ def test_strays_are_the_peers_fault(calls):
 def test_tags_wrap_and_skip_those_in_use(calls):
     first, second = calls.start("a.b"), calls.start("a.b")
     calls.receive(make_response(first))
-    calls._last = rpc.MATCHTAG_MAX - 1  # four billion calls later
+    calls._last = sessions.MATCHTAG_MAX - 1  # four billion calls later
     tags = [calls.start("a.b").matchtag for _ in range(3)]
-    assert tags == [rpc.MATCHTAG_MAX, 1, 3]
+    assert tags == [sessions.MATCHTAG_MAX, 1, 3]
     assert second.matchtag == 2
 
 
 def test_limit():
-    assert Calls()._in_flight_max == rpc.IN_FLIGHT_MAX == 100_000
+    assert Calls()._in_flight_max == sessions.IN_FLIGHT_MAX == 100_000
     calls = Calls(in_flight_max=2)
     calls.start("a.b")
     calls.start("a.b")
@@ -99,5 +97,5 @@ def test_limit():
 
 def test_tell_wants_no_response():
     message = tell("instance.goodbye", None)
-    assert message.flags & header.NORESPONSE
+    assert message.flags & framing.NORESPONSE
     assert message.matchtag == 0

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fluxsched.sched.fair import account_state as state
+from fluxsched.sched.fair import account_state
 from fluxsched.sched.fair.account_state import CLOCK_STEP_MAX_S, NOTHING, STATE_BYTES_MAX, VERSION
 from fluxsched.sched.fair.accounts import ACCOUNTS_MAX, DEPTH_MAX, Signal
 from tests.sched.accounts.conftest import BOTH, cores
@@ -28,10 +28,10 @@ def used(signal=Signal.DECAYED_USAGE, half_life_s=600.0):
 @BOTH
 def test_what_was_saved_goes_on_where_it_would_be_by_now(signal):
     before, after = used(signal), cores(1000, signal)
-    text = state.saved(before, 700.0)
+    text = account_state.saved(before, 700.0)
     after.book(after.account(ANN), (10,), 1, True, 1200.0)  # a job that hello names
     before.book(before.account(ANN), (10,), 1, True, 700.0)
-    assert state.restore(after, text, 1200.0) is None
+    assert account_state.restore(after, text, 1200.0) is None
     for path in ((), ("physics",), ANN):
         assert levels(after, *path, now_s=1200.0) == pytest.approx(levels(before, *path, now_s=1200.0))
     assert levels(after, *ANN, now_s=1800.0) == pytest.approx(levels(before, *ANN, now_s=1800.0))
@@ -39,13 +39,13 @@ def test_what_was_saved_goes_on_where_it_would_be_by_now(signal):
 
 def test_usage_comes_from_the_running_jobs_and_not_from_the_text():
     after = cores(1000, Signal.DECAYED_USAGE)
-    assert state.restore(after, state.saved(used(), 600.0), 600.0) is None
+    assert account_state.restore(after, account_state.saved(used(), 600.0), 600.0) is None
     assert after.account(ANN).all_jobs.usage == 0.0
     assert levels(after, *ANN, now_s=600.0) == (50.0, 100.0)
 
 
 def test_the_text_is_one_versioned_json_value():
-    assert json.loads(state.saved(used(), 600.0)) == {
+    assert json.loads(account_state.saved(used(), 600.0)) == {
         "version": VERSION,
         "saved": 600.0,
         "signal": "decayed-usage",
@@ -57,13 +57,13 @@ def test_the_text_is_one_versioned_json_value():
 def test_what_has_fallen_to_nothing_is_forgotten():
     accounts = used()
     assert levels(accounts, *ANN, now_s=600.0 * 30)[0] > NOTHING
-    assert len(json.loads(state.saved(accounts, 600.0 * 30))["accounts"]) == 3
+    assert len(json.loads(account_state.saved(accounts, 600.0 * 30))["accounts"]) == 3
     assert 0.0 < levels(accounts, *ANN, now_s=600.0 * 45)[0] < NOTHING
-    assert json.loads(state.saved(accounts, 600.0 * 45))["accounts"] == []
+    assert json.loads(account_state.saved(accounts, 600.0 * 45))["accounts"] == []
 
 
 def changed(**parts):
-    return json.dumps(json.loads(state.saved(used(), 600.0)) | parts)
+    return json.dumps(json.loads(account_state.saved(used(), 600.0)) | parts)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def changed(**parts):
 )  # fmt: skip
 def test_what_is_wrong_is_said_in_one_line_and_changes_nothing(saved, said):
     accounts = cores(1000, Signal.DECAYED_USAGE)
-    what = state.restore(accounts, saved, 600.0)
+    what = account_state.restore(accounts, saved, 600.0)
     assert what is not None
     assert what.startswith(said)
     assert what.isprintable()
@@ -104,7 +104,7 @@ def test_what_is_wrong_is_said_in_one_line_and_changes_nothing(saved, said):
 
 def test_a_clock_that_was_set_back_a_little_forgets_nothing():
     after = cores(1000, Signal.DECAYED_USAGE)
-    assert state.restore(after, state.saved(used(), 660.0), 601.0) is None
+    assert account_state.restore(after, account_state.saved(used(), 660.0), 601.0) is None
     assert levels(after, *ANN, now_s=601.0) == pytest.approx(levels(used(), *ANN, now_s=660.0))
 
 
@@ -112,7 +112,7 @@ def test_where_not_all_accounts_find_a_place_none_is_made():
     saved = changed(accounts=[[[str(number)], 1.0, 1.0] for number in range(ACCOUNTS_MAX)])
     accounts = cores(1000, Signal.DECAYED_USAGE)
     accounts.account(("one", "more"))
-    what = state.restore(accounts, saved, 600.0)
+    what = account_state.restore(accounts, saved, 600.0)
     assert what == f"too large: with it there would be {ACCOUNTS_MAX + 2} accounts, the limit is {ACCOUNTS_MAX}"
     assert list(accounts.root.children) == ["one"]
 
@@ -120,7 +120,7 @@ def test_where_not_all_accounts_find_a_place_none_is_made():
 def test_more_accounts_than_there_can_be_are_not_even_made():
     saved = changed(accounts=[[[str(number)], 1.0, 1.0] for number in range(ACCOUNTS_MAX + 2)])
     accounts = cores(1000, Signal.DECAYED_USAGE)
-    what = state.restore(accounts, saved, 600.0)
+    what = account_state.restore(accounts, saved, 600.0)
     assert what == f"too large: {ACCOUNTS_MAX + 2} accounts, the limit is {ACCOUNTS_MAX}"
     assert not accounts.root.children
 
@@ -132,9 +132,9 @@ def test_beyond_its_limit_the_accounts_nearest_nothing_are_left_out(lower):
         accounts.book(user, (number + 1,), 1, False, 0.0)
     assert STATE_BYTES_MAX == 1 << 24
     lower(STATE_BYTES_MAX=1000)
-    text = state.saved(accounts, 600.0)
+    text = account_state.saved(accounts, 600.0)
     assert 800 < len(text) <= 1000
     kept = [path for path, *_ in json.loads(text)["accounts"]]
     assert kept == [[], *[[f"user{99 - at}"] for at in range(len(kept) - 1)]]
     lower(STATE_BYTES_MAX=len(text) - 1)
-    assert state.restore(accounts, text, 600.0) == f"too large: {len(text)} bytes, the limit is {len(text) - 1}"
+    assert account_state.restore(accounts, text, 600.0) == f"too large: {len(text)} bytes, the limit is {len(text) - 1}"

@@ -4,7 +4,7 @@ from math import inf
 
 import pytest
 
-from fluxsched.protocol.messages.live.reasons import SchedReasonsRequest
+from fluxsched.protocol.messages.instance import SchedReasonsRequest
 from fluxsched.scheduler.session import reasons_of
 from tests.sched.site import Bench, limit, spec
 

@@ -7,7 +7,7 @@ import pytest
 from fluxsched.sched.policy import LEAST_LOST, Pending, Start, placement_of
 from fluxsched.sched.registry import make
 from fluxsched.sim.conformance import harness as module
-from fluxsched.sim.conformance import suite as conformance
+from fluxsched.sim.conformance import suite
 from fluxsched.sim.conformance.harness import DECISIONS_EACH_MAX, DECISIONS_MORE_MAX, LATE_S, Harness, RuleBroken
 from fluxsched.sim.conformance.suite import spec_of
 from fluxsched.system.clock import interrupted
@@ -83,11 +83,11 @@ class Lost:
 
 @pytest.mark.parametrize(("waiting", "limit_s", "case"), [(2, 0.5, "ordinary"), (100, 1.5, None)])
 def test_a_policy_that_goes_nowhere_is_interrupted(waiting, limit_s, case, monkeypatch):
-    monkeypatch.setattr(conformance, "CASE_S", limit_s)
-    short = {name: conformance.RULES[name] for name in ("ordinary", "burst")}  # far shorter than the limit
-    monkeypatch.setattr(conformance, "RULES", short)
+    monkeypatch.setattr(suite, "CASE_S", limit_s)
+    short = {name: suite.RULES[name] for name in ("ordinary", "burst")}  # far shorter than the limit
+    monkeypatch.setattr(suite, "RULES", short)
     policy = Lost(waiting)
-    verdicts = conformance.examine(policy, 7, lambda: 0.0, cases=1, sizes=(10, 100), time_limit=interrupted)
+    verdicts = suite.examine(policy, 7, lambda: 0.0, cases=1, sizes=(10, 100), time_limit=interrupted)
     found = {one.rule: one for one in verdicts}
     (broken,) = [one for one in found.values() if one.verdict == "broken"]
     assert broken.rule == ("progress" if case else "cost")

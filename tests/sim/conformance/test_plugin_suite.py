@@ -6,8 +6,7 @@ import pytest
 
 from fluxsched.sched.hooks.api import PASS, SKIP, Later
 from fluxsched.sched.policies.backfill import Easy, Fifo
-from fluxsched.sim.conformance import plugin_site
-from fluxsched.sim.conformance import suite as policy_cases
+from fluxsched.sim.conformance import plugin_site, suite
 from fluxsched.sim.conformance.harness import RuleBroken
 from fluxsched.sim.conformance.plugin_site import (
     DEPTH_MAX,
@@ -125,12 +124,12 @@ class Reluctant(Patient):
     ("free", Patient, "broken"), ("progress", Reluctant, "kept"), ("progress", BREAKERS[0], "broken"),
 ])  # fmt: skip
 def test_laws_for_policies_are_judged_and_what_a_plugin_holds_back_excuses_waiting(monkeypatch, law, make, verdict):
-    ordinary = policy_cases.ordinary
+    ordinary = suite.ordinary
 
     def with_finding(make_harness, chance):
         ordinary(make_harness, chance)
         raise RuleBroken(law, "made up")
 
-    monkeypatch.setattr(policy_cases, "ordinary", with_finding)
+    monkeypatch.setattr(suite, "ordinary", with_finding)
     found = {each.rule: each.verdict for each in examine_plugin(Easy(), make, cases=1, rules=("policy",))}
     assert found["policy"] == verdict

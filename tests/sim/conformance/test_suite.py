@@ -10,7 +10,7 @@ from fluxsched.sched.loading import parse_spec
 from fluxsched.sched.policies.fair import Fair
 from fluxsched.sched.registry import make
 from fluxsched.sim import examine
-from fluxsched.sim.conformance import suite as cases
+from fluxsched.sim.conformance import suite
 from fluxsched.sim.conformance.harness import Harness, RuleBroken
 from fluxsched.sim.conformance.suite import (
     BEGINS_S,
@@ -71,8 +71,8 @@ class Steps:
 
 @pytest.fixture(autouse=True)
 def _shorter(monkeypatch):
-    assert sys.getrecursionlimit() < BURST < cases.RECURSION
-    monkeypatch.setattr(cases, "RECURSION", BURST)
+    assert sys.getrecursionlimit() < BURST < suite.RECURSION
+    monkeypatch.setattr(suite, "RECURSION", BURST)
 
 
 def broken(policy, seeds, **options):

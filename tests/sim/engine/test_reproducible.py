@@ -181,8 +181,8 @@ def mixed_jobs(chance):
 def _resource_managers():
     """All that managers of the Scheduler Interface hear while they do things at random."""
     from fluxsched.yunikorn.machine.effects import SendResponse
-    from tests.adapters.si.machine.rms import World
-    from tests.adapters.si.machine.test_random_rms import Manager
+    from tests.yunikorn.machine.rms import World
+    from tests.yunikorn.machine.test_random_rms import Manager
 
     chance, world = random.Random(11), World()
     managers = [Manager(world, name) for name in ("one", "two")]

@@ -4,8 +4,7 @@ import json
 
 import pytest
 
-from fluxsched.sim import Ask, Trace, TraceJob, generate, run
-from fluxsched.sim import report as module
+from fluxsched.sim import Ask, Trace, TraceJob, generate, report, run
 from fluxsched.sim.report import drawing
 from fluxsched.sim.result import Cost, Result, percentile
 from fluxsched.sim.table import Columns, Preemption, Resizing, stretches
@@ -28,7 +27,7 @@ def test_it_says_what_the_table_of_jobs_says(study):
         assert bars["ranks"] == result.jobs.ranks
         assert policy["left_out"] == 0
         median = percentile(sorted(result.wait), 0.5)
-        assert policy["quantiles"][module.QUANTILES // 2] == pytest.approx(median, abs=1e-3)
+        assert policy["quantiles"][report.QUANTILES // 2] == pytest.approx(median, abs=1e-3)
     names = drawn["users"]
     assert [names[at] for at in drawn["jobs"]["user"]] == [str(user) for user in results[0].jobs.user]
     assert drawn["figures"][0] == ["jobs completed", "80", "80"]
@@ -52,7 +51,7 @@ def test_jobs_that_never_started_are_not_drawn():
 
 def test_what_is_drawn_is_bounded(study, monkeypatch):
     for limit, value in (("BARS_MAX", 7), ("POINTS_MAX", 9), ("USERS_MAX", 3), ("SIZE_CLASSES_MAX", 2)):
-        monkeypatch.setattr(module, limit, value)
+        monkeypatch.setattr(report, limit, value)
     trace, results = study
     drawn = drawing(trace, results)
     assert len(drawn["jobs"]["id"]) <= 7 * len(results)
@@ -89,7 +88,7 @@ def test_each_attempt_and_each_size_is_a_stretch():
 
 
 def test_bars_say_sizes_as_they_change():
-    drawn = module._policy(Result("easy", "t", resized(), [(0.0, 32)], 8, Cost(0, 0, 0.0, [], 0)), [0, 1], 25.0)
+    drawn = report._policy(Result("easy", "t", resized(), [(0.0, 32)], 8, Cost(0, 0, 0.0, [], 0)), [0, 1], 25.0)
     assert drawn["bars"]["at"] == [0, 1, 1, 1, 1, 1]
     assert drawn["bars"]["ranks"] == ["7", "2", "2,4-6", "2,6", "0-1", "0"]
     assert drawn["bars"]["procs"] == [4, 4, 16, 8, 8, 4]

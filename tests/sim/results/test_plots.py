@@ -170,17 +170,17 @@ def test_times_at_which_a_part_cannot_be_used_are_shaded_in_every_chart_over_tim
 def test_jobs_have_the_colours_of_the_users_and_edges_while_these_can_be_told_apart(study, monkeypatch):
     from matplotlib.colors import to_hex
 
-    from fluxsched.sim import plots as charts
+    from fluxsched.sim import plots
     from fluxsched.sim.plots import draw
 
     def jobs(edges_max):
-        monkeypatch.setattr(charts, "EDGES_MAX", edges_max)
+        monkeypatch.setattr(plots, "EDGES_MAX", edges_max)
         axes = next(axes for axes in draw(*study).axes if axes.get_ylabel() == "target")
         bars = axes.collections[0]
         return {to_hex(colour) for colour in bars.get_facecolor()}, len(bars.get_edgecolor())
 
     colours, edged = jobs(10_000)
-    assert colours == {*charts.COLOURS, charts.OTHERS}
+    assert colours == {*plots.COLOURS, plots.OTHERS}
     assert (edged > 0, jobs(1)[1]) == (True, 0)
 
 
@@ -194,11 +194,10 @@ def test_names_of_many_classes_are_slanted(figure):
 
 def test_of_many_jobs_those_around_the_longest_queue_are_on_the_chart_of_targets(study, monkeypatch):
     from fluxsched.sim import plots
-    from fluxsched.sim import plots as charts
 
-    monkeypatch.setattr(charts, "GANTT_JOBS_MAX", 10)
+    monkeypatch.setattr(plots, "GANTT_JOBS_MAX", 10)
     trace, results = study
-    begin, end = charts.window_of(results[0], charts.TimeScale.of(results))[3:1:-1]
+    begin, end = plots.window_of(results[0], plots.TimeScale.of(results))[3:1:-1]
     assert 10 <= sum(begin <= start <= end for start in results[0].jobs.start) < 20  # some start at once
     targets = [axes for axes in plots.draw(trace, results).axes if axes.get_ylabel() == "target"]
     assert all(axes.get_title(loc="left").startswith(("fifo: ", "firstfit: ")) for axes in targets)

@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sim import Ask, Machine, Trace, TraceJob, read_trace, write_trace
-from fluxsched.sim import traces as limits
+from fluxsched.sim import Ask, Machine, Trace, TraceJob, read_trace, traces, write_trace
 from fluxsched.sim.traces import COLUMNS, parse_line, print_swf, read_swf, with_banks
 from tests.generated.share import examples
 
@@ -100,11 +99,11 @@ def test_what_cannot_be_simulated_is_left_out(fields, why):
 
 def test_a_thousand_bad_lines_are_counted_and_a_hundred_kept():
     trace = read_swf(["bad"] * 1000 + [WHOLE], "t")
-    assert (trace.bad, len(trace.faults)) == (1000, limits.FAULTS_KEPT_MAX)
+    assert (trace.bad, len(trace.faults)) == (1000, traces.FAULTS_KEPT_MAX)
 
 
 def test_too_many_jobs_are_refused():
-    found = limits.Collector("t", limit=1)
+    found = traces.Collector("t", limit=1)
     job = TraceJob(1, 0.0, 1.0, None, Ask())
     found.add(job)
     with pytest.raises(LimitExceeded, match="more than 1 jobs"):

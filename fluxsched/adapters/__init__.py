@@ -1,1 +1,0 @@
-"""Adapters to other systems: each package runs our `sched` inside one of them, with its messages."""

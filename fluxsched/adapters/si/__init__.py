@@ -1,1 +1,0 @@
-"""The YuniKorn Scheduler Interface: any resource manager, in process or over gRPC."""
