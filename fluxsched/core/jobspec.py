@@ -285,7 +285,7 @@ class Jobspec:
     Where there are several `parts`, the command is that of the first, and the tasks are those of all at their smallest.
 
     Of the three `ntasks_...` just one is set. `environment` gives None for a variable to be unset (RFC 14);
-    `templates` are variables whose values have tags (`core.template`).
+    `templates` are variables whose values have tags (`core.jobid`).
     `ntasks_per_resource` is a type (`core`, `gpu`) and the tasks for each of them. `array` is the id of the first job
     of those that were submitted together, 0 in that job itself. `files` is an archive (RFC 37) that `parse_archive`
     reads, None if there is none. `bare` is the jobspec without its environment, as RFC 27 allows it for the scheduler,

@@ -8,7 +8,7 @@ request: Request for resources of a job: the `resources` of a jobspec, in the gr
 Law: `slot > core`, `slot > (core, gpu)`, and either of them inside `node`; and a vertex of any other type, which asks
 for an amount of a countable resource (RFC 14): inside the slot for each slot, inside the node for each node, beside
 both for the job. Whatever else a jobspec asks for is refused with the path of the vertex, never ignored. No recursion:
-the depth is the grammar's. A job of several parts has such a graph, of whole nodes, for each (`core.parts`).
+the depth is the grammar's. A job of several parts has such a graph, of whole nodes, for each (`core.jobspec`).
 
 asked_text: Text of a request whose size is not fixed: `1-4 nodes, elastic`, `lead:1 work:4-10 nodes, elastic`.
 

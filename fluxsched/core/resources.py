@@ -269,7 +269,7 @@ class ResourceSet:
     Times are seconds since the Unix epoch, 0.0 for unset. `nslots` is None where R is no allocation.
 
     `nodelist` has one host a rank, in ascending order of ranks, or is empty where hosts are not known. `scheduling`
-    (`core.rscheduling`) and `attributes` are carried along. The bare constructor trusts its arguments. `shared` are
+    (`core.topology`) and `attributes` are carried along. The bare constructor trusts its arguments. `shared` are
     amounts of what belongs to no target, `topology` are the switches of its hosts at least, in text in `scheduling`.
     """
 

@@ -6,7 +6,7 @@ adds, then what makes a task know itself (FLUX_...); the later wins, so that no 
 nothing of the instance's own environment gets in. Each job has a temporary directory: there before its tasks, theirs
 alone, and gone with them; what is removed is what was made here, by name below one directory of ours, no symbolic link
 is followed, and rm(1) removes large trees in the background. A job's own files are written there before any task is
-spawned. A nested instance (`core.nested`) is one task with all resources of R.
+spawned. A nested instance (`core.batch`) is one task with all resources of R.
 """
 
 from __future__ import annotations

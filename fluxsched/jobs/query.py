@@ -1,4 +1,4 @@
-"""Attributes of jobs under the names of `core.job_attributes`, in both dialects: ours, and Flux's with its numbers.
+"""Attributes of jobs under the names of `core.job_text`, in both dialects: ours, and Flux's with its numbers.
 
 Law: reads only; an attribute that has no value yet, or never will, is None and stays out of a listing.
 

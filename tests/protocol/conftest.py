@@ -31,6 +31,8 @@ def _strategy(info: msgspec.inspect.Type) -> st.SearchStrategy[Any]:
             return st.integers(*(bound if bound is not None else 0 for bound in (info.ge, info.le)))
         case msgspec.inspect.FloatType():
             return st.floats(info.ge or 0.0, info.le or 1e9)
+        case msgspec.inspect.StrType(pattern=str(pattern)):
+            return st.from_regex(pattern, fullmatch=True)
         case msgspec.inspect.StrType():
             return st.text(max_size=12)
         case msgspec.inspect.BytesType():

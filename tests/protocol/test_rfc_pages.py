@@ -119,7 +119,8 @@ def test_every_class_is_on_some_topic():
     }
     within = {
         "ConfigChange", "GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "UsageInfo", "ModuleInfo", "JobStates",
-        "AccountInfo", "QueueJobs", "ReportRow", "TracedMessage",
+        "AccountInfo", "ClusterInfo", "GroupMetrics", "HistogramValue", "JobMetrics", "LeaseInfo", "PeerMetrics", "QueueJobs",
+        "QueueMetrics", "ReportRow", "StoreMetrics", "TracedMessage",
     }  # fmt: skip
     assert {one.__name__ for one in set(schema.all_classes()) - carried} == within
 
@@ -160,11 +161,11 @@ def test_schemas_say_what_the_classes_say():
     drain = schema.schemas()["resource.json"]["$defs"]["DrainRequest"]
     assert drain["required"] == ["targets"]
     assert set(drain["properties"]) == {"targets", "reason", "mode"}
-    grow = schema.schemas()["acquire.json"]["$defs"]["Grow"]
+    grow = schema.schemas()["resource.json"]["$defs"]["Grow"]
     assert set(grow["required"]) == {"type", "resources", "online", "offline"}
     acquire = schema.schemas()["topics.json"]["resource.acquire"]
     assert acquire["streaming"] is True
-    assert {"$ref": "acquire.json#/$defs/AcquireFirst"} in acquire["response"]["anyOf"]
+    assert {"$ref": "resource.json#/$defs/AcquireFirst"} in acquire["response"]["anyOf"]
     for name, topic in schema.schemas()["topics.json"].items():
         assert topic["description"], name
 

@@ -13,7 +13,7 @@ from google.protobuf import json_format
 
 from fluxsched.yunikorn import messages
 
-RFC = Path(__file__).parents[3] / "rfc"
+RFC = Path(__file__).parents[2] / "rfc"
 EXAMPLES = re.findall(r"<!-- si: (\w+) -->\n```json\n(.*?)```", (RFC / "si.md").read_text(), re.DOTALL)
 DECLARED = re.findall(
     r"^message (\w+) ", (RFC / "si.proto").read_text() + (RFC / "si_extra.proto").read_text(), re.MULTILINE

@@ -1,7 +1,7 @@
 """Production parts joined in memory on virtual time: resource module, scheduler session, scheduler; and jobspecs of
 traces.
 
-Law: queues and banks decide as in an instance (`jobs.queue`): defaults, requirements and limits are theirs; a job that
+Law: queues and banks decide as in an instance (`jobs.queues`): defaults, requirements and limits are theirs; a job that
 they would refuse is refused here with their words. No rule is written here. What would travel as a message passes as
 the value that it carries, and what follows from it is done before anything else, in order. The resource module learns
 what jobs hold only if a site file moves targets.

@@ -430,7 +430,7 @@ def test_plugins_see_the_labels_of_jobs_that_ran_before(hand, tmp_path):
 
 def test_plugins_are_told_the_time(hand):
     hand.now_s = 12 * 3600.0
-    hand.begin("policy=easy", f"plugins={Path(__file__).parents[2] / 'examples' / 'plugin_night.py'}")
+    hand.begin("policy=easy", f"plugins={Path(__file__).parents[3] / 'examples' / 'plugin_night.py'}")
     hand.alloc(1, bank="night")
     hand.alloc(2)
     hand.turn()

@@ -133,7 +133,7 @@ def test_jobs_that_flux_accepts_are_not_denied_for_what_no_scheduler_needs(flux)
 
 
 def test_our_pool_under_fluxs_own_scheduler(flux, installed, monkeypatch):
-    home = module_path().parents[4]
+    home = module_path().parents[3]
     monkeypatch.setenv("PYTHONPATH", ":".join([str(home), *installed.python_path]))
     said = flux(
         "flux module remove sched-fluxsched;"

@@ -72,7 +72,7 @@ def test_nothing_is_said_twice(words):
         parse_options(words, "x")
 
 
-NIGHT = Path(__file__).parents[2] / "examples" / "plugin_night.py"
+NIGHT = Path(__file__).parents[3] / "examples" / "plugin_night.py"
 
 
 @pytest.mark.parametrize(

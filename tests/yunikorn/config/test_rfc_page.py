@@ -15,7 +15,7 @@ from fluxsched.yunikorn.config.faults import ConfigFaults, Section
 from fluxsched.yunikorn.config.queues import RULES
 from fluxsched.yunikorn.config.reader import read_config
 
-PAGE = (Path(__file__).parents[4] / "rfc" / "si-queues.md").read_text()
+PAGE = (Path(__file__).parents[3] / "rfc" / "si-queues.md").read_text()
 (EXAMPLE,) = re.findall(r"<!-- configuration -->\n```yaml\n(.*?)```", PAGE, re.DOTALL)
 FOLDER = Path(queues.__file__).parent
 
