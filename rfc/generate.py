@@ -7,6 +7,8 @@ is out of date (exit status 1). Generated text stands between `<!-- generated: N
 from __future__ import annotations
 
 import ast
+import inspect
+import json
 import re
 import sys
 from collections.abc import Mapping
@@ -14,14 +16,16 @@ from importlib import import_module
 from importlib.resources import files
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from types import ModuleType
+from typing import Any, get_args
 
-from grpc_tools import protoc
+import msgspec
 
 from fluxsched.core.role import Role
 from fluxsched.jobs.states import TRANSITIONS, State
 from fluxsched.leases.leases import STEPS, LeaseState, Wish
-from fluxsched.protocol import schema
+from fluxsched.protocol.messages import common, flux, instance, jobs, resource, sched
+from fluxsched.protocol.messages.common import Payload
 from fluxsched.protocol.roles import LEAST, Scope
 from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState, diagram
 from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, TOPICS, Topic
@@ -32,6 +36,8 @@ from fluxsched.yunikorn.machine.effects import RM_TRANSITIONS, RMState
 HERE = Path(__file__).resolve().parent
 SI = HERE.parent / "fluxsched/yunikorn"
 DESCRIPTORS = SI / "si.desc"
+MODULES: tuple[ModuleType, ...] = (common, flux, instance, jobs, resource, sched)
+DIALECT = "https://json-schema.org/draft/2020-12/schema"
 _GENERATED = re.compile(r"(<!-- generated: ([a-z-]+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -133,6 +139,8 @@ def with_parts(text: str, made: Mapping[str, str]) -> str:
 
 def descriptors() -> bytes:
     """The messages and services of the .proto files, compiled."""
+    from grpc_tools import protoc  # the schemas are of use without it
+
     with TemporaryDirectory() as scratch:
         out = Path(scratch, "si.desc")
         sources = [path.name for path in sorted(HERE.glob("*.proto"))]
@@ -147,7 +155,7 @@ def descriptors() -> bytes:
 
 def outputs() -> dict[Path, bytes]:
     """Every file that this script writes, with what it should contain."""
-    made = {HERE / "schemas" / name: schema.render(content) for name, content in schema.schemas().items()}
+    made = {HERE / "schemas" / name: render(content) for name, content in schemas().items()}
     shown = parts()
     made |= {page: with_parts(page.read_text(), shown) for page in sorted(HERE.glob("*.md"))}
     return {path: text.encode() for path, text in made.items()} | {DESCRIPTORS: descriptors()}
@@ -170,8 +178,77 @@ def _mermaid(text: str) -> str:
 
 
 def _names(*kinds: object) -> str:
-    found = [f"`{one.__name__}`" for kind in kinds for one in schema.classes_of(kind)]
+    found = [f"`{one.__name__}`" for kind in kinds for one in classes_of(kind)]
     return ", ".join(found) or "any object"
+
+
+# ---- JSON Schemas of all messages: the classes are the truth, the schemas follow
+
+
+def classes(module: ModuleType) -> list[type[Payload]]:
+    """The message classes that `module` declares, in its order; not those that begin with `_`, their bases."""
+    return [
+        found
+        for found in vars(module).values()
+        if isinstance(found, type) and issubclass(found, Payload) and found.__module__ == module.__name__
+        and found is not Payload and not found.__name__.startswith("_")
+    ]
+
+
+def all_classes() -> list[type[Payload]]:
+    """Return every message class."""
+    return [found for module in MODULES for found in classes(module)]
+
+
+def classes_of(kind: Any) -> tuple[type[Payload], ...]:
+    """The message classes in a topic's `request` or `response`: one, those of a union, or none if it is free-form."""
+    return tuple(
+        found for found in (get_args(kind) or (kind,)) if isinstance(found, type) and issubclass(found, Payload)
+    )
+
+
+def schemas() -> dict[str, dict[str, Any]]:
+    """File name to JSON Schema: one a module, its classes under `$defs`, and `topics.json`, which refers to them."""
+    made = {f"{_name(module)}.json": _schema(module) for module in MODULES}
+    own = {name: topic for name, topic in TOPICS.items() if not any(name.endswith(key[4:]) for key in COMMON)}
+    made["topics.json"] = {name: _topic(topic) for name, topic in sorted({**own, **COMMON}.items())}
+    return made
+
+
+def render(schema: dict[str, Any]) -> str:
+    """The text of a schema file."""
+    return json.dumps(schema, indent=1, ensure_ascii=False) + "\n"
+
+
+def _name(module: ModuleType) -> str:
+    return module.__name__.rpartition(".")[2]
+
+
+def _schema(module: ModuleType) -> dict[str, Any]:
+    _, defs = msgspec.json.schema_components(classes(module))
+    for schema in defs.values():
+        if "description" in schema:  # a docstring, whose indentation Python 3.13 removes and earlier versions keep
+            schema["description"] = inspect.cleandoc(schema["description"])
+    title = (module.__doc__ or "").partition("\n")[0]
+    return {"$schema": DIALECT, "title": title, "$defs": defs}
+
+
+def _topic(topic: Topic) -> dict[str, Any]:
+    made: dict[str, Any] = {"description": topic.doc, "request": _reference(topic.request)}
+    if topic.response is not None:
+        made["response"] = _reference(topic.response, *topic.plain)
+    if topic.streaming:
+        made["streaming"] = True
+    return made
+
+
+def _reference(*kinds: Any) -> Any:
+    found = [
+        {"$ref": f"{one.__module__.rpartition('.')[2]}.json#/$defs/{one.__name__}"}
+        for kind in kinds
+        for one in classes_of(kind)
+    ]
+    return {"type": "object"} if not found else found[0] if len(found) == 1 else {"anyOf": found}
 
 
 if __name__ == "__main__":

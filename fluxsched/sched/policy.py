@@ -333,7 +333,7 @@ class Policy(Protocol):
     - `ACCOUNTS = True`: it needs accounts, which are kept as the site settles them in `[fair]`; `fair_overrides` are
       names of FairSettings and values that it was given instead.
     - `ended(job, now_s)`: is called when a job (`Running`) gives back the last of what it has held.
-    - `explain(lines, job, now_s)`: with accounts, why a job waits (`core.job_text.Why`; without a reason: the usual one).
+    - `explain(lines, job, now_s)`: with accounts, why a job waits (`core.job_text.Why`; without reason: the usual one).
     - `why_not_preempted(lines, waiting, job, preemptions, now_s)`: what keeps running jobs from being preempted for one
       that waits for resources; `lines` if there are accounts, `waiting` has the waiting jobs by id.
     - `INNER`: which of its OPTIONS names another policy, which is given to it ready; options that it does not have are

@@ -7,7 +7,7 @@ other line is a job (`KEYS` names its keys, rfc/simulator.md explains them). Law
 unknown, and a line that cannot be used is counted and shown. An unknown key makes a line bad: a constraint that was
 mistyped must not be dropped in silence.
 
-Law: what a part may be is for the jobspec to say (`core.jobspec`); here only keys are checked. What a trace does not say
+Law: what a part may be is for the jobspec to say (`core.jobspec`); here only keys are checked. What a trace leaves out
 stays unknown (None), never a guess; every line that is not simulated is counted, and the first ones are kept with the
 reason, so that an incomplete trace is not taken for a complete one. -1 is unknown and nothing else is; a number may be
 written as a float anywhere; a line that cannot be read is counted and shown, and the others are read all the same. The

@@ -14,7 +14,7 @@ from fluxsched.executor.proxy import KeeperExecutor
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from fluxsched.transport.base import Arrived, Client
-from fluxsched.transport.memory import MemoryServer
+from tests.transport.memory import MemoryServer
 
 WAIT_S = 60.0
 RECORD = {"pid": 1}

@@ -16,7 +16,7 @@ from fluxsched.protocol.framing import decode, encode, make_request, pack_bundle
 from fluxsched.system import log as logs
 from fluxsched.system.log import JSON, of_job
 from fluxsched.system.loop import PIECE_ITEMS, SHARE_S, Turns, pieces
-from fluxsched.transport.memory import MemoryServer
+from tests.transport.memory import MemoryServer
 
 # Turns: each kind of work has its share of a turn, and none holds up another however much there is of it.
 

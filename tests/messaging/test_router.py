@@ -54,7 +54,7 @@ from fluxsched.system.log import request_id
 from fluxsched.system.loop import Turns
 from fluxsched.transport.base import MESSAGE_BYTES_MAX, PARTS_MAX, Arrived
 from fluxsched.transport.local import Unpacker, pack_frame
-from fluxsched.transport.memory import MemoryServer
+from tests.transport.memory import MemoryServer
 
 # Bad input over real sockets: each gets an error that says what and why, and the instance lives on unharmed.
 

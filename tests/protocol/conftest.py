@@ -8,7 +8,7 @@ import msgspec
 import pytest
 from hypothesis import strategies as st
 
-from fluxsched.protocol import schema
+from .pages import generate
 
 _TEXT = st.text(max_size=8)
 _SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**64 - 1) | st.floats(allow_nan=False) | _TEXT
@@ -75,7 +75,7 @@ def _minimal(cls: type, values: dict[str, Any]) -> dict[str, Any]:
     return {name: agreed.get(name, values[name]) for name in required}
 
 
-@pytest.fixture(params=schema.all_classes(), ids=lambda cls: f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}")
+@pytest.fixture(params=generate.all_classes(), ids=lambda cls: f"{cls.__module__.rpartition('.')[2]}.{cls.__name__}")
 def message_class(request: pytest.FixtureRequest) -> type:
     return request.param
 

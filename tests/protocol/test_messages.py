@@ -9,9 +9,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import framing, schema
+from fluxsched.protocol import framing
 from fluxsched.protocol.messages import jobs, resource, sched
 from fluxsched.protocol.messages.common import INT64_MAX, WALL_TIME_MAX_S, AttrResponse
+
+from .pages import generate
 
 _FEW = settings(max_examples=10, suppress_health_check=[HealthCheck.function_scoped_fixture])
 
@@ -104,7 +106,7 @@ def test_the_message_names_its_class():
 
 
 def test_there_are_classes_in_every_module():
-    assert all(schema.classes(module) for module in schema.MODULES)
+    assert all(generate.classes(module) for module in generate.MODULES)
 
 
 @pytest.mark.parametrize(

@@ -2,21 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import re
-from pathlib import Path
+from importlib import import_module
 from typing import Any, NamedTuple
 
 import msgspec
 import pytest
 
 from fluxsched.errors import RemoteProtocolError
-from fluxsched.protocol import framing, schema
+from fluxsched.protocol import framing
 from fluxsched.protocol.messages.common import Empty
 from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, SERVICES, TOPICS
 
-RFC = Path(__file__).parents[2] / "rfc"
+from .pages import RFC, generate
+
 PAGES = sorted(RFC.glob("*.md"))
 _EXAMPLE = re.compile(r"((?:<!-- message: [^\n]+ -->\n)+)```json\n(.*?)```", re.DOTALL)
 _TAG = re.compile(r"<!-- message: (\S+) (request|response) (\w+) -->")
@@ -45,15 +45,8 @@ def _kinds(topic: str, direction: str) -> dict[str, Any]:
         kind for found in tables
         for kind in ((found.request,) if direction == "request" else (found.response, *found.plain))
     ]  # fmt: skip
-    classes = {one.__name__: one for kind in declared for one in schema.classes_of(kind)}
+    classes = {one.__name__: one for kind in declared for one in generate.classes_of(kind)}
     return classes or {"FreeForm": dict[str, Any]}
-
-
-def _generate():
-    spec = importlib.util.spec_from_file_location("rfc_generate", RFC / "generate.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 EXAMPLES = _examples()
@@ -115,14 +108,14 @@ def test_every_class_is_on_some_topic():
     carried = {
         one for topic in (*TOPICS.values(), *LOCAL_TOPICS.values())
         for kind in (topic.request, topic.response, *topic.plain)
-        for one in schema.classes_of(kind)
+        for one in generate.classes_of(kind)
     }
     within = {
         "ConfigChange", "GroupInfo", "DrainInfo", "ResourceEvent", "JobInfo", "UsageInfo", "ModuleInfo", "JobStates",
-        "AccountInfo", "ClusterInfo", "GroupMetrics", "HistogramValue", "JobMetrics", "LeaseInfo", "PeerMetrics", "QueueJobs",
-        "QueueMetrics", "ReportRow", "StoreMetrics", "TracedMessage",
+        "AccountInfo", "ClusterInfo", "GroupMetrics", "HistogramValue", "JobMetrics", "LeaseInfo", "PeerMetrics",
+        "QueueJobs", "QueueMetrics", "ReportRow", "StoreMetrics", "TracedMessage",
     }  # fmt: skip
-    assert {one.__name__ for one in set(schema.all_classes()) - carried} == within
+    assert {one.__name__ for one in set(generate.all_classes()) - carried} == within
 
 
 def test_no_page_speaks_of_a_topic_that_is_not():
@@ -143,30 +136,30 @@ def test_common_topics_are_there_for_each_service():
 
 
 def test_generated_files_are_current():
-    outputs = _generate().outputs()
+    outputs = generate.outputs()
     stale = [path.name for path, content in outputs.items() if not path.exists() or path.read_bytes() != content]
     assert not stale, "run `python rfc/generate.py`"
 
 
 def test_every_part_that_is_made_is_shown():
     text = "".join(page.read_text() for page in PAGES)
-    assert all(f"<!-- generated: {name} -->" in text for name in _generate().parts())
+    assert all(f"<!-- generated: {name} -->" in text for name in generate.parts())
 
 
 def test_schema_files_are_those_of_the_modules():
-    assert {path.name for path in (RFC / "schemas").glob("*.json")} == set(schema.schemas())
+    assert {path.name for path in (RFC / "schemas").glob("*.json")} == set(generate.schemas())
 
 
 def test_schemas_say_what_the_classes_say():
-    drain = schema.schemas()["resource.json"]["$defs"]["DrainRequest"]
+    drain = generate.schemas()["resource.json"]["$defs"]["DrainRequest"]
     assert drain["required"] == ["targets"]
     assert set(drain["properties"]) == {"targets", "reason", "mode"}
-    grow = schema.schemas()["resource.json"]["$defs"]["Grow"]
+    grow = generate.schemas()["resource.json"]["$defs"]["Grow"]
     assert set(grow["required"]) == {"type", "resources", "online", "offline"}
-    acquire = schema.schemas()["topics.json"]["resource.acquire"]
+    acquire = generate.schemas()["topics.json"]["resource.acquire"]
     assert acquire["streaming"] is True
     assert {"$ref": "resource.json#/$defs/AcquireFirst"} in acquire["response"]["anyOf"]
-    for name, topic in schema.schemas()["topics.json"].items():
+    for name, topic in generate.schemas()["topics.json"].items():
         assert topic["description"], name
 
 
@@ -199,5 +192,5 @@ def test_limits_in_the_wire_page_are_those_of_the_code():
     assert len(found) == 23
     for value, path in found:
         module, _, constant = path.rpartition(".")
-        actual = getattr(importlib.import_module(f"fluxsched.{module}"), constant)
+        actual = getattr(import_module(f"fluxsched.{module}"), constant)
         assert int(value.replace(",", "")) in (actual, actual >> 20), path

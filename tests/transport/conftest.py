@@ -15,9 +15,9 @@ import pytest
 from fluxsched.transport.base import Arrived, Lost, Waker, check_outgoing
 from fluxsched.transport.endpoints import ServerKeys
 from fluxsched.transport.local import LocalServer
-from fluxsched.transport.memory import MemoryServer
 from fluxsched.transport.sockets import make_key_pair
 from fluxsched.transport.zeromq import ZmqClient, ZmqServer
+from tests.transport.memory import MemoryServer
 
 WAIT_S = 5.0
 BATCH = 64

@@ -9,7 +9,7 @@ import pytest
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
 from fluxsched.transport.base import PARTS_MAX, UNSENT_BYTES_MAX, Lost
-from fluxsched.transport.memory import MemoryServer
+from tests.transport.memory import MemoryServer
 
 LOSS_KNOWN_S = 20.0
 """Far above what it takes: not the speed of a busy machine is tested, but that nobody need send anything."""
