@@ -21,6 +21,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from si_load import Load, measure
+
 from fluxsched.core.build import BUILD
 from fluxsched.core.idset import EMPTY
 from fluxsched.core.jobspec import Jobspec
@@ -30,7 +32,6 @@ from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import PASS, Never
 from fluxsched.sched.registry import make
 from fluxsched.yunikorn.in_process import InProcessScheduler
-from fluxsched.yunikorn.load import Load, measure
 from fluxsched.yunikorn.service import make_machine
 from fluxsched.yunikorn.wire import Address, parse_address
 

@@ -50,7 +50,6 @@ SI_SECTIONS = {
         "check": Lazy("fluxsched.cli.si:check", "Check a configuration file and show its queues."),
         "dump": Lazy("fluxsched.cli.si:dump", "Print the state of a scheduler service as JSON."),
         "rm": Lazy("fluxsched.cli.si:rm", "Let a scheduler service decide for a group of an instance."),
-        "load": Lazy("fluxsched.cli.si:load", "Put a scheduler service under load and measure it."),
     },
 }
 

@@ -1,29 +1,29 @@
-"""The messages of a load: nodes, applications and asks of as many sizes and queues as are wanted.
+"""A load on a scheduler service: a resource manager that registers nodes, sends asks and prints rates and latencies.
 
-Law: all fit. The nodes have twice what all asks take together, so a rate is never that of a full cluster. Only
-messages of the interface itself are used, so that the load can be put on any implementation of it.
+    python benchmarks/si_load.py ADDRESS [--nodes 500] [--asks 10000] [--shapes 8] [--queues 1] [--rate 0] [--json]
+    python benchmarks/si_load.py --help
 
-run: A load is put on a service and measured: when nodes were accepted, when each ask was sent and when it was
-allocated.
-
-Law: asks are counted by their keys, each once; times are monotonic. Latency is from the ask's hand-over to gRPC to the
-arrival of its allocation here.
-
-main: A load from beginning to end, and what it says.
+Only messages of the interface itself are used, so that ADDRESS may be any implementation of it; `--shapes 0` makes each
+ask differ. All asks fit: the nodes have twice what they take together, so a rate is never that of a full cluster. Asks
+are counted by their keys, each once; latency is from the ask's hand-over to gRPC to the arrival of its allocation here.
 """
 
 from __future__ import annotations
 
+import argparse
 import asyncio
+import json
+import sys
 from collections.abc import Callable, Iterator
 from math import inf
+from pathlib import Path
 from typing import Any, Final, NamedTuple
 
-from fluxsched.errors import InvalidValue, Refused
+from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.system.clock import SystemClock
 from fluxsched.yunikorn import messages
 from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
-from fluxsched.yunikorn.wire import Address, ClientCertificates, RMClient
+from fluxsched.yunikorn.wire import Address, ClientCertificates, RMClient, parse_address
 
 PARTITION: Final = "default"
 MIB: Final = 1 << 20
@@ -129,8 +129,6 @@ def set_amounts(resource: Any, amounts: dict[str, int]) -> None:
 def _leaf(queue: int) -> str:
     return f"q{queue}"
 
-
-# ---- run
 
 TICK_S: Final = 0.002
 """Between two messages of a paced load (seconds): a small part of the latency that is measured."""
@@ -263,12 +261,10 @@ async def _send_paced(client: RMClient, load: Load, tally: LoadProgress, rate: f
         await asyncio.sleep(TICK_S)
 
 
-# ---- main
-
 def measure(
     address: Address, certificates: ClientCertificates | None, load: Load, rate: float, limit_s: float
 ) -> Measured:
-    """Put a load on the service at an address (see `run.put`)."""
+    """Put a load on the service at an address (see `put`)."""
 
     async def run() -> Measured:
         return await put(RMClient(address, certificates), load, SystemClock.monotonic_s, rate, limit_s)
@@ -302,3 +298,31 @@ def report(measured: Measured) -> str:
         f"{measured.allocations_per_s:,.0f} a second\n"
         f"ask to allocation: p50 {p50:.1f} ms, p99 {p99:.1f} ms, longest {longest:.1f} ms"
     )
+
+
+def main() -> None:
+    """Put the load of the command line on a service; exit status 1 if it did not allocate all asks."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("address", help="unix:PATH or HOST:PORT, as `fluxsched si serve` prints it")
+    for name, default in Load()._asdict().items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=type(default), default=default)
+    parser.add_argument("--rate", type=float, default=0.0, help="asks a second; 0 for all at once")
+    parser.add_argument("--timeout", type=float, default=60.0, help="seconds")
+    parser.add_argument("--json", action="store_true")
+    for name in ("--cert", "--key", "--ca"):
+        parser.add_argument(name, type=Path, help="file (PEM), for a service on TCP")
+    args = parser.parse_args()
+    try:
+        address = parse_address(args.address)
+        certificates = ClientCertificates.of(address, args.cert, args.key, args.ca)
+        load = Load(*(getattr(args, name) for name in Load._fields)).check()
+        measured = measure(address, certificates, load, args.rate, args.timeout)
+    except FluxschedError as fault:
+        sys.exit(f"si_load: {fault}")
+    print(json.dumps(table(measured)) if args.json else report(measured))
+    if measured.allocated < load.asks:
+        sys.exit(1)
+
+
+if __name__ == "__main__":
+    main()
