@@ -1,9 +1,8 @@
-"""The interface in process, with the text's own method names: what a scheduler has, and what a resource manager has.
+"""Scheduler Interface in process, with the text's own method names: calls check and queue, turns call back.
 
-Requests and responses are the messages of `messages`. A request belongs to the scheduler from the call on, a response
-to the resource manager.
-
-in_process: The scheduler interface in process: calls check and queue, and turns call back.
+`SchedulerAPI` is the interface of a scheduler, `ResourceManagerCallback` that of a resource manager; requests and
+responses are the messages of `messages`. A request belongs to the scheduler from the call on, a response to the
+resource manager.
 
 Law: only `turn` touches the machine's tables and calls back, in one thread and one callback at a time; calls from any
 thread queue. Time is an argument of turns: virtual, or that of a thread (`driven`).
@@ -79,7 +78,7 @@ class SchedulerAPI(Protocol):
         """An UpdateConfigurationRequest, done at once, for all resource managers of its policy group or for none."""
 
 
-# ---- in_process
+# ---- the scheduler
 
 log = logger("si")
 

@@ -1,18 +1,14 @@
-"""Effects that an instance as a resource manager has its shell carry out: values, so that a test compares lists.
+"""Process of `fluxsched si rm`: an instance as a resource manager of a scheduler service.
 
-resource_manager: The instance as a resource manager, without I/O: what its scheduler knows in, messages and decisions
-out.
+`InstanceRM` is the resource manager without I/O: targets, waiting jobs and holdings of the module's scheduler in,
+messages and decisions out; its effects are values, so that a test compares lists. The policy `RemoteDecisions` starts
+what has been given its allocations, since its decisions are made elsewhere. The two conversations know nothing of each
+other's bytes.
 
 Law: what the service is told is worked out from what there is (targets, waiting jobs, holdings) and what it was told
-before, once a turn in which something has changed. So a service that was lost is told all again, and nothing is
-remembered across a restart: running jobs come from the job manager's hello, under UUIDs of their own.
-
-policy: The policy of an instance whose decisions are made elsewhere: it starts what has been given its allocations.
-
-main: The process of `fluxsched si rm`: a scheduler module of an instance, connected to a scheduler service.
-
-Law: the two conversations know nothing of each other's bytes. The service may be lost and come back at any time; the
-instance and its jobs go on, and what waits is asked for again.
+before, once a turn in which something has changed. So a service may be lost and come back at any time: it is told all
+again, what waits is asked for again, and the instance and its jobs go on. Nothing is remembered across a restart:
+running jobs come from the job manager's hello, under UUIDs of their own.
 """
 
 from __future__ import annotations
@@ -72,7 +68,7 @@ class EndJob(NamedTuple):
 RMEffect: TypeAlias = SendRequest | EndJob
 
 
-# ---- resource_manager
+# ---- the resource manager
 
 AGAIN_S: Final = 10.0
 """Until a refused job is tried again (seconds): a queue may have been made or emptied meanwhile."""
@@ -448,7 +444,7 @@ class InstanceRM:
             self._out.append(SendRequest(kind, request))
 
 
-# ---- policy
+# ---- the policy
 
 class RemoteDecisions:
     """A scheduler service of YuniKorn's interface decides.
@@ -479,7 +475,7 @@ class RemoteDecisions:
             yield Pending(jobid, reason)
 
 
-# ---- main
+# ---- the process
 
 log = logger("si")
 

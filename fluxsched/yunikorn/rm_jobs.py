@@ -1,18 +1,13 @@
-"""Jobs and targets in the interface's amounts: which asks a job is, and what a target has.
+"""Jobs and targets of an instance in the interface's terms: applications, asks, allocations, nodes, and their amounts.
 
 A job is one ask for each node that it is to have, since the interface places asks and knows no core ids. Cores are
 thousandths of a vcore. The kind SHARE lets a job have a node to itself: of its thousandths such a job asks for all, any
 other for one. What a request leaves open (ranges) is asked for at its least.
 
-nodes: The targets of a group as nodes of the interface: what the service was told of each, and what has changed since.
-
-Law: a node is created, drained and decommissioned once each; a target that has left stays a draining node until the
-last allocation there has gone.
-
-jobs: One job as an application of the interface: its asks, its allocations, and where it stands.
-
-Law: an attempt is an application of its own, since the service still ends the one before. Allocations are known by
-their UUIDs; of one job none but those on different nodes count.
+Laws: a node is created, drained and decommissioned once each, and only what has changed since the service was told is
+told again; a target that has left stays a draining node until the last allocation there has gone. An attempt of a job
+is an application of its own, since the service still ends the one before. Allocations are known by their UUIDs; of one
+job none but those on different nodes count.
 """
 
 from __future__ import annotations
@@ -124,7 +119,7 @@ def _translated(constraint: dict[str, Any]) -> dict[str, Any]:
     return found
 
 
-# ---- nodes
+# ---- targets as nodes
 
 READY: Final = "ready"
 HOSTNAME: Final = "si/hostname"
@@ -256,7 +251,7 @@ def _updated(node: Node, told: Node) -> Any:
     return info
 
 
-# ---- jobs
+# ---- jobs as applications
 
 PARTITION: Final = "default"
 PRIORITY_MAX: Final = (1 << 31) - 1

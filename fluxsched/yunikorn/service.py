@@ -1,25 +1,14 @@
-"""UUIDs of allocations: of version 4 in form (RFC 9562), a random part for each process and a count.
+"""Scheduler service of `si serve`: a machine behind gRPC on one address, from its start to its end by a signal.
 
-assembly: A machine with what this host has: configurations in files, the user database, chance, a clock.
+The machine has what this host has: configurations in files, the user database, a clock, and UUIDs of allocations,
+version 4 in form (RFC 9562), made of a random part for each process and a count. Requests arrive as bytes and are
+decoded here, so that what cannot be decoded is its sender's fault and in no log.
 
-calls: The calls of both services: each decodes, hands over, and reports how it ended. UpdateStreams are in streams.py.
-
-Law: requests arrive as bytes and are decoded here, so that what cannot be decoded is its sender's fault and in no log.
-
-streams: The three streams of a resource manager.
-
-Law: the first message binds a stream to its rmID; what a manager sends is handed over in the order in which it is read,
-and what is written to it is taken from its queues, so that a stream that breaks loses nothing unwritten.
-
-socket: The local socket of a service, which its owner alone can reach: the directory is 0700.
-
-Law: what exists is never changed; a directory that is open to others is refused.
-
-server: A scheduler service on one address: its methods, its limits, its start and its end.
-
-Law: nothing is stored. A service that ends, in order or not, leaves resource managers to register with the next one.
-
-run: `si serve`: a service from its start to its end by a signal.
+Laws: nothing is stored; a service that ends, in order or not, leaves resource managers to register with the next one.
+The first message binds a stream to its rmID; what a manager sends is handed over in the order in which it is read, and
+what is written to it is taken from its queues, so that a stream that breaks loses nothing unwritten. The directory of a
+local socket is the owner's alone (0700): what exists is never changed, and a directory that is open to others is
+refused.
 """
 
 from __future__ import annotations
@@ -90,7 +79,7 @@ class UuidMaker:
         return f"{self._start}{text[:3]}-{text[3:]}"
 
 
-# ---- assembly
+# ---- the machine with what this host has
 
 CONFIGS_KEPT_MAX = 16
 """Texts of configurations, and what was read of them, that are kept at a time."""
@@ -288,7 +277,7 @@ async def _write_observed(watcher: Watcher, context: Any) -> None:
         await watcher.changed.wait()
 
 
-# ---- streams
+# ---- streams of a resource manager
 
 FLUSH_S: Final = 5.0
 """Time that writing the rest may take at the end of a stream that ends in order (seconds)."""
@@ -425,7 +414,7 @@ async def canceled(task: asyncio.Task[None] | None) -> None:
         await asyncio.wait([task])
 
 
-# ---- socket
+# ---- the local socket
 
 @contextlib.contextmanager
 def local_socket(path: Path) -> Iterator[None]:
@@ -474,7 +463,7 @@ def _check_free(path: Path) -> None:
     raise Refused(f"another service listens at unix:{path}: stop it, or name another path", errno.EADDRINUSE)
 
 
-# ---- server
+# ---- the server
 
 CALLS_MAX = 2048
 """Calls at a time: the streams of all resource managers, and twice as many others."""
@@ -537,7 +526,7 @@ class _Handlers(grpc.GenericRpcHandler):  # type: ignore[misc]
         return self._by_path.get(handler_call_details.method)
 
 
-# ---- run
+# ---- `si serve`
 
 def machine_of(groups: Path | None, plugins: Sequence[str]) -> SIMachine:
     """Return a machine for this host, with these plugins. Raises InvalidValue for one that cannot be used."""

@@ -1,21 +1,14 @@
-"""Mapping of our errors to gRPC statuses.
+"""Turns of a scheduler service: what has arrived is applied, the machine decides, its effects go to the streams.
 
-garbage: Collection of the garbage that ended registrations leave behind.
+A `Connection` is one resource manager: a stream a kind, the responses to be written there, and its watchers. Our errors
+are mapped to gRPC statuses here.
 
-Law: the interpreter's own full collections are off (`own_process.settle`), since each looks through all that is alive;
-the tables of a resource manager refer to each other in circles, so one is made after registrations have ended: when
-nothing is to be done, or before too much has gathered.
-
-connections: Connection of a resource manager: a stream a kind, the responses to be written there, and its watchers.
-
-Law: unwritten responses outlive a stream that breaks, and are sent on the next one of its kind; another registration
-ends them.
-
-turns: Turns of a scheduler service: what has arrived is applied, the machine decides, and its effects go to the
-streams.
-
-Law: only a turn performs effects; calls hand requests over and wait for a turn where they must. A bug of ours ends the
-service, and resource managers send all again to the next.
+Laws: only a turn performs effects; calls hand requests over and wait for a turn where they must. A bug of ours ends the
+service, and resource managers send all again to the next. Unwritten responses outlive a stream that breaks, and are
+sent on the next one of its kind; another registration ends them. The interpreter's own full collections of garbage are
+off (`processes.settle`), since each looks through all that is alive; the tables of a resource manager refer to each
+other in circles, so one is made after registrations have ended: when nothing is to be done, or before too much has
+gathered.
 """
 
 from __future__ import annotations
@@ -87,7 +80,7 @@ def _shortened(text: str) -> str:
     return f"{kept} ... ({len(text) - len(kept)} more characters)"
 
 
-# ---- garbage
+# ---- garbage of ended registrations
 
 IDLE_S: Final = 1.0
 """Without a turn for so long (seconds), nothing is to be done."""

@@ -1,13 +1,7 @@
-"""Address on which a service listens: `unix:PATH`, or `HOST:PORT`.
+"""Wire of the interface: addresses, certificates, the RPCs of both services, and the client's side of them.
 
-certificates: Certificates of a service and of its clients: which belong together, and what needs none.
-
-methods: The RPCs of both services, as a table made from the descriptors: no generated stubs.
-
-client: The client's side of a service: channels with or without certificates, and single calls.
-
-rm_client: The resource manager's side of the interface over gRPC: it registers, opens three streams, sends and is
-answered.
+An address is `unix:PATH` or `HOST:PORT`. The RPCs are a table made from the descriptors: no generated stubs. `RMClient`
+is a resource manager over gRPC: it registers, opens three streams, sends and is answered.
 
 Law: what is sent on one stream is written in its order and never waited for by the sender; the first stream that ends,
 for whatever reason, is the end of the connection, and says why.
@@ -94,7 +88,7 @@ def _socket_path(text: str) -> Path:
     return path
 
 
-# ---- certificates
+# ---- certificates of a service and of its clients
 
 class ServerCertificates(NamedTuple):
     """Ours with its key, and those that clients' are checked against; all PEM."""
@@ -175,7 +169,7 @@ class ClientCertificates(NamedTuple):
         return grpc.ssl_channel_credentials(self.ca, self.key, self.cert)
 
 
-# ---- methods
+# ---- RPCs
 
 class Method(NamedTuple):
     """Method of a service: one RPC."""
@@ -214,7 +208,7 @@ EXTRA: Final = _methods("Extra", messages.EXTRA_PACKAGE)
 """Methods of the service `Extra`."""
 
 
-# ---- client
+# ---- channels and single calls
 
 CALL_S: Final = 10.0
 """Time that a single call may take (seconds)."""
@@ -269,7 +263,7 @@ def state_dump(address: Address, certificates: ClientCertificates | None, rm_id:
         return str(call(channel, address, EXTRA["StateDump"], messages.StateDumpRequest(rmID=rm_id)).json)
 
 
-# ---- rm_client
+# ---- a resource manager's streams
 
 LEAVE_S: Final = 5.0
 """Time within which the service has to end streams that we have half-closed (seconds)."""

@@ -1,12 +1,9 @@
-"""YAML text into plain values, bounded while it is read: mappings, lists, texts and None, for the schema to interpret.
+"""Reader of YAML sections: text into bounded plain values, then key by key, with every fault noted by its path.
 
-Law: the value has at most CONFIG_NODES_MAX parts, aliases counted wherever they are used, and
-CONFIG_DEPTH_MAX levels.
-Scalars stay texts as they are written, so that `010` and `no` are what a schema makes of them.
-
-faults: Sections of a configuration, read key by key: whatever is wrong is noted with its path, and reading goes on.
-
-Law: each key of a section is read once or is a fault, so that no slip of the pen is taken for a default.
+Laws: a text gives mappings, lists, texts and None, at most CONFIG_NODES_MAX parts, aliases counted wherever they are
+used, and CONFIG_DEPTH_MAX levels. Scalars stay texts as they are written, so that `010` and `no` are what a schema
+makes of them. Each key of a section is read once or is a fault, so that no slip of the pen is taken for a default;
+reading goes on after a fault.
 """
 
 from __future__ import annotations
@@ -164,7 +161,7 @@ def _ignore(event: Any) -> None:
     pass
 
 
-# ---- faults
+# ---- sections
 
 SectionPath: TypeAlias = tuple[str | int, ...]
 

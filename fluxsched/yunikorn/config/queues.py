@@ -1,22 +1,13 @@
-"""Settings of a partition beside its tree of queues: rules of placement, access, templates.
+"""Settings of a partition: its tree of queues, rules of placement, access, templates, quantities.
 
-Law: a value of these classes has been checked, so that what uses it cannot fail for it.
+A quantity is as Kubernetes writes it: `2`, `500m`, `4Gi`, `1.5G`, `1e3`; vcore in thousandths, others in their unit. It
+is a whole number of units within 0 and AMOUNT_MAX; nothing is rounded.
 
-quantities: Quantities as Kubernetes writes them: `2`, `500m`, `4Gi`, `1.5G`, `1e3`; vcore in thousandths, others in
-their unit.
-
-Law: a quantity is a whole number of units within 0 and AMOUNT_MAX; nothing is rounded.
-
-queues: One queue of a configuration, as it is written: resources, limits, access, properties, template.
-
-Law: properties are inherited as YuniKorn does it: orders and the delay of preemption go down, of `preemption.policy`
-only `disabled`, offsets and fences not at all.
-
-rules: Placement rules of a configuration, with the patterns of their filters.
-
-Law: a pattern costs little whatever name it is applied to. It comes over the wire, and Python's matcher goes back: so
-no group may repeat, and repetitions are few. What YuniKorn's own matcher cannot do (references, looking around) is
-refused.
+Laws: a value of these classes has been checked, so that what uses it cannot fail for it. Properties are inherited as
+YuniKorn does it: orders and the delay of preemption go down, of `preemption.policy` only `disabled`, offsets and fences
+not at all. The pattern of a rule's filter costs little whatever name it is applied to: it comes over the wire, and
+Python's matcher goes back, so no group may repeat, and repetitions are few. What YuniKorn's own matcher cannot do
+(references, looking around) is refused.
 """
 
 from __future__ import annotations
@@ -200,7 +191,7 @@ def quantity_text(kind: str, amount: int) -> str:
     return f"{amount}{suffix}"
 
 
-# ---- queues
+# ---- one queue as it is written
 
 CONFIG_KINDS_MAX = 32
 """Kinds of resources in one list of amounts, as of one Resource."""
@@ -442,7 +433,7 @@ def _access(section: Section, key: str) -> AccessList | None:
     return AccessList(users, groups, quotas.ANYONE in users or quotas.ANYONE in groups)
 
 
-# ---- rules
+# ---- placement rules
 
 PATTERN_CHARS_MAX = 256
 """Maximum number of characters of one pattern."""

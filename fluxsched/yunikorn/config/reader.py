@@ -1,13 +1,8 @@
-"""Bounds between a queue and those above and below it.
+"""Reader of a configuration as YuniKorn 1.2 writes it, and its report for people: faults, or the tree of queues.
 
-Law: no maximum is above that of a queue above it, and guarantees fit: a queue's own and those below it together, within
-its guarantee and within its maximum. A kind that a queue does not name is bounded by those above alone.
-
-reader: A configuration as YuniKorn 1.2 writes it, read whole or refused with all its faults.
-
-Law: what is returned is complete and holds together; a configuration with one fault changes nothing.
-
-report: Report of a configuration for people: its faults, or the tree of its queues with what each is given.
+Laws: a configuration is read whole or refused with all its faults; what is returned is complete and holds together. No
+maximum is above that of a queue above it, and guarantees fit: a queue's own and those below it together, within its
+guarantee and within its maximum. A kind that a queue does not name is bounded by those above alone.
 """
 
 from __future__ import annotations
@@ -88,7 +83,7 @@ def _text(kind: str, amount: int) -> str:
     return f"{quantity_text(kind, amount)} {kind}"
 
 
-# ---- reader
+# ---- the whole configuration
 
 PARTITIONS_MAX = 64
 """Partitions of one configuration: passes alternate between them."""
@@ -215,7 +210,7 @@ def _collect(
         _collect(child, f"{path}.{child.name}", properties, found.template, into)
 
 
-# ---- report
+# ---- the report
 
 class ConfigReport(NamedTuple):
     """Either `faults`, a line each, or the `lines` of a summary."""

@@ -1,14 +1,11 @@
 """Answers to one resource manager, until they can be sent: in order, one message of a kind a turn.
 
-Law: nothing is lost or sent twice while the manager is known; a message has at most ITEMS_MAX items, and
-RESPONSE_BYTES_MAX bytes unless a single item is larger. Items are made inside their message, which costs less than a
-copy.
+Items are made of the tables' rows inside their message, which costs less than a copy. `Observations` are events and
+container states, while the manager wants them.
 
-items: Items of answers, made of the tables' rows inside their messages.
-
-observations: Events and container states of one resource manager, while they are wanted.
-
-Law: at most EVENTS_MAX events a turn are told, and one that counts the rest.
+Laws: nothing is lost or sent twice while the manager is known; a message has at most ITEMS_MAX items, and
+RESPONSE_BYTES_MAX bytes unless a single item is larger. At most EVENTS_MAX events a turn are sent, and one that counts
+the rest.
 """
 
 from __future__ import annotations
@@ -121,7 +118,7 @@ class Outgoing:
         return self.nodes if kind == NODES else self.applications
 
 
-# ---- items
+# ---- items of answers
 
 REASON_CHARS_MAX = 1000
 """Of what is said of one item: longer texts are cut."""
@@ -219,7 +216,7 @@ def node_rejected(to: Outgoing, node_id: str, reason: str) -> None:
     to.nodes.next().rejected.add(nodeID=node_id, reason=reason[:REASON_CHARS_MAX])
 
 
-# ---- observations
+# ---- events and container states
 
 EVENTS_MAX = 1000
 """Events told in one turn."""

@@ -1,13 +1,11 @@
-"""The gang of one application: placeholders, the real asks that wait for them, and the replacements under way.
+"""Life of one application: its states, their timers, and its gang of placeholders with the real asks for them.
 
-Law: each placeholder ends exactly once, replaced, timed out or released, and one real ask takes its place at most. The
-machine books; this only decides which ask takes which placeholder, and tells when an ask has to wait as any other.
+It counts what is pending and allocated, which the machine reports as it happens, and never looks at queues or nodes.
+Each method returns what the machine has to do, in order; `now_s` is Unix time.
 
-applications: The states of one application: what moves it, when time does, and what the machine has to do for it.
-
-Law: an application ends once, and nothing of it is left then. It counts what is pending and allocated, which the
-machine tells as it happens; it never looks at queues or nodes. Each method returns what follows, in order; `now_s` is
-Unix time.
+Laws: an application ends once, and nothing of it is left then. Each placeholder ends exactly once, replaced, timed out
+or released, and one real ask takes its place at most. The machine books; a `Gang` only decides which ask takes which
+placeholder, and when an ask has to wait as any other.
 """
 
 from __future__ import annotations
@@ -294,7 +292,7 @@ class Gang:
         return placeholder
 
 
-# ---- applications
+# ---- states of the application
 
 STARTING_S: Final = 300.0
 """Starting becomes Running after this time also without another allocation."""

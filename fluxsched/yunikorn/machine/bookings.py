@@ -1,11 +1,11 @@
-"""Everything that one resource manager has here, and each step that changes several tables at once.
+"""Bookings of one resource manager: all that it has here, and each step that changes several tables at once.
 
-Law: what the scheduler holds, what the tables hold and what the states of applications count is the same after each
-step; whatever is told is told once, but for demands, which are repeated until they are confirmed.
+Container states of pending asks (why each waits) are looked at here as well, each every LOOK_S at most, and reported on
+change.
 
-container_states: Container states of pending asks: why each waits, on change, each looked at every LOOK_S at most.
-
-Law: what is looked at in one turn is bounded, so that many asks that wait cost a turn no more than few.
+Laws: what the scheduler holds, what the tables hold and what the states of applications count is the same after each
+step; whatever is told is told once, but for demands, which are repeated until they are confirmed. What is looked at in
+one turn is bounded, so that many asks that wait cost a turn no more than few.
 """
 
 from __future__ import annotations
@@ -487,7 +487,7 @@ def _placeholder(held: HeldAllocation) -> Placeholder:
     return Placeholder(held.uuid, ask.key, ask.task_group, ask.resource.amounts, held.node.node_id)
 
 
-# ---- container_states
+# ---- container states
 
 LOOK_S: Final = 10.0
 """Interval at which the state of an ask is examined (seconds)."""

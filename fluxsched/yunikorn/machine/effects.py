@@ -1,15 +1,11 @@
-"""Effects that the machine asks its shell to carry out: values, so that a test compares lists.
+"""Effects of the machine, and the table of a resource manager's states with its streams.
 
-Messages are those of `messages`; the shell sends them on the stream of their kind, or passes them to a callback.
+Effects are values that the shell carries out, so that a test compares lists; their messages are those of `messages`,
+sent on the stream of their kind or passed to a callback.
 
-states: The states of a resource manager, as a table.
-
-Law: an event that the table does not list for a state is a bug of ours, or is answered before it comes here.
-
-streams: The streams of one resource manager: which are open, and what it means that the last has ended.
-
-Law: lost is a manager of which no stream is open unless it half-closed all that had been open together: then it shut
-down. A manager in process has no streams; it is always connected.
+Laws: an event that the table of states does not list for a state is a bug of ours, or is answered before it comes here.
+A manager of which no stream is open is lost, unless it half-closed all that had been open together: then it shut down.
+A manager in process has no streams; it is always connected.
 """
 
 from __future__ import annotations
@@ -78,7 +74,7 @@ class PluginProblem(NamedTuple):
 Effect: TypeAlias = SendResponse | EndStreams | Observed | Broke | PluginProblem
 
 
-# ---- states
+# ---- states of a resource manager
 
 class RMState(Enum):
     """Init: never registered. Running. Paused: its connection was lost. Stopped: what was known of it is gone."""
@@ -127,7 +123,7 @@ def next_state(state: RMState, event: RMEvent) -> RMState:
     return after
 
 
-# ---- streams
+# ---- streams of a resource manager
 
 PAUSED_S_MAX = 60.0
 """Time for which a manager is kept that has lost its connection, or has registered and opens no stream (seconds)."""

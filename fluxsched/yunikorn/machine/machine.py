@@ -1,19 +1,14 @@
-"""`Predicates` and `PreemptionPredicates` of an in-process resource manager, as the plugin `predicates`.
+"""Scheduler interface without I/O: requests of resource managers in, effects out, on a time that is an argument.
 
-Law: what a callback raises is its refusal of that node, in its own words, and of nothing else.
+An `RM` is one resource manager: its state, its streams, what it has sent that was not read yet, and its tables, whose
+partitions are made and changed as a configuration says. The plugin `predicates` asks the callbacks of a manager in
+process.
 
-partitions: Partitions of a resource manager, made and changed as a configuration says.
-
-rm: One resource manager: its state, its streams, what it has sent that was not read yet, and its tables.
-
-Law: what it sends is read in the order of arrival, whatever the stream, and in slices, so that others are served in
-between; while it is paused nothing is decided.
-
-machine: The scheduler interface without I/O: requests of resource managers in, effects out, on a time that is an
-argument.
-
-Law: a call checks its rmID and shape, refuses or queues, and changes nothing else; what it asks for is done in a turn.
-Resource managers never see each other: turns serve them alternately, and a bug that one meets costs the others nothing.
+Laws: a call checks its rmID and shape, refuses or queues, and changes nothing else; what it asks for is done in a turn,
+in the order of arrival, whatever the stream, and in slices, so that others are served in between; while a manager is
+paused nothing is decided for it. Resource managers never see each other: turns serve them alternately, and a bug that
+one meets costs the others nothing. What a predicate raises is its refusal of that node, in its own words, and of
+nothing else.
 """
 
 from __future__ import annotations
@@ -122,7 +117,7 @@ class Predicates:
         return int(answer.index)
 
 
-# ---- partitions
+# ---- partitions from a configuration
 
 def make_partition(bookings: Bookings, settings: PartitionSettings) -> Partition:
     """A partition without nodes. The callback of its resource manager is asked for its predicates, if it has any, after
@@ -172,7 +167,7 @@ def configure(bookings: Bookings, settings: Sequence[PartitionSettings]) -> None
                 bookings.observed.queue_event(path, name, reason, change, "by another configuration")
 
 
-# ---- rm
+# ---- one resource manager
 
 UNREAD_ITEMS_MAX = 10_000
 """A manager that leaves so many items of answers unread gets no decisions until it reads."""
@@ -381,7 +376,7 @@ class RM:
         }
 
 
-# ---- machine
+# ---- the machine
 
 RM_ID_CHARS_MAX = 256
 

@@ -1,12 +1,10 @@
-"""Allocations that exist, as resource managers report them: with a new node, or since version 1.6 one by one.
+"""Reader of node updates, and of allocations that exist: with a new node, or since version 1.6 one by one.
 
-Since 1.6 the same message without a node is an ask for one allocation. Law: what exists is a fact, beyond quota and
-capacity; each item is done whole or refused whole.
+A node is a target of its partition's scheduler, by the lowest rank that is free in its resource manager. New nodes that
+come together join together, which costs each of them less. Since 1.6 the message of an allocation without a node is an
+ask for one.
 
-nodes: Nodes as they come, change and go.
-
-Law: each item is done whole or refused whole; a node is a target of its partition's scheduler, by the lowest rank that
-is free in its resource manager. New nodes that come together join together, which costs each of them less.
+Law: each item is done whole or refused whole; an allocation that exists is a fact, beyond quota and capacity.
 """
 
 from __future__ import annotations

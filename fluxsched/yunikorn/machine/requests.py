@@ -1,14 +1,7 @@
-"""The tags of asks that mean something here; all of them are carried along.
+"""Readers of what a resource manager asks for: applications, asks with their tags, releases and confirmations.
 
-Law: a tag that is read and is wrong refuses its ask; others are texts.
-
-applications: Applications as they come and go.
-
-asks: Asks as they come.
-
-Law: each is checked whole before anything changes; what is refused leaves an earlier ask of its key as it was.
-
-releases: Releases as they come: of asks, of allocations, and the confirmations of what we demanded.
+Laws: each ask is checked whole before anything changes; what is refused leaves an earlier ask of its key as it was. A
+tag that is read and is wrong refuses its ask; others are texts, and all are carried along.
 """
 
 from __future__ import annotations

@@ -1,20 +1,10 @@
-"""Resources of the interface as amounts: read once for equal ones, which most asks have.
+"""Tables of one resource manager: rows, amounts, timers, names of the interface, and the dump for people.
 
-Law: a quantity is within 0 and AMOUNT_MAX; none of a kind is the same as not naming it.
-
-timers: Timers of one resource manager.
-
-Law: a timer is never taken back; one that no longer holds is passed over when it is due, and once most do not hold they
-are all dropped.
-
-entries: The rows of a resource manager's tables.
-
-Law: an ask never changes but for what is pending of it: another with its key is another row, and allocations keep the
-row for which they were made.
-
-names: Names of the interface and what they are here: partitions, states of applications.
-
-dump: The tables of a partition as a JSON object, for people: no text of a configuration, and no tag.
+Laws: an ask never changes but for what is pending of it: another with its key is another row, and allocations keep the
+row for which they were made. A resource is read once for equal ones, which most asks have; a quantity is within 0 and
+AMOUNT_MAX, and none of a kind is the same as not naming it. A timer is never taken back; one that no longer holds is
+passed over when it is due, and once most do not hold they are all dropped. A dump has no text of a configuration, and
+no tag.
 """
 
 from __future__ import annotations
@@ -153,7 +143,7 @@ class Timers(Generic[T]):
         return self._heap[0][0] if self._heap else inf
 
 
-# ---- entries
+# ---- rows
 
 PRIORITY_ZERO: Final = (1 << 31) + 1
 """Added to an ask's priority: a job's is not negative, and 0 would hold it."""
@@ -354,7 +344,7 @@ class HeldAllocation:
         self.repeat_s = 0.0
 
 
-# ---- names
+# ---- names of the interface
 
 DEFAULT_PARTITION: Final = "default"
 
@@ -382,7 +372,7 @@ def plain_partition(name: str) -> str:
     return name or DEFAULT_PARTITION
 
 
-# ---- dump
+# ---- the dump
 
 def dump_partition(partition: Partition) -> dict[str, Any]:
     """Return all tables of the partition."""
