@@ -11,12 +11,12 @@ import select
 import signal
 import sys
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from math import inf
 from typing import Any, BinaryIO
 
 from fluxsched.cli import output as show
-from fluxsched.cli.base import warn
+from fluxsched.cli.base import EndedBySignal, EndingSignals, say, warn
 from fluxsched.cli.options import InstanceHandle, come_back
 from fluxsched.errors import Disconnected, RPCError
 from fluxsched.system.clock import SystemClock
@@ -37,44 +37,60 @@ def own_input(*, terminal: bool) -> int | None:
 
 
 class Forwarder:
-    """Reads a descriptor to its end for a job; give it to `InstanceHandle.stream` as `beside`."""
+    """Reads a descriptor to its end for a job; give it to `InstanceHandle.stream` as `beside`.
+
+    It reads on while less than a piece is unanswered: a task that does not read slows its sender down.
+    """
 
     def __init__(self, handle: InstanceHandle, jobid: int, source: int) -> None:
-        self.fd: int | None = source
         self._handle = handle
         self._jobid = jobid
         self._source = source
-        self._any = False
+        self._any = self.ended = False
         self._unsure_bytes = 0
         """Of what was sent and is not answered."""
 
+    @property
+    def fd(self) -> int | None:
+        """The descriptor, if it is to be read now."""
+        return None if self.ended or self.is_full else self._source
+
+    @property
+    def is_full(self) -> bool:
+        """Return whether so much is unanswered that nothing more is to be sent now."""
+        return self._unsure_bytes >= PIECE_BYTES
+
     def look(self) -> None:
         """Send what can be read now, or its end."""
-        if not select.select([self._source], [], [], 0)[0]:
-            return
         try:
-            data = os.read(self._source, PIECE_BYTES)
-        except BlockingIOError:
-            return
+            data = _read(self._source)
         except OSError as exc:
             self._say(f"cannot read the input, ending it for the job: {os.strerror(exc.errno or 0)}")
             data = b""
-        self.fd = None  # until it is answered, or for ever
+        if data is not None:
+            self.send(data)
+
+    def send(self, data: bytes) -> None:
+        """Send a piece; an empty one is the end."""
         self._any |= bool(data)
-        self._unsure_bytes = len(data)
+        self.ended = not data
+        self._unsure_bytes += len(data)
         request = {"id": self._jobid, **({"data": data} if data else {"eof": True})}
         self._handle.post("job-manager.input", request, lambda answer: self._answered(answer, data))
 
     def _answered(self, answer: Any, data: bytes) -> None:
-        """Input for a job that has ended is dropped; other refusals are reported if there was any input."""
-        error, self._unsure_bytes = answer.error, 0
+        """Input for a job that has ended is dropped; other refusals are reported once, if there was any input."""
+        error = answer.error
+        self._unsure_bytes -= len(data)
         if error is None:
-            self.fd = self._source if data else None
-        elif self._any and error.errnum != errno.ESRCH:
+            return
+        if self._any and error.errnum != errno.ESRCH:
             self._say(f"input is not forwarded: {error}")
+            self._any = False
+        self.ended = True
 
     def say_what_is_unsure(self) -> None:
-        """The instance went away: whether the last piece has reached the job is not known, and it is not sent twice."""
+        """The instance went away: whether the last pieces have reached the job is not known, and none is sent twice."""
         if self._unsure_bytes:
             self._say(f"the last {self._unsure_bytes} bytes of input may be lost")
 
@@ -82,7 +98,33 @@ class Forwarder:
         warn(f"{show.jobid_text(self._jobid)}: {text}")
 
 
+def _read(fd: int) -> bytes | None:
+    """Return a piece of what can be read now, empty at the end; None if nothing can. Raises OSError."""
+    if not select.select([fd], [], [], 0)[0]:
+        return None
+    try:
+        return os.read(fd, PIECE_BYTES)
+    except BlockingIOError:
+        return None
+
+
 # ---- terminal
+
+DETACH_KEY = b"\x1c"
+"""Ctrl-\\, as for Flux's terminals, dtach and abduco."""
+
+
+class Detached(Exception):
+    """The user has typed the key to detach."""
+
+
+def is_own_terminal(fd: int) -> bool:
+    """Return whether a descriptor is a terminal of which this process has the foreground, so that it may change it."""
+    try:
+        return os.tcgetpgrp(fd) == os.getpgrp()
+    except OSError:  # no terminal, or another session's
+        return False
+
 
 def window_of(fd: int) -> tuple[int, int] | None:
     """Rows and columns of a terminal; None if it does not know them, or is none."""
@@ -94,7 +136,10 @@ def window_of(fd: int) -> tuple[int, int] | None:
 
 
 class TerminalForwarder:
-    """Reads a terminal for a job within `raw`; give it to `InstanceHandle.stream` as `beside`."""
+    """Reads a terminal for a job within `raw`; give it to `InstanceHandle.stream` as `beside`.
+
+    DETACH_KEY is noticed though the job takes no input and the instance does not answer, until a piece is unanswered.
+    """
 
     def __init__(self, handle: InstanceHandle, jobid: int, source: int) -> None:
         self._handle = handle
@@ -111,41 +156,59 @@ class TerminalForwarder:
     @property
     def fd(self) -> int | None:
         """A descriptor for both: what is typed, if it is to be read now, and changes of the window."""
-        if self._is_read != (self._keys.fd is not None):
+        if self._is_read == self._keys.is_full:
             self._is_read = not self._is_read
             change = self._both.register if self._is_read else self._both.unregister
             change(self._source)
         return self._both.fileno()
 
     def look(self) -> None:
-        """Send what has been typed, and the size of a window that has changed."""
+        """Send what has been typed, and the size of a window that has changed.
+
+        Raises Detached at the key for it, EndedBySignal if the terminal is gone.
+        """
         if select.select([self._woken], [], [], 0)[0]:
             os.read(self._woken, 4096)
             window = window_of(self._source)
             if window is not None:
                 request = {"id": self._jobid, "window": list(window)}
                 self._handle.post("job-manager.input", request, _answered)
-        if self._keys.fd is not None:
-            self._keys.look()
+        if self._keys.is_full:
+            return
+        try:
+            typed = _read(self._source)
+        except OSError:
+            typed = b""
+        if typed is None:
+            return
+        keys, *detach = typed.split(DETACH_KEY, 1)
+        if keys and not self._keys.ended:
+            self._keys.send(keys)
+        if detach:
+            raise Detached
+        if not keys:  # a raw terminal has no other end
+            raise EndedBySignal(signal.SIGHUP)
 
     @contextmanager
     def raw(self) -> Iterator[None]:
-        """Have the terminal pass on every key, and print what comes as it is."""
+        """Have the terminal pass on every key, and print what comes as it is, until the end, also by a signal."""
         import termios
         import tty
 
         def changed(signum: int, frame: object) -> None:
             os.write(self._wake, b"w")
 
-        before = termios.tcgetattr(self._source)
-        usual = signal.signal(signal.SIGWINCH, changed)
-        try:
-            tty.setraw(self._source, termios.TCSADRAIN)
-            changed(0, None)  # it may have changed before
-            yield
-        finally:
-            signal.signal(signal.SIGWINCH, usual)
-            termios.tcsetattr(self._source, termios.TCSADRAIN, before)
+        with EndingSignals():
+            before = termios.tcgetattr(self._source)
+            usual = signal.signal(signal.SIGWINCH, changed)
+            try:
+                tty.setraw(self._source, termios.TCSANOW)
+                changed(0, None)  # it may have changed before
+                yield
+            finally:
+                with suppress(termios.error):  # it is gone
+                    termios.tcsetattr(self._source, termios.TCSANOW, before)  # though it takes no output
+                signal.signal(signal.SIGWINCH, usual)
 
     def close(self) -> None:
         """Close the descriptors of the forwarder."""
@@ -228,7 +291,7 @@ def attach(
     On a terminal, show why it has not started.
 
     What can be read from the descriptor `source`, if there is one, is passed on to the job's tasks; if it is a
-    `terminal`, it becomes that of the task once the job has started.
+    `terminal`, it becomes that of the task once the job has started, until the user detaches: the status is 0 then.
     """
     writer = OutputWriter(labelled)
     while True:
@@ -242,6 +305,10 @@ def attach(
             else:
                 follow_output(handle, jobid, writer, follow=True, meanwhile=hints, beside=forwarder)
             result = handle.wait(jobid, follow=False)
+        except Detached:
+            name = show.jobid_text(jobid)
+            say(f"\ndetached: {name} continues: fluxsched job attach {name}")
+            return 0
         except Disconnected as fault:  # after a restart or a crash of the instance the job goes on
             name = show.jobid_text(jobid)
             come_back(handle, fault, f"{name} may go on: fluxsched job attach {name}")

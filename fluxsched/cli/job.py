@@ -16,7 +16,16 @@ import click
 
 from fluxsched.cli import base
 from fluxsched.cli import output as show
-from fluxsched.cli.attach import OutputWriter, end_text, exit_status, follow_output, job_text, own_input, report_end
+from fluxsched.cli.attach import (
+    OutputWriter,
+    end_text,
+    exit_status,
+    follow_output,
+    is_own_terminal,
+    job_text,
+    own_input,
+    report_end,
+)
 from fluxsched.cli.attach import attach as attach_to
 from fluxsched.cli.base import Command, CommandGroup, warn
 from fluxsched.cli.jobs import JobSelection, described, one_line, selected, selection_options, usage_lines
@@ -40,6 +49,7 @@ from fluxsched.cli.options import (
 from fluxsched.cli.output import EventPrinter, event_options
 from fluxsched.core.documents import TEXT_CHARS_MAX
 from fluxsched.core.job_text import apart, ended_text
+from fluxsched.core.jobfields import pty_of, system_given
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused
@@ -459,14 +469,22 @@ def _earliest(answer: dict[str, Any]) -> Iterator[str]:
 def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) -> int:
     """Follow a job's output to its end and exit with its status; interrupting does not affect the job.
 
-    Input piped into this command is forwarded to the job's tasks.
+    Input piped into this command is forwarded to the job's tasks. To a job with a terminal (run --pty) all keys
+    typed here go, Ctrl-C too, but Ctrl-\\, which detaches.
     """
-    source = None if read_only else own_input(terminal=False)
+    here = None if read_only else own_input(terminal=True)
+    terminal = here is not None and is_own_terminal(here) and _has_pty(handle, jobid)
+    source = None if read_only else own_input(terminal=terminal)
     try:
-        return attach_to(handle, jobid, labelled=label_io, source=source)
+        return attach_to(handle, jobid, labelled=label_io, source=source, terminal=terminal)
     except KeyboardInterrupt:
         base.say(f"detached: {show.jobid_text(jobid)} continues")
         raise
+
+
+def _has_pty(handle: InstanceHandle, jobid: int) -> bool:
+    jobspec = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["jobspec"]})["jobspec"]
+    return pty_of(system_given(jobspec.get("attributes"))) is not None
 
 
 @job.command("output")

@@ -445,7 +445,7 @@ def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, d
 
 @click.command("run", cls=Command, context_settings=COMMAND_LAST)
 @click.option("-l", "--label-io", is_flag=True, help="Prefix each line with the task rank.")
-@click.option("--pty", is_flag=True, help="Give the only task a terminal: this one, if there is one.")
+@click.option("--pty", is_flag=True, help="Give the only task a terminal: this one, if there is one. Ctrl-\\ detaches.")
 @uri_option
 @job_options
 def run(label_io: bool, pty: bool, uri: str | None, dry_run: bool, **options: Any) -> int:
@@ -453,7 +453,7 @@ def run(label_io: bool, pty: bool, uri: str | None, dry_run: bool, **options: An
 
     Ending this command by Ctrl-C, SIGTERM or SIGHUP cancels the job. Input piped into this command is forwarded to
     all tasks; on a terminal they read /dev/null, unless --input=- forwards what is typed. With --pty (Flux's
-    -o pty.interactive) all keys go to the job once it has started, Ctrl-C too.
+    -o pty.interactive) all keys go to the job once it has started, Ctrl-C too, but Ctrl-\\, which leaves it running.
     """
     source, terminal = None, False
     if pty or any(setting.split(".")[0] == PTY for setting in options["shell_options"]):

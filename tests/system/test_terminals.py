@@ -1,7 +1,8 @@
-"""`run --pty`: a terminal for a job's task, which is that of the user where there is one."""
+"""`run --pty`, `job attach`: a terminal for a job's task, which is that of the user where there is one."""
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pty
@@ -16,7 +17,10 @@ from typing import Any
 
 import pytest
 
+from fluxsched.cli.attach import PIECE_BYTES
 from fluxsched.core.jobfields import WINDOW_MAX
+
+DETACH = "\x1c"
 
 
 class AtTerminal:
@@ -97,6 +101,135 @@ def test_a_command_that_is_ended_leaves_the_terminal_as_it_was(site: Any) -> Non
     waiting.type("\x03")
     assert waiting.end() == 130
     assert "canceled" in site("jobs", "-a", "--name", "held", "-n", "-o", "{result}").out.lower()
+
+
+def test_attach_takes_the_terminal_until_the_user_detaches(site: Any) -> None:
+    """All keys go to the job and the window is followed, as for `run`; the job goes on and can be attached to again."""
+    shell_environment(site)
+    jobid = site.submit("-opty", "bash", "--norc", "--noprofile", "-i")
+    first = AtTerminal(site, "job", "attach", jobid)
+    first.read_until("$ ")
+    first.type("until [ \"$(stty size)\" = '33 77' ]; do sleep 0.1; done; echo now $(stty size)\r")
+    first.read_until("now 33 77\r\n")
+    first.type("echo $((50+2)); sleep 100\r")
+    first.read_until("52\r\n")
+    first.type("\x03")
+    first.read_until("$ ")
+    termios.tcsetwinsize(first.fd, (40, 100))
+    first.type("until [ \"$(stty size)\" = '40 100' ]; do sleep 0.1; done; echo now $(stty size)\r")
+    first.read_until("now 40 100\r\n")
+    first.type(f"kept=$((20+1)){DETACH}; exit 8\r")
+    assert first.end() == 0
+    assert first.screen.endswith(f"\r\ndetached: {jobid} continues: fluxsched job attach {jobid}\r\n")
+    again = AtTerminal(site, "job", "attach", jobid)
+    again.read_until("52\r\n")
+    again.type("; exit $((kept - 14))\r")
+    assert again.end() == 7
+
+
+def test_run_can_be_detached_from_its_job(site: Any) -> None:
+    here = AtTerminal(site, "run", "--pty", "--job-name=detached", "sh", "-c", "stty -echo; echo up; exec cat")
+    here.read_until("up\r\n")
+    here.type(DETACH)
+    assert here.end() == 0
+    [jobid] = site("jobs", "--name", "detached", "-n", "-o", "{id.f58}").out.split()
+    assert site.info(jobid)["state"] == "RUN"
+    assert f"fluxsched job attach {jobid}" in here.screen
+    site("cancel", jobid)
+
+
+def test_attach_leaves_the_terminal_as_it_was_however_it_ends(site: Any) -> None:
+    jobid = site.running("-opty", "sh", "-c", "stty -echo; echo up; exec cat")
+    for signum in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        here = AtTerminal(site, "job", "attach", jobid)
+        here.read_until("up\r\n")
+        assert termios.tcgetattr(here.fd) != here.before
+        os.kill(here.pid, signum)
+        assert here.end() == 128 + signum
+        assert f"detached: {jobid} continues\r\n" in here.screen
+    gone = AtTerminal(site, "job", "attach", jobid)
+    gone.read_until("up\r\n")
+    os.close(gone.fd)
+    _, status = os.waitpid(gone.pid, 0)
+    assert os.waitstatus_to_exitcode(status) in (128 + signal.SIGHUP, 1), "1 if it could not say that it detached"
+    assert site.info(jobid)["state"] == "RUN"
+    reading = AtTerminal(site, "job", "attach", "--read-only", jobid)
+    reading.read_until("up\r")
+    assert termios.tcgetattr(reading.fd) == reading.before
+    reading.type("\x03")
+    assert reading.end() == 130
+    ended = AtTerminal(site, "job", "attach", jobid)
+    ended.read_until("up\r\n")
+    site("cancel", jobid)
+    assert ended.end() != 0
+    plain = AtTerminal(site, "job", "attach", site.running("sh", "-c", "echo up; exec sleep 100"))
+    plain.read_until("up\r\n")
+    assert termios.tcgetattr(plain.fd) == plain.before
+    plain.type("\x03")
+    assert plain.end() == 130
+
+
+def test_a_job_whose_input_has_ended_can_be_left(site: Any) -> None:
+    jobid = site.running("-opty", "sh", "-c", "stty -echo; echo up; exec sleep 100")
+    with site.connect() as handle:
+        handle.rpc("job-manager.input", {"id": int(site("job", "id", jobid).word), "eof": True})
+    here = AtTerminal(site, "job", "attach", jobid)
+    here.read_until("up\r\n")
+    here.type("key")
+    here.read_until("input is not forwarded: ")
+    here.type(DETACH)
+    assert here.end() == 0
+    site("cancel", jobid)
+
+
+def test_in_the_background_attach_leaves_the_terminal_alone(site: Any) -> None:
+    """A background process that changes its terminal is stopped by the system."""
+    jobid = site.running("-opty", "sh", "-c", "stty -echo; echo up; read line; echo got $line")
+    here = AtTerminal(site, "start", "--fake", "1x1", "--", "sh", "-mc",
+                      f"fluxsched job attach --uri {site.uri} {jobid} & wait; echo over")  # fmt: skip
+    here.read_until("up\r")
+    other = AtTerminal(site, "job", "attach", jobid)
+    other.read_until("up\r\n")
+    other.type("word\r")
+    assert other.end() == 0
+    here.read_until("got word\r")
+    here.read_until("over\r\n")
+    assert here.end() == 0
+
+
+def test_a_silent_instance_can_be_left_and_a_restarted_one_is_found_again(daemon: Any, until: Any) -> None:
+    user = daemon("--fake", "1x1")
+    jobid = user.running("-opty", "sh", "-c", "stty -echo raw; echo up; exec cat >/dev/null")
+    here, full = AtTerminal(user, "job", "attach", jobid), AtTerminal(user, "job", "attach", jobid)
+    for each in (here, full):
+        each.read_until("up")
+    user("restart")
+    for each in (here, full):
+        each.read_until("connecting again")
+        until(lambda each=each: termios.tcgetattr(each.fd) != each.before)
+    pid = user.pid()
+    os.kill(pid, signal.SIGSTOP)
+    try:
+        here.type("some keys")
+        here.type(DETACH)
+        assert here.end() == 0
+        os.set_blocking(full.fd, False)
+        typed_bytes = [0]
+
+        def is_full() -> bool:
+            """Nothing more has gone in for a while."""
+            before = typed_bytes[0]
+            with contextlib.suppress(BlockingIOError):
+                while typed_bytes[0] < 16 * PIECE_BYTES:
+                    typed_bytes[0] += os.write(full.fd, b"x" * 4096)
+            return typed_bytes[0] == before >= PIECE_BYTES
+
+        until(is_full)
+        assert typed_bytes[0] < 16 * PIECE_BYTES
+        os.kill(full.pid, signal.SIGTERM)
+        assert full.end() == 128 + signal.SIGTERM
+    finally:
+        os.kill(pid, signal.SIGCONT)
 
 
 def test_a_task_has_a_terminal_where_the_user_has_none(site: Any) -> None:
