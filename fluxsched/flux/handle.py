@@ -138,16 +138,14 @@ QUEUE_DEPTH_MAX = 0x7FFFFFFF
 NO_PARTIAL = "test-hello-nopartial"
 """An option of Flux's sched-simple, for its tests: say hello without `partial-ok`."""
 
-OWN = ("policy", "queue-depth", "mode", "log-level", "forecast", "unsatisfiable", "trace", "plugins")
+OWN = ("policy", "queue-depth", "mode", "log-level", "forecast", "unsatisfiable", "plugins")
 
 
 @dataclass(frozen=True, slots=True)
 class Options:
     """A module's options; `policies` are those of queues that have their own, as in `policy=easy;debug=fifo`.
 
-    `queue_depth` is None for unlimited, `trace` a file for the conversation.
-
-    `plugins=SPEC|SPEC` are plugins under the policy.
+    `queue_depth` is None for unlimited. `plugins=SPEC|SPEC` are plugins under the policy.
 
     `forecast`: the first waiting jobs get an estimated start, though the policy plans none of them.
     `unsatisfiable`: what becomes of jobs that the shrunk resources cannot hold any more; Flux's schedulers deny them.
@@ -160,7 +158,6 @@ class Options:
     partial_ok: bool = True
     forecast: bool = False
     unsatisfiable: str = DENY
-    trace: str | None = None
     plugins: tuple[Plugin, ...] = ()
     decides: str = ""
     """Policy and plugins with their options, as given."""
@@ -178,7 +175,7 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
     depth, mode = given.pop("queue-depth", None), given.pop("mode", None)
     if depth is not None and mode is not None:
         raise InvalidValue(f"queue-depth={depth} and mode={mode} are the same setting: give one of them")
-    level, trace = given.pop("log-level", "info").lower(), given.pop("trace", None)
+    level = given.pop("log-level", "info").lower()
     if level not in LEVELS:
         raise InvalidValue(f"log-level={level!r} is not one of {', '.join(LEVELS)}")
     plugins = given.pop("plugins", "")
@@ -197,7 +194,6 @@ def parse_options(words: Iterable[str], module_name: str) -> Options:
         partial_ok=partial_ok,
         forecast=forecast == "yes",
         unsatisfiable=unsatisfiable,
-        trace=trace,
         plugins=tuple([make_plugin(each) for each in plugins.split(PLUGIN_SIGN) if each]),
         decides=_decides(general, given, own, plugins),
     )

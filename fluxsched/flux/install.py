@@ -33,6 +33,9 @@ PRIORITY = 200
 TIMEOUT_S = 60.0
 """A Flux command that takes longer hangs."""
 
+HOME = str(Path(__file__).parents[2])
+"""Directory of the package that this file belongs to."""
+
 MARK = "# written by `fluxsched flux install`; `fluxsched flux uninstall` removes it"
 
 NEEDS = ("fluxsched", "msgspec")
@@ -113,8 +116,6 @@ def located_options(words: Sequence[str], directory: Path) -> list[str]:
             return f"{key}={located(value, directory)}"
         if key == "plugins":
             return f"{key}={located(PLUGIN_SIGN + value.lstrip(PLUGIN_SIGN), directory)[len(PLUGIN_SIGN) :]}"
-        if key == "trace":
-            return f"{key}={os.path.abspath(directory / value)}"
         return key + equals + value
 
     return [located_word(word) for word in words]
@@ -192,10 +193,9 @@ def _drop_in(flux: str | None, directory: Path | None) -> Path:
 
 def _python_path(flux: str) -> tuple[str, ...]:
     """Directories without which Flux's Python cannot import us, none where it can. Raises Refused with the remedy."""
-    home = str(Path(__file__).parents[3])
     faults = []
     for extra in ((), _beside_us()):
-        fault = _import_fault(flux, [*extra, home])
+        fault = _import_fault(flux, [*extra, HOME])
         if fault is None:
             return extra
         faults.append(fault)
@@ -210,8 +210,7 @@ def _python_path(flux: str) -> tuple[str, ...]:
 
 def _beside_us() -> tuple[str, ...]:
     """Return the directories of the packages that the module needs; its own it finds without help."""
-    home = str(Path(__file__).parents[3])
-    return tuple(path for path in dict.fromkeys(_home_of(name) for name in NEEDS) if path != home)
+    return tuple(path for path in dict.fromkeys(_home_of(name) for name in NEEDS) if path != HOME)
 
 
 def _import_fault(flux: str, paths: Sequence[str]) -> str | None:

@@ -32,7 +32,7 @@ PYTHON_PATH = "python-path="
 GC_THRESHOLD = 100_000
 """Allocations between collections: messages make no cycles, so collecting rarely costs nothing."""
 
-HOME = Path(__file__).resolve().parents[4]
+HOME = Path(__file__).resolve().parents[3]
 """Directory of the package that this file belongs to: behind all else, so that Flux's own packages come first."""
 
 
@@ -195,7 +195,6 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
     try:
         from fluxsched.flux.bridge import NO_CONFIG, TOPICS, Bridge, read_site
         from fluxsched.flux.handle import parse_options
-        from fluxsched.flux.trace import Recorder
         from fluxsched.sched.policy import reads_fair
         from fluxsched.system.clock import SystemClock
     except ImportError as fault:
@@ -208,14 +207,7 @@ def _begin(module: BrokerModule, args: tuple[str, ...]) -> FluxHandle:
     config = module.handle.rpc("config.get").get() if any(map(reads_fair, policies)) else None
     site = NO_CONFIG if config is None else read_site(config)
     handle = FluxHandle(module, options.log_level)
-    if options.trace is None:
-        handle.bridge = Bridge(handle, options, SystemClock(), site)
-    else:
-        stream = open(options.trace, "w", buffering=1, encoding="utf-8")  # noqa: SIM115 (open until the module ends)
-        recorder = handle.bridge = Recorder(handle, SystemClock(), stream)
-        if config is not None:
-            recorder.configured(config)
-        recorder.bridge = Bridge(recorder, options, recorder, site)
+    handle.bridge = Bridge(handle, options, SystemClock(), site)
     for service in ("sched", "feasibility"):
         module.handle.service_register(service).get()
     handle.serve((*TOPICS, f"{module.name}.stats-get"))

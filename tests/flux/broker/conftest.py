@@ -11,7 +11,8 @@ import pytest
 
 from fluxsched.flux.bridge import Bridge
 from fluxsched.flux.handle import BrokerReply, BrokerRequest, parse_options
-from fluxsched.flux.trace import plain
+
+from .recording import plain
 
 INPUTS = ("request", "reply", "turn", "leave")
 

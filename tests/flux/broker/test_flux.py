@@ -182,6 +182,7 @@ def test_history_survives_a_reload_and_usage_is_that_of_the_running_jobs(fair, t
         "flux job wait-event -t 20 $id start >/dev/null;"
         f"flux job wait-event -t 20 $({SUBMIT_IN.format(0.1, 'chemistry')} -n1 true) clean >/dev/null; sleep 0.5;"
         "RELOAD policy=fair; flux kvs get fluxsched.accounts >first;"
+        "until_so 'flux module stats sched-fluxsched | grep -q \"\\\"running\\\": 1\"'; sleep 0.5;"
         "RELOAD policy=fair; flux kvs get fluxsched.accounts >second;"
         "flux cancel $id; flux job wait-event $id clean >/dev/null; RELOAD policy=fair;"
         "flux kvs get fluxsched.accounts >third"

@@ -132,12 +132,11 @@ def test_files_are_absolute_wherever_the_broker_starts(flux, tmp_path, monkeypat
     (tmp_path / "gate.py").write_text(hook)
     (tmp_path / "q.yaml").write_text("partitions: [{name: default, queues: [{name: root}]}]")
     monkeypatch.chdir(tmp_path)
-    done = install(["policy=./mine.py", "plugins=gate.py|quota:config=q.yaml", "trace=t.json", "queue-depth=4"])
+    done = install(["policy=./mine.py", "plugins=gate.py|quota:config=q.yaml", "queue-depth=4"])
     words = tomllib.loads(done.path.read_text())["modules"][0]["args"][1:]
     assert words == [
         f"policy={tmp_path}/mine.py",
         f"plugins={tmp_path}/gate.py|quota:config={tmp_path}/q.yaml",
-        f"trace={tmp_path}/t.json",
         "queue-depth=4",
     ]
     again = install(["policy=fair", "backfill=./mine.py"]).path.read_text()

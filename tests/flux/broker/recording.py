@@ -97,10 +97,6 @@ class Recorder:
         self.bridge.leave()
         self.stream.flush()
 
-    def configured(self, config: Mapping[str, Any]) -> None:
-        """Record the configuration of the instance."""
-        self._write("config", config)
-
     def wall_s(self) -> float:
         """The wall time that the bridge asked for."""
         now_s = self.clock.wall_s()
