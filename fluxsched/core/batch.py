@@ -1,18 +1,15 @@
-"""Files that a jobspec carries (`attributes.system.files`): the archives of RFC 37.
+"""Batch scripts and what makes them jobs: submission directives, nested instances, files that a jobspec carries.
 
-Law: an archive is checked whole before any of it is written, and its paths lead nowhere but below the directory that
-it is written to. Content that is only referred to (`blobvec`) is refused: an instance of ours has no content store.
+Directives (RFC 36) are options that a script carries: lines that begin with the sentinel, some non-word characters and
+`flux:` or `FLUX:`; the first one decides which characters. What follows is words with the quotes of a shell and
+comments, and must be options. A directive after the script proper has begun is an error, for it would be ignored. Every
+error names its line.
 
-nested: Jobs that are an instance themselves: the jobspecs of `batch` and `alloc`, Flux's and ours alike.
-
-Law: such a job is known by its command, `flux broker [OPTIONS] [COMMAND]`, as Flux writes it: no attribute says it
-twice, and what Flux's own commands submit is the same. What it is given are slots; it has one task, the instance.
-
-directives: Submission directives: options that a batch script carries (RFC 36).
-
-Law: a directive is a line that begins with the sentinel, some non-word characters and `flux:` or `FLUX:`; the first one
-decides which characters. What follows is words with the quotes of a shell and comments; it must be options. A
-directive after the script proper has begun is an error, for it would be ignored. Every error names its line.
+Laws: a job that is an instance itself, from `batch` or `alloc`, is known by its command, `flux broker [OPTIONS]
+[COMMAND]`, as Flux writes it: no attribute says it twice, and what Flux's own commands submit is the same. What it is
+given are slots; it has one task, the instance. An archive of files (`attributes.system.files`, RFC 37) is checked whole
+before any of it is written, and its paths lead nowhere but below the directory that it is written to. Content that is
+only referred to (`blobvec`) is refused: an instance of ours has no content store.
 """
 
 from __future__ import annotations
@@ -141,7 +138,7 @@ def _text(data: object, where: str) -> bytes:
         raise InvalidValue(f"{where}.data has a lone surrogate, which is not text: encode it as base64") from None
 
 
-# ---- nested
+# ---- jobs that are an instance themselves
 
 SCRIPT: Final = "{{tmpdir}}/script"
 """Path of the script of a batch job, below the job's own directory."""
@@ -228,7 +225,7 @@ def _split(word: str, rest: list[str]) -> tuple[str, str]:
     return _WITH_VALUE[name], value if equals else rest.pop(0)
 
 
-# ---- directives
+# ---- submission directives
 
 SCRIPT_BYTES_MAX = 1 << 20
 """A batch script is stored with its job, whose jobspec lives in memory and on disk: 1 MiB of shell is a mistake."""

@@ -1,12 +1,11 @@
-"""The constraint query syntax (RFC 35) that people type after `--requires`, compiled to an RFC 31 object.
+"""Job constraints (RFC 31), and the query syntax that people type after `--requires` (RFC 35), compiled to them.
 
-Law: only syntax is judged here, with the position of the fault; what the values mean is `core.constraint`'s to say.
-Terms side by side are joined by `and`, which binds tighter than `or`; `!` is short for `not`, `-` negates one term.
-
-constraint: Job constraints (RFC 31): which targets a job accepts, decided for all targets at once by set algebra.
+Which targets a job accepts is decided for all targets at once by set algebra. In a query, terms side by side are joined
+by `and`, which binds tighter than `or`; `!` is short for `not`, `-` negates one term.
 
 Law: a constraint is checked whole when it is parsed, within named limits; matching it can neither fail nor look at a
-single rank. Text for the command line (RFC 35) is compiled to the same JSON form first, by `core.query`.
+single rank. A query is judged by its syntax alone, with the position of the fault; what its values mean is the
+constraint's to decide.
 """
 
 from __future__ import annotations
@@ -130,7 +129,7 @@ class _QueryReader:
         return {operator: value.split(",") if operator == "properties" else [value]}
 
 
-# ---- constraint
+# ---- constraints
 
 DEPTH_MAX = 32
 """Operators inside operators: people write three; bounds every recursion here."""

@@ -1,11 +1,10 @@
-"""JSON text into an object, with every way it can go wrong turned into one kind of error that names the document.
+"""Documents as text: JSON into an object, with each fault an error that names the document, and configurations as TOML.
 
 R and jobspec come as text from files and the command line, as objects from the wire; both are bounded before they are
 believed. Depth is judged level by level, never by recursion, so no document can exhaust the stack.
 
-tomltext: A configuration as TOML, as people wrote it: tables by their headers, what is in arrays on one line.
-
-Law: what is printed is read back as the same object (`tomllib`).
+Law: TOML that is printed (tables by their headers, what is in arrays on one line) is read back as the same object by
+`tomllib`.
 """
 
 from __future__ import annotations
@@ -146,7 +145,7 @@ def _with_path(tree: Mapping[str, Any], path: str, value: Any) -> dict[str, Any]
     return {**tree, key: _with_path(below if isinstance(below, Mapping) else {}, rest, value)}
 
 
-# ---- tomltext
+# ---- TOML as people write it
 
 _BARE: Final = re.compile(r"[A-Za-z0-9_-]+")
 

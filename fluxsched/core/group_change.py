@@ -1,12 +1,9 @@
-"""Changes of an acquired group of targets (RFC 28): one value from the resource module to the scheduler.
+"""Changes of resources: of an acquired group of targets (RFC 28), and of the R of a job that grows and shrinks.
 
-Law: the parts of a change apply in the order grow, shrink, offline, online, update. `difference` is the only place that
-works out a change from two states.
-
-rchanges: The R of a job that grows and shrinks while it runs (rfc/allocation.md).
-
-Law: times are those of the R that the job had; what was given and taken back again leaves nothing behind, nor do its
-switches. `nslots` is left out where it is not known which targets had how many.
+Laws: the parts of a change apply in the order grow, shrink, offline, online, update. `difference` is the only place
+that works out a change from two states. The times of a resized R (rfc/allocation.md) are those of the R that the job
+had; what was given and taken back again leaves nothing behind, nor do its switches. `nslots` is left out where it is
+not known which targets had how many.
 """
 
 from __future__ import annotations
@@ -104,7 +101,7 @@ def _gained(before: ResourceSet, after: ResourceSet, among: Idset) -> dict[str, 
     return {name: ids for name, ids in pairs if ids}
 
 
-# ---- rchanges
+# ---- the R of a job that grows and shrinks
 
 def grown(before: ResourceSet, added: ResourceSet) -> ResourceSet:
     """With what was added, targets of which it has none. Raises InvalidValue if only one of the two has hosts."""

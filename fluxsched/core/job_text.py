@@ -1,11 +1,9 @@
-"""The attributes of a job as others see them, each declared once: its JSON key, which listing has it, how it is shown.
+"""Words for a job that others read: its attributes in listings, the reasons why it does not run, its wait status.
 
-Law: what a job has under these names is `jobs.query`' business; this table is what its listings, the
-messages of protocol and the columns of the command line agree on.
-
-why: Why a job does not run; and one text of what holds in each of its groups and clusters, joined and taken apart.
-
-waitstatus: Wait statuses, as wait(2) gives them, as numbers and as text.
+Law: each attribute is declared once, with its JSON key, which listing has it and how it is shown: listings, the
+messages of protocol and the columns of the command line agree on this table. What a job has under these names is
+`jobs.query`'s business. The reasons in each of a job's groups and clusters are joined into one text and taken apart
+again here alone.
 """
 
 from __future__ import annotations
@@ -88,7 +86,7 @@ _ALL: Final = (
 JOB_ATTRIBUTES: Final[Mapping[str, JobAttribute]] = MappingProxyType({one.name: one for one in _ALL})
 
 
-# ---- why
+# ---- reasons why a job does not run
 
 _BETWEEN: Final = "; "
 _PLACE: Final = re.compile(rf"(?:^|{_BETWEEN})(?=(?:group|cluster) [\w.-]+(?::| is silent))")
@@ -125,7 +123,7 @@ def apart(text: str) -> tuple[str, list[str]]:
     return reason, places
 
 
-# ---- waitstatus
+# ---- wait statuses, as wait(2) gives them
 
 def return_code(status: int) -> int:
     """The exit code of a wait status, or minus the signal that ended it (as Python and Flux have it)."""

@@ -1,8 +1,8 @@
-"""The fields of a jobspec around its resources (RFC 14, 25, 26): tasks, and the system attributes that we read.
+"""Fields of a jobspec around its resources (RFC 14, 25, 26): tasks, and the system attributes that we read.
+
+Among them is how a job shares the machine: its bank, when it may be preempted, its job set.
 
 Law: a function takes JSON and gives the checked value, or raises InvalidValue that begins with the path of the part.
-
-sharing: Attributes by which a job shares the machine: its bank, when it may be preempted, its job set.
 """
 
 from __future__ import annotations
@@ -384,7 +384,7 @@ def add_amounts(
         place += [{"type": kind, "count": parse_amount(amount)} for kind, amount in amounts.items()]
 
 
-# ---- sharing
+# ---- bank, preemption, job set
 
 DEFAULT_BANK: Final = "default"
 """The bank of jobs that name none."""

@@ -1,9 +1,10 @@
-"""Job ids (RFC 19 FLUIDs): 64-bit ints, their texts, and a generator that takes the time as an argument.
+"""Job ids (RFC 19 FLUIDs): 64-bit ints, their texts, their generator, and the tags of paths that they fill in.
 
-Law: the text alone tells its encoding, in the order RFC 19 gives; a generator never repeats itself or goes back, even
-when its clock does. Of the encodings, `words` and emoji are not built: they get an error that says so.
+A tag stands in double braces, such as `out-{{id}}-{{taskid}}`, and is filled in when the job starts.
 
-template: Tags in double braces that a path may have, such as `out-{{id}}-{{taskid}}`: filled in when the job starts.
+Law: the text alone tells its encoding, in the order RFC 19 gives; a generator takes the time as an argument and never
+repeats itself or goes back, even when its clock does. Of the encodings, `words` and emoji are not built: they get an
+error that says so.
 """
 
 from __future__ import annotations
@@ -147,7 +148,7 @@ class FluidGenerator:
         return (timestamp_ms << GENERATOR_BITS | self._generator_id) << SEQUENCE_BITS | sequence
 
 
-# ---- template
+# ---- tags in paths
 
 ID_FORMS: Final[dict[str, Callable[[int], str]]] = {
     "": format_f58,

@@ -1,13 +1,12 @@
-"""Jobs of several parts (RFC 14, version 999): each part is a node vertex with one slot, and an entry of `tasks`.
-
-Law: a part has whole nodes, so no target is of two parts; its slots a node are one number, so what it has follows from
-its nodes. `resources` of a single vertex are read as in version 1, but for the node's own `constraints`.
-
-jobspec: A job's specification (RFC 14 in the shape of RFC 25, V1, or of several such parts) as a frozen value.
+"""Specification of a job (RFC 14 in the shape of RFC 25, V1, or of several parts, version 999) as a frozen value.
 
 Law: what came is kept untouched in `raw` and printed as it came; everything that fluxsched acts on is checked once,
-here, and every error names the path of the part (`tasks[0].command[2]`). Unknown keys of `attributes.system` are
-let through, as RFC 14 asks; unknown keys elsewhere are refused.
+here, and every error names the path of the part (`tasks[0].command[2]`). Unknown keys of `attributes.system` are let
+through, as RFC 14 asks; unknown keys elsewhere are refused.
+
+Each part of a job of several is a node vertex with one slot, and an entry of `tasks`. A part has whole nodes, so no
+target is of two parts; its slots a node are one number, so what it has follows from its nodes. `resources` of a single
+vertex are read as in version 1, but for the node's own `constraints`.
 """
 
 from __future__ import annotations
@@ -213,7 +212,7 @@ def _plain(vertex: Any) -> Any:
     return {key: value for key, value in vertex.items() if key != OWN_CONSTRAINT}
 
 
-# ---- jobspec
+# ---- the jobspec
 
 DEPTH_MAX = 32
 """Nesting of a jobspec: RFC 25 needs ten levels, shell options and file archives (RFC 37) some more."""

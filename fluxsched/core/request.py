@@ -1,18 +1,14 @@
-"""Count of a resource in a jobspec (RFC 14, `count`): one number, a range (RFC 45) or a list (RFC 22).
+"""Request for resources of a job: the `resources` of a jobspec, in the graphs of RFC 25 (V1), and its counts.
 
-Law: a Count is never expanded to be stored, compared or asked for its largest value that fits; `1-67108864` costs what
-`1` costs.
+Law: a graph is `slot > core`, `slot > (core, gpu)`, or either of them inside `node`; and a vertex of any other type,
+which asks for an amount of a countable resource (RFC 14): inside the slot for each slot, inside the node for each node,
+beside both for the job. Whatever else a jobspec asks for is refused with the path of the vertex, never ignored. No
+recursion: the depth is the grammar's. A job of several parts has such a graph, of whole nodes, for each
+(`core.jobspec`).
 
-request: Request for resources of a job: the `resources` of a jobspec, in the graphs that RFC 25 (V1) knows.
-
-Law: `slot > core`, `slot > (core, gpu)`, and either of them inside `node`; and a vertex of any other type, which asks
-for an amount of a countable resource (RFC 14): inside the slot for each slot, inside the node for each node, beside
-both for the job. Whatever else a jobspec asks for is refused with the path of the vertex, never ignored. No recursion:
-the depth is the grammar's. A job of several parts has such a graph, of whole nodes, for each (`core.jobspec`).
-
-asked_text: Text of a request whose size is not fixed: `1-4 nodes, elastic`, `lead:1 work:4-10 nodes, elastic`.
-
-Law: a request of fixed size without a bound has no text, for its size says it all.
+A `Count` is one number, a range (RFC 45) or a list (RFC 22); it is never expanded to be stored, compared or asked for
+its largest value that fits, so `1-67108864` costs what `1` costs. A request of fixed size without a bound has no text,
+for its size says it all; others read `1-4 nodes, elastic` or `lead:1 work:4-10 nodes, elastic`.
 """
 
 from __future__ import annotations
@@ -206,7 +202,7 @@ def _parse_text(text: str) -> Count:
     return Count(first, last, listed=listed)
 
 
-# ---- request
+# ---- requests
 
 GROUPS: Final = ("node", "slot")
 
@@ -503,7 +499,7 @@ def _request_many(count: Count | int, noun: str) -> str:
     return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"
 
 
-# ---- asked_text
+# ---- requests as text
 
 def asked_text(request: Request) -> str:
     """One line; empty if the size is fixed and hops are not bounded."""

@@ -1,21 +1,15 @@
-"""The fields of R around R_lite (RFC 20), each checked on its own: nodelist, properties, times, nslots.
+"""Concrete resources: R (RFC 20) as a frozen value with the algebra of sets.
 
-Law: a function takes the JSON value and gives the frozen one, or raises InvalidValue that begins with the field's name.
+Laws: a ResourceSet is a set of (rank, child) pairs, where a rank without children counts as one thing of its own;
+hosts, properties and times ride along. `parse(print(x)) == x`, and no operation changes its operands. Cost follows the
+number of *entries*, so 131,072 equal targets are as cheap as one, and `build`, which makes the R of every job, follows
+the job's parts alone.
 
-rlookup: Tables for what is looked up again and again in a big R.
-
-Law: made from a frozen ResourceSet on first use, never changed after; nothing here is known that R does not say.
-
-resources: Concrete resources: R (RFC 20) as a frozen value with the algebra of sets.
-
-Law: a ResourceSet is a set of (rank, child) pairs, where a rank without children counts as one thing of its own; hosts,
-properties and times ride along. `parse(print(x)) == x`, and no operation changes its operands. Cost follows the number
-of *entries*, so 131,072 equal targets are as cheap as one, and `build`, which makes the R of every job, follows the
-job's parts alone.
-
-growing: An R that grows by pieces of other ranks, one after the other: they are joined when it is read.
-
-Law: adding a piece costs that piece; joining n of them costs about as much as making the whole, log n times.
+The fields around R_lite (nodelist, properties, times, nslots) are checked each on its own: a function takes the JSON
+value and gives the frozen one, or raises InvalidValue that begins with the field's name. `Lookup` has tables for what
+is looked up again and again in a big R: made from a frozen ResourceSet on first use, never changed after, and nothing
+is in them that R does not say. An R that grows by pieces of other ranks, one after the other, is joined when it is
+read: adding a piece costs that piece; joining n of them costs about as much as making the whole, log n times.
 """
 
 from __future__ import annotations
@@ -218,7 +212,7 @@ def _seconds(field: str, obj: object) -> float:
     return float(obj)
 
 
-# ---- rlookup
+# ---- tables of a big R
 
 class Lookup:
     """Rank to host and entry, host to ranks; each table costs one pass over the ranks, once."""
@@ -253,7 +247,7 @@ class Lookup:
         return ranks
 
 
-# ---- resources
+# ---- resource sets
 
 NO_HOSTS: Final = Hostlist()
 """The nodelist of no ranks, or of ranks whose hosts are not known."""
@@ -627,7 +621,7 @@ def _join_hosts(left: ResourceSet, right: ResourceSet) -> Hostlist:
 EMPTY_R: Final = ResourceSet()
 
 
-# ---- growing
+# ---- an R that grows by pieces
 
 class GrowingResources:
     """`whole` is the union of all pieces; `ranks` are those that it names."""

@@ -1,14 +1,12 @@
-"""Children of one execution target: ids of cores, of GPUs and of further kinds (RFC 20), and amounts of countables.
+"""R_lite, the list in the middle of R (RFC 20): entries of ranks with equal children, and their algebra.
 
-Law: `Children` is a set of (kind, id) pairs and a bag of amounts; its algebra is that of each kind's Idset, or amount.
-`Entry` gives the same children to a set of ranks, which is why a machine of equal targets costs one entry whatever its
-size.
-
-rlite: R_lite, the list in the middle of R (RFC 20): from JSON to disjoint entries and back, and the cutting that set
-algebra on resources needs.
+`Children` is what one target has, ids of cores, of GPUs and of further kinds, and amounts of countables: a set of
+(kind, id) pairs and a bag of amounts; its algebra is that of each kind's Idset, or amount. `Entry` gives the same
+children to a set of ranks, which is why a machine of equal targets costs one entry whatever its size.
 
 Law: entries are disjoint in their ranks, differ in their children and are ordered by lowest rank; `merge` is the only
-place that makes them so. Everything is linear in the entries: nothing expands 131,072 equal targets.
+place that makes them so. Reading them from JSON, printing them and the cutting that set algebra on resources needs are
+linear in the entries: nothing expands 131,072 equal targets.
 """
 
 from __future__ import annotations
@@ -208,7 +206,7 @@ def _idset(kind: object, text: object) -> Idset:
         raise named(f"children.{kind[:40]}", fault) from None
 
 
-# ---- rlite
+# ---- entries: from JSON, to JSON, cut
 
 ENTRIES_MAX = 1 << 18
 """Entries of one R_lite: twice the targets of the largest machine we aim at, each listed by itself."""

@@ -1,18 +1,15 @@
-"""The network's shape: switches as a tree over host names, and how far apart two hosts are.
+"""Network of the machine: switches as a tree over host names, and how far apart two hosts are.
 
 Law: a host is under one leaf, a switch under one other at most, and nothing is in a circle; `restrict` and `|` keep
 that. Several roots are right: hosts under different ones, and hosts under none, are not connected as far as is known.
 Cost is linear in the hosts and switches named; nothing is expanded before its size is known.
 
-topology_conf: Slurm's topology.conf, as its tree plugin takes it: lines of `SwitchName=` with `Switches=` or `Nodes=`.
-
-Law: what Slurm reads is read alike (case of keys, comments, lines that continue), and every fault has the line where
-the switch begins. What says something of the network that we do not know is refused, not skipped.
-
-rscheduling: Our content of R's `scheduling` (RFC 20): the ranks of each part, and the switches above the hosts.
-
-Law: ours is marked by its `writer`; that of any other scheduler is carried along untouched and never read. A key is
-absent where there is nothing to say. Ranks that an R no longer has may still be named: readers leave them out.
+Slurm's topology.conf is read as its tree plugin takes it, lines of `SwitchName=` with `Switches=` or `Nodes=`: what
+Slurm reads is read alike (case of keys, comments, lines that continue), every fault has the line where the switch
+begins, and what says something of the network that we do not know is refused, not skipped. Our content of R's
+`scheduling` (RFC 20), the ranks of each part and the switches above the hosts, is marked by its `writer`; that of any
+other scheduler is carried along untouched and never read. A key is absent where there is nothing to say. Ranks that an
+R no longer has may still be named: readers leave them out.
 """
 
 from __future__ import annotations
@@ -383,7 +380,7 @@ def _too_deep(switches: Sequence[Switch], above_of: Mapping[str, str]) -> list[S
     return [SwitchFault(at, None, f"switch {switches[at].name} {text}: leave out levels in between")]
 
 
-# ---- topology_conf
+# ---- Slurm's topology.conf
 
 TOPOLOGY_BYTES_MAX = 1 << 24
 """131,072 hosts under 65,536 switches, each on a line of its own, take 5 MiB."""
@@ -492,7 +489,7 @@ def _values(content: str) -> dict[str, str]:
     return found
 
 
-# ---- rscheduling
+# ---- our content of R's `scheduling`
 
 WRITER: Final = "fluxsched"
 

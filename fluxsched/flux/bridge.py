@@ -1,23 +1,16 @@
-"""Texts for Flux's users, tools and tests: its form of our denials and of the line that reports that we are ready.
+"""Scheduler of ours as Flux's: its session over Flux's messages, in JSON, with each R stored in the KVS.
 
-Law: our own reason is always in the text, after the words that people grep for under Flux.
-
-site: Settings of our scheduler in a Flux instance's configuration: `[fair]`, and how long a preempted job has.
-
-Law: the configuration is read once, when the module is loaded, and its faults are reported then; only the parts that a
-policy asks for are read.
-
-running_jobs: Running jobs are taken over with their R, which is in the KVS and not in hello's answers (RFC 27).
-
-Law: the KVS is asked for many jobs at once, in windows, and jobs are taken over in the order in which hello named them.
+Laws: nothing here takes the broker down. What a peer got wrong is logged and answered, a policy that raises is logged
+and called again when something changes, and what we cannot recover from ends the module without an error: Flux keeps
+the jobs that wait, and the next module finds those that run. Their R is in the KVS and not in hello's answers (RFC 27):
+the KVS is asked for many jobs at once, in windows, and jobs are taken over in the order in which hello named them.
 Where accounts are kept or there are plugins, it is asked for their jobspecs, too, with the updates in their eventlogs,
 in which a plugin of Flux may have set the bank; a job whose jobspec cannot be read runs on, as if it had none.
 
-bridge: Our scheduler as Flux's: its session over Flux's messages, in JSON, with each R stored in the KVS.
-
-Law: nothing here takes the broker down. What a peer got wrong is logged and answered, a policy that raises is logged
-and called again when something changes, and what we cannot recover from ends the module without an error: Flux keeps
-the jobs that wait, and the next module finds those that run.
+Texts for Flux's users, tools and tests have Flux's form of denials and of the line that reports that we are ready; our
+own reason is always in the text, after the words that people grep for under Flux. Our settings in the configuration of
+a Flux instance (`[fair]`, and how long a preempted job has) are read once, when the module is loaded, and their faults
+are reported then; only the parts that a policy asks for are read.
 """
 
 from __future__ import annotations
@@ -130,7 +123,7 @@ def free(name: str, resources: str, final: bool) -> str:
     return f"free: {name}: {resources}{' (final)' if final else ''}"
 
 
-# ---- site
+# ---- settings in Flux's configuration
 
 @dataclass(frozen=True, slots=True)
 class SiteConfig:
@@ -158,7 +151,7 @@ def _kill_timeout_s(config: Mapping[str, Any]) -> float:
         return PREEMPT_TIMEOUT_S
 
 
-# ---- running_jobs
+# ---- running jobs, taken over with their R
 
 LOOKUPS_MAX = 256
 """Lookups in flight: the KVS answers them in one round trip, and no queue of the broker grows without bound."""
@@ -273,7 +266,7 @@ def updated(jobspec: bytes, eventlog: bytes) -> bytes:
     return framing.to_json(tree)
 
 
-# ---- bridge
+# ---- the bridge
 
 TOPICS = tuple(topic for topic in REQUESTS if topic != "sched.why")
 """The requests that the services `sched` and `feasibility` take, besides NAME.stats-get; Flux does not ask why."""

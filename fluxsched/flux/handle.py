@@ -1,27 +1,18 @@
-"""Interface of a Flux handle for the bridge, kept small, so that a recording can take Flux's place.
+"""Flux as the bridge sees it: its handle, the module's options, grants and history in its KVS, habits of its tools.
 
-Law: every call returns at once; answers come through the callback and requests through `Bridge.receive`, both from the
-reactor and never from within the call.
+Laws: every call of a handle returns at once; answers come through the callback and requests through `Bridge.receive`,
+both from the reactor and never from within the call. The interface is small, so that a recording can take Flux's place.
+Options (`flux module load ... policy=easy queue-depth=8 placement=best-fit`) are checked at load, and an error has the
+option, its value and what is allowed; an option that is not the module's is the policy's. Each R is in the KVS before
+its grant is answered (law 3), and many share a transaction: at most IN_FLIGHT_MAX are in flight; what is granted
+meanwhile goes with the next one, so a burst needs few transactions and a single grant is not delayed.
 
-options: The module's options: `flux module load ... policy=easy queue-depth=8 placement=best-fit`, checked first.
-
-Law: an error is reported at load, with the option, its value and what is allowed; an option that is not the module's is
-the policy's. Under the names of Flux's schedulers we decide as they do.
-
-commits: Grants being stored: each R is in the KVS before its grant is answered (law 3), and many share a transaction.
-
-Law: at most IN_FLIGHT_MAX transactions are in flight; what is granted meanwhile goes with the next one, so a burst
-needs few transactions and a single grant is not delayed.
-
-compat: Compatibility with Flux's own tools and tests: debug bits of sched-simple, annotations as its others write.
-
-Law: nothing here changes a decision. A backfilled job's annotations name the job that it overtook, an estimate that no
-longer holds is removed at once, and under the names of Flux's FIFO schedulers the first waiting jobs get estimates.
-
-history: The history of accounts in Flux's KVS, under fixed keys: read when we are ready, written when the session asks.
-
-Law: a value of no use, or one that cannot be read, ends nothing; before another takes its place it is kept under a
-second key, once.
+Compatibility with Flux's own tools and tests (debug bits of sched-simple, annotations as its others write) changes no
+decision. Under the names of Flux's schedulers we decide as they do. A backfilled job's annotations name the job that it
+overtook, an estimate that no longer holds is removed at once, and under the names of Flux's FIFO schedulers the first
+waiting jobs get estimates. The history of accounts has fixed keys in the KVS, read when we are ready, written when the
+session asks; a value of no use, or one that cannot be read, ends nothing: before another takes its place it is kept
+under a second key, once.
 """
 
 from __future__ import annotations
@@ -122,7 +113,7 @@ class BrokerHandle(Protocol):
         ...
 
 
-# ---- options
+# ---- options of the module
 
 DEFAULT_POLICY = "easy"
 
@@ -250,7 +241,7 @@ def _mode(text: str) -> int | None:
     raise InvalidValue(f"mode={text!r} is neither 'unlimited' nor 'limited=N'")
 
 
-# ---- commits
+# ---- grants being stored
 
 IN_FLIGHT_MAX = 4
 """Transactions in flight at once: enough that the KVS never idles, few enough that a burst is grouped."""
@@ -316,7 +307,7 @@ class Commits:
         self.flush()
 
 
-# ---- compat
+# ---- compatibility with Flux's tools and tests
 
 FAIL_ALLOC = 1
 """While set, every alloc request is denied."""
@@ -409,7 +400,7 @@ class CompatPolicy:
             raise Refused("Rejecting expiration update for testing")
 
 
-# ---- history
+# ---- history of accounts in the KVS
 
 KEY = "fluxsched.accounts"
 """Key of the state that was saved last: JSON, as `sched.fair.account_state` describes it."""

@@ -1,13 +1,11 @@
-"""Checks of the targets that a running elastic job is granted, and of those that it is made to release.
+"""Schedulers' side of the job manager (RFC 27): what schedulers answer, and what follows.
 
-Law: each part of the job has a value of its range of nodes, at every time and not counting targets that it is to leave;
-so it never has less than its minimum. Nothing is changed here.
-
-allocation: The job manager's side of the allocation protocol (RFC 27): what schedulers answer, and what follows.
-
-Law: what breaks the protocol is the scheduler's fault and changes nothing (RemoteProtocolError). What merely crossed
-a message of ours on its way is legal: a grant for a job that no longer wants it goes back at once; a grant for a job
-that still waits is taken even if its request was being cancelled (queue stopped, job held): it was decided before.
+Laws: what breaks the protocol is the scheduler's fault and changes nothing (RemoteProtocolError). What merely crossed a
+message of ours on its way is legal: a grant for a job that no longer wants it goes back at once; a grant for a job that
+still waits is taken even if its request was being cancelled (queue stopped, job held): it was decided before. What an
+elastic job is granted or made to release while it runs is checked before anything changes: each part of the job has a
+value of its range of nodes, at every time and not counting targets that it is to leave; so it never has less than its
+minimum.
 """
 
 from __future__ import annotations
@@ -116,7 +114,7 @@ def _check_sizes(job: Job, after: _Parts, verb: str, ranks: Idset) -> None:
             )
 
 
-# ---- allocation
+# ---- answers of schedulers
 
 Foreign: TypeAlias = Callable[[Iterable[str], Idset], Idset]
 """Function that returns the targets among some that are not of these groups."""

@@ -1,12 +1,10 @@
-"""Amounts of countable resources that jobs hold, on each target and of those that the instance has once.
-
-Law: an amount is fungible, so only sums over all holders are kept; what is not held is not recorded.
-
-holdings: Record of the cores and amounts that each job holds, kept by the job manager.
+"""Record of the cores and amounts that each job holds, kept by the job manager.
 
 Law (law 5 of the design): a core, GPU or other child of a target belongs to at most one job, and of an amount no more
 is granted than there is. It is asserted for what each grant touches, in time linear in the grant; `check` asserts the
-whole. Amounts of the instance go back with the last target of their job (rfc/amounts.md).
+whole. An amount is fungible, so only sums over all holders are kept, on each target and of those that the instance has
+once; what is not held is not recorded. Amounts of the instance go back with the last target of their job
+(rfc/amounts.md).
 """
 
 from __future__ import annotations
@@ -85,7 +83,7 @@ def _more(asked: Amounts, free: Amounts) -> list[str]:
     ]  # fmt: skip
 
 
-# ---- holdings
+# ---- holdings of jobs
 
 OFFENDERS_SHOWN: Final = 8
 """Conflicts that an error names; a scheduler gone wild may cause one on every target."""

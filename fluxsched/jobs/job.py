@@ -1,11 +1,8 @@
-"""Usage of a job, as in its `finish` event.
-
-Law: sums only, a few numbers a job, since a hundred thousand ended jobs are kept; rows of tasks stay in the eventlog.
-
-job: One job: its values, and how each event of its log changes them (RFC 21).
+"""One job: its values, and how each event of its log changes them (RFC 21).
 
 Law: whatever the eventlog must be able to reproduce is changed by `apply` alone, live and in a replay alike, so a
-replay cannot come out differently.
+replay cannot come out differently. Of its usage a job keeps the sums in its `finish` event, a few numbers, since a
+hundred thousand ended jobs are kept; rows of tasks stay in the eventlog.
 """
 
 from __future__ import annotations
@@ -85,7 +82,7 @@ def read_usage(context: Mapping[str, Any]) -> Usage | None:
         raise InvalidValue(f"usage: {error}") from None
 
 
-# ---- job
+# ---- the job
 
 # Not compiled: msgspec makes the class, whose fields have a default_factory
 

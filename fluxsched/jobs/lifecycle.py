@@ -1,18 +1,15 @@
-"""Jobspec and context of the next attempt of a preempted job.
+"""Lifecycle of jobs from submit to inactive, in turns of events: what happens is logged, and effects come out.
 
-Law: it asks for what it asked for at last, and waits for nothing that it has waited for: its dependencies were met when
-it was started.
+Laws: a public method of the manager's parts checks first, then begins a turn, logs events and ends the turn; a job
+proceeds until it must wait, and all its events of one turn are one Persist. What one job's turn means for others
+(dependents, requests to schedulers) is done at the end of the turn from a worklist, so a chain of 2,000 jobs needs no
+more stack than one.
 
-links: The schedulers that said hello, and which requests each has in hand (RFC 27).
-
-Law: a group has at most one scheduler; a job has at most one request outstanding; requests leave in priority order and,
-in limited mode, at most `limit` are outstanding. A request that is being cancelled counts until it is answered.
-
-lifecycle: The way of a job from submit to inactive, in turns of events: what happens is logged, and effects come out.
-
-Law: a public method of the parts checks first, then begins a turn, logs events and ends the turn; a job proceeds until
-it must wait, and all its events of one turn are one Persist. What one job's turn means for others (dependents, requests
-to schedulers) is done at the end of the turn from a worklist, so a chain of 2,000 jobs needs no more stack than one.
+`Links` are the schedulers that said hello, and which requests each has in hand (RFC 27): a group has at most one
+scheduler; a job has at most one request outstanding; requests leave in priority order and, in limited mode, at most
+`limit` are outstanding. A request that is being cancelled counts until it is answered. The next attempt of a preempted
+job asks for what it asked for at last, and waits for nothing that it has waited for: its dependencies were met when it
+was started.
 """
 
 from __future__ import annotations
@@ -79,7 +76,7 @@ def submitted_again(job: Job) -> dict[str, Any]:
     return submitted(job.userid, job.urgency, job.flags) | submit_context(Attempt(job.id, number, job.t_first))
 
 
-# ---- links
+# ---- schedulers and their requests
 
 LIMIT_MAX = 2147483647
 """RFC 27: the largest `limit` of limited mode."""
@@ -265,7 +262,7 @@ def _reversed_key(job: Job) -> tuple[float, ...]:
     return (job.priority, -job.t_first, -job.id)
 
 
-# ---- lifecycle
+# ---- turns of events
 
 SIGTERM: Final = 15
 """First signal sent to a job with a fatal exception."""

@@ -1,17 +1,13 @@
-"""The laws of the package over its whole state, asserted: for tests, shutdown and the simulator.
+"""Job manager: all jobs of an instance (RFC 21), their queues (RFC 33), dependencies (RFC 26) and holdings.
 
-queue_control: Control of queues by administrators (RFC 33): enable, start, reconfigure; and what a restart restores of
-them.
+It is put together from parts that share the `Lifecycle`; each part is all that one kind of caller may ask for. Here are
+the control of queues by administrators (enable, start, reconfigure, and what a restart restores of them), the restoring
+of stored jobs, and `check`, which asserts the laws of the package over its whole state, for tests, shutdown and the
+simulator.
 
-restore: Restoring the stored jobs after a restart of the instance.
-
-Law: the eventlog alone says how a job stood (RFC 21), R comes from beside it. Pending jobs wait again. What ran is an
-orphan: it holds its targets until the caller has killed or confirmed its processes and calls `exec_failed`. A job whose
-`finish` is stored has nothing left that runs: it is released and ends as it finished.
-
-manager: The job manager: all jobs of an instance (RFC 21), their queues (RFC 33), dependencies (RFC 26) and holdings.
-
-Law: it is put together from parts that share the `Lifecycle`; each part is all that one kind of caller may ask for.
+Law: when an instance restarts, the eventlog alone says how a job stood (RFC 21), R comes from beside it. Pending jobs
+wait again. What ran is an orphan: it holds its targets until the caller has killed or confirmed its processes and calls
+`exec_failed`. A job whose `finish` is stored has nothing left that runs: it is released and ends as it finished.
 """
 
 from __future__ import annotations
@@ -80,7 +76,7 @@ def _check_job(lifecycle: Lifecycle, job: Job) -> None:
         assert job.request == NO_REQUEST, f"job {job.id} in {job.state.name} asks for resources"
 
 
-# ---- queue_control
+# ---- control of queues
 
 class QueueControl:
     """Administrators' side of the job manager."""
@@ -156,7 +152,7 @@ class QueueControl:
                     link.cancel(job, self._lifecycle.out)
 
 
-# ---- restore
+# ---- restoring of stored jobs
 
 StoredJob = tuple[int, Sequence[Event], Jobspec | None, dict[str, Any] | None]
 """A stored job: id, all its events, the jobspec as stored with `submit`, R as stored with `alloc`.
@@ -283,7 +279,7 @@ def _resume(lifecycle: Lifecycle, job: Job, shared: dict[int, list[Event]]) -> b
     return True
 
 
-# ---- manager
+# ---- the manager
 
 class JobManager:
     """`requests` is for users, `execution` for executors, `allocation` for schedulers, `queue_control` for

@@ -1,27 +1,14 @@
-"""Attributes of jobs under the names of `core.job_text`, in both dialects: ours, and Flux's with its numbers.
+"""Queries about jobs: attributes, selections, listings, reasons why they wait, sizes over time. Reads only.
 
-Law: reads only; an attribute that has no value yet, or never will, is None and stays out of a listing.
+Attributes go by the names of `core.job_text`, in both dialects: ours, and Flux's with its numbers. One that has no
+value yet, or never will, is None and stays out of a listing. Why a job waits is answered here outside of a scheduler;
+while one has its request, `sched/engine/why.py` answers.
 
-job_query: Selection of jobs by a constraint, for a listing or for a command on many jobs.
-
-Law: a constraint is checked as a whole before the first job is looked at; what it says of states is also known as a
-set, so that whole classes of jobs are skipped.
-
-listing: Jobs as listings show them, and how many there are of which kind. Reads only.
-
-Law: a million jobs may wait, so a function that looks at all of them is a generator: it yields None after each step,
-between which others are served, and its result at last.
-
-running: The jobs that hold resources, the largest first. Reads only.
-
-Law: as many jobs may run as there are cores, so this is a generator: it yields None after each step, between which
-others are served, and its result at last.
-
-why: Reason why a job waits outside of a scheduler; while one has its request, `sched/engine/why.py` answers.
-
-changes: Size changes of a job, and its resources after each, derived from its stored events. Reads only.
-
-Law: a target counts until the job is told to leave it, so what is said at last is what the job may go on to use.
+Laws: a million jobs may wait, and as many may run as there are cores, so a function that looks at all of them is a
+generator: it yields None after each step, between which others are served, and its result at last. A constraint is
+checked as a whole before the first job is looked at; what it says of states is also known as a set, so that whole
+classes of jobs are skipped. In the sizes of a job, derived from its stored events, a target counts until the job is
+told to leave it, so what is said at last is what the job may go on to use.
 """
 
 from __future__ import annotations
@@ -208,7 +195,7 @@ def describe(job: Job, names: Iterable[str]) -> dict[str, Any]:
     return found
 
 
-# ---- job_query
+# ---- selection by a constraint
 
 DEPTH_MAX = 16
 """Operators inside one another: clients write three or four, and the reader recurses."""
@@ -514,7 +501,7 @@ def _result(name: str) -> int:
     return bit
 
 
-# ---- listing
+# ---- listings
 
 PIECE_JOBS = 128
 """Jobs that a listing looks at in one go: half a millisecond."""
@@ -619,7 +606,7 @@ def counts(whole: Tally) -> dict[str, int]:
     return {state.name.lower(): whole.states[state.name] for state in State if state & (ACTIVE | INACTIVE)}
 
 
-# ---- running
+# ---- jobs that hold resources, the largest first
 
 RUNNING_JOBS_MAX = 10_000
 """Jobs in one answer: more bars than a picture has pixels; their answer takes a megabyte and 60 ms."""
@@ -675,7 +662,7 @@ def _place(job: Job) -> float:
     return -job.ncores * length_s
 
 
-# ---- why
+# ---- reasons why a job waits
 
 BEGIN_TIME: Final = "begin-time="
 """Prefix of the description of a begin-time dependency; seconds since the epoch follow."""
@@ -742,7 +729,7 @@ def _depends(job: Job) -> Why:
     )
 
 
-# ---- changes
+# ---- sizes of a job over time
 
 class SizeChange(NamedTuple):
     """One change, at first what the job has `now`: `ranks` is what it is about, `left` what the job has then."""

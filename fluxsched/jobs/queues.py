@@ -1,16 +1,12 @@
-"""Job ids by priority: the first one in O(log n), with lazy deletion in O(1).
+"""Job queues (RFC 33): their configuration, whether they accept and schedule jobs, and which jobs wait; and banks.
 
-Law: the heap may hold stale entries, the dictionary never does; an entry counts only if the dictionary holds
-an equal one. Stale entries are removed before they outnumber the live ones by much.
+Laws: a queue decides at submission (unknown, disabled, limits: refused; defaults and requirements: put into the
+jobspec); after that it only orders and holds back. Whether a job may be charged to a bank (RFC 14) is decided at its
+submission, too; it stays accepted, whatever becomes of its bank.
 
-queues: Job queues (RFC 33): their configuration, whether they accept and schedule jobs, and which jobs wait.
-
-Law: a queue decides at submission (unknown, disabled, limits: refused; defaults and requirements: put into the
-jobspec); after that it only orders and holds back.
-
-banks: Banks that jobs may be charged to (RFC 14), decided once, when a job is submitted.
-
-Law: a job that was accepted stays accepted, whatever becomes of its bank.
+`PriorityHeap` has the first job in O(log n), with lazy deletion in O(1). The heap may hold stale entries, the
+dictionary never does; an entry counts only if the dictionary holds an equal one. Stale entries are removed before they
+outnumber the live ones by much.
 """
 
 from __future__ import annotations

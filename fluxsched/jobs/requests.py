@@ -1,9 +1,10 @@
-"""Requests about jobs by users and the instance: submit, exceptions, signals, urgency, updates, memos.
+"""Requests about jobs by users, the instance and its executor.
+
+Users submit, raise exceptions, signal, and update urgency, duration and memos; the executor reports of the jobs that
+run.
 
 Law: every request is checked before anything changes (Refused, InvalidValue: the sender's fault); then one turn of the
 lifecycle, whose effects the caller performs. Permissions are the caller's business, which knows roles.
-
-execution: The executor's side of the job manager: what it reports of the jobs that run.
 """
 
 from __future__ import annotations
@@ -261,7 +262,7 @@ def _duration_update(updates: Mapping[str, Any]) -> float:
     return float(value)
 
 
-# ---- execution
+# ---- reports of the executor
 
 class Execution:
     """The executor's side of the job manager."""

@@ -1,17 +1,11 @@
-"""RFC 21 states, and the table that says which event is allowed where and where it leads.
+"""States of jobs (RFC 21), and the table of events: where each is allowed and where it leads; attempts, annotations.
 
-Law: the table is the only place that knows; a test walks it over all states and events, diagrams are printed from it.
-
-attempts: The attempts of a job that is submitted again after it was preempted.
-
-Law: each attempt is a job of its own, since RFC 21 leads from CLEANUP only to INACTIVE. Both logs name the other: the
-`clean` event of the preempted job the next attempt, the `submit` event of that one the job that it continues. So every
-chain can be followed after a restart, in both directions.
-
-annotations: A job's annotations and how an update changes them (RFC 27, Alloc Annotate).
-
-Law: a dictionary once handed out never changes; an update makes a new one along the changed path, so the `alloc`
-event may carry the job's dictionary without a copy.
+Laws: the table is the only place that knows; a test walks it over all states and events, diagrams are printed from it.
+Each attempt of a job that is submitted again after it was preempted is a job of its own, since RFC 21 leads from
+CLEANUP only to INACTIVE. Both logs name the other: the `clean` event of the preempted job the next attempt, the
+`submit` event of that one the job that it continues; so every chain can be followed after a restart, in both
+directions. A dictionary of annotations (RFC 27, Alloc Annotate) once handed out never changes; an update makes a new
+one along the changed path, so the `alloc` event may carry the job's dictionary without a copy.
 """
 
 from __future__ import annotations
@@ -96,7 +90,7 @@ def state_mask(names: tuple[str, ...]) -> int:
     return mask
 
 
-# ---- attempts
+# ---- attempts of a job
 
 PREEMPT: Final = "preempt"
 """The type of the exception by which a scheduler ends a running job for the sake of another."""

@@ -1,25 +1,15 @@
-"""The ids of active jobs in the order of arrival, for walks that take long.
+"""Table of all jobs of an instance: those that are active, summaries of those that ended last, and their results.
 
-Law: a dictionary cannot be iterated while it changes, and copying a million ids blocks the instance for 40 ms. So the
-ids are also kept in an array that only grows; a walk finds out which jobs have ended. The array is replaced, never
-changed, once most of it is stale: a walk under way keeps the one it began with.
+Laws: ids of active jobs are walked in the order of arrival, however long a walk takes. A dictionary cannot be iterated
+while it changes, and copying a million ids blocks the instance for 40 ms, so the ids are also kept in an array that
+only grows; a walk finds out which jobs have ended. The array is replaced, never changed, once most of it is stale: a
+walk under way keeps the one it began with. Ended jobs are walked from the last one back: each has a number, which it
+keeps, from the first that ever ended on; a walk remembers numbers, and what has a higher one has ended since it began.
+Nothing is copied but what a step asks for.
 
-ended_ids: The ids of kept ended jobs in the order in which they ended, for walks from the last one, long ones and short
-ones.
-
-Law: each has a number, which it keeps, from the first that ever ended on. A walk remembers numbers: from one it goes
-back, and what has a higher one has ended since it began. Nothing is copied but what a step asks for.
-
-table: All jobs of an instance: those that are active, and summaries of those that ended last.
-
-result: Results of jobs.
-
-Law: it follows from the job's log alone, so a job that is read back from the store has the result that it had.
-
-sizes: Sizes of a job over time, where it has grown and shrunk while it ran.
-
-Law: the sizes that are over follow each other without gaps from the job's start on; the last one lasts. A job that
-never changed has none, and costs nothing here.
+A result follows from the job's log alone, so a job that is read back from the store has the result that it had. The
+sizes that a job had follow each other without gaps from its start on; the last one lasts. A job that never changed has
+none, and costs nothing here.
 """
 
 from __future__ import annotations
@@ -67,7 +57,7 @@ class ActiveIds:
         return (ids[max(0, end - step) : end][::-1] for end in range(len(ids), 0, -step))
 
 
-# ---- ended_ids
+# ---- ids of ended jobs
 
 FORGOTTEN_SLACK = 4096
 """Ids of forgotten jobs that are not worth moving the others."""
@@ -113,7 +103,7 @@ class EndedIds:
         return self._ids[max(low, begin) - self._first : max(high, begin) - self._first]
 
 
-# ---- table
+# ---- the table
 
 INACTIVE_KEPT_MAX = 100_000
 """Summaries of ended jobs in memory, for listings and dependencies; older ones are in the store."""
@@ -250,7 +240,7 @@ class JobTable:
             yield self.known(reversed(some))
 
 
-# ---- result
+# ---- results
 
 class JobResult(msgspec.Struct, frozen=True, gc=False):
     """Result of a job; `status` is a wait status, -1 if nothing ran; `result` COMPLETED, FAILED, CANCELED, TIMEOUT.
@@ -330,7 +320,7 @@ def error_text(job: Job) -> str:
     return f"ended by signal {signum}" if signum else f"exit code {status >> 8 & 0xFF}"
 
 
-# ---- sizes
+# ---- sizes of a job over time
 
 SIZE_CHANGES_MAX = 10_000
 """Changes of one job: after so many it grows no more. They are kept in memory and in its log, 0.2 and 1 KiB each."""

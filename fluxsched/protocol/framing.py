@@ -1,17 +1,13 @@
-"""One message as RFC 3 frames it: parts to `Message` and back, without I/O.
+"""Messages as bytes: frames of RFC 3, payloads by a codec, and bundles of a turn's messages; no I/O.
 
-Law: what is decoded is whole and consistent (flags agree with the parts), so nothing behind this file checks framing
-again. This runs for every message of an instance: one precompiled struct, plain int flags, topics interned.
+Laws: what is decoded is whole and consistent (flags agree with the parts), so nothing behind this file checks framing
+again. This runs for every message of an instance: one precompiled struct, plain int flags, topics interned. Payloads
+are msgpack on ZeroMQ and JSON on the local socket, validated against the message's class: nothing leaves `unpack` that
+is not what its class says, and what a class leaves open (R, jobspec, contexts) is a JSON value: string keys, JSON
+scalars, at most DEPTH_MAX deep. The one file to change when the library is replaced.
 
-codec: Payloads to bytes and back: msgpack on ZeroMQ, JSON on the local socket, validated against the message's class.
-
-Law: nothing leaves `unpack` that is not what its class says, and what a class leaves open (R, jobspec, contexts) is a
-JSON value: string keys, JSON scalars, at most DEPTH_MAX deep. The one file to change when the library is replaced.
-
-bundle: Many messages for one turn as one message, topic `bundle`: 55-60 % of an unbundled message's cost is its socket
-call.
-
-Law: order is kept, a bundle holds no bundle, and payloads pass through undecoded. Each message travels as
+A bundle is many messages for one turn as one message, topic `bundle`: 55-60 % of an unbundled message's cost is its
+socket call. Order is kept, a bundle holds no bundle, and payloads pass through undecoded. Each message travels as
 `[type, topic, flags, aux1, matchtag, payload]`; userid, rolemask and route are those of the bundle itself. What could
 spoil a bundle for its neighbours (a relayed payload that is no msgpack, a huge one) travels alone.
 """
@@ -487,7 +483,7 @@ def _too_deep(name: str) -> RemoteProtocolError:
     return RemoteProtocolError(f"{name}: nested deeper than {DEPTH_MAX} levels: flatten it")
 
 
-# ---- bundle
+# ---- bundles
 
 BUNDLE_TOPIC: Final = "bundle"
 

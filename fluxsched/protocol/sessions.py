@@ -1,28 +1,17 @@
-"""State machines as data: one step through a table, and the table as a picture.
+"""Sessions of the protocols: both ends of an acquire stream (RFC 28), the calls of a client (RFC 6), state tables.
 
-Law: a table lists every state; what it does not list for a state is not allowed there. Tests walk states x events, and
-the diagrams in `rfc/` are printed from the same tables by `diagram`.
+Laws: a state table lists every state; what it does not list for a state is not allowed there. Tests walk states x
+events, and the diagrams in `rfc/` are printed from the same tables by `diagram`. A group change is sent in the dialect
+of its stream: the typed one has one message a part of a change; the plain one has no grow after the first response.
 
-acquire_stream: Common part of both ends of an acquire stream (RFC 28): state tables, and group changes as messages of a
-dialect.
+`AcquireServer` is the resource module's end, group changes in, merged for as long as they wait, and reported in order.
+Only online and offline merge, never across a grow or shrink; a target that changed and changed back is not mentioned;
+grow and shrink are never cancelled or overtaken, and a grow states the availability at the moment it is sent. Between
+two of them the order is: grow, offline and online, updates. `AcquireClient` is a scheduler's end, responses in, group
+changes out. A change is true of what was acquired before it; a first response that is no grow, or a target that the
+stream does not hold, is the peer's fault (RemoteProtocolError) and changes nothing.
 
-Law: the typed dialect has one message a part of a change; the plain one has no grow after the first response.
-
-acquire_client: A scheduler's end of one acquire stream (RFC 28): responses in, group changes out, in either dialect.
-
-Law: a change is true of what was acquired before it. A first response that is no grow, or a target that the stream does
-not hold, is the peer's fault (RemoteProtocolError) and changes nothing.
-
-acquire_server: The resource module's end of one acquire stream (RFC 28): group changes in, merged for as long as they
-wait.
-
-Law: changes are reported in order. Only online and offline merge, never across a grow or shrink; a target that changed
-and changed back is not mentioned; grow and shrink are never cancelled or overtaken, and a grow states the availability
-at the moment it is sent. Between two of them the order is: grow, offline and online, updates.
-
-rpc: Calls of one client: which response belongs to which request (RFC 6), without I/O.
-
-Law: a matchtag belongs to one call until its last response has come, even if its caller has given up.
+A matchtag belongs to one call until its last response has come, even if its caller has given up.
 """
 
 from __future__ import annotations
@@ -97,7 +86,7 @@ def diagram(table: Mapping[S, Mapping[str, S]], start: S) -> str:
     return "\n".join(lines) + "\n"
 
 
-# ---- acquire_stream
+# ---- acquire streams
 
 class AcquireState(Enum):
     """The state of a stream."""
@@ -228,7 +217,7 @@ def _texts(properties: Properties) -> dict[str, str] | None:
     return {name: str(targets) for name, targets in properties.items()} if properties else None
 
 
-# ---- acquire_client
+# ---- a scheduler's end
 
 class AcquireClient:
     """One stream. `group` None speaks the plain dialect; `decode` is `codec.from_json` where payloads are JSON."""
@@ -306,7 +295,7 @@ def _refuse(targets: Idset, why: str) -> None:
     raise RemoteProtocolError(f"resource.acquire response: targets {targets} {why}")
 
 
-# ---- acquire_server
+# ---- the resource module's end
 
 PENDING_CHANGES_MAX = 1024
 """Changes of one stream that wait to be taken. They are taken every turn: at this many, the peer does not read."""
@@ -427,7 +416,7 @@ class AcquireServer:
             raise LocalProtocolError(f"change of targets {unknown}, which the stream does not hold")
 
 
-# ---- rpc
+# ---- calls of one client
 
 IN_FLIGHT_MAX = 100_000
 """Calls of one client that wait at once: 20,000 submits and as many waits fit five times over."""

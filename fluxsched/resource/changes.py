@@ -1,33 +1,25 @@
-"""Reports to each acquirer about its group, from which the next one follows (RFC 28; dialects: rfc/acquisition.md).
+"""Changes of the inventory and of its groups: reports to acquirers, moves, reloads, restarts, presence, mirrors.
 
-Law: a group has at most one acquirer, and an acquirer counts a target from its grow until its shrink (plain) or its
-release (typed). At the end of every call it is sent the difference to the last report, nothing of leaving targets.
+Reports: a group has at most one acquirer, and an acquirer counts a target from its grow until its shrink (plain) or its
+release (typed). At the end of every call it is sent the difference to the last report, nothing of leaving targets (RFC
+28; dialects: rfc/acquisition.md).
 
-moves: Moves of targets from group to group: shrink, wait, arrive, grow (rfc/acquisition.md).
+Moves: nothing leaves a group while a job holds it, nor before the typed acquirer that was told to shrink has released
+it or is lost; only then does the next group grow. The one shortcut: a target that returns to the group it was leaving
+is a member again at once if that group is not acquired.
 
-Law: nothing leaves while a job holds it, nor before the typed acquirer that was told to shrink has released it or is
-lost; only then does the next group grow. The one shortcut: a target that returns to the group it was leaving is a
-member again at once if that group is not acquired.
+Reloads: what another R or configuration would change is worked out before anything does. Hosts keep ranks, drains and
+assignments. What vanished is lost; a target whose cores or GPUs changed leaves and comes home again with the new ones;
+both and a change of group wait like any move. If a job holds such a target the reload is refused, naming all of them
+and why, unless it is forced.
 
-reload: Another R or another configuration for a running instance: what would change, worked out before anything does.
+Restarts: stored rows find their targets again by host, whatever rank these have now. A row whose host is not there yet
+stays in the store and applies when the host joins. No group is acquired then, so stored moves wait for jobs alone.
 
-Law: hosts keep ranks, drains and assignments. What vanished is lost; a target whose cores or GPUs changed leaves and
-comes home again with the new ones; both and a change of group wait like any move. If a job holds such a target the
-reload is refused, naming all of them and why, unless it is forced.
-
-restore: After a restart: stored rows find their targets again, by host, whatever rank these have now.
-
-Law: a row whose host is not there yet stays in the store and applies when the host joins. After a restart no group is
-acquired, so stored moves wait for jobs alone.
-
-presence: Targets come and go: a dynamic inventory grows and loses, a reload replaces R and the configuration of groups.
-
-Law: what is lost leaves to no group and is remembered; what returns is its old self, drained and assigned as before. A
-target that returns before it has left must still be released, and is then grown again like any other.
-
-mirror: Targets of another instance as a group of this one: the inventory with them as they are now.
-
-Law: a mirrored target keeps its rank here, like every target, and belongs to the group of its cluster alone.
+Presence: what a dynamic inventory or a reload loses leaves to no group and is remembered; what returns is its old self,
+drained and assigned as before. A target that returns before it has left must still be released, and is then grown again
+like any other. A mirrored target of another instance keeps its rank here, like every target, and belongs to the group
+of its cluster alone.
 """
 
 from __future__ import annotations
@@ -315,7 +307,7 @@ class Moves:
         return {"from": source, "to": goal, "graceful": rank in self._groups.waiting}
 
 
-# ---- reload
+# ---- reloads
 
 @dataclass(frozen=True, slots=True)
 class ReloadPlan:
@@ -373,7 +365,7 @@ def refuse_held(plan: ReloadPlan, targets: Targets, groups: Groups, held: Idset)
         raise Refused(f"cannot reload while jobs hold {'; '.join(faults)}; wait for them, or force it", errno.EBUSY)
 
 
-# ---- restore
+# ---- restarts
 
 StoredRow = Mapping[str, Any]
 
@@ -530,7 +522,7 @@ class Presence:
         self._out.post(now_s, name, {"idset": str(targets), "nodelist": self._targets.nodelist(targets)})
 
 
-# ---- mirror
+# ---- mirrors of another instance's targets
 
 def with_mirror(
     targets: Targets, configured: Mapping[str, Idset], group: str, theirs: ResourceSet

@@ -1,18 +1,13 @@
-"""Drain: an administrator takes a target out of service for new jobs; who, when and why are stored (RFC 44).
+"""Drains, presence of targets, and which of them jobs hold: what decides whether a target may be used (RFC 44).
 
-Law: a request is refused whole, naming all offenders, or done whole. A drain belongs to the host, survives a restart,
-and stays with a lost target. One made for a graceful move (`for_move`) is undone by the move; as soon as a person
-overwrites it, it is theirs and stays.
+Laws: a request to drain (an administrator takes a target out of service for new jobs; who, when and why are stored) is
+refused whole, naming all offenders, or done whole. A drain belongs to the host, survives a restart, and stays with a
+lost target. One made for a graceful move (`for_move`) is undone by the move; as soon as a person overwrites it, it is
+theirs and stays. Of presence, only a change is an event; only online targets are torpid: one that goes offline stops
+being torpid, and one that comes back is lively.
 
-monitor: Presence of targets: online or offline, lively or torpid (RFC 44).
-
-Law: only a change is an event. Only online targets are torpid: one that goes offline stops being torpid, and one that
-comes back is lively.
-
-held_targets: Targets held by jobs, by the job manager's record.
-
-Law: a target is held from the moment its scheduler's success arrives until the stored `release` that names it; several
-jobs may share a target. Every change costs the size of the job, not of the machine.
+A target is held, by the job manager's record, from the moment its scheduler's success arrives until the stored
+`release` that names it; several jobs may share a target. Every change costs the size of the job, not of the machine.
 """
 
 from __future__ import annotations
@@ -207,7 +202,7 @@ def _check_some(targets: Idset, purpose: str) -> None:
         raise InvalidValue(f"cannot {purpose}: the set of targets is empty; name at least one")
 
 
-# ---- monitor
+# ---- presence of targets
 
 class Monitor:
     """Two sets and their events; callers have checked that the targets exist."""
@@ -252,7 +247,7 @@ class Monitor:
             self._out.post(now_s, name, {"idset": str(targets)})
 
 
-# ---- held_targets
+# ---- targets that jobs hold
 
 class HeldTargets:
     """Counts, per target, the jobs that hold it.

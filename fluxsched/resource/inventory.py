@@ -1,17 +1,13 @@
-"""The targets: R, the lost ones, and the rank of each host.
+"""Inventory: the targets of R, the lost ones, the rank of each host, the owning groups, and properties changed live.
 
-Law: a target is known by its host and its place among the targets of that host (`host`, `host,1`, ...). Its rank never
-changes while the instance lives, not even while it is lost: a host that returns gets its old rank back.
+Laws: a target is known by its host and its place among the targets of that host (`host`, `host,1`, ...). Its rank never
+changes while the instance lives, not even while it is lost: a host that returns gets its old rank back. Every target
+has one *goal*, the group where it belongs by live assignment, configuration or, named by neither, `default`. It is
+either settled (a member of one group) or leaving one; a settled target whose goal is another group is waiting for a
+graceful move. Lost targets keep their goal and, once they have left, belong to no group.
 
-groups: Ownership of targets by groups: groups as configured, as changed live, and targets on their way between groups.
-
-Law: every target has one *goal*, the group where it belongs by live assignment, configuration or, named by neither,
-`default`. It is either settled (a member of one group) or leaving one; a settled target whose goal is another group is
-waiting for a graceful move. Lost targets keep their goal and, once they have left, belong to no group.
-
-properties: Properties added and removed live: they override the source of R, target by target, and follow the host.
-
-Law: a request is done whole or refused whole; what was removed live stays removed when the source, read again, has it.
+Properties added and removed live override the source of R, target by target, and follow the host. A request is done
+whole or refused whole; what was removed live stays removed when the source, read again, has it.
 """
 
 from __future__ import annotations
@@ -423,7 +419,7 @@ def _union(sets: Iterable[Idset]) -> Idset:
     return union
 
 
-# ---- properties
+# ---- properties changed live
 
 PROPERTIES_MAX = 1024
 """Names of properties in one R: every job's R and every constraint walks them."""

@@ -1,13 +1,10 @@
-"""Effects of the resource module: values that its methods return and the shell performs, in order.
+"""Resource journal (RFC 44): every event once, a bounded history, and the outbox of effects that all concerns write to.
 
-Law: an effect is data. `Save` comes with the change that it makes durable; the shell stores all of a turn before it
-answers any request. Nothing here knows how an acquirer is reached or where a row is kept.
-
-journal: The resource journal (RFC 44): every event once, a bounded history, and the outbox that all concerns write to.
-
-Law: what is dropped from the history leaves a `truncate` event in its place, first, with the timestamp of the newest
+Laws: what is dropped from the history leaves a `truncate` event in its place, first, with the timestamp of the newest
 event that was dropped. Events of our own beside RFC 44's: `join`, `lost`, `assign` (asked for), `release` (targets have
-left `from` and are in `group`, or in none), `property-add`, `property-remove`.
+left `from` and are in `group`, or in none), `property-add`, `property-remove`. An effect is data, which the shell
+performs in order. `Save` comes with the change that it makes durable; the shell stores all of a turn before it answers
+any request. Nothing here knows how an acquirer is reached or where a row is kept.
 """
 
 from __future__ import annotations
@@ -82,7 +79,7 @@ class Saved(NamedTuple):
     value: Mapping[str, Any]
 
 
-# ---- journal
+# ---- the journal
 
 HISTORY_EVENTS_MAX = 16_384
 """Events kept for those who start reading late: a few MiB, and weeks of a machine that is not on fire."""

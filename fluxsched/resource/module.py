@@ -1,12 +1,9 @@
-"""Status of the resource module for people and tools: `resource.status`, `resource.sched-status`, groups.
-
-Law: reading changes nothing, and equal lines are merged; the shapes are those of Flux, with our own keys beside them.
-
-module: The resource module: which group owns a target, whether it may be used, and whom to inform (RFC 28, RFC 44).
+"""Resource module: which group owns a target, whether it may be used, and whom to inform (RFC 28, RFC 44).
 
 Law: every method checks everything first and raises without a change, or changes its state and returns effects for the
 shell to perform in order. Times are seconds since the epoch and come as arguments. What is asked and what follows from
-it (drain, move, arrival) are one step.
+it (drain, move, arrival) are one step. Status for people and tools (`resource.status`, `resource.sched-status`, groups)
+changes nothing, and equal lines are merged; the shapes are those of Flux, with our own keys beside them.
 """
 
 from __future__ import annotations
@@ -102,7 +99,7 @@ def groups(groups: Groups, sessions: Sessions) -> list[GroupView]:
     return views
 
 
-# ---- module
+# ---- the module
 
 class MoveState(NamedTuple):
     """State of a move: done, leaving (shrunk or held), or drained and waiting for its jobs (graceful)."""

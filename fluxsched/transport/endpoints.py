@@ -1,8 +1,7 @@
-"""Keys of CURVE, ZeroMQ's encryption: 32 bytes each, written as 64 hexadecimal digits. A secret is never shown.
+"""Endpoints and keys: checks of addresses that are bound or reached, ownership of a socket's path, keys of CURVE.
 
-Hexadecimal, and not ZeroMQ's Z85, because Z85 is full of characters that shells and URIs take for their own.
-
-endpoints: Checks of endpoints that are bound or reached, and ownership of the path of a socket.
+A key of CURVE, ZeroMQ's encryption, has 32 bytes, written as 64 hexadecimal digits, and not in ZeroMQ's Z85, which is
+full of characters that shells and URIs take for their own. A secret is never shown.
 """
 
 from __future__ import annotations

@@ -1,15 +1,11 @@
-"""Messages on a stream of bytes, as Flux's local connector frames them (rfc/local.md).
+"""Messages on a stream of bytes: framed as Flux's local connector frames them (rfc/local.md), a client and a server.
 
 A frame is the magic number in host order, the length of its body in 4 bytes big-endian, and the body: parts, each after
-its length in one byte, or in `ff` and 4 bytes big-endian.
+its length in one byte, or in `ff` and 4 bytes big-endian. The messages are those of `framing`.
 
-stream: A `Client` over a stream socket that is connected already: both ends of a conversation between two of our
-processes.
-
-Law: as for every client; the messages are those of `framing`. What the other side sends faster than it is received
-stays in the kernel.
-
-local: The UNIX socket that stock Flux clients know: SOCK_STREAM, one admission byte, then framed messages both ways.
+`StreamClient` is a `Client` over a stream socket that is connected already, both ends of a conversation between two of
+our processes. What the other side sends faster than it is received stays in the kernel. `LocalServer` is the UNIX
+socket that stock Flux clients know: SOCK_STREAM, one admission byte, then framed messages both ways.
 """
 
 from __future__ import annotations
@@ -124,7 +120,7 @@ class Unpacker:
         return parts
 
 
-# ---- stream
+# ---- a client over a connected socket
 
 READ_BYTES = 256 << 10
 """Taken from a connection at a time: about what the kernel keeps."""
@@ -316,7 +312,7 @@ class StreamClient:
             self._waker.soon()
 
 
-# ---- local
+# ---- the server of the local socket
 
 LOCAL_MESSAGE_BYTES_MAX = 512 << 20
 """Largest part taken in: Flux's clients send payloads of hundreds of MB in one message, and have no smaller pieces."""

@@ -1,9 +1,9 @@
-"""Keys on ZeroMQ sockets: CURVE's options, and ZAP, by which libzmq asks whether a key may connect (ZeroMQ RFC 26, 27).
+"""ZeroMQ sockets: options, keys, whole messages in and out, edges, the monitor.
+
+Keys are CURVE's options; by ZAP libzmq asks whether a key may connect (ZeroMQ RFC 26, 27).
 
 Law: a stranger gets not one byte of ours but what the handshake itself needs, and a peer's identity within the ROUTER
 is neither of its choice nor known to it.
-
-sockets: The ZeroMQ sockets: options, whole messages in and out, edges, the monitor.
 """
 
 from __future__ import annotations

@@ -1,13 +1,14 @@
-"""Roster of connected peers: matches identities, file descriptors and the monitor's events, and decides when a peer is
-lost.
+"""ZeroMQ transports: a ROUTER that knows its peers, a DEALER, and a blocking DEALER.
 
-A ROUTER does not tell that a peer left; its monitor names a file descriptor, and descriptors are reused at once.
-ACCEPTED and DISCONNECTED of one descriptor alternate, so each ACCEPTED opens a new *generation* of it, and a peer
-belongs to the generation that is open when its first message is read. A peer is reported lost when
+The roster of peers matches identities, file descriptors and the monitor's events, and decides when a peer is lost. A
+ROUTER does not tell that a peer left; its monitor names a file descriptor, and descriptors are reused at once. ACCEPTED
+and DISCONNECTED of one descriptor alternate, so each ACCEPTED opens a new *generation* of it, and a peer belongs to the
+generation that is open when its first message is read. A peer is reported lost when
 - DISCONNECTED ended its generation (or a send found it unreachable), and
-- its descriptor has really been closed, or accepted again: only then has the I/O thread handed over its last
-  messages, for it tells the monitor *before* it flushes them, and
+- its descriptor has really been closed, or accepted again: only then has the I/O thread handed over its last messages,
+  for it tells the monitor *before* it flushes them, and
 - the ROUTER then ran dry, or gave (it serves its peers in turn) two full rounds without a message of that peer.
+
 No probe message is ever sent to find out: it could reach another peer.
 
 A peer may have come, spoken and gone before its first message is read. Then the open generation of its descriptor is
@@ -17,8 +18,6 @@ who are gone. A doubtful peer's connection is never shut down.
 An identity that the ROUTER makes is unique to its connection. One that a client chose may come back at once, on the
 same descriptor even: that is a new peer. The ROUTER then renames the former connection, whose last messages arrive
 under an identity made up for it.
-
-zeromq: ZeroMQ: a ROUTER that knows its peers, a DEALER, and a blocking DEALER.
 """
 
 from __future__ import annotations
@@ -235,7 +234,7 @@ class Roster:
             peer.connection.remove(peer)
 
 
-# ---- zeromq
+# ---- server and clients
 
 TCP_IS_OPEN = (
     "without keys every account of this machine could run commands there as you: "

@@ -1,8 +1,7 @@
-"""Requests of stock Flux clients about the instance and its resources at the local socket, which our own do not send.
+"""Requests of stock Flux clients at the local socket, where they differ from what our own clients send.
 
-Recorded from 0.88. Of an instance of ours each target counts as a broker.
-
-flux_jobs: Requests of stock Flux clients about jobs at the local socket, where they differ from our own job manager's.
+Recorded from 0.88: about the instance and its resources, and about jobs. Of an instance of ours each target counts as a
+broker.
 """
 
 from __future__ import annotations
@@ -54,7 +53,7 @@ class AttributesResponse(Payload, frozen=True):
     names: list[str]
 
 
-# ---- flux_jobs
+# ---- jobs
 
 ANY_JOB = (-1, 0xFFFFFFFFFFFFFFFF)
 """`job-manager.wait` for whichever job ends next: all bits set, with a sign or without."""

@@ -1,20 +1,8 @@
-"""Target agents: processes that report targets online and send their heartbeats.
+"""Instance services: agents, modules, metrics, history, the live machine, plans, reasons, running jobs, traces.
 
-modules: Modules (schedulers as processes of their own) and the services that they register.
-
-metrics: `instance.metrics`: an instance's figures for monitoring. Counts begin anew with each start of the instance.
-
-history: The `history` service: what the store keeps of the past for people, in figures by time (rfc/history.md).
-
-machine: `resource.watch`: the state of every target, whole at first, then what is different.
-
-plan: `sched.plan`: when and where the scheduler of a group will start jobs that wait.
-
-reasons: `job-manager.reasons`: why many jobs wait, for lists.
-
-running: `job-manager.running`: the jobs that hold resources, the largest first.
-
-trace: `instance.trace`: messages between the instance and its peers, as they pass.
+Target agents are processes that report targets online and send their heartbeats; modules are schedulers as processes of
+their own. Counts of `instance.metrics` begin anew with each start of the instance. `resource.watch` sends the state of
+every target first, then what is different.
 """
 
 from __future__ import annotations
@@ -62,7 +50,7 @@ class AgentHeartbeat(Payload, frozen=True):
     seq: Size
 
 
-# ---- modules
+# ---- modules and the services that they register
 
 HungAfter = Annotated[float, msgspec.Meta(ge=0.2)]
 
@@ -121,7 +109,7 @@ class ServiceRequest(Payload, frozen=True):
     service: str
 
 
-# ---- metrics
+# ---- `instance.metrics`: figures for monitoring
 
 class HistogramValue(Payload, frozen=True, omit_defaults=False):
     """Histogram of a value: `counts[i]` times not above `bounds[i]`; the last count is of larger ones."""
@@ -198,7 +186,7 @@ class MetricsResponse(Payload, frozen=True, omit_defaults=False):
     peers: PeerMetrics
 
 
-# ---- history
+# ---- `history`: what the store keeps of the past, in figures by time (rfc/history.md)
 
 Mean = Annotated[float, Meta(ge=0.0, description="mean over a step")]
 WaitSeconds = Annotated[float, Meta(ge=0.0, description="seconds from submit to resources")]
@@ -322,7 +310,7 @@ class ReportResponse(Payload, frozen=True, kw_only=True, omit_defaults=False):
     capacity: dict[str, Seconds] | None
 
 
-# ---- machine
+# ---- `resource.watch`: the state of every target
 
 class MachineChange(Payload, frozen=True, kw_only=True):
     """Changed state of targets; all of it in the first response. An absent key is unchanged.
@@ -342,7 +330,7 @@ class MachineChange(Payload, frozen=True, kw_only=True):
     made_up: IdsetText | None = None
 
 
-# ---- plan
+# ---- `sched.plan`: when and where the scheduler of a group will start jobs that wait
 
 PlannedJob = tuple[JobNumber, WallTime, WallTime, IdsetText | None, Size, Size, bool]
 """Job id, start, end (0: none), targets if they are chosen already, numbers of nodes (0: any) and cores, and whether it
@@ -364,7 +352,7 @@ class PlanResponse(Payload, frozen=True, omit_defaults=False):
     left_out: Size
 
 
-# ---- reasons
+# ---- `job-manager.reasons`: why many jobs wait, for lists
 
 REASONS_MAX = 200
 """Jobs in one request: more rows than a page shows."""
@@ -393,7 +381,7 @@ class ReasonsResponse(Payload, frozen=True, omit_defaults=False):
     jobs: list[ReasonEntry]
 
 
-# ---- running
+# ---- `job-manager.running`: the jobs that hold resources, the largest first
 
 RunningEntry = tuple[JobNumber, IdsetText, WallTime, WallTime, Size, Unsigned32, str, str, list[PastSizeEntry]]
 """Job id, the targets that it holds, `t_run`, expiration (0: none), cores, userid, queue (empty: none), name, and its
@@ -415,7 +403,7 @@ class RunningResponse(Payload, frozen=True, omit_defaults=False):
     left_out: Size
 
 
-# ---- trace
+# ---- `instance.trace`: messages between the instance and its peers
 
 class TraceRequest(Payload, frozen=True):
     """Messages whose topics have one of these beginnings; all if none is given."""

@@ -1,8 +1,7 @@
-"""The job manager's service: submit, watch, steer and look up jobs (RFC 21).
+"""Job manager's service: submit, watch, steer and look up jobs (RFC 21), control queues, send jobs to other instances.
 
-queues: Queues of the job manager: enable or disable submission, start or stop allocation (names as Flux has them).
-
-clusters: Leases: jobs that another instance runs here (`lease.*`), and what this instance has of others (`cluster.*`).
+Names of the queue requests (enable or disable submission, start or stop allocation) are Flux's. A lease is a job that
+another instance runs here (`lease.*`); `cluster.*` is about what this instance has of others.
 """
 
 from __future__ import annotations
@@ -436,7 +435,7 @@ class QueueStartRequest(Payload, frozen=True):
     all: bool = False
 
 
-# ---- clusters
+# ---- leases and clusters
 
 LEASE_NAME_CHARS_MAX = 128
 """A name is the holder's, a slash and a job id; it is kept with every lease."""

@@ -1,8 +1,7 @@
-"""The resource service besides acquisition: what people and tools ask of it and tell it.
+"""Resource service: acquisition by schedulers (RFC 28), and what people and tools ask of it and tell it.
 
-acquire: Acquisition (RFC 28): the typed dialect of the draft, with groups, and the plain one of today's RFC.
-
-Law: a request with `group` is typed, one without payload is plain; a stream never mixes the two.
+Law: an acquire request with `group` is in the typed dialect of the draft, with groups, one without payload in the plain
+one of today's RFC; a stream never mixes the two.
 """
 
 from __future__ import annotations
@@ -162,7 +161,7 @@ class JournalResponse(Payload, frozen=True):
     R: RObject | None = None
 
 
-# ---- acquire
+# ---- acquisition
 
 ACCEPT_UPDATE = "update"
 """In `accept`: the scheduler understands update responses, which the draft does not have."""

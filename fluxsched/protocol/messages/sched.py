@@ -1,6 +1,6 @@
-"""Allocation (RFC 27): what the job manager and a scheduler say to each other.
+"""Allocation (RFC 27) between the job manager and a scheduler, and a scheduler's accounts (`sched.accounts`; ours).
 
-accounts: The accounts of a scheduler (`sched.accounts`; ours): what each uses, what its share is, and its limits.
+The accounts list what each uses, what its share is, and its limits.
 """
 
 from __future__ import annotations
