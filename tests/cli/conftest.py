@@ -11,9 +11,9 @@ import pytest
 from click.testing import CliRunner, Result
 
 from fluxsched.cli.main import main
-from fluxsched.core.resources import ResourceSet
-from fluxsched.core.targets import parse_targets
-from fluxsched.errors import FluxschedError, RPCError
+from fluxsched.errors import FluxschedError
+
+from . import sites
 
 
 class FakeHandle:
@@ -144,69 +144,21 @@ def cli() -> Cli:
     return run
 
 
-def _r(lite: list[dict[str, Any]], nodelist: str, **properties: str) -> dict[str, Any]:
-    more = {"properties": properties} if properties else {}
-    return {
-        "version": 1,
-        "execution": {"R_lite": lite, "starttime": 0.0, "expiration": 0.0, "nodelist": [nodelist], **more},
-    }
-
-
-WHOLE = _r([{"rank": "0-3", "children": {"core": "0-3", "gpu": "0"}}], "node[0-3]", ssd="0-1")
-
-
 @pytest.fixture
 def targets() -> Callable[..., Callable[[dict[str, Any]], dict[str, Any]]]:
-    """Makes what answers `resource.targets` for this R: ranks, hosts and properties."""
-
-    def of(R: dict[str, Any] = WHOLE) -> Callable[[dict[str, Any]], dict[str, Any]]:  # noqa: N803
-        def answer(payload: dict[str, Any]) -> dict[str, Any]:
-            try:
-                return {"targets": str(parse_targets(payload["targets"], ResourceSet.parse(R)))}
-            except FluxschedError as error:
-                raise RPCError(str(error), error.errnum) from None
-
-        return answer
-
-    return of
+    return sites.targets_of
 
 
 @pytest.fixture
 def sched_status() -> dict[str, Any]:
-    """Four nodes: two cores of node0 allocated, node3 down."""
-    return {
-        "all": WHOLE,
-        "down": _r([{"rank": "3", "children": {"core": "0-3", "gpu": "0"}}], "node3"),
-        "allocated": _r([{"rank": "0", "children": {"core": "0-1"}}], "node0"),
-    }
+    return sites.sched_status()
 
 
 @pytest.fixture
 def status() -> dict[str, Any]:
-    """Four nodes: 0 in use, 1 drained, 2 excluded, 3 draining and offline."""
-    return {
-        "R": WHOLE,
-        "drain": {
-            "3": {"timestamp": 1700000060.0, "reason": "", "state": "draining"},
-            "1": {"timestamp": 1700000000.0, "reason": "disk fails, replace", "user": "kim", "state": "drained"},
-        },
-        "online": "0-2",
-        "offline": "3",
-        "exclude": "2",
-        "torpid": "",
-        "groups": {"default": "0-1,3", "exclude": "2"},
-    }
+    return sites.status()
 
 
 @pytest.fixture
 def job() -> Callable[..., dict[str, Any]]:
-    """A running job as job-manager.list has it; what is given replaces."""
-
-    def make(**given: Any) -> dict[str, Any]:
-        return {
-            "id": 5, "state": "RUN", "name": "sleep", "userid": 0, "urgency": 16, "t_submit": 1700000000.0, "ntasks": 4,
-            "duration": 60.0, "nnodes": 2, "t_run": 1700000010.0, "nodelist": "node[0-1]", "ranks": "0-1",
-            "command": ["sleep", "60"], **given,
-        }  # fmt: skip
-
-    return make
+    return sites.job

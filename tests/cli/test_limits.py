@@ -7,14 +7,13 @@ from typing import Any
 import pytest
 from click.shell_completion import ShellComplete
 
-from fluxsched.cli import base, resource
+from fluxsched.cli import base
 from fluxsched.cli import options as complete
 from fluxsched.cli.config import LONG_VALUE_CHARS_MAX, VALUE_CHARS_MAX
 from fluxsched.cli.instance import PAD_BYTES_MAX
 from fluxsched.cli.jobspec_options import BEGIN_MAX_S
 from fluxsched.cli.main import main
 from fluxsched.cli.options import SENT_ID_MAX, UNKNOWN_NAMED_MAX, parse_jobid
-from fluxsched.cli.resource import JOBS_SHOWN_MAX
 from fluxsched.doctor import homes
 from fluxsched.errors import LimitExceeded
 
@@ -55,21 +54,6 @@ def test_long_values_of_the_configuration_have_lines_of_their_own_up_to_a_limit(
     assert reload(f"{short}x") == f'resource.path: "/etc/R"\n  -> "{short}x"\n'
     shown = reload("x" * LONG_VALUE_CHARS_MAX).splitlines()[-1]
     assert shown == f'  -> "{"x" * (LONG_VALUE_CHARS_MAX - 1)}... (--json has all)'
-
-
-def test_jobs_that_would_end_are_named_up_to_a_limit(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    entry = {"rank": "0", "children": {"core": "0"}}
-    execution = {"R_lite": [entry], "starttime": 0.0, "expiration": 0.0, "nodelist": ["a"]}
-    handle = fake({
-        "resource.status": {"R": {"version": 1, "execution": execution}, "exclude": "0"},
-        "resource.targets": {"targets": "0"},
-        "job-manager.list": {"jobs": [{"id": n + 1, "name": f"n{n}", "ranks": "0"} for n in range(JOBS_SHOWN_MAX + 2)]},
-    })  # fmt: skip
-    said: list[str] = []
-    monkeypatch.setattr(resource.stdio, "say", said.append)
-    monkeypatch.setattr(resource, "confirm", lambda question, refused: None)
-    resource._confirm(handle, "0")
-    assert (len(said), said[-1]) == (JOBS_SHOWN_MAX + 2, "  and 2 more")
 
 
 def test_completion_offers_up_to_a_limit(fake: Any, monkeypatch: pytest.MonkeyPatch) -> None:

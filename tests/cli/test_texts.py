@@ -163,26 +163,6 @@ def test_an_option_for_words_repeats_few_of_the_wrong_ones(cli) -> None:
     assert (done.code, "w15 is not among free" in done.err, len(done.err) < 500) == (2, True, True)
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        (["jobs", "-o", "{id:zz}"], "{id:zz} is not a column"),
-        (["jobs", "18446744073709551615"], "no such job '18446744073709551615': job ids are below 2**63"),
-        (["cancel", "1", "ƒjpXCZedGfVQ"], "no such job 'ƒjpXCZedGfVQ'"),
-        (["wait", "--array", "0xffffffffffffffff"], "no such job '0xffffffffffffffff'"),
-        (["job", "info", "9223372036854775808"], "no such job '9223372036854775808'"),
-        (["job", "raise", "9223372036854775808"], "no such job '9223372036854775808'"),
-        (["update", "5", ""], "'' is not KEY=VALUE"),
-        (["submit", "--begin-time", "+99999999999999999d", "true"], "is after the year 9999"),
-        (["submit", "--begin-time", "inf", "true"], "is after the year 9999"),
-        (["submit", "--begin-time", "-5", "true"], "is not +FSD"),
-    ],
-)
-def test_wrong_words_that_were_answered_in_the_words_of_python(cli, words: list[str], text: str) -> None:
-    done = cli(*words, refusing=RPCError("sent"))
-    assert (done.code, text in done.err, "None" in done.err) == (2, True, False), done.err
-
-
 def test_the_time_that_a_job_waits_for_is_a_date(cli, job) -> None:
     listed = {"jobs": [job(state="DEPEND", dependencies=["begin-time=1700000000.25", "after-ok=5"])]}
     done = cli("jobs", "-n", "-o", "{contextual_info}", answers={"job-manager.list": listed})

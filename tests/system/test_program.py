@@ -7,35 +7,6 @@ from typing import Any
 
 import pytest
 
-from fluxsched.cli.main import SECTIONS
-
-
-@pytest.mark.parametrize(
-    ("words", "want"),
-    [
-        (["nosuch"], "No such command 'nosuch'"),
-        (["job", "nosuch"], "No such command 'nosuch'"),
-        (["start", "--nosuch"], "No such option '--nosuch'"),
-        (["start", "--fake", "2x2", "--test-size", "2"], "--fake and --test-size are mutually exclusive"),
-        (["start", "--daemon", "--", "true"], "--daemon returns at once, so it cannot run a command"),
-        (["start", "--config", "/no/such/file"], "/no/such/file"),
-        (["submit"], "Missing argument"),
-        (["submit", "-n0", "true"], "'-n'"),
-        (["submit", "-t", "soon", "true"], "soon"),
-        (["submit", "--urgency", "32", "true"], "urgency '32' is not 0..31"),
-        (["submit", "--requires", "a &", "true"], "--requires"),
-        (["cancel"], "give job ids, or --all"),
-        (["wait", "x y"], "job id 'x y' is not F58"),
-        (["jobs", "-f", "sleeping"], "sleeping is not among"),
-        (["jobs", "-o", "{nosuch}"], "nosuch"),
-        (["queue", "stop", "-a", "-q", "x"], "name one queue, or give --all"),
-    ],
-)
-def test_wrong_usage_is_status_2_and_says_what_is_right(site: Any, words: list[str], want: str) -> None:
-    found = site(*words, status=2)
-    assert want in found.err
-    assert found.out == ""
-
 
 @pytest.mark.parametrize(
     ("text", "want"),
@@ -63,12 +34,6 @@ def test_an_error_of_the_configuration_names_file_line_and_key(user: Any, text: 
     assert want in found.err
     assert "Traceback" not in found.err
     assert not [path for path in user.directory.iterdir() if path.name.startswith("fluxsched-")]
-
-
-@pytest.mark.parametrize("spec", ["x", "0x4", "4x0", "4x4+", "-1x4", "9999999x1", "4x99999999", "4x4x4"])
-def test_a_bad_fake_is_refused(user: Any, spec: str) -> None:
-    found = user("start", f"--fake={spec}", "--", "true", status=2)
-    assert found.err.splitlines()[-1].startswith("Error: --fake ")
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 1}', '{"version": 2, "execution": {}}'])
@@ -107,14 +72,6 @@ def test_completion_offers_values_of_the_instance_and_is_silent_without(user: An
         there.environ = {"_FLUXSCHED_COMPLETE": "bash_complete", "COMP_WORDS": line, "COMP_CWORD": "3"}
         found = there.process(status=None)
         assert (found.out.split(), found.err) == (want, "")
-
-
-def test_help_of_every_command(user: Any) -> None:
-    for section in SECTIONS.values():
-        for name in section:
-            found = user(name, "--help")
-            assert found.out.startswith(f"Usage: fluxsched {name}")
-            assert max(map(len, found.out.splitlines())) <= 100
 
 
 def test_an_unfinished_reader_is_no_error(site: Any) -> None:

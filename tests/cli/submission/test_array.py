@@ -144,34 +144,6 @@ def test_options_are_templates_and_submitted_as_submit_reads_them(cli) -> None:
     assert [each.command for each in specs(cli("bulksubmit", "a{cc}b", "{}", ":::", "x"))] == [("ab", "x")]
 
 
-@pytest.mark.parametrize(
-    ("words", "text"),
-    [
-        ("-n {} true ::: 1 x 2", "input 2 ('x'): Invalid value for '-n'"),
-        ("--dependency={} true ::: later", "input 1 ('later'): Invalid value for '--dependency'"),
-        ("echo {3} ::: a b", "input 1 ('a'): {3} in '{3}': there are 1 inputs per job, counted from 0"),
-        ("echo {.nope} ::: a", "no method 'nope': the methods are %, /, /%, //, and those of --define"),
-        ("--define=h=1/int(x) echo {.h} ::: 0", "{.h} in '{.h}': ZeroDivisionError: division by zero"),
-        ("--define=h=exit() echo {.h} ::: 0", "{.h} in '{.h}': SystemExit: None"),
-        ("--define=h=1+ echo {.h} ::: 0", "'h=1+': invalid syntax"),
-        ("--define=1=x echo ::: 0", "'1=x' is not NAME=CODE"),
-        ("echo {seq:q} ::: 0", "{seq:q} in '{seq:q}': ValueError"),
-        ("echo :::+ 0", ":::+ links inputs to preceding ones, but there are none"),
-        ("echo ::: ", "the inputs are empty"),
-        ("echo :::: ", ":::: is not followed by a file"),
-        ("--cc=1 --bcc=1 echo ::: 1", "give --cc or --bcc: not both"),
-        ("--input=- echo ::: 1", "input cannot be forwarded to a background job"),
-        ("--sep= echo", "a separator cannot be empty"),
-        ("echo", "the inputs of - are empty"),
-        ("--nope echo ::: 1", "No such option"),
-    ],
-)
-def test_a_template_that_makes_no_job_is_named_and_nothing_is_submitted(cli, words: str, text: str) -> None:
-    done = cli("bulksubmit", *words.split(" ")[: None if words[-1] != " " else -1], stdin="")
-    assert (done.code, done.out, done.calls) == (2, "", [])
-    assert text in done.err
-
-
 def test_inputs_that_cannot_be_read(cli, tmp_path: Path) -> None:
     done = cli("bulksubmit", "echo", "::::", f"{tmp_path}/none")
     assert (done.code, done.err) == (1, f"fluxsched: bulksubmit: {tmp_path}/none: No such file or directory\n")

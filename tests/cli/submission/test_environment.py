@@ -113,14 +113,3 @@ def test_a_directory_that_no_job_can_be_told(cli, monkeypatch: pytest.MonkeyPatc
 def test_a_bare_time_limit_is_minutes_as_in_flux(cli, text: str, limit_s: float) -> None:
     done = cli("submit", "--dry-run", "-t", text, "true")
     assert json.loads(done.out)["attributes"]["system"]["duration"] == limit_s
-
-
-@pytest.mark.parametrize("text", ["soon", "1x", "-1", "1e999", "", "nan", "1 m"])
-def test_a_wrong_time_limit_is_wrong_usage(cli, text: str) -> None:
-    done = cli("submit", "--dry-run", "-t", text, "true")
-    assert (done.code, "--time-limit" in done.err, "Traceback" in done.err) == (2, True, False)
-
-
-def test_the_durations_of_update_stay_seconds(cli) -> None:
-    done = cli("update", "-n", "5", "duration=90")
-    assert json.loads(done.out) == {"attributes.system.duration": 90.0}

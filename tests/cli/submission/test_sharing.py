@@ -21,12 +21,7 @@ def test_every_command_that_makes_a_job_takes_it(cli: Any, command: str) -> None
     assert Jobspec.parse(json.loads(done.out)).sharing == Sharing("physics", 5400.0, 2, "night")
 
 
-def test_each_job_of_many_has_its_own(cli: Any) -> None:
-    done = cli("bulksubmit", "--dry-run", "--bank", "{0}", "--set", "s{1}", "true", ":::", "a", "b", ":::+", "1", "2")
-    assert [line.partition(": ")[2] for line in done.out.splitlines()] == [
-        "submit --bank=a --set=s1 true",
-        "submit --bank=b --set=s2 true",
-    ]
+def test_each_copy_has_its_own(cli: Any) -> None:
     copies = cli("submit", "--dry-run", "--cc=1-2", "--bank=b{cc}", "true").out.splitlines()
     assert [Jobspec.parse(json.loads(line)).sharing.bank for line in copies] == ["b1", "b2"]
 
@@ -40,21 +35,14 @@ def test_a_job_that_says_nothing_has_the_usual_terms(cli: Any) -> None:
 @pytest.mark.parametrize(
     ("option", "value", "told"),
     [
-        ("--preemptible-after", "soon", "duration 'soon' is not a number >= 0 with a unit of ms, s, m, h, d or none"),
-        ("--preemptible-after", "-1", "duration '-1' is not a number >= 0"),
-        ("--preemptible-after", "nan", "duration 'nan' is not a number >= 0"),
-        ("--preemptible-after", "inf", "'inf' means never: leave the option out, then the job is not preempted"),
-        ("--preemptible-after", "1e30", "1e+30; 0 means at once"),
-        ("--requeue", "-1", "-1 is not in the range 0<=x<=100"),
         ("--requeue", str(REQUEUE_MAX + 1), "101 is not in the range 0<=x<=100"),
-        ("--requeue", "often", "'often' is not a valid whole number"),
         ("--bank", "a\nb", r"attributes.system.bank: 'a\nb' is not a name: it needs printable characters"),
         ("--bank", "\x1b[31mred", r"attributes.system.bank: '\x1b[31mred' is not a name"),
         ("--bank", "x" * (NAME_CHARS_MAX + 1), "256 characters, the limit is 255: choose a shorter name"),
         ("--set", "a\tb", r"attributes.system.job.set: 'a\tb' is not a name"),
     ],
 )
-def test_what_is_refused(cli: Any, option: str, value: str, told: str) -> None:
+def test_names_and_numbers_beyond_limits(cli: Any, option: str, value: str, told: str) -> None:
     done = cli("submit", f"{option}={value}", "true")
     assert (done.calls, done.out) == ([], "")
     assert done.code in (1, 2)

@@ -1,0 +1,275 @@
+"""What instances answer that commands are shown at: the small ones of tests, and by name those of golden files."""
+
+from __future__ import annotations
+
+import copy
+import json
+from collections.abc import Callable
+from typing import Any
+
+from fluxsched.core.resources import ResourceSet
+from fluxsched.core.targets import parse_targets
+from fluxsched.errors import FluxschedError, RPCError
+
+Answers = dict[str, Any]
+NOW_S = 1700000100.0
+
+
+def r_of(lite: list[dict[str, Any]], nodelist: str, **properties: str) -> dict[str, Any]:
+    more = {"properties": properties} if properties else {}
+    return {
+        "version": 1,
+        "execution": {"R_lite": lite, "starttime": 0.0, "expiration": 0.0, "nodelist": [nodelist], **more},
+    }
+
+
+WHOLE = r_of([{"rank": "0-3", "children": {"core": "0-3", "gpu": "0"}}], "node[0-3]", ssd="0-1")
+
+
+def targets_of(R: dict[str, Any] = WHOLE) -> Callable[[dict[str, Any]], dict[str, Any]]:  # noqa: N803
+    """Make what answers `resource.targets` for this R: ranks, hosts and properties."""
+
+    def answer(payload: dict[str, Any]) -> dict[str, Any]:
+        try:
+            return {"targets": str(parse_targets(payload["targets"], ResourceSet.parse(R)))}
+        except FluxschedError as error:
+            raise RPCError(str(error), error.errnum) from None
+
+    return answer
+
+
+def sched_status() -> dict[str, Any]:
+    """Four nodes: two cores of node0 allocated, node3 down."""
+    return {
+        "all": copy.deepcopy(WHOLE),
+        "down": r_of([{"rank": "3", "children": {"core": "0-3", "gpu": "0"}}], "node3"),
+        "allocated": r_of([{"rank": "0", "children": {"core": "0-1"}}], "node0"),
+    }
+
+
+def status() -> dict[str, Any]:
+    """Four nodes: 0 in use, 1 drained, 2 excluded, 3 draining and offline."""
+    return {
+        "R": copy.deepcopy(WHOLE),
+        "drain": {
+            "3": {"timestamp": 1700000060.0, "reason": "", "state": "draining"},
+            "1": {"timestamp": 1700000000.0, "reason": "disk fails, replace", "user": "kim", "state": "drained"},
+        },
+        "online": "0-2",
+        "offline": "3",
+        "exclude": "2",
+        "torpid": "",
+        "groups": {"default": "0-1,3", "exclude": "2"},
+    }
+
+
+def job(**given: Any) -> dict[str, Any]:
+    """A running job as job-manager.list has it; what is given replaces."""
+    return {
+        "id": 5, "state": "RUN", "name": "sleep", "userid": 0, "urgency": 16, "t_submit": 1700000000.0, "ntasks": 4,
+        "duration": 60.0, "nnodes": 2, "t_run": 1700000010.0, "nodelist": "node[0-1]", "ranks": "0-1",
+        "command": ["sleep", "60"], **given,
+    }  # fmt: skip
+
+
+GROUPS = {
+    "groups": [
+        {"name": "default", "targets": "0-1,3", "leaving": "1", "incoming": "", "acquired": True, "dialect": "typed"},
+        {"name": "exclude", "targets": "2", "leaving": "", "incoming": "1", "acquired": False},
+    ]
+}
+JOURNAL = [
+    {"events": [{"timestamp": 1700000000.0, "name": "restart", "context": {"ranks": "0-1", "online": ""}}]},
+    {"events": [{"timestamp": 1700000001.5, "name": "online", "context": {"idset": "0"}}]},
+    {"events": []},
+    {"events": [{"timestamp": 1700000002.0, "name": "drain", "context": {"idset": "0", "reason": "x y"}}]},
+]
+MOVED = {"moved": "0", "leaving": "1-2", "draining": "3", "there": "4"}
+
+
+def four_nodes(sched: dict[str, Any] | None = None, **changed: Any) -> Answers:
+    """Resources of four nodes; what is given replaces in their status."""
+    return {
+        "resource.sched-status": sched or sched_status(), "resource.status": status() | changed,
+        "resource.groups": GROUPS, "resource.journal": JOURNAL, "resource.targets": targets_of(),
+        "resource.assign": MOVED, "resource.drain": RPCError("rank 0-1 (node[0-1]): already drained", 17),
+        "resource.acquire": [RPCError("group default is acquired already", 16)],
+        **dict.fromkeys(
+            ("resource.property-add", "resource.property-remove"),
+            RPCError("unknown hosts ssd: give hosts of this instance, or ranks", 22),
+        ),
+    }  # fmt: skip
+
+
+def no_targets() -> Answers:
+    nothing = r_of([], "")
+    return four_nodes(
+        dict.fromkeys(("all", "down", "allocated"), nothing), R=nothing, drain={}, offline="", exclude="", groups={}
+    )
+
+
+def one_host() -> Answers:
+    """Four targets on one host."""
+    sched = sched_status()
+    return four_nodes(sched | {"all": json.loads(json.dumps(sched["all"]).replace("node[0-3]", "me,me,me,me"))})
+
+
+def full_node() -> Answers:
+    """All cores of node0 are taken, and some of its memory is left."""
+    sched = sched_status()
+    for name, memory in (("all", 8), ("down", 8), ("allocated", 1)):
+        for entry in sched[name]["execution"]["R_lite"]:
+            entry["amounts"] = {"memory": memory}
+    sched["allocated"]["execution"]["R_lite"][0]["children"]["core"] = "0-3"
+    return four_nodes(sched)
+
+
+def same_reasons() -> Answers:
+    drain = {"0": {"timestamp": 1.0, "reason": "x"}, "1,3": {"timestamp": 2.0, "reason": "x"}}
+    return four_nodes(drain=drain, offline="")
+
+
+def listing() -> list[dict[str, Any]]:
+    """A job of each kind."""
+    pending = {"t_run": None, "nodelist": None, "nnodes": None}
+    return [
+        job(id=1, name="a-very-long-name", expiration=NOW_S + 30),
+        job(id=2, state="SCHED", annotations={"sched": {"reason_pending": "needs 4 nodes; 2 are busy"}}, **pending),
+        job(id=3, state="SCHED", annotations={"sched": {"t_estimate": NOW_S + 90}}, **pending),
+        job(id=4, state="PRIORITY", urgency=0, priority=0, **pending),
+        job(id=5, state="DEPEND", dependencies=["afterok:ƒ2"], **pending),
+        job(id=6, state="INACTIVE", result="COMPLETED", t_cleanup=1700000011.5, success=True),
+        job(id=7, state="INACTIVE", result="TIMEOUT", t_cleanup=1700000070.0, t_inactive=1700000071.0,
+            exception={"type": "timeout", "severity": 0, "note": "limit of 1m"}),
+        job(id=8, state="INACTIVE", result="CANCELED", exception={"type": "cancel", "note": "no"}, **pending),
+    ]  # fmt: skip
+
+
+def listed(*jobs: dict[str, Any]) -> Callable[[dict[str, Any]], dict[str, Any]]:
+    """Make what answers job-manager.list: all of these jobs, or those that are named."""
+
+    def answer(request: dict[str, Any]) -> dict[str, Any]:
+        ids = request.get("ids")
+        return {"jobs": [one for one in jobs if ids is None or one["id"] in ids]}
+
+    return answer
+
+
+EVENTS = [
+    {"timestamp": 1700000000.25, "name": "submit", "context": {"userid": 0, "urgency": 16}},
+    {"timestamp": 1700000001.0, "name": "alloc"},
+    {"timestamp": 1700000002.0, "name": "finish", "context": {"status": 0}},
+    {"timestamp": 1700000003.0, "name": "clean"},
+]
+
+
+def looked_up(request: dict[str, Any]) -> dict[str, Any]:
+    known = {"R": {"version": 1}, "eventlog": EVENTS[:2]}
+    return {"id": 5} | {key: known.get(key) for key in request["keys"]}
+
+
+WHY = {"state": "SCHED", "reason": "needs 4 nodes; 2 are drained", "earliest": 1700000000.0}
+PLANNED = {"rule": "first in line under easy: one reservation.", "when": "as it is planned"}
+WHYS = {
+    1: WHY,
+    2: WHY | PLANNED,
+    3: WHY | PLANNED | {"earliest": NOW_S + 7200.5},
+    4: WHY | PLANNED | {"earliest": None, "when": "not while it is held"},
+    5: WHY | {
+        "reason": "group big: none is free, 4 nodes are busy; group small: it has 2; "
+        "cluster east is silent since noon: gone"
+    },
+}  # fmt: skip
+
+
+def explained(request: dict[str, Any]) -> dict[str, Any]:
+    if request["id"] not in WHYS:
+        raise RPCError("no such job: ƒ7", 2)
+    return {"id": request["id"], **WHYS[request["id"]]}
+
+
+def one_job() -> Answers:
+    """A job that runs, one with parts, and reasons why five more wait."""
+    info = job(expiration=0.0, annotations={})
+    parts = job(id=6, parts={"lead": "0", "work": "1-6"})
+    return {
+        "job-manager.list": listed(info, parts), "job-manager.lookup": looked_up,
+        "job-manager.eventlog": [{"events": EVENTS[:1]}, {"events": EVENTS[1:]}], "job-manager.why": explained,
+    }  # fmt: skip
+
+
+def ended_jobs() -> Answers:
+    """Jobs that failed or were canceled, each in its own way."""
+    ends: list[tuple[Any, str | None, str]] = [
+        (None, "exited 127", "FAILED"),
+        ({"type": "exec", "severity": 0, "note": "no such file"}, "exited 1", "FAILED"),
+        ({"type": "warning", "severity": 4, "note": "odd"}, "killed by SIGSEGV", "FAILED"),
+        ({"type": "cancel", "severity": 0, "note": "wrong input"}, None, "CANCELED"),
+        ({"type": "cancel", "severity": 0, "note": ""}, None, "CANCELED"),
+        (None, "exited 0", "COMPLETED"),
+    ]
+    preempt = {"type": "preempt", "severity": 0, "note": "for ƒ9 of default/ann"}
+    usual = {"state": "INACTIVE", "t_inactive": NOW_S - 29.0, "nodelist": "node0"}
+    preempted = usual | {"result": "FAILED", "exception": preempt}
+    jobs = [
+        job(id=at, **usual, result=result, ended=ended, **({} if exception is None else {"exception": exception}))
+        for at, (exception, ended, result) in enumerate(ends)
+    ]
+    jobs += [
+        job(id=11, **preempted, requeued_as=17), job(id=12, **preempted),
+        job(id=13, **(preempted | {"result": "COMPLETED"})), job(id=17, attempt=1, requeue_of=11),
+        job(id=14, state="CLEANUP", nodelist="node0", exception=preempt),
+    ]  # fmt: skip
+    return {"job-manager.list": listed(*jobs)}
+
+
+def queue_status(request: dict[str, Any]) -> dict[str, Any]:
+    if "name" not in request:
+        return {"enable": True, "start": True}
+    off = request.get("name") == "debug"
+    limits = {"duration_default": 600.0, "duration_max": 5400.0, "nnodes_max": 4}
+    limits |= {"constraints": {"properties": ["ssd"]}}
+    extra = {"group": "lab", "nnodes_min": 2} if off else limits
+    return {"enable": True, "start": not off, "start_reason": "being mended", **extra, **request}
+
+
+QUEUES = {"job-manager.queue-list": {"queues": ["batch", "debug"]}, "job-manager.queue-status": queue_status}
+ANONYMOUS = {"job-manager.queue-list": {"queues": []}, "job-manager.queue-status": queue_status}
+MODULES = {
+    "mods": [
+        {"name": "fifo", "path": "fifo:placement=best-fit", "idle": 3, "status": 1,
+         "services": ["sched", "feasibility"],
+         "sendqueue": 0, "recvqueue": 2, "pid": 77, "groups": ["default", "debug"]},
+        {"name": "mine", "path": "/x/mine.py", "idle": 0, "status": 3, "services": [], "sendqueue": 0, "recvqueue": 0,
+         "error": "ZeroDivisionError"},
+    ]
+}  # fmt: skip
+
+
+def small_instance() -> Answers:
+    """Modules, an address, a configuration, and no cluster."""
+    return {
+        "module.list": MODULES, "module.stats": {"jobs": {"n": 1}},
+        "module.load": RPCError("policy 'nope': there is fifo, firstfit", 2),
+        "attr.get": {"value": "local:///run/local-0", "flags": 1}, "instance.info": {"uri": "x", "ready": True},
+        "nope.ping": RPCError("No service matching nope.ping is registered", 38), "cluster.list": {"clusters": []},
+    }  # fmt: skip
+
+
+SITES: dict[str, Callable[[], Answers]] = {
+    "nothing is answered": dict,
+    "four nodes": four_nodes,
+    "torpid and lost": lambda: four_nodes(drain={}, exclude="", torpid="1", lost="3", offline=""),
+    "no targets": no_targets,
+    "one host": one_host,
+    "a full node": full_node,
+    "same reasons": same_reasons,
+    "jobs": lambda: {"job-manager.list": listed(*listing())},
+    "one job": one_job,
+    "ended jobs": ended_jobs,
+    "a queue": lambda: {"job-manager.list": listed(job(queue="batch"))},
+    "queues": lambda: dict(QUEUES),
+    "no queues": lambda: dict(ANONYMOUS),
+    "a small instance": small_instance,
+}
+"""The sites of golden files."""
