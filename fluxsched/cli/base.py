@@ -300,13 +300,12 @@ def _raise_lost_interrupt(lost: sys.UnraisableHookArgs) -> None:
     from threading import Timer, main_thread
 
     signum = getattr(lost.exc_value, "signum", signal.SIGINT)
-    is_sent = False
-    while not is_sent:
+    while True:
         try:
             again = Timer(INTERRUPT_AGAIN_S, signal.pthread_kill, (main_thread().ident, signum))
             again.daemon = True
             again.start()
-            is_sent = True
+            return
         except KeyboardInterrupt:  # on a busy machine it comes before this hook has ended, where it would be lost, too
             pass
 

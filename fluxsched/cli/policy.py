@@ -167,12 +167,12 @@ def check_plugin(spec: str, policy: str, seed: int, output: Output) -> int:
     `no claim`: the rule does not apply to the plugin. Exit status 1 if a rule is broken, 2 if there is no plugin
     NAME.
     """
-    from fluxsched.cli.plugin_check import check_apart
+    from fluxsched.cli.policy_check import check_apart
     from fluxsched.sim.conformance.plugin_suite import check_words
 
     with usage():
         check_words(spec, policy)
-    verdicts = list(check_apart(spec, policy, seed))
+    verdicts = list(check_apart(spec, seed, policy))
     said = {"plugin": spec, "policy": policy, "seed": seed, "rules": [check_json(one) for one in verdicts]}
     output.show(said, lambda shown: verdicts)
     return int(any(one.verdict == "broken" for one in verdicts))

@@ -329,6 +329,11 @@ class Sources:
         return resources.ranks - resources.ranks_of(self.topology.host)
 
 
+def unchanged(found: Sources) -> Sources:
+    """Return what a source has found as it is."""
+    return found
+
+
 def build_inventory(
     config: Config | None,
     *,
@@ -340,7 +345,7 @@ def build_inventory(
     given: ResourceSet | None = None,
     topology: Callable[[], MachineTopology],
     known: Iterable[TomlFault] = (),
-    changed: Callable[[Sources], Sources] = lambda found: found,
+    changed: Callable[[Sources], Sources] = unchanged,
 ) -> Sources:
     """Return the resources of these options, else of the configuration, else of an enclosing job's R, else of this
     machine.

@@ -30,7 +30,7 @@ from typing import Any, Literal, NoReturn, TextIO
 from fluxsched.client.blocking import Handle, ReadableFile
 from fluxsched.client.find import find_uri
 from fluxsched.config.changes import read_site
-from fluxsched.config.inventory import Sources, build_inventory, discover, fake_resources, unexpired
+from fluxsched.config.inventory import Sources, build_inventory, discover, fake_resources, unchanged, unexpired
 from fluxsched.config.policies import check_files, check_policies, composed
 from fluxsched.config.reader import Config, load_config
 from fluxsched.config.toml import TomlFault, raise_faults
@@ -152,11 +152,8 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
 
     is_following = enclosing is not None and enclosing.is_elastic
 
-    def as_is(found: Sources) -> Sources:
-        return found
-
     def sources(
-        config: Config, faults: Iterable[TomlFault], changed: Callable[[Sources], Sources] = as_is
+        config: Config, faults: Iterable[TomlFault], changed: Callable[[Sources], Sources] = unchanged
     ) -> Sources:
         found = build_inventory(
             config,

@@ -267,9 +267,7 @@ def _into(table: str, verb: str = "INSERT OR REPLACE") -> tuple[str, str]:
 INSERTS: Mapping[str, tuple[str, ...]] = {
     "saved": _into("saved"),
     "journal": _into("journal", "INSERT"),
-    "job_log": (
-        _into("job_log", "INSERT")[0], "(?,nullif(?,0),?,nullif(?,''),nullif(?,0),nullif(?,0),nullif(?,''),?)"
-    ),
+    "job_log": _into("job_log", "INSERT"),
     "part": _into("part", "INSERT"),
     "process": _into("process"),
     "sample": _into("sample"),

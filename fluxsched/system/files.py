@@ -14,6 +14,7 @@ import getpass
 import ipaddress
 import os
 import pwd
+import socket
 import stat
 import tempfile
 from collections.abc import Callable
@@ -216,6 +217,23 @@ def replace_private_text(path: Path, text: str) -> None:
     new_private_file(draft)
     draft.write_text(text, "utf-8")
     draft.replace(path)
+
+
+def remove_dead_socket(path: Path, in_use: str) -> None:
+    """Remove the socket of a process that is gone, so that another can be bound at `path`.
+
+    Raises Refused: with `in_use` if something listens there, and for anything that is not a socket.
+    """
+    try:
+        mode = path.lstat().st_mode
+    except FileNotFoundError:
+        return
+    if not stat.S_ISSOCK(mode):
+        raise Refused(f"{path} exists and is not a socket: name another path", errno.EEXIST)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
+        if probe.connect_ex(os.fspath(path)) != errno.ECONNREFUSED:
+            raise Refused(in_use, errno.EADDRINUSE)
+    path.unlink(missing_ok=True)
 
 
 def user_name(userid: int) -> str:

@@ -11,12 +11,10 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-import errno
 import hashlib
 import hmac
 import ipaddress
 import socket
-import stat
 from collections.abc import Callable, Iterable, MutableMapping, Sequence
 from http.cookies import CookieError, SimpleCookie
 from pathlib import Path
@@ -29,8 +27,8 @@ from starlette.responses import HTMLResponse, JSONResponse, RedirectResponse, Re
 from starlette.types import ASGIApp, Receive, Scope, Send
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from fluxsched.errors import FluxschedError, Refused
-from fluxsched.system.files import FILE_MODE, private_directory, replace_private_text
+from fluxsched.errors import FluxschedError
+from fluxsched.system.files import FILE_MODE, private_directory, remove_dead_socket, replace_private_text
 
 TOKEN_PARAM = "token"
 """The part of the printed address that has the token."""
@@ -191,7 +189,7 @@ def _tcp(host: str, port: int) -> socket.socket:
 
 def _unix(path: Path) -> socket.socket:
     private_directory(path.parent, "directory of the page's socket", lambda directory: False)
-    _remove_left(path)
+    remove_dead_socket(path, f"a page is already served at {path}: name another path")
     found = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     try:
         found.bind(str(path))
@@ -201,20 +199,6 @@ def _unix(path: Path) -> socket.socket:
         found.close()
         raise FluxschedError(f"cannot serve the page at {path}: {fault.strerror or fault}", fault.errno) from None
     return found
-
-
-def _remove_left(path: Path) -> None:
-    """Remove the socket of a page that is gone. Raises Refused for one that is there, and for what is no socket."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise Refused(f"{path} exists and is not a socket: name another path", errno.EEXIST)
-    with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
-        if probe.connect_ex(str(path)) == 0:
-            raise Refused(f"a page is already served at {path}: name another path", errno.EADDRINUSE)
-    path.unlink(missing_ok=True)
 
 
 def read_address(file: Path) -> KnownAddress | None:

@@ -22,7 +22,6 @@ import logging
 import os
 import re
 import signal
-import socket
 import stat
 from collections.abc import Awaitable, Callable, Iterator, Sequence
 from functools import partial
@@ -37,7 +36,7 @@ from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.registry import make_plugin
 from fluxsched.system.clock import Chance, Clock, SystemClock
-from fluxsched.system.files import DIRECTORY_MODE, OTHERS, make_private, user_name
+from fluxsched.system.files import DIRECTORY_MODE, OTHERS, make_private, remove_dead_socket, user_name
 from fluxsched.system.log import setup
 from fluxsched.system.processes import settle
 from fluxsched.yunikorn import messages
@@ -424,7 +423,7 @@ def local_socket(path: Path) -> Iterator[None]:
     if is_new:
         make_private(directory)
     _check_directory(directory)
-    _check_free(path)
+    remove_dead_socket(path, f"another service listens at unix:{path}: stop it, or name another path")
     try:
         yield
     finally:
@@ -445,22 +444,6 @@ def _check_directory(directory: Path) -> None:
             f"name one that does not exist yet, or one with mode {DIRECTORY_MODE:04o}",
             errno.EPERM,
         )
-
-
-def _check_free(path: Path) -> None:
-    """A socket that no process listens on is what a killed service left, and may be replaced."""
-    try:
-        mode = path.lstat().st_mode
-    except FileNotFoundError:
-        return
-    if not stat.S_ISSOCK(mode):
-        raise Refused(f"{path} exists and is not a socket: name another path", errno.EEXIST)
-    with socket.socket(socket.AF_UNIX) as probe:
-        try:
-            probe.connect(str(path))
-        except ConnectionRefusedError:
-            return
-    raise Refused(f"another service listens at unix:{path}: stop it, or name another path", errno.EADDRINUSE)
 
 
 # ---- the server

@@ -487,19 +487,3 @@ class WhatIf:
             return find_fit(self._pool, shape, placement, self._preferred if prefer_given else None)
         finally:
             self.back(mark)
-
-    def place(
-        self, shape: Shape, placement: str, avoid: Sequence[Block] = (), prefer_given: bool = False
-    ) -> Outcome:
-        """Like `find`, with the reason where the shape does not fit."""
-        fit = self.find(shape, placement, avoid, prefer_given)
-        if fit is not None:
-            return fit
-        mark = len(self._log)
-        self.keep(avoid)
-        outcome = place_now(self._pool, shape, placement)
-        self.back(mark)
-        assert not isinstance(outcome, Fits)
-        if avoid and isinstance(outcome, Insufficient):
-            return Insufficient(f"{outcome.why}; some is reserved for a job ahead of it")
-        return outcome

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fluxsched.cli import plugin_check, policy_check
+from fluxsched.cli import policy_check
 from fluxsched.config import policies
 from fluxsched.system import processes
 from tests.prepared.caller import prepared
@@ -15,6 +15,6 @@ from tests.prepared.children import forking
 
 @pytest.fixture(autouse=True, scope="package")
 def children_are_forked() -> Iterator[None]:
-    starts = [module.__name__ for module in (plugin_check, policy_check, policies)]
+    starts = [module.__name__ for module in (policy_check, policies)]
     with forking(prepared().child, processes, starts=starts):
         yield
