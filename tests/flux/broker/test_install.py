@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import tomllib
 from pathlib import Path
@@ -11,7 +12,7 @@ from click.testing import CliRunner
 
 from fluxsched.cli.main import main
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.flux.install import MARK, PRIORITY, install, module_path, uninstall
+from fluxsched.flux.install import HOME, MARK, PRIORITY, install, module_path, uninstall
 
 SCRIPT = """#!/bin/sh
 case "$1" in
@@ -54,6 +55,12 @@ def test_the_module_path_is_a_file(tmp_path, monkeypatch):
     monkeypatch.setattr(sys, "prefix", sys.base_prefix)
     assert module_words() == ([str(module_path())], "")
     assert module_path().is_file()
+
+
+def test_flux_is_told_the_directory_of_the_package():
+    (depth,) = re.findall(r"^HOME = Path\(__file__\)\.resolve\(\)\.parents\[(\d)\]$", module_path().read_text(), re.M)
+    assert str(module_path().resolve().parents[int(depth)]) == HOME
+    assert (Path(HOME) / "fluxsched" / "flux" / "install.py").is_file()
 
 
 def test_module_path_prints_the_python_path_that_a_virtual_environment_needs(flux):
