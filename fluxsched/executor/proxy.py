@@ -152,9 +152,10 @@ class KeeperExecutor:
         """See `Executor.shrink`."""
         run = self._runs.get(jobid)
         if run is not None:
-            why_not = (partial(self._nested.shrink, jobid) if self._nested.has(jobid) else run.shrink)(ranks, grace_s)
-            if why_not:
-                self._reports.raised(jobid, "exec", why_not)
+            if self._nested.has(jobid):
+                self._nested.shrink(jobid, ranks, grace_s)
+            else:
+                run.shrink(ranks, grace_s)
 
     def input_of(self, jobid: int) -> InputPlace | None:
         """See `Executor.input_of`."""
@@ -290,7 +291,7 @@ class KeeperExecutor:
     # -- after a restart ----------------------------------------------------------------------------------------
 
     def _welcomed(self, link: KeeperLink, one: msg.KeeperWelcome) -> None:
-        link.welcomed(one.version)
+        link.welcomed()
         link.is_retiring |= one.version != msg.VERSION or any(
             other.is_known and not other.is_retiring for other in self._links if other is not link
         )
@@ -423,8 +424,6 @@ def _nothing() -> None:
 
 # ---- given_job
 
-TOO_OLD = "it is to give targets back, and was started by a version that cannot shrink jobs"
-
 
 class GivenJob:
     """Job that is given to a keeper, or is to be."""
@@ -483,24 +482,22 @@ class GivenJob:
         ranks = ResourceSet.parse(r).ranks
         self._say(self._grown, msg.GrowJob(self.launch.jobid, dict(r), str(ranks)))
 
-    def shrink(self, ranks: Idset, grace_s: float | None) -> str | None:
-        """Have the job's tasks on these targets ended; return the reason if that is impossible."""
+    def shrink(self, ranks: Idset, grace_s: float | None) -> None:
+        """Have the job's tasks on these targets ended."""
         self.going |= ranks
         self._say(self._shrunk, msg.ShrinkJob(self.launch.jobid, str(ranks), grace_s))
-        return None if self.link is None or self.link.version >= msg.ELASTIC_SINCE else TOO_OLD
 
     def _say(self, kept: list[Any], one: msg.GrowJob | msg.ShrinkJob) -> None:
         if self.link is None or self.record is None:
             kept.append(one)
-        if self.link is not None and self.link.version >= msg.ELASTIC_SINCE:
+        if self.link is not None:
             self.link.say(one)
 
     def given(self, link: KeeperLink) -> None:
         """Send the keeper that now has the job the messages that the previous one, if any, may not have handled."""
         for signum, grace_s in self.signals:
             link.say(msg.SignalJob(self.launch.jobid, signum, grace_s))
-        if link.version >= msg.ELASTIC_SINCE:
-            link.say(*self._grown, *self._shrunk)
+        link.say(*self._grown, *self._shrunk)
         if self.record is not None:
             self.settled()
 
@@ -595,8 +592,6 @@ class KeeperLink:
         """Jobs given to the keeper, or reported by it, whose end has not been reported."""
         self.is_known = False
         """True once the keeper has answered the hello."""
-        self.version = msg.VERSION
-        """Version of the keeper's messages; a keeper that this instance has started has ours."""
         self.is_retiring = False
         """True if the keeper serves the jobs that it has, and gets no further ones."""
         self.is_ending = False
@@ -640,11 +635,11 @@ class KeeperLink:
         jobspec = self._jobspecs.of(job.jobspec)
         self.say(msg.StartJob(job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s))
 
-    def welcomed(self, version: int) -> None:
+    def welcomed(self) -> None:
         """Record that the keeper has answered the hello."""
         if self.patience is not None:
             self.patience.cancel()
-        self.is_known, self.version = True, version
+        self.is_known = True
 
     def flush(self) -> None:
         """Send the outbox to the transport."""

@@ -26,8 +26,6 @@ from fluxsched.transport.local import StreamClient
 
 VERSION: Final = 2
 """Version of these messages. An instance starts no job at a keeper of another one."""
-ELASTIC_SINCE: Final = 2
-"""The version from which on jobs grow and shrink; the jobs of keepers before it keep the tasks that they have."""
 
 
 class KeeperMessage(msgspec.Struct, frozen=True, omit_defaults=True, gc=False, tag_field="type"):

@@ -22,7 +22,7 @@ from fluxsched.executor import proxy, timed, wire
 from fluxsched.executor import wire as msg
 from fluxsched.executor.base import JobLaunch, ResumedJob
 from fluxsched.executor.keeper import Keeper, KeeperOutside, KeeperService
-from fluxsched.executor.proxy import TOO_OLD, TRIES_MAX, LocalKeeperHost
+from fluxsched.executor.proxy import TRIES_MAX, LocalKeeperHost
 from fluxsched.executor.wire import connected
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
@@ -564,22 +564,6 @@ async def test_after_a_restart_a_keeper_is_told_what_it_missed(bench, now, going
     words = {msg.GrowJob: "grow", msg.ShrinkJob: "shrink"}
     assert [(words[type(one)], one.ranks) for one in keeper.words(*words)] == told
     assert bench.reported("released") == released
-
-
-async def test_a_job_of_a_keeper_that_cannot_shrink_ends_as_a_whole(bench):
-    bench.left = [Played()]
-    bench.resume(elastic("0-1"))
-    [keeper] = bench.keepers
-    await bench.until(lambda: keeper.words(msg.KeeperHello))
-    keeper.welcome(1, version=msg.ELASTIC_SINCE - 1)
-    await bench.until(lambda: bench.settled)
-    bench.executor.grow(1, r_of("4"))
-    assert bench.reported("raised") == []
-    bench.executor.shrink(1, Idset.parse("1"))
-    assert bench.reported("raised") == [(1, "exec", TOO_OLD)]
-    bench.executor.limit(1, 7.0)
-    await bench.until(lambda: keeper.words(msg.LimitJob))
-    assert keeper.words(msg.GrowJob, msg.ShrinkJob) == []
 
 
 async def test_an_instance_in_a_job_says_itself_what_it_has_left_or_ends(bench, monkeypatch):
