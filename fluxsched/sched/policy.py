@@ -210,8 +210,7 @@ class View(Protocol):
         ...
 
     def first_beside(self, queues: Collection[str]) -> Waiting | None:
-        """Return the first job whose queue is none of these; None where all are of one queue, or in an order of
-        accounts.
+        """Return the first job whose queue is none of these; None where all are of one queue, or accounts have limits.
         """
         ...
 

@@ -157,6 +157,8 @@ class PendingJobs:
         self._offered.add(key, job)
         if self._by_queue:
             self._by_queue.setdefault(job[11], SortedJobs()).add(key, job)
+            if self.lines is not None:
+                self.lines.of_queue(job[11]).add(key, job)
         elif job[11] != self._queue:
             self._tell_apart(job[11])
         if self.book is not None:
@@ -182,6 +184,8 @@ class PendingJobs:
                 jobs.remove(key)
                 if not jobs.size:
                     del self._by_queue[job[11]]
+                if self.lines is not None:
+                    self.lines.by_queue[job[11]].remove(key, job)
             if self.book is not None:
                 self._exits(self.book, key, job)
             if self.asks is not None:
@@ -224,6 +228,8 @@ class PendingJobs:
         if self._offered.size > 1:
             for each in self._offered:
                 self._by_queue.setdefault(each.queue, SortedJobs()).add(each.key, each)
+                if self.lines is not None:
+                    self.lines.of_queue(each.queue).add(each.key, each)
         self._queue = queue
 
     def _enters(self, book: UsageBook, key: QueueKey, job: Waiting) -> None:
@@ -262,6 +268,10 @@ class PendingJobs:
             assert sorted(found, key=lambda job: job.key) == list(self._offered), "accounts have other jobs in line"
             kinds = sum(sum(counts.values()) for each in self.lines.kinds.values() for counts in each.values())
             assert kinds == len(found) - lines[0].jobs.size, "kinds of waiting jobs are counted wrongly"
+            for name, own in self.lines.by_queue.items():
+                found = [job for line in (own.expedited, *own.by_account.values()) for job in line.jobs]
+                mine = list(self._by_queue.get(name, ()))
+                assert sorted(found, key=lambda job: job.key) == mine, f"queue {name!r} has other jobs by account"
 
     def _by_expansion(self, skips: Skips, now_s: float) -> Iterator[Waiting | None]:
         jobs = SortedJobs()
@@ -342,7 +352,8 @@ class AccountLines:
 
     In `order` each of them offers its first job once `offer_again` was called. `kinds` are numbers of shapes, lower
     bounds of limits (`about`), and how many jobs of which account have them. `turn` is the number of the walk for which
-    the order stands as it is, and `moved` are the accounts that it may have moved.
+    the order stands as it is, and `moved` are the accounts that it may have moved. `by_queue` has lines of their own
+    for queues once several have had jobs.
     """
 
     def __init__(self, book: UsageBook, by_id: Mapping[int, Waiting]) -> None:
@@ -355,6 +366,26 @@ class AccountLines:
         self.touched = book.follow()
         self.moved: dict[Account, None] = {}
         self.turn = 0
+        self.by_queue: dict[str, AccountLines] = {}
+
+    @property
+    def has_jobs(self) -> bool:
+        """Return whether any job may start."""
+        return bool(self.by_account) or bool(self.expedited.jobs.size)
+
+    def of_queue(self, name: str) -> AccountLines:
+        """Return the lines of one queue, which are kept once made: there are as many as queues."""
+        own = self.by_queue.get(name)
+        if own is None:
+            own = self.by_queue[name] = AccountLines(self.book, self.by_id)
+        return own
+
+    def forget_plans(self) -> None:
+        """Count no reservations of a pass in usage from now on."""
+        planned = self.order.forget_plans()
+        if self.by_queue:
+            for account in planned:
+                self.book.touch(account)
 
     def add(self, key: QueueKey, job: Waiting) -> None:
         """Add a job that may start."""

@@ -128,7 +128,7 @@ class SchedulingPass:
         queue, lines = self._queue, self._jobs.lines
         queue.planned_before = {}
         if lines is not None:
-            lines.order.forget_plans()
+            lines.forget_plans()
         if self._plan is not None and isinstance(self._plan, PoolPlan):
             for each in self._group.queues.values():
                 each.planned = self._plan.as_kept(each.planned)

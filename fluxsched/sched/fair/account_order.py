@@ -314,12 +314,13 @@ class FairOrder:
             at.planned_usage += usage
         self.changed(account)
 
-    def forget_plans(self) -> None:
-        """The end of a pass."""
-        for account in self._planned:
+    def forget_plans(self) -> list[Account]:
+        """Count no reservations from now on. Return the accounts that had some."""
+        planned, self._planned = self._planned, []
+        for account in planned:
             account.planned_usage = 0.0
             self.changed(account)
-        self._planned.clear()
+        return planned
 
     def _place(self, account: Account) -> _Place:
         place = self._places.get(account)

@@ -92,7 +92,7 @@ class Fair:
         lines = view.lines
         if lines is None:
             return iter(self.inner.schedule(view, now_s))
-        lines.order.forget_plans()
+        lines.forget_plans()
         mine = FairView(view, lines, now_s)
         stages = (
             partial(seat_awaiting, view, now_s, partial(_admits, mine), mine.limits.keep),

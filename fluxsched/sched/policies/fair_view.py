@@ -49,6 +49,9 @@ class FairView:
         self._view = view
         self._now_s = now_s
         self._front: FairWalk | None = None
+        # A limit that keeps a job back keeps back others behind it in its account, whatever their queue: one order then
+        heads = {} if self.limits.any else {name: own for name, own in lines.by_queue.items() if own.has_jobs}
+        self._fronts = {name: FairWalk(own, self.limits, Skips(), FIFO, now_s) for name, own in heads.items()}
         self._reserved: set[int] = set()
 
     @property
@@ -68,16 +71,41 @@ class FairView:
 
     @property
     def first(self) -> Waiting | None:
+        if len(self._fronts) > 1:
+            return self.first_beside(())
         if self._front is None:
             self._front = self.walk(Skips())
-        while not self._front.over:
-            job = self._front.peek()
-            if job is not None:
-                return job
-        return None
+        return self._front.first()
 
     def first_beside(self, queues: Collection[str]) -> Waiting | None:
-        return None  # accounts span queues, and so does their order
+        """Return the first, in fair order, of the first jobs of other queues.
+
+        The first of a queue stays so within a pass until it starts, though its reservation counts in its account.
+        """
+        if len(self._fronts) < 2:
+            return None
+        firsts: dict[Account, Waiting] = {}
+        expedited: list[Waiting] = []
+        for name, front in self._fronts.items():
+            job = None if name in queues else front.first()
+            if job is None:
+                continue
+            if self._lines.is_expedited(job):
+                expedited.append(job)
+                continue
+            assert job.account is not None
+            other = firsts.get(job.account)
+            if other is None or job.key < other.key:
+                firsts[job.account] = job
+        if expedited or not firsts:
+            return min(expedited, key=lambda job: job.key, default=None)
+        if len(firsts) == 1:
+            return next(iter(firsts.values()))
+        order = FairOrder(self._lines.book.tree)
+        for account, job in firsts.items():
+            order.offer(account, self._lines.book.usage(job.shape))
+        first = order.first(self._now_s)
+        return None if first is None else firsts[first]
 
     def candidates(self, skips: Skips, order: str = FIFO) -> Iterator[Waiting | None]:
         walk = self.walk(skips, order)
@@ -99,7 +127,7 @@ class FairView:
     def forget_reserved(self) -> None:
         """Ignore the reservations made so far."""
         self._reserved.clear()
-        self._lines.order.forget_plans()
+        self._lines.forget_plans()
 
     def reserved(self, jobid: int) -> None:
         """Count a job's reservation in its account from now on."""
@@ -218,6 +246,14 @@ class FairWalk:
         """Gives this job before all others: it has a reservation, and need not be found again by its account's key."""
         if self._expedited is None:
             self._given = head
+
+    def first(self) -> Waiting | None:
+        """Return the next job, if it is pending unchanged; None at the end."""
+        while not self.over:
+            job = self.peek()
+            if job is not None:
+                return job
+        return None
 
     def peek(self) -> Waiting | None:
         """Return the next job, if it is pending unchanged; None at the end (`over`), or for a pause."""

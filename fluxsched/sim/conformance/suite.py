@@ -329,8 +329,8 @@ def queue_head(make: MakeHarness, chance: Chance) -> bool:
     far = harness.submit(_in_queue("batch", 100.0, 2, "0-1"), 100.0)
     first = harness.submit(_in_queue("debug", 100.0, 2, "2-3"), 100.0)
     harness.decide()
-    if far not in harness.checker.promised or getattr(harness.checker, "ACCOUNTS", False):
-        return False  # it reserves for none, or in an order of its own, as that of accounts, which span queues
+    if far not in harness.checker.promised:
+        return False  # it reserves for none, or in an order of its own
     begun_s = harness.now_s
     for at in range(1, 13):
         harness.submit(_in_queue("debug", 60.0, 1, "2-3"), 60.0)

@@ -12,6 +12,7 @@ import pytest
 from fluxsched.sched.fair.accounts import Bank, Signal
 from fluxsched.sched.policy import Option, Reserve, Start
 from tests.sched.progressive_filling import Asked, Filling, Site
+from tests.sched.site import Bench, make_r, spec
 
 BANKS = {"x": Bank(2.0), "y": Bank(1.0, "x"), "z": Bank(1.0, users={"a": 3.0})}
 PATHS = {"x": ("x",), "y": ("x", "y"), "z": ("z",)}
@@ -77,3 +78,52 @@ def check(filling, jobs, started, now_s):
             filling.plans(jobid)
             reserved.add(jobid)
     assert not filling.next(now_s, reserved)
+
+
+class Queues:
+    """`batch` on ranks 0-1 and `debug` on the others; users have the letters of their accounts."""
+
+    def __init__(self, policy):
+        self.bench = Bench(policy)
+        self.bench.grow(make_r("0-3", cores=1))
+
+    def submit(self, jobid, user, queue, nodes, ranks, limit_s=100.0):
+        kind = {"nodes": nodes, "exclusive": True, "duration": limit_s, "constraint": {"ranks": [ranks]}}
+        bench = self.bench
+        bench.did(bench.scheduler.alloc(jobid, 16, ord(user), float(jobid), spec(queue=queue, **kind), bench.now_s))
+
+    def planned(self):
+        self.bench.run()
+        return sorted(made.jobid for made in self.bench.scheduler.planned())
+
+
+def test_each_queue_has_one_head_the_first_in_fair_order():
+    """Of `debug` the job of `b`, who uses less than `a`, until an account that uses nothing has a job."""
+    site = Queues("fair:signal=decayed-usage")
+    site.submit(1, "a", "batch", 2, "0-1", 1000.0)
+    site.submit(2, "b", "debug", 1, "2", 10.0)
+    assert site.planned() == []
+    site.submit(3, "a", "batch", 2, "0-1")
+    site.submit(4, "a", "debug", 2, "2-3")
+    assert site.planned() == [3, 4]
+    site.submit(5, "b", "debug", 2, "2-3")
+    assert site.planned() == [3, 5]
+    for jobid in (6, 7):
+        site.submit(jobid, "a", "debug", 1, "2-3")
+        assert site.planned() == [3, 5], "the job would delay the head"
+    site.submit(8, "c", "debug", 2, "2-3")
+    assert site.planned() == [3, 8]
+    site.bench.now_s += 10.0
+    site.bench.free(2)
+    assert (site.planned(), site.bench.granted.keys()) == ([3, 8], {1, 5})  # both use nothing: by name
+
+
+def test_where_a_limit_is_set_there_is_one_head():
+    """A job over its cap holds back jobs behind it in its account, in whichever queue they are."""
+    site = Queues("fair:cap=100")
+    site.submit(1, "a", "batch", 2, "0-1", 1000.0)
+    site.submit(2, "b", "debug", 1, "2", 10.0)
+    assert site.planned() == []
+    site.submit(3, "b", "batch", 2, "0-1")
+    site.submit(4, "a", "debug", 2, "2-3")
+    assert site.planned() == [3]
