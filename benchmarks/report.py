@@ -44,7 +44,7 @@ def fill(state: Path, jobs: int, days: int, users: int, targets: int) -> None:
     turns = Turns(SystemClock())
     store = Store(state / DATABASE_NAME, turns, ImmediateWriter())
     queues = [JobQueue(QueueConfig(name)) for name in QUEUES]
-    accounting = JobAccounting(turns, store, lambda name: queues[0])
+    accounting = JobAccounting(turns, store, lambda name: queues[0], lambda rank: None)
     accounting._is_complete = True
     chance, now_s = random.Random(1), time.time()
     begin_s = now_s - days * DAY_S

@@ -82,6 +82,8 @@ POLICY_SEES = (
     "fluxsched.sched.policy.", "fluxsched.sched.quotas.",
 )  # fmt: skip
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp)
+PATCHED = {"sys.unraisablehook", "connection.text_factory", "policy.judge"}
+"""Attributes of Python's objects, and of a policy, which is made by its name."""
 NOTE = re.compile(r"\b(TODO|FIXME|XXX|HACK)\b")
 
 
@@ -274,9 +276,43 @@ def _bound(scope: ast.AST) -> set[str]:
     return stored | {node.arg for node in ast.walk(scope) if isinstance(node, ast.arg)}
 
 
+def no_patching(source: Source) -> Iterator[str]:
+    """No object sets a function as an attribute of another one: a constructor takes it, or a method that says so."""
+    if source.package is None:
+        return
+    own = {node.name for _, node in source.functions if "property" not in map(ast.unparse, node.decorator_list)}
+    local = {node.name for parent, node in source.functions if not isinstance(parent, ast.ClassDef)}
+    for node in source.nodes:
+        for target, value in _assigned(node):
+            match value:
+                case ast.Lambda() | ast.Call(func=ast.Name("partial")):
+                    pass
+                case ast.Attribute(ast.Name("self"), name) if name in own:
+                    pass
+                case ast.Name(name) if name in local:
+                    pass
+                case _:
+                    continue
+            match target:
+                case ast.Attribute(ast.Name("self" | "cls")):
+                    pass
+                case ast.Attribute() if ast.unparse(target) not in PATCHED:
+                    text = f"{ast.unparse(target)} is set from outside"
+                    yield source.at(target.lineno, f"{text}: give it to a constructor")
+
+
+def _assigned(node: ast.AST) -> Iterator[tuple[ast.expr, ast.expr]]:
+    """Yield each target of an assignment with its value."""
+    for target in node.targets if isinstance(node, ast.Assign) else ():
+        if isinstance(target, ast.Tuple) and isinstance(node.value, ast.Tuple):
+            yield from zip(target.elts, node.value.elts, strict=False)
+        else:
+            yield target, node.value
+
+
 RULES: tuple[Rule, ...] = (
     layers, purity, policies, one_zmq, one_clock, opening, docstrings, no_print, broad_except,
-    no_todo, no_magic, no_side_effects, captured_names,
+    no_todo, no_magic, no_side_effects, captured_names, no_patching,
 )  # fmt: skip
 
 
@@ -332,6 +368,10 @@ BREAKS = [
     (no_side_effects, "fluxsched/core/a.py", "for a in b:\n    c[a] = 1"),
     (captured_names, "fluxsched/web/a.py", "def f(a):\n    b = {a: 1 for a in 'ab'}\n    return lambda: a, b"),
     (captured_names, "tests/a.py", "def f(a):\n def g(b):\n  c = [a for a in b]\n  def h(): return a, c\n  return h"),
+    (no_patching, "fluxsched/instance/a.py", "a.changed = lambda: None"),
+    (no_patching, "fluxsched/instance/a.py", "class A:\n def f(self, b): b.c, b.d = self.f, 1"),
+    (no_patching, "fluxsched/instance/a.py", "def f(a):\n def g(): ...\n a.failed = g"),
+    (no_patching, "fluxsched/instance/a.py", "a.b.judge = partial(f, 1)"),
 ]  # fmt: skip
 
 KEEPS = [
@@ -348,6 +388,9 @@ KEEPS = [
     (no_todo, "tests/a.py", "x = 'TO" "DO'"),
     (no_magic, "fluxsched/core/a.py", "def f(a=(), b=None): ..."),
     (captured_names, "tests/a.py", "def f(a):\n    b = [a for a in 'ab']\n    return b, (a for a in b), lambda a: a"),
+    (no_patching, "fluxsched/instance/a.py", "class A:\n def f(self, b): self.g, b.h, b.i = self.f, b.f, self.h"),
+    (no_patching, "fluxsched/store/a.py", "connection.text_factory = lambda data: data"),
+    (no_patching, "tests/a.py", "a.changed = lambda: None"),
     (no_side_effects, "fluxsched/core/a.py", "'''Doc.'''\nx = f(1)\n'''What x is.'''\nif x:\n    import y"),
 ]  # fmt: skip
 

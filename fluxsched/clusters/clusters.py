@@ -15,7 +15,7 @@ from typing import Any
 import msgspec
 
 from fluxsched.clusters.links import ClusterConnection, ClusterLink, ClusterPace, FluxLink, OwnLink
-from fluxsched.clusters.loop import STORED_KIND, ClusterLoop, OfferedTargets, OpenClient, OutputCopy
+from fluxsched.clusters.loop import STORED_KIND, ClusterLoop, LeaseReports, OfferedTargets, OpenClient, OutputCopy
 from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import Why, and_in_clusters
@@ -82,7 +82,10 @@ class Clusters:
         store: Store,
         spool: Path,
         pace: ClusterPace,
+        answered: Callable[[], None],
     ) -> None:
+        """`answered` is called when it becomes known of another cluster whether it answers."""
+        self._lease_reports = LeaseReports(answered, self._note_place, self._returned, self._over)
         self._stored = stored
         self._pace = pace
         self._connect = connect
@@ -103,8 +106,6 @@ class Clusters:
         self._start = max(stored.latest_start + 1, int(self._turns.wall_s))
         self._sessions = 0
         self._spool = spool
-        self.on_change: Callable[[], None] = lambda: None
-        """Function called when it becomes known of another cluster whether it answers."""
         router.serve({"cluster.list": self._list, "cluster.forget": self._forget})
 
     @property
@@ -136,7 +137,8 @@ class Clusters:
         """Return the executor of the clusters' jobs; from now on these are recognised."""
         effects = self._effects
         if self.is_used:
-            effects.is_leased, effects.with_clusters = self.has, self._explained
+            effects.add_leases(self)
+            effects.add_listener(self)
             self._store.add("saved", (*HOLDER, msgspec.json.encode(self._holder)))
             self._store.add("saved", (*SESSIONS, msgspec.json.encode(self._start)))
             known = {one.name: one for one in self._settings}
@@ -155,12 +157,10 @@ class Clusters:
         offered = OfferedTargets(
             name, self._resource, store, turns, self._grown, is_group=is_group, has_parts=has_parts, pace=self._pace
         )  # fmt: skip
-        loop = ClusterLoop(
+        return ClusterLoop(
             name, settings, self._connect, self._link, offered, OutputCopy(self._spool, self._is_spooled),
-            reports, self._returned, store, turns, self._connecting, self._pace,
+            reports, self._lease_reports, store, turns, self._connecting, self._pace,
         )  # fmt: skip
-        loop.on_answer, loop.note_place, loop.on_over = self.on_change, self._note_place, self._over
-        return loop
 
     def _link(self, connection: ClusterConnection, loop: ClusterLoop) -> ClusterLink:
         assert loop.settings is not None, "only configured clusters are connected to"
@@ -186,10 +186,13 @@ class Clusters:
     def held(self, jobid: int, ranks: Idset) -> None:
         """Record that a job holds these targets."""
         self.granted(jobid, ranks)
-        self.jobs_changed(ranks)
+        self._jobs_changed(ranks)
 
-    def jobs_changed(self, ranks: Idset) -> None:
-        """Note that jobs hold more or less on these targets."""
+    def unheld(self, jobid: int, ranks: Idset) -> None:
+        """Record that a job no longer holds these targets."""
+        self._jobs_changed(ranks)
+
+    def _jobs_changed(self, ranks: Idset) -> None:
         for name, mine in self._ranks.items():
             if ranks & mine:
                 self._loops[name].offered.jobs_changed()
@@ -245,7 +248,7 @@ class Clusters:
     def _loop_of(self, jobid: int) -> ClusterLoop | None:
         return self._loops.get(self._clusters.get(jobid, ""))
 
-    def _explained(self, job: Job, why: Why) -> Why:
+    def explain(self, job: Job, why: Why) -> Why:
         if job.state & PENDING:
             return why._replace(reason=and_in_clusters(why.reason, self._unavailable(job.queue.config.groups)))
         loop = self._loop_of(job.id) if job.state is RUN else None

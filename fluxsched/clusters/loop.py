@@ -51,6 +51,20 @@ OpenClient = Callable[[str, str | None], Client]
 MakeLink = Callable[[ClusterConnection, "ClusterLoop"], ClusterLink]
 
 
+@dataclass(frozen=True, slots=True)
+class LeaseReports:
+    """Callbacks for what an executor does not report."""
+
+    answered: Callable[[], None]
+    """It first became known whether the other instance answers."""
+    placed: Callable[[int, str, int, str], None]
+    """(jobid, cluster, id there, hosts there): the job is in that cluster (0, empty: not known so far)."""
+    returned: Callable[[int, str], None]
+    """(jobid, note): the job was not begun in time, and is submitted again."""
+    over: Callable[[int], None]
+    """(jobid): the job has no lease any more."""
+
+
 class ClusterLoop:
     """The leases of one cluster; `settings` is None for one that is configured no more."""
 
@@ -63,7 +77,7 @@ class ClusterLoop:
         offered: OfferedTargets,
         output: OutputCopy,
         reports: Reports,
-        returned: Callable[[int, str], None],
+        lease_reports: LeaseReports,
         store: Store,
         turns: Turns,
         connecting: Writer,
@@ -74,21 +88,15 @@ class ClusterLoop:
         self.settings = settings
         self.offered = offered
         self.table = LeaseTable(name, settings.return_after_s if settings is not None else 0.0)
-        self.on_answer: Callable[[], None] = lambda: None
-        """Function called when it first becomes known whether the other instance answers."""
         self.has_answered = settings is None
         self.note = "it has not answered yet" if settings is not None else "it is not configured any more"
         self.since_s: float | None = None
-        self.note_place: Callable[[int, str, int, str], None] = lambda jobid, cluster, there, nodelist: None
-        """Function called with the id that a job has there, and its hosts there (0, empty: none so far)."""
-        self.on_over: Callable[[int], None] = lambda jobid: None
-        """Told that a job has no lease any more."""
         self._connect = connect
         self._connecting = connecting
         self._make_link = make_link
         self._output = output
         self._reports = reports
-        self._returned = returned
+        self._lease_reports = lease_reports
         self._store = store
         self._turns = turns
         self._connection: ClusterConnection | None = None
@@ -164,7 +172,7 @@ class ClusterLoop:
     def _answered(self) -> None:
         if not self.has_answered:
             self.has_answered = True
-            self.on_answer()
+            self._lease_reports.answered()
 
     def close(self) -> None:
         """Close the connection for good; leases stay as they are stored."""
@@ -178,7 +186,7 @@ class ClusterLoop:
     def want(self, lease: Lease) -> None:
         """Add a lease that is in the store."""
         if lease.state is not LeaseState.RUNNING:
-            self.note_place(lease.jobid, self.name, 0, "")
+            self._lease_reports.placed(lease.jobid, self.name, 0, "")
         self.perform(self.table.want(lease))
         self._await_late()
 
@@ -314,7 +322,7 @@ class ClusterLoop:
             case effect.SaveLease(lease):
                 self._store.change("lease is", (lease.jobid, lease.state.value))
             case effect.LeaseSeen(jobid, there, nodelist):
-                self.note_place(jobid, self.name, there, nodelist)
+                self._lease_reports.placed(jobid, self.name, there, nodelist)
             case effect.LeaseBegan(jobid):
                 self._reports.started(jobid)
                 self._copy(jobid)
@@ -323,7 +331,7 @@ class ClusterLoop:
             case effect.LeaseFailed(jobid, note):
                 self._over(jobid, lambda: self._reports.failed(jobid, note))
             case effect.LeaseReturned(jobid, note):
-                self._over(jobid, lambda: self._returned(jobid, note))
+                self._over(jobid, lambda: self._lease_reports.returned(jobid, note))
             case effect.LeaseDropped(jobid):
                 self._over(jobid, lambda: self._reports.finished(jobid, 15, None))
             case _ if link is None:
@@ -367,7 +375,7 @@ class ClusterLoop:
         """
         self._store.remove("lease", (jobid,))
         report()
-        self.on_over(jobid)
+        self._lease_reports.over(jobid)
         self._reports.stored(lambda: self.perform(self.table.stored(jobid)))
 
 

@@ -486,8 +486,9 @@ class Keeper:
         self._listener = listener
         self._faults = Faults()
         self._scratch: tuple[Path, int] | None = None
-        self._turns = Turns(SystemClock())
+        self._turns = Turns(SystemClock(), self._failed, self._faults.note)
         self._service: KeeperService | None = None
+        self._done: asyncio.Future[bool] | None = None
 
     @property
     def is_reachable(self) -> bool:
@@ -498,21 +499,12 @@ class Keeper:
         """Serve until all is done; return whether the instance is lost and its jobs are to end with it."""
         loop = asyncio.get_running_loop()
         done: asyncio.Future[bool] = loop.create_future()
-
-        def failed(exc: BaseException) -> None:
-            if not done.done():
-                done.set_exception(exc)
-
-        def ended(is_gone: bool) -> None:
-            if not done.done():
-                done.set_result(is_gone)
-
-        self._turns.failed, self._turns.noted = failed, self._faults.note
+        self._done = done
         outside = KeeperOutside(
             executor=lambda reports: LocalExecutor(self._turns, reports, 0.0, alone=True),
             clear=lambda records, cleared: clear_in_turns(self._turns, records, CLEAR_S, cleared),
             scratch=self._directory,
-            ended=ended,
+            ended=self._ended,
             pid=os.getpid(),
         )
         self._service = KeeperService(self._turns, outside)
@@ -521,13 +513,21 @@ class Keeper:
         self._listener.setblocking(False)
         self._listener.listen(BACKLOG)  # who connects sees this process as its peer from now on
         loop.add_reader(self._listener, self._accept)
-        self._turns.after(LOOK_S, lambda: self._look(ended))
+        self._turns.after(LOOK_S, self._look)
         settle()
         try:
             return await done
         finally:
             loop.remove_reader(self._listener)
             self._listener.close()
+
+    def _failed(self, exc: BaseException) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_exception(exc)
+
+    def _ended(self, is_gone: bool) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_result(is_gone)
 
     def close(self) -> None:
         """Kill the running jobs, and remove the temporary directories."""
@@ -552,14 +552,14 @@ class Keeper:
             else:
                 connection.close()
 
-    def _look(self, ended: Callable[[bool], None]) -> None:
+    def _look(self) -> None:
         """End the jobs if no instance could find the keeper any more; else check again later."""
         assert self._service is not None
         if not (self._service.has_instance or self.is_reachable):
             log.warning("%s was removed, so no instance can find its jobs: they are ended", self._path)
-            ended(True)
+            self._ended(True)
             return
-        self._turns.after(LOOK_S, lambda: self._look(ended))
+        self._turns.after(LOOK_S, self._look)
 
     def _directory(self) -> Path:
         if self._scratch is None:

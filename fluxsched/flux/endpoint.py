@@ -29,17 +29,21 @@ from fluxsched.services.resource import ResourceService
 from fluxsched.store.store import Store
 from fluxsched.system.loop import Turns
 
+Reload = Callable[[RpcRequest, ReloadRequest], None]
+"""Reads the resources again, and answers the request. Raises Refused when that cannot be."""
+
 
 def serve_instance(
     router: Router,
     resource: ResourceService,
+    reload: Reload,
     instance: InstanceService,
     modules: ModuleService,
     turns: Turns,
     started_s: float,
 ) -> None:
     """Serve `broker`, `attr`, `groups`, `state-machine`, `module` and Flux's dialect of `resource`."""
-    FluxResourceService(resource, router, turns)
+    FluxResourceService(resource, reload, router, turns)
     FluxInstanceService(instance, resource.module, modules.load_request, lambda: turns.wall_s - started_s, router)
 
 
@@ -125,8 +129,9 @@ class FluxInstanceService:
 class FluxResourceService:
     """Serves what is special of `resource`."""
 
-    def __init__(self, resource: ResourceService, router: Router, turns: Turns) -> None:
+    def __init__(self, resource: ResourceService, reload: Reload, router: Router, turns: Turns) -> None:
         self._resource = resource
+        self._reload_from = reload
         self._waiting: dict[RpcRequest, int] = {}
         router.serve_local(
             {
@@ -143,10 +148,10 @@ class FluxResourceService:
         wanted = request.payload(ReloadFromRequest)
         if wanted.xml:
             raise InvalidValue(f"{wanted.path}: hwloc's XML is not read here, give an R file (flux R encode --xml)")
-        self._resource.reload(request, ReloadRequest(path=wanted.path, force=wanted.force))
+        self._reload_from(request, ReloadRequest(path=wanted.path, force=wanted.force))
 
     def _mute(self, request: RpcRequest) -> None:
-        self._resource.muted = True
+        self._resource.mute()
         request.respond()
 
     def _wait_up(self, request: RpcRequest) -> None:

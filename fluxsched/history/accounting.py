@@ -52,11 +52,11 @@ _Key = tuple[int, str | None, JobQueue, str, str]
 class JobAccounting:
     """Counts jobs that end; what it counts is written from the end of `restore` on."""
 
-    def __init__(self, turns: Turns, store: Store, queue_of: QueueOf) -> None:
+    def __init__(self, turns: Turns, store: Store, queue_of: QueueOf, group_of: GroupOf) -> None:
         self._turns = turns
         self._store = store
         self._queue_of = queue_of
-        self.group_of: GroupOf = lambda rank: None
+        self.group_of = group_of
         self._hour = 0
         """The beginning of the hour to which `_sums` belong."""
         self._sums: dict[_Key, list[float]] = {}

@@ -278,7 +278,7 @@ class StateIntervals:
         self._last_id = 0
         self._timer: Timer | None = None
         self._changed_s = 0.0
-        self.waits_for_jobs = False
+        self._waits_for_jobs = False
         """True if the end of a job may be a change: some target is draining."""
 
     def start(self) -> None:
@@ -297,6 +297,14 @@ class StateIntervals:
         if self._timer is None or self._timer.call is None:
             self._changed_s = self._turns.wall_s
             self._timer = self._turns.after(GATHER_S, lambda: self._follow(self._changed_s, self._changed_s))
+
+    def held(self, jobid: int, ranks: Idset) -> None:
+        """Do nothing: no condition of a target depends on a job's beginning."""
+
+    def unheld(self, jobid: int, ranks: Idset) -> None:
+        """Note that a target may have been drained by the end of a job."""
+        if self._waits_for_jobs:
+            self.note_change()
 
     def age(self, now_s: float) -> None:
         """Remove intervals that are too old or too many."""
@@ -318,7 +326,7 @@ class StateIntervals:
                 rows.append(OpenInterval(self._last_id, new, now_s))
                 self._put(condition, rows[-1], None)
         self._open = {condition: rows for condition, rows in self._open.items() if rows}
-        self.waits_for_jobs = any(state == "draining" for state, _ in self._open)
+        self._waits_for_jobs = any(state == "draining" for state, _ in self._open)
 
     def _keep(self, condition: Condition, row: OpenInterval, there: Idset, ended_s: float) -> OpenInterval | None:
         """Return the part of an open row that continues; store the rest as ended."""

@@ -75,7 +75,7 @@ from fluxsched.services.job_streams import JobInputs, JobStreams
 from fluxsched.services.jobs import JobService, JobWaits, RunningService
 from fluxsched.services.module_processes import ModuleTable, StartModule
 from fluxsched.services.modules import ModuleService
-from fluxsched.services.resource import STORED_EVENTS_MAX, ResourceService, ResourceWatch, allocated
+from fluxsched.services.resource import STORED_EVENTS_MAX, ResourceService
 from fluxsched.services.scheduling import KINDS, SchedulingService
 from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact, is_written
 from fluxsched.store.jobs import DamagedJob, JobRecord, ended_last, last_jobid, read_active, read_ended
@@ -100,12 +100,8 @@ class Assembly:
     def __init__(self, settings: Settings, outside: Surroundings, restored: StoredState) -> None:
         self.settings = settings
         self.outside = outside
-        self.turns, self.store = outside.turns, outside.store
-        self.faults = Faults()
-        self.turns.failed, self.turns.noted = self.fail, self.faults.note
-        self.store.failed = self.fail
+        self.turns, self.store, self.faults = outside.turns, outside.store, outside.end.faults
         self.uri = outside.servers[0].endpoint
-        self.router = Router(self.turns, list(outside.servers), with_log(settings.trace), outside.access)
         self.is_ready = False
         self.is_complete = True
         """True if every scheduler that was to be started began to serve its groups."""
@@ -117,7 +113,7 @@ class Assembly:
     @property
     def ended(self) -> asyncio.Future[FluxschedError | None]:
         """Return a future that completes when the instance is to end: with None, or with the error that ends it."""
-        return self.outside.ended
+        return self.outside.end.ended
 
     @property
     def endpoints(self) -> tuple[str, ...]:
@@ -125,67 +121,71 @@ class Assembly:
         return tuple(server.endpoint for server in self.outside.servers)
 
     def _compose(self, restored: StoredState) -> None:
-        config, now_s = self.settings.config, self.turns.clock.wall_s()
-        sources = self.settings.sources
+        config, outside, now_s = self.settings.config, self.outside, self.turns.clock.wall_s()
+        self._sources = sources = self.settings.sources
         self._kept = KeptChanges(self.store, sources.source, restored.source, now_s)
         mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
         inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
         module = ResourceModule(inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors)
         new_id = self._fluids(restored).at
-        manager = JobManager(new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config))
-        self.effects = JobEffects(manager, self.router, self.store, self.turns, self.outside.spool)
-        raise_jobs = self.effects.raise_jobs
+        manager = JobManager(
+            new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config),
+            there=lambda: module.resources,
+        )  # fmt: skip
+        self.router = Router(
+            self.turns, list(outside.servers), with_log(self.settings.trace), outside.access, manager.jobs.user_of
+        )
+        self.effects = JobEffects(
+            manager, self.router, self.store, self.turns, outside.spool, outside.environment,
+            config.preempt_timeout_s, module.group_of,
+        )  # fmt: skip
         modules = ModuleTable()
         self.resource = ResourceService(
-            module, self.router, self.store, self.turns, raise_jobs, self._reload, self._kept.keep_expiration,
-            manager.queues, modules,
+            module, self.effects, self.router, self.store, self._kept.keep_expiration, modules, self._made_up
+        )
+        self.scheduling = SchedulingService(self.effects, self.router, self.store, modules, module.foreign)
+        self.modules = ModuleService(
+            modules, self.router, self.scheduling, self.turns, outside.start_module, self.uri, outside.pid,
+            config.queues, outside.connecting, config.unsatisfiable, config.preempt_timeout_s,
         )  # fmt: skip
-        self.resource.allocated = lambda: allocated(manager.holdings, module.resources)
-        self.watch = ResourceWatch(self.resource, manager.holdings, self.router, self.turns)
-        manager.holdings.there = lambda: module.resources
-        self.effects.accounting.group_of = module.group_of
-        self.effects.held, self.effects.unheld = self._held, self._unheld
-        self.scheduling = SchedulingService(self.effects, self.router, self.store, modules)
-        self.scheduling.foreign = module.foreign
-        self.jobs = JobService(self.effects, self.scheduling, self.router, self.store, new_id, self.resource.targets)
+        self.jobs = JobService(
+            self.effects, self.scheduling, self.router, self.store, new_id, self.resource.targets,
+            self.modules.policy_of,
+        )  # fmt: skip
         self._leases(restored)
         RunningService(manager, self.router, self.turns, self.resource.targets)
         self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
         self.waits = JobWaits(self.effects, self.router, self.store, self.turns)
-        self.history = JobHistory(self.effects, self.store, config.history, self.outside.background)
+        self.history = JobHistory(self.effects, self.store, config.history, outside.background)
         self.inputs = JobInputs(self.effects, self.streams, self.router)
         serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)
-        self.modules = ModuleService(
-            modules, self.router, self.scheduling, self.turns, self.outside.start_module, lambda: self.uri,
-            self.outside.pid,
-            config.queues, self.outside.connecting, config.unsatisfiable, config.preempt_timeout_s,
-        )  # fmt: skip
-        self.jobs.policy_of = self.modules.policy_of
         self.agents = AgentService(self.resource, self.router, self.turns, config.resource)
-        self.agents.on_change.append(self._check_ready)
-        self.instance = InstanceService(self.router, self.info, self.stop, self.outside.restart)
+        self.instance = InstanceService(self.router, self.info, self.stop, outside.restart)
         self.reloading = Reloading(
-            config, self.settings.reload, self.router, self.effects, self.modules, self.resource,
-            self.outside.read_keys, self.settings.try_imports, self.outside.background,
+            config, self.settings.reload, self.router, self.effects, self.modules, self.resource, self._replace_sources,
+            outside.read_keys, self.settings.try_imports, outside.background,
         )  # fmt: skip
-        self.router.permissions.owner_of = manager.jobs.user_of
         self._common_services()
         MetricsService(
-            module, manager, self.effects.counts, self.store, self.router, self.outside.started_s,
+            module, manager, self.effects.counts, self.store, self.router, outside.started_s,
             lambda: self.faults.count,
         )  # fmt: skip
         self.sampling = Sampling(self.turns, self.store, lambda: look_at(module, manager, self.effects.counts))
         self.sampling.on_minute.append(self._each_minute)
         self.intervals = StateIntervals(self.turns, self.store, lambda: kept_conditions(module))
         self.resource.changed.append(self.intervals.note_change)
+        self.effects.add_listener(self.intervals)
         self.past = HistoryService(
-            Queries(self.store, self.outside.background), self.store, self.effects.accounting, manager, self.resource,
+            Queries(self.store, outside.background), self.store, self.effects.accounting, manager, self.resource,
             self.sampling, self.turns, self.router,
         )
         TraceService(self.router, self.turns)
-        serve_instance(self.router, self.resource, self.instance, self.modules, self.turns, self.outside.started_s)
+        serve_instance(
+            self.router, self.resource, self.reloading.reload, self.instance, self.modules, self.turns,
+            outside.started_s,
+        )  # fmt: skip
         self._executors()
-        self.router.guard(DiskGuard(self.store, self.turns, self.outside.disk_shortage).guards())
+        self.router.guard(DiskGuard(self.store, self.turns, outside.disk_shortage).guards())
         self.turns.at_end(self.store.flush)
         self.turns.at_end(self.router.flush)
 
@@ -205,32 +205,14 @@ class Assembly:
             self.store,
             outside.spool,
             self.settings.cluster_pace,
+            self._check_ready,
         )
-        self.clusters.on_change, self.jobs.extend_listed = self._check_ready, self.clusters.extend_listed
 
     def _each_minute(self, now_s: float) -> None:
         self.effects.accounting.write()
         if self.store.fault is None:
             self.effects.accounting.age(now_s)
             self.intervals.age(now_s)
-
-    def _held(self, jobid: int, ranks: Idset) -> None:
-        self.watch.note_jobs(ranks)
-        self._follow_jobs(self.resource.module.hold(jobid, ranks))
-        if self.clusters.is_used:
-            self.clusters.held(jobid, ranks)
-
-    def _unheld(self, jobid: int, ranks: Idset) -> None:
-        self.watch.note_jobs(ranks)
-        if self.intervals.waits_for_jobs:
-            self.intervals.note_change()
-        self._follow_jobs(self.resource.module.unhold(jobid, ranks, self.turns.wall_s))
-        if self.clusters.is_used:
-            self.clusters.jobs_changed(ranks)
-
-    def _follow_jobs(self, effects: list[Any]) -> None:
-        if effects:  # rarely: targets that leave and were waited for
-            self.resource.perform(effects)
 
     def _fluids(self, restored: StoredState) -> FluidGenerator:
         if restored.epoch_ms is None:
@@ -244,7 +226,7 @@ class Assembly:
             "job-manager": self.jobs.stats,
             "instance": lambda request: request.respond(self.report()),
         }
-        self.modules.builtin.update(stats)
+        self.modules.add_builtin(stats)
         self.instance.serve_common({**stats, "history": lambda request: request.respond(self.past.report())})
         self.instance.set_attributes(
             {
@@ -273,22 +255,23 @@ class Assembly:
             effects.after_commit,
             effects.released,
         )
-        local, leased = outside.executors(reports), self.clusters.executor(reports)
-        effects.executors = local | {"lease": leased}
-        self.inputs.input_of = lambda jobid: (leased if self.clusters.has(jobid) else local["local"]).input_of(jobid)
-        self.jobs.give_back = local["local"].give_back
-        effects.preempt_timeout_s = self.settings.config.preempt_timeout_s
-        effects.environment = dict(outside.environment)
-        self._take_up(self.settings.sources)
+        for name, executor in outside.executors(reports).items():
+            effects.add_executor(name, executor)
+        effects.add_executor("lease", self.clusters.executor(reports))
+        self._bind_tasks()
 
     def enclosed_targets(self, outer: ResourceSet, left: Callable[[Idset], None]) -> EnclosedTargets:
         """Return the object by which the targets follow those of the job around this instance."""
         return EnclosedTargets(outer, self.resource, self.agents, self.effects, left)
 
-    def _take_up(self, sources: Sources) -> None:
-        """Record made-up targets, and bind tasks to their cores where targets have those of this machine."""
-        self.resource.made_up = lambda resources: sources.made_up_of(resources) - self.clusters.mirrored
-        self.effects.cores = list(sources.topology.cores) if sources.topology and not sources.made_up else None
+    def _made_up(self, resources: ResourceSet) -> Idset:
+        """Return the targets that are not this machine."""
+        return self._sources.made_up_of(resources) - self.clusters.mirrored
+
+    def _bind_tasks(self) -> None:
+        """Bind tasks to their cores where targets have those of this machine."""
+        sources = self._sources
+        self.effects.bind_tasks(list(sources.topology.cores) if sources.topology and not sources.made_up else None)
 
     def restore(self, restored: StoredState) -> None:
         """Make the dead instance's state ours; its jobs are taken up in the first turn."""
@@ -309,7 +292,7 @@ class Assembly:
         try:
             self.effects.resume(jobids, records, self._jobs_settled)
         except FluxschedError as fault:
-            self.fail(fault)
+            self.outside.end.fail(fault)
 
     def _jobs_settled(self) -> None:
         self._is_settled = True
@@ -410,22 +393,18 @@ class Assembly:
             "memory": self.outside.memory_enforced(),
         }
 
-    def _reload(self, wanted: ReloadRequest) -> tuple[Inventory, Mapping[str, Idset], Callable[[], object]]:
-        """Return the inventory of a reload, and the function to be called once the resource module has accepted it."""
-        sources, take_up = self.reloading.read(wanted)
-
-        def accepted() -> object:
-            if wanted.R is None and wanted.path is None:
-                self._kept.return_to(sources.source)
-            else:
-                ours = self.resource.module.targets.admit(sources.source).resources
-                self._kept.keep_resources(ours, wanted.path, self.turns.wall_s)
-            self._take_up(sources)
-            self.agents.reloaded(self._ours(sources))
-            return take_up()
-
+    def _replace_sources(self, wanted: ReloadRequest, sources: Sources) -> None:
+        """Replace the inventory by that of a reload. Raises Refused if the resource module does not accept it."""
         inventory, groups = with_mirrors(sources.inventory, sources.groups, self.clusters.mirrors())
-        return replace(inventory, method="reload"), groups, accepted
+        self.resource.reload(replace(inventory, method="reload"), groups, force=wanted.force)
+        if wanted.R is None and wanted.path is None:
+            self._kept.return_to(sources.source)
+        else:
+            ours = self.resource.module.targets.admit(sources.source).resources
+            self._kept.keep_resources(ours, wanted.path, self.turns.wall_s)
+        self._sources = sources
+        self._bind_tasks()
+        self.agents.reloaded(self._ours(sources))
 
     def check(self) -> None:
         """Assert law 5 over the whole state: for tests."""
@@ -439,16 +418,8 @@ class Assembly:
 
     def stop(self) -> None:
         """End the instance; `ended` completes."""
-        self.jobs.accepting = False
-        if not self.ended.done():
-            self.ended.set_result(None)
-
-    def fail(self, exc: BaseException) -> None:
-        """End the instance with an error."""
-        log.critical("the instance ends: %s", exc, exc_info=exc)
-        if not self.ended.done():
-            error = exc if isinstance(exc, FluxschedError) else FluxschedError(f"{type(exc).__name__}: {exc}")
-            self.ended.set_result(error)
+        self.jobs.refuse_jobs()
+        self.outside.end.stop()
 
 
 # ---- settings
@@ -660,6 +631,27 @@ def _ended(store: Store, specs: JobspecMemo, notice: StateNotice, jobids: list[i
 
 # ---- surroundings
 
+class InstanceEnd:
+    """The end of an instance, by a request or by an error, and the faults that did not end it."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
+        self.ended: asyncio.Future[FluxschedError | None] = loop.create_future()
+        """Completes when the instance is to end: with None, or with the error that ends it."""
+        self.faults = Faults()
+
+    def stop(self) -> None:
+        """End the instance; `ended` completes."""
+        if not self.ended.done():
+            self.ended.set_result(None)
+
+    def fail(self, exc: BaseException) -> None:
+        """End the instance with an error."""
+        log.critical("the instance ends: %s", exc, exc_info=exc)
+        if not self.ended.done():
+            error = exc if isinstance(exc, FluxschedError) else FluxschedError(f"{type(exc).__name__}: {exc}")
+            self.ended.set_result(error)
+
+
 @dataclass(frozen=True, slots=True)
 class Surroundings:
     """Environment in which an instance runs and acts."""
@@ -686,8 +678,8 @@ class Surroundings:
     pid: int
     started_s: float
     """Wall time of the instance's start."""
-    ended: asyncio.Future[FluxschedError | None]
-    """Completes when the instance is to end: with None, or with the error that ends it."""
+    end: InstanceEnd
+    """Ended by errors of `turns` and `store`."""
     background: Writer = field(default_factory=ImmediateWriter)
     """Writer that removes the output of jobs in the background."""
     state_notice: StateNotice = field(default_factory=StateNotice)
@@ -723,7 +715,7 @@ TryImports = Callable[[], None]
 
 
 class Reloading:
-    """Service of `config.get` and `config.reload`."""
+    """Service of `config.get`, `config.reload` and `resource.reload`."""
 
     def __init__(
         self,
@@ -733,17 +725,20 @@ class Reloading:
         effects: JobEffects,
         modules: ModuleService,
         resource: ResourceService,
+        replace_sources: Callable[[ReloadRequest, Sources], None],
         read_keys: ReadKeys | None,
         try_imports: TryImports | None = None,
         background: Writer | None = None,
     ) -> None:
+        """`replace_sources` replaces the inventory in use. It raises Refused if the resource module does not accept it.
+        """
         self._name = config.name
         self._try_imports = try_imports
         self._background = background or ImmediateWriter()
         self._tried: Mapping[str, Any] | None = None
         """Configuration whose new policies were tried, while it is applied."""
         self._import_faults: list[str] = []
-        resource.prepare_reload = self._prepare
+        self._replace_sources = replace_sources
         self._router = router
         self._read_keys = read_keys
         self._topology = config.network.topology
@@ -754,12 +749,26 @@ class Reloading:
         self._modules = modules
         self._resource = resource
         router.serve(
-            {"config.get": lambda request: request.respond(in_full(self._raw)), "config.reload": self._request}
+            {
+                "config.get": lambda request: request.respond(in_full(self._raw)),
+                "config.reload": self._request,
+                "resource.reload": lambda request: self.reload(request, request.payload(ReloadRequest)),
+            }
         )
+
+    def reload(self, request: RpcRequest, wanted: ReloadRequest) -> None:
+        """Read the configuration and the resources again, and answer `request`. Raises Refused when that cannot be."""
+
+        def proceed() -> None:
+            sources, take_up = self.read(wanted)
+            self._replace_sources(wanted, sources)
+            self._resource.answer(request, take_up())
+
+        self._prepare(request, wanted, proceed)
 
     def _request(self, request: RpcRequest) -> None:
         if self._name:
-            self._resource.reload(request, ReloadRequest())
+            self.reload(request, ReloadRequest())
         elif self._read_keys is not None:  # all that there is to read again
             rules = self._router.permissions.access.rules
             request.respond(ConfigReloadResponse(self._admit(rules, self._read_keys(rules)), [], []))
@@ -796,7 +805,7 @@ class Reloading:
             found = changes(self._raw, config.raw)
             self._raw = in_force(self._raw, config.raw)
             before, self._topology = self._topology, config.network.topology
-            manager.requests.banks = banks_of(config)
+            manager.requests.change_banks(banks_of(config))
             changed_keys = self._admit(config.access, keys)
             self._effects.perform(manager.queue_control.reconfigure(queues, config.defaults.queue, self._effects.now_s))
             answer = ConfigReloadResponse(
@@ -1026,7 +1035,7 @@ class EnclosedTargets:
         ranks = Idset.of(leaving.values())
         log.info("our job is to shrink: targets %s leave", ranks)
         self._going |= leaving
-        self._agents.embedded -= ranks
+        self._agents.release(ranks)
         self._resource.perform(self._resource.module.set_lost(ranks, self._effects.now_s))
         self._effects.turns.after(grace_s, lambda: self._kill(ranks))
 

@@ -46,6 +46,7 @@ from fluxsched.instance.assembly import (
     RESTART_S,
     Assembly,
     HandedOver,
+    InstanceEnd,
     Settings,
     StateNotice,
     StoredState,
@@ -138,19 +139,20 @@ class Instance:
         self.local_uri = local_uri(self.run_directory)
         begun.callback(self._give_up)
         started_s = settings.clock.wall_s()
-        self.ended: asyncio.Future[FluxschedError | None] = asyncio.get_running_loop().create_future()
+        end = InstanceEnd(asyncio.get_running_loop())
+        self.ended = end.ended
         state = settings.statedir or self.run_directory
         if settings.statedir is None:
             self._lock_state(begun, state)
         (self.run_directory / LOG_NAME).unlink(missing_ok=True)  # that before a restart
         keep_log(begun, self.run_directory, settings.statedir, started_s)
-        self.turns = Turns(settings.clock)
+        self.turns = Turns(settings.clock, end.fail, end.faults.note)
         path = self.run_directory / LOG_NAME
         logs.setup(path, settings.verbose, settings.log_format, lambda: self.turns.handling)
         begun.callback(self._say_ended)
         remove_dead(settings.clock)
         notice = self._check_state(state)
-        self.store = Store(state / DATABASE_NAME, self.turns)
+        self.store = Store(state / DATABASE_NAME, self.turns, failed=end.fail)
         begun.callback(self.store.close)
         background = ThreadedWriter(self.turns, "fluxsched-removal")
         begun.callback(background.close)
@@ -171,7 +173,7 @@ class Instance:
             generator_id=generator_id(),
             pid=os.getpid(),
             started_s=started_s,
-            ended=self.ended,
+            end=end,
             background=background,
             connecting=ThreadPerCallWriter(self.turns, "fluxsched-connect"),
             access=access,
@@ -359,9 +361,6 @@ class Instance:
     def stop(self) -> None:
         """End the instance; `ended` completes."""
         self._parts.stop()
-
-    def _fail(self, exc: BaseException) -> None:
-        self._parts.fail(exc)
 
     def _say_ended(self) -> None:
         if not self.ended.done() or self.ended.result() is None:

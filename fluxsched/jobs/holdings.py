@@ -207,8 +207,8 @@ class Holdings:
     are not checked.
     """
 
-    def __init__(self) -> None:
-        self.there: Callable[[], ResourceSet] | None = None
+    def __init__(self, there: Callable[[], ResourceSet] | None = None) -> None:
+        self._there = there
         self._parts: dict[int, tuple[GrantPart, ...]] = {}
         self._busy: dict[str, dict[int, int]] = {}
         self._usage = CountableUsage()
@@ -244,7 +244,7 @@ class Holdings:
 
     def _check_amounts(self, jobid: int, grant: Grant) -> None:
         asked = [(part.ids, part.amounts) for part in grant.parts if part.amounts]
-        there = self.there() if (asked or grant.shared) and self.there is not None else None
+        there = self._there() if (asked or grant.shared) and self._there is not None else None
         if there is not None and (lacking := self._usage.lacking(asked, grant.shared, there)):
             raise RemoteProtocolError(f"job {jobid} was granted {'; '.join(lacking[:OFFENDERS_SHOWN])}")
 

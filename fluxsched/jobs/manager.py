@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.allocation import Allocation
 from fluxsched.jobs.dependencies import Name, name_of
@@ -296,10 +297,12 @@ class JobManager:
         active_max: int = JOBS_ACTIVE_MAX,
         inactive_kept_max: int = INACTIVE_KEPT_MAX,
         banks: Banks = ANY_BANK,
+        there: Callable[[], ResourceSet] | None = None,
     ) -> None:
+        """`there` returns the resources of which amounts are granted (see `Holdings`)."""
         self.jobs = JobTable(inactive_kept_max)
         self.queues = Queues(queues or {}, default_queue)
-        self.holdings = Holdings()
+        self.holdings = Holdings(there)
         self.links = Links()
         self._lifecycle = lifecycle = Lifecycle(self.jobs, self.queues, self.holdings, self.links, new_id)
         self.requests = Requests(lifecycle, active_max, banks)

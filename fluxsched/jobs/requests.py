@@ -50,7 +50,11 @@ class Requests:
         self._lifecycle = lifecycle
         self._jobs = lifecycle.jobs
         self.active_max = active_max
-        self.banks = banks
+        self._banks = banks
+
+    def change_banks(self, banks: Banks) -> None:
+        """Judge the banks of jobs that are submitted from now on by these."""
+        self._banks = banks
 
     def submit(
         self,
@@ -74,7 +78,7 @@ class Requests:
             raise InvalidValue(f"job id {jobid} is taken: ids must be unique")
         check_submitted(jobspec)
         queue = self._lifecycle.queues.for_submit(jobspec.queue)
-        jobspec = queue.admit(jobspec, self.banks.missing_in(jobspec))
+        jobspec = queue.admit(jobspec, self._banks.missing_in(jobspec))
         dependencies = self._checked_dependencies(jobspec) if jobspec.dependencies else ()
         job = Job(jobid, queue, jobspec)
         self._lifecycle.begin(now_s)

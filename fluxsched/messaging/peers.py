@@ -329,6 +329,14 @@ ROLEMASKS = {Role.OWNER: ROLE_OWNER, Role.ADMIN: ROLE_USER | ROLE_ADMIN, Role.GU
 SUBMISSIONS = ("job-manager.submit", "job-ingest.submit")
 
 
+OwnerOf = Callable[[int], int | None]
+"""Returns the user of a job; None for one that is unknown."""
+
+
+def owns_none(jobid: int) -> None:
+    """Return None, where there are no jobs."""
+
+
 def role_of(rolemask: int) -> Role:
     """Return the role of a header's rolemask."""
     if rolemask & ROLE_OWNER:
@@ -339,10 +347,9 @@ def role_of(rolemask: int) -> Role:
 class Permissions:
     """Asked for each request that is not the owner's."""
 
-    def __init__(self, access: Access) -> None:
+    def __init__(self, access: Access, owner_of: OwnerOf) -> None:
         self.access = access
-        self.owner_of: Callable[[int], int | None] = lambda jobid: None
-        """The user of a job; None for one that is unknown."""
+        self._owner_of = owner_of
 
     def identify(self, server: Server, userid: int | None, key: bytes | None) -> tuple[int, int, str | None] | None:
         """Return userid, rolemask and name of key of a peer, as verified by its transport; None: it may not connect."""
@@ -380,7 +387,7 @@ class Permissions:
 
     def _check_own(self, request: RpcRequest) -> None:
         jobids = _jobids(request.payload(dict))
-        others = [jobid for jobid in jobids if self.owner_of(jobid) != request.userid]
+        others = [jobid for jobid in jobids if self._owner_of(jobid) != request.userid]
         if others:
             raise Refused(f"job {format_f58(others[0])} is not one of yours", errno.EPERM)
         if not jobids:

@@ -22,7 +22,7 @@ from typing import Any, NamedTuple, TypeVar
 
 from fluxsched.errors import FluxschedError, RemoteProtocolError
 from fluxsched.messaging import peers
-from fluxsched.messaging.peers import Access, Peer, Permissions, RpcRequest
+from fluxsched.messaging.peers import Access, OwnerOf, Peer, Permissions, RpcRequest, owns_none
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     CONTROL,
@@ -74,9 +74,10 @@ class Router:
         servers: list[Server],
         trace: Callable[[str, Message], None] | None = None,
         access: Access | None = None,
+        owner_of: OwnerOf = owns_none,
     ) -> None:
         self.turns = turns
-        self.permissions = Permissions(access or Access())
+        self.permissions = Permissions(access or Access(), owner_of)
         self.peers: dict[tuple[Server, bytes], Peer] = {}
         self._servers = servers
         self.services = Services(self._cancel)

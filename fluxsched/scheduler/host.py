@@ -59,11 +59,20 @@ PASS_SLICE_S = 0.005
 class SchedulerHost:
     """Joins one `Scheduler` to an instance over one connection."""
 
-    def __init__(self, client: Client, scheduler: Scheduler, groups: tuple[str, ...], turns: Turns, name: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        scheduler: Scheduler,
+        groups: tuple[str, ...],
+        turns: Turns,
+        name: str,
+        on_end: Callable[[str | None], None],
+    ) -> None:
+        """`on_end` is called once: with None when the host has left in good order, else with the reason."""
         self.scheduler = scheduler
         self.name = name
         self.is_over = False
-        self.on_end: Callable[[str | None], None] | None = None
+        self._on_end = on_end
         streams = {group: AcquireClient(group) for group in groups}
         self.session = SchedulerSession(scheduler, streams, JobspecMemo().read)
         self._groups = groups
@@ -282,8 +291,7 @@ class SchedulerHost:
     def _ended(self, reason: str | None) -> None:
         if not self.is_over:
             self.is_over = True
-            if self.on_end is not None:
-                self.on_end(reason)
+            self._on_end(reason)
 
 
 # ---- messages

@@ -97,11 +97,9 @@ async def host_until_end(
         if not ended.done():
             ended.set_result(reason)
 
-    turns = Turns(SystemClock())
-    turns.failed = lambda exc: end(log.exception_text(exc))
+    turns = Turns(SystemClock(), lambda exc: end(log.exception_text(exc)))
     client = ZmqClient(uri, keys=key_for(uri))
-    host = SchedulerHost(client, scheduler, groups, turns, name)
-    host.on_end = end
+    host = SchedulerHost(client, scheduler, groups, turns, name, end)
     attend(host, turns)
     loop.add_signal_handler(signal.SIGTERM, turns.post, host.leave)
     client.start(loop, turns.wake)

@@ -162,15 +162,18 @@ class AgentService:
         self._reported = EMPTY
         self._gone: dict[str, float] = {}
         self._sweeping = False
-        self.embedded: Idset = EMPTY
-        self.on_change: list[Callable[[], None]] = []
+        self._embedded: Idset = EMPTY
         router.serve({"agent.hello": self._hello, "agent.heartbeat": self._heartbeat})
         router.on_lost(self._lost)
 
     def embed(self, targets: Idset) -> None:
         """Have the instance itself report these targets online from now on."""
-        self.embedded |= targets
+        self._embedded |= targets
         self._resource.perform(self._module.set_online(targets, self._turns.wall_s))
+
+    def release(self, targets: Idset) -> None:
+        """Have the instance itself report nothing more about these targets."""
+        self._embedded -= targets
 
     def reloaded(self, targets: Idset) -> None:
         """Reassign targets after a reload: agents get theirs back, and the instance reports these, its own."""
@@ -198,7 +201,6 @@ class AgentService:
         request.respond(AgentWelcome(targets=str(targets), interval_s=self._settings.heartbeat_s))
         log.info("agent of %s reports targets %s", wanted.host, targets)
         self._watch_silence()
-        self._changed()
 
     def _targets_of(self, wanted: AgentHello) -> Idset:
         """Return the targets that the agent may report; an unknown host joins, if that is allowed and nothing is wrong.
@@ -218,7 +220,7 @@ class AgentService:
         targets = known if wanted.ranks is None else Idset.parse(wanted.ranks)
         if targets - known or not targets:
             raise Refused(f"targets {wanted.ranks} are not all on host {wanted.host}, which has {known}", errno.EINVAL)
-        if taken := targets & (self._reported | self.embedded):
+        if taken := targets & (self._reported | self._embedded):
             raise Refused(f"targets {taken} of host {wanted.host} have an agent already", errno.EEXIST)
         if joining is not None:
             self._resource.perform(module.add_targets(joining, self._turns.wall_s))
@@ -269,7 +271,7 @@ class AgentService:
         for host, since_s in list(self._gone.items()):
             if limit_s is not None and monotonic_s - since_s >= limit_s:
                 del self._gone[host]
-                gone = self._module.resources.ranks_of(host) - self._reported - self.embedded - self._module.lost
+                gone = self._module.resources.ranks_of(host) - self._reported - self._embedded - self._module.lost
                 if gone and self._module.targets.dynamic:
                     self._resource.perform(self._module.set_lost(gone, self._turns.wall_s))
 
@@ -284,11 +286,6 @@ class AgentService:
             if self._settings.lost_after_s is not None:
                 self._gone[agent.host] = self._turns.clock.monotonic_s()
         self._watch_silence()
-        self._changed()
-
-    def _changed(self) -> None:
-        for call in self.on_change:
-            call()
 
 
 # ---- metrics

@@ -17,7 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from logging import DEBUG
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import msgspec
 
@@ -26,9 +26,9 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
-from fluxsched.executor.base import Executor, JobLaunch, ResumedJob, expired_note, spool_directory
+from fluxsched.executor.base import Executor, InputPlace, JobLaunch, ResumedJob, expired_note, spool_directory
 from fluxsched.executor.timed import TimeLimits, launch_of
-from fluxsched.history.accounting import JobAccounting
+from fluxsched.history.accounting import GroupOf, JobAccounting
 from fluxsched.history.samples import JobFlow
 from fluxsched.jobs import effects as effect
 from fluxsched.jobs.job import Job
@@ -67,25 +67,71 @@ ALLOC = framing.with_raw(msg.AllocRequest, "jobspec")
 _encode = msgspec.json.encode
 
 
+class HoldingListener(Protocol):
+    """Follows which targets jobs hold."""
+
+    def held(self, jobid: int, ranks: Idset) -> None:
+        """Record that a job holds these targets; its `alloc` event is not stored yet."""
+
+    def unheld(self, jobid: int, ranks: Idset) -> None:
+        """Record that a job no longer holds these targets, which is on disk."""
+
+
+class LeasedJobs(Protocol):
+    """Jobs that run in other instances, by leases."""
+
+    def has(self, jobid: int) -> bool:
+        """Return whether the job has a lease."""
+
+    def explain(self, job: Job, why: Why) -> Why:
+        """Return the reason why a job does not run, extended by those of clusters where it may run or is to begin."""
+
+    def extend_listed(self, jobs: list[dict[str, Any]]) -> None:
+        """Extend the reasons in a list of jobs as `explain` does that of one."""
+
+
+class NoLeases:
+    """The leased jobs of an instance without clusters."""
+
+    def has(self, jobid: int) -> bool:
+        """Return False."""
+        return False
+
+    def explain(self, job: Job, why: Why) -> Why:
+        """Return the reason as it is."""
+        return why
+
+    def extend_listed(self, jobs: list[dict[str, Any]]) -> None:
+        """Leave the reasons as they are."""
+
+
 class JobEffects:
     """Performer of the job manager's effects, the only one."""
 
-    def __init__(self, manager: JobManager, router: Router, store: Store, turns: Turns, spool: Path) -> None:
+    def __init__(
+        self,
+        manager: JobManager,
+        router: Router,
+        store: Store,
+        turns: Turns,
+        spool: Path,
+        environment: Mapping[str, str],
+        preempt_timeout_s: float,
+        group_of: GroupOf,
+    ) -> None:
+        """`environment` has the variables that the instance adds to those of its jobs; a preempted job gets SIGKILL
+        `preempt_timeout_s` after SIGTERM.
+        """
         self.manager = manager
         self.spool = spool
+        self.environment = environment
         self.publish: list[Publish] = []
         self.published: list[Callable[[], None]] = []
-        self.held: Callable[[int, Idset], None] = lambda jobid, ranks: None
-        self.unheld: Callable[[int, Idset], None] = lambda jobid, ranks: None
         self.executors: dict[str, Executor] = {}
-        self.is_leased: Callable[[int], bool] = lambda jobid: False
-        """Predicate of whether a job runs in another instance."""
-        self.with_clusters: Callable[[Job, Why], Why] = lambda job, why: why
-        """The reason why a job does not run, extended by those of clusters where it may run or is to begin."""
-        self.preempt_timeout_s: float | None = None
-        """Time from SIGTERM to SIGKILL for a preempted job (seconds); None: as for all others."""
-        self.environment: dict[str, str] = {}
-        self.cores: list[Idset] | None = None
+        self.leases: LeasedJobs = NoLeases()
+        self._listeners: list[HoldingListener] = []
+        self._preempt_timeout_s = preempt_timeout_s
+        self._cores: list[Idset] | None = None
         self.ended_count = 0
         """Jobs that have ended since this began."""
         self.updates: dict[int, list[RpcRequest]] = {}
@@ -104,11 +150,29 @@ class JobEffects:
         self._rows: ObjectMemo[JobspecRow] = ObjectMemo(self._parts.split, lambda row: len(row.text))
         self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(framing.pack(jobspec)))
         self.counts = JobCounts()
-        self.accounting = JobAccounting(turns, store, manager.queues.for_restored)
+        self.accounting = JobAccounting(turns, store, manager.queues.for_restored, group_of)
         self._debugs = log.isEnabledFor(DEBUG)
         self._due: Timer | None = None
         self._due_at_s = 0.0
         turns.at_end(self._end_turn)
+
+    def add_listener(self, listener: HoldingListener) -> None:
+        """Inform a listener, after those before it, of the targets that jobs hold from now on."""
+        self._listeners.append(listener)
+
+    def add_executor(self, name: str, executor: Executor) -> None:
+        """Have an executor run jobs: those of this host (`local`), those whose time alone passes (`test`), or those
+        that run in clusters (`lease`).
+        """
+        self.executors[name] = executor
+
+    def add_leases(self, leases: LeasedJobs) -> None:
+        """Have the jobs that have one of these leases run by the executor `lease`."""
+        self.leases = leases
+
+    def bind_tasks(self, cores: list[Idset] | None) -> None:
+        """Bind the tasks of jobs that start from now on to processing units, by core; None leaves them unbound."""
+        self._cores = cores
 
     @property
     def now_s(self) -> float:
@@ -144,7 +208,9 @@ class JobEffects:
         for gone in pieces(given):
             for jobid, ranks in gone:
                 job = self.manager.jobs.active.get(jobid)  # it may have grown by them again before this was stored
-                self.unheld(jobid, ranks if job is None else ranks - job.held)
+                left = ranks if job is None else ranks - job.held
+                for listener in self._listeners:
+                    listener.unheld(jobid, left)
             yield
         for stretches in pieces(news):
             for publish in self.publish:
@@ -231,7 +297,8 @@ class JobEffects:
         self._router.call(_peer(one), "sched.expiration", payload, answered)
 
     def _held(self, one: effect.Held) -> None:
-        self.held(one.jobid, one.ranks)
+        for listener in self._listeners:
+            listener.held(one.jobid, one.ranks)
 
     def _unheld(self, one: effect.Unheld) -> None:
         self._given.append((one.jobid, one.ranks))
@@ -243,7 +310,7 @@ class JobEffects:
         """Signal a job after its start has been stored, or it could be signaled before it runs; on a full disk limits
         hold.
         """
-        grace_s = self.preempt_timeout_s if one.preempted else None
+        grace_s = self._preempt_timeout_s if one.preempted else None
         self._store.when_settled(lambda: self._signal(one.jobid, one.signum, grace_s))
 
     def _signal(self, jobid: int, signum: int, grace_s: float | None) -> None:
@@ -306,16 +373,21 @@ class JobEffects:
         if isinstance(one, effect.GrowShells):
             executor.grow(one.jobid, one.R)
         else:
-            executor.shrink(one.jobid, one.ranks, self.preempt_timeout_s)
+            executor.shrink(one.jobid, one.ranks, self._preempt_timeout_s)
 
     def _executor_of(self, job: Job) -> Executor:
         assert job.jobspec is not None, "a job that is to start has its jobspec"
-        if self.is_leased(job.id):
+        if self.leases.has(job.id):
             return self.executors["lease"]
         return self.executors["test" if job.jobspec.test_run_duration_s is not None else "local"]
 
     def _launch_of(self, job: Job, r: Mapping[str, Any]) -> JobLaunch:
-        return launch_of(job, r, self.environment, self.spool, self.cores)
+        return launch_of(job, r, self.environment, self.spool, self._cores)
+
+    def input_of(self, jobid: int) -> InputPlace | None:
+        """Return the destination of input for a job's tasks; None unless they run. Raises Refused if they accept none.
+        """
+        return self.executors["lease" if self.leases.has(jobid) else "local"].input_of(jobid)
 
     def _time_is_up(self, jobid: int) -> None:
         job = self.manager.jobs.active.get(jobid)
@@ -331,7 +403,7 @@ class JobEffects:
             job = self.manager.jobs.get(jobid)
             self._running[jobid] = executor = self._executor_of(job)
             begun_s = job.t_run if job.started else None
-            grace_s = self.preempt_timeout_s if job.is_preempted else None
+            grace_s = self._preempt_timeout_s if job.is_preempted else None
             held = job.R
             assert held is not None, "a job that is to run has its R"
             is_ending, launch = job.fatal is not None, self._launch_of(job, held)

@@ -372,8 +372,6 @@ class JobInputs:
     def __init__(self, effects: JobEffects, streams: JobStreams, router: Router) -> None:
         self._effects = effects
         self._streams = streams
-        self.input_of: Callable[[int], InputPlace | None] = lambda jobid: None
-        """Function that returns the destination of input of a running job."""
         self._early: dict[int, list[_Early]] = {}
         router.serve({"job-manager.input": self._input})
         router.on_lost(self._lost)
@@ -394,7 +392,7 @@ class JobInputs:
         """
         self._check(jobid)
         one = _Early(request, data, tasks, eof, window)
-        place = self.input_of(jobid)
+        place = self._effects.input_of(jobid)
         if place is None:
             self._keep(jobid, one)
         else:
@@ -404,7 +402,7 @@ class JobInputs:
         """Send the input received so far to the tasks of a job, which run now."""
         for one in self._early.pop(jobid, ()):
             try:
-                place = self.input_of(jobid)
+                place = self._effects.input_of(jobid)
                 assert place is not None, "the tasks of the job run"
                 self._pass(place, jobid, one)
             except FluxschedError as error:

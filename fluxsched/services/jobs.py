@@ -78,7 +78,11 @@ class JobService:
         store: Store,
         new_id: Callable[[float], int],
         targets: Callable[[str], Idset],
+        policy_of: Callable[[str | None, str], str | None],
     ) -> None:
+        """`targets` returns the targets that a text names; `policy_of` the policy that a scheduler has for a queue and
+        group.
+        """
         self._effects = effects
         self._manager = effects.manager
         self._scheduling = scheduling
@@ -88,12 +92,8 @@ class JobService:
         self._new_id = new_id
         self._targets = targets
         self._specs = JobspecMemo()
-        self.accepting = True
-        self.give_back: Callable[[int, Idset], None] = lambda jobid, ranks: None
-        """Function called when a job that is an instance reports that nothing of it is left on these targets."""
-        self.extend_listed: Callable[[list[dict[str, Any]]], None] = lambda jobs: None
-        """Extends the reasons in a list of jobs as `with_clusters` does that of one."""
-        self.policy_of: Callable[[str | None, str], str | None] = lambda queue, group: None
+        self._policy_of = policy_of
+        self._is_accepting = True
         router.serve(self._handlers())
 
     def _handlers(self) -> dict[str, Callable[[RpcRequest], None]]:
@@ -130,7 +130,7 @@ class JobService:
         response: Callable[[int], object] = msg.SubmitResponse,
     ) -> int:
         """Take the job of the request's user, and answer with its id once it is stored."""
-        if not self.accepting:
+        if not self._is_accepting:
             raise Refused("the instance is shutting down and accepts no jobs", errno.ESHUTDOWN)
         now_s = self._turns.wall_s
         jobid = self._new_id(now_s)
@@ -138,6 +138,10 @@ class JobService:
         self._effects.perform(submit(jobid, jobspec, userid=userid, urgency=urgency, flags=flags, now_s=now_s))
         self.answer(request, response(jobid))
         return jobid
+
+    def refuse_jobs(self) -> None:
+        """Accept no more jobs: the instance ends."""
+        self._is_accepting = False
 
     def _last(self, jobid: int) -> int:
         """Return the job's last attempt, to which its user's requests apply. Raises Refused (ENOENT)."""
@@ -178,7 +182,7 @@ class JobService:
 
     def _released(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.ReleasedRequest)
-        self.give_back(wanted.id, Idset.parse(wanted.ranks))
+        self._effects.executors["local"].give_back(wanted.id, Idset.parse(wanted.ranks))
         self.answer(request)
 
     def _urgency(self, request: RpcRequest) -> None:
@@ -212,7 +216,7 @@ class JobService:
         """Answer with the jobs that are meant, found and packed in pieces."""
         found: list[msgspec.Raw] = []
         for some in listing.list_jobs(self._manager.jobs, query):
-            self.extend_listed(some)
+            self._effects.leases.extend_listed(some)
             found += [msgspec.Raw(framing.pack(one)) for one in some]
             yield
         request.respond({"jobs": found})
@@ -263,8 +267,8 @@ class JobService:
     def _why(self, request: RpcRequest) -> None:
         jobid = request.payload(msg.WhyRequest).id
         job = self._manager.jobs.get(jobid)
-        with_clusters = self._effects.with_clusters
-        known = with_clusters(job, why(self._manager.links, job))
+        explain = self._effects.leases.explain
+        known = explain(job, why(self._manager.links, job))
         answer = msg.WhyResponse(
             id=jobid,
             state=job.state.name,
@@ -289,7 +293,7 @@ class JobService:
                 request.respond(answer)
             else:
                 found = framing.unpack(message.payload, sched.SchedWhyResponse)
-                reason = with_clusters(job, Why(found.reason)).reason
+                reason = explain(job, Why(found.reason)).reason
                 said = {"reason": reason, "earliest": found.earliest, "rule": found.rule, "when": found.when}
                 request.respond(msgspec.structs.replace(answer, **said))
             late.cancel()
@@ -308,7 +312,7 @@ class JobService:
             if job.request == SENT and peer is not None:
                 asked.setdefault(peer, []).append(job.id)
             elif job.state & PENDING:
-                known = self._effects.with_clusters(job, why(self._manager.links, job))
+                known = self._effects.leases.explain(job, why(self._manager.links, job))
                 found.append((job.id, known.reason, known.earliest_s, False))
         waiting = len(asked)
 
@@ -317,7 +321,7 @@ class JobService:
             waiting -= 1
             if message is not None and not message.errnum:
                 said = framing.unpack(message.payload, ReasonsResponse).jobs
-                found.extend([(one[0], self._with_clusters(one[0], one[1]), one[2], one[3]) for one in said])
+                found.extend([(one[0], self._explained(one[0], one[1]), one[2], one[3]) for one in said])
             if not waiting and late.call is not None:
                 late.cancel()
                 request.respond(ReasonsResponse(found))
@@ -326,9 +330,9 @@ class JobService:
         for peer, ids in asked.items():
             self._router.call(peer, "sched.reasons", framing.pack(SchedReasonsRequest(ids)), answered)
 
-    def _with_clusters(self, jobid: int, reason: str) -> str:
+    def _explained(self, jobid: int, reason: str) -> str:
         job = self._manager.jobs.active.get(jobid)
-        return reason if job is None else self._effects.with_clusters(job, Why(reason)).reason
+        return reason if job is None else self._effects.leases.explain(job, Why(reason)).reason
 
     # -- queues -------------------------------------------------------------------------------------------------
 
@@ -352,7 +356,7 @@ class JobService:
             blocked=blocked,
             group=config.group,
             groups=list(config.groups) if config.others else None,
-            policy=self.policy_of(queue.name, config.group),
+            policy=self._policy_of(queue.name, config.group),
             constraints=config.requires.to_json() if config.requires is not None else None,
             duration_default=config.default_duration_s or None,
             duration_max=config.duration_limit_s or None,

@@ -68,7 +68,7 @@ class ModuleService:
         scheduling: SchedulingService,
         turns: Turns,
         start: StartModule,
-        uri: Callable[[], str],
+        uri: str,
         pid: int,
         queues: Mapping[str, QueueConfig],
         trying: Writer,
@@ -88,8 +88,7 @@ class ModuleService:
         self._queues = queues
         self._trying = trying
         self._terms = unsatisfiable, preempt_timeout_s
-        self.builtin: dict[str, Handler] = {}
-        """The parts of the instance itself, with the handlers of their statistics."""
+        self._builtin: dict[str, Handler] = {}
         router.serve(
             {
                 "module.load": self.load_request,
@@ -105,6 +104,10 @@ class ModuleService:
         """True once all modules were asked to exit, at the end of the instance."""
         self._supervision = Supervision(router, turns, lambda: self.modules.values(), self._spawn)
         scheduling.on_ready.append(self._check_ready)
+
+    def add_builtin(self, stats: Mapping[str, Handler]) -> None:
+        """List parts of the instance itself as modules, with the handlers of their statistics."""
+        self._builtin.update(stats)
 
     # -- loading ------------------------------------------------------------------------------------------------
 
@@ -123,7 +126,7 @@ class ModuleService:
         if NAME.fullmatch(name) is None:
             raise InvalidValue(f"module name {name!r} is not 1 to 64 letters, digits, '_', '.' or '-'")
         present = self.modules.get(name)
-        if name in self.builtin or (present is not None and present.is_live):
+        if name in self._builtin or (present is not None and present.is_live):
             raise Refused(f"module {name!r} is already loaded; give another --name", errno.EEXIST)
         if len(self.modules) >= MODULES_MAX:
             raise Refused(f"{MODULES_MAX} modules are loaded, which is the limit; remove one", errno.EMFILE)
@@ -155,7 +158,7 @@ class ModuleService:
             self._turns.post(lambda: self._exited(module))
 
         queues = [(name, group) for name, groups in _served(module, self._queues).items() for group in groups]
-        wanted = ModuleStart(self._uri(), module.name, module.specs, module.groups, queues, *self._terms)
+        wanted = ModuleStart(self._uri, module.name, module.specs, module.groups, queues, *self._terms)
         module.spawn(self._start_process, wanted, ended)
         self._supervision.watch(module)
 
@@ -241,9 +244,9 @@ class ModuleService:
         module = self.modules.get(name)
         if module is None:
             known = ", ".join(self.modules) or "none"
-            if name in self.builtin:
+            if name in self._builtin:
                 raise Refused(f"module {name!r} is part of the instance; removable modules: {known}", errno.EPERM)
-            every = ", ".join([*self.builtin, *self.modules])
+            every = ", ".join([*self._builtin, *self.modules])
             raise Refused(f"module {name!r} is not loaded; loaded modules: {every}", errno.ENOENT)
         return module
 
@@ -372,7 +375,7 @@ class ModuleService:
                 recvqueue=0,
                 pid=self._pid,
             )
-            for name in sorted(self.builtin)
+            for name in sorted(self._builtin)
         ]
         for module in self.modules.values():
             mods.append(
@@ -393,8 +396,8 @@ class ModuleService:
 
     def _stats(self, request: RpcRequest) -> None:
         name = request.payload(ModuleRequest).name
-        if name in self.builtin:
-            self.builtin[name](request)
+        if name in self._builtin:
+            self._builtin[name](request)
             return
         peer = self._module(name).peer
         if peer is None:

@@ -23,12 +23,12 @@ import msgspec
 from fluxsched.core.constraint import EVERYTHING
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import EMPTY_R, ResourceSet
+from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import GROUP, parse_targets
 from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.holdings import Holdings
-from fluxsched.jobs.queues import DEFAULT_GROUP, Queues
+from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, forget
 from fluxsched.protocol import framing
@@ -44,7 +44,6 @@ from fluxsched.protocol.messages.resource import (
     MoveResponse,
     PropertyRequest,
     ReleaseRequest,
-    ReloadRequest,
     SchedStatusResponse,
     StatusResponse,
     TargetsRequest,
@@ -56,16 +55,13 @@ from fluxsched.resource import journal as effect
 from fluxsched.resource.inventory import GroupView, Inventory
 from fluxsched.resource.journal import HISTORY_EVENTS_MAX, JournalEvent
 from fluxsched.resource.module import ResourceModule
+from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.module_processes import ModuleTable
 from fluxsched.store.store import Store
 from fluxsched.system.log import logger
 from fluxsched.system.loop import Timer, Turns
 
 log = logger("resource")
-
-PrepareReload = Callable[[RpcRequest, ReloadRequest, Callable[[], None]], None]
-Reload = Callable[[ReloadRequest], tuple[Inventory, Mapping[str, Idset], Callable[[], object]]]
-"""Finds another inventory and its groups; the callable runs once they are in use, and returns the answer."""
 
 PRINTS_KEPT = 4
 """Number of resource sets whose JSON is kept: the whole, and those acquired by a few groups."""
@@ -88,42 +84,36 @@ class ResourceService:
     def __init__(
         self,
         module: ResourceModule,
+        effects: JobEffects,
         router: Router,
         store: Store,
-        turns: Turns,
-        raise_jobs: Callable[[Iterable[int], str], None],
-        reload: Reload,
         keep_expiration: Callable[[float, float], None],
-        queues: Queues,
         modules: ModuleTable,
+        made_up: Callable[[ResourceSet], Idset],
     ) -> None:
+        """`made_up` returns the targets that are not this machine."""
         self.module = module
+        self.made_up = made_up
         self._modules = modules
-        self._queues = queues
-        self.muted = False
-        """True once acquirers get no further changes: the instance is being shut down, target by target."""
-        self.allocated: Callable[[], ResourceSet] = lambda: EMPTY_R
-        self.made_up: Callable[[ResourceSet], Idset] = lambda resources: EMPTY
-        """Function that returns the targets that are not this machine."""
+        self._queues = effects.manager.queues
+        self._holdings = effects.manager.holdings
+        self._is_muted = False
         self.changed: list[Callable[[], None]] = []
         """Functions called when anything about the targets may have changed, except the resources held by jobs."""
-        self.watch_streams: Callable[[], int] = lambda: 0
-        """Function that returns the number of `resource.watch` streams."""
+        self._turns = turns = effects.turns
         self._slow = SlowReaders(router, turns)
         self._store = store
-        self._turns = turns
-        self._raise_jobs = raise_jobs
-        self._reload = reload
+        self._raise_jobs = effects.raise_jobs
         self._keep_expiration = keep_expiration
         self._acquirers: dict[Hashable, Acquirer] = {}
-        self.prepare_reload: PrepareReload = lambda request, wanted, proceed: proceed()
-        """Function called before a reload; it calls `proceed` when its long checks are complete."""
         self._journal = JournalService(
             router, store, lambda: module.journal.events, lambda: self.printed(module.resources)
         )
         self._prints: deque[tuple[ResourceSet, dict[str, Any]]] = deque(maxlen=PRINTS_KEPT)
         router.serve(self._handlers())
         turns.at_end(self.publish)
+        self.watch = ResourceWatch(self, self._holdings, router, turns)
+        effects.add_listener(self)
 
     def _handlers(self) -> dict[str, Callable[[RpcRequest], None]]:
         return {
@@ -140,7 +130,6 @@ class ResourceService:
             "resource.property-add": self._property_add,
             "resource.property-remove": self._property_remove,
             "resource.expiration-update": self._expiration_update,
-            "resource.reload": self._reload_request,
         }
 
     # -- acquisition --------------------------------------------------------------------------------------------
@@ -172,7 +161,7 @@ class ResourceService:
                 f"resource.release: group {wanted.group!r} targets {wanted.targets}: not acquired by this peer"
             )
         self.perform(self.module.release(acquirer.request, wanted.group, targets, self._turns.wall_s))
-        self._answer(request)
+        self.answer(request)
 
     def _acquirer_of(self, peer: Peer, group: str) -> Acquirer | None:
         for acquirer in self._acquirers.values():
@@ -209,7 +198,7 @@ class ResourceService:
         if not targets and wanted.targets:
             raise Refused(f"cannot drain {wanted.targets}: its targets are excluded or lost, or there are none")
         self.perform(self.module.drain(targets, wanted.reason, wanted.mode, request.who, self._turns.wall_s))
-        self._answer(request)
+        self.answer(request)
 
     def _undrain(self, request: RpcRequest) -> None:
         wanted = request.payload(UndrainRequest)
@@ -219,7 +208,7 @@ class ResourceService:
         if targets or not wanted.targets:
             effects = self.module.undrain(targets, wanted.reason, wanted.mode, request.who, self._turns.wall_s)
             self.perform(effects)
-        self._answer(request)
+        self.answer(request)
 
     def _assign(self, request: RpcRequest) -> None:
         wanted = request.payload(AssignRequest)
@@ -243,15 +232,15 @@ class ResourceService:
         moved = state.moved - there
         ending = sorted(self.module.ending(targets))
         done = MoveResponse(str(moved), str(state.leaving), str(state.draining), str(there), ending)
-        self._answer(request, done)
+        self.answer(request, done)
 
     def _property_add(self, request: RpcRequest) -> None:
         self.perform(self.module.property_add(self._properties(request), self._turns.wall_s))
-        self._answer(request)
+        self.answer(request)
 
     def _property_remove(self, request: RpcRequest) -> None:
         self.perform(self.module.property_remove(self._properties(request), self._turns.wall_s))
-        self._answer(request)
+        self.answer(request)
 
     def _properties(self, request: RpcRequest) -> dict[str, Idset]:
         properties = request.payload(PropertyRequest).properties
@@ -261,23 +250,35 @@ class ResourceService:
         expiration_s = request.payload(ExpirationUpdateRequest).expiration
         self.set_expiration(expiration_s)
         self._keep_expiration(expiration_s, self._turns.wall_s)
-        self._answer(request)
+        self.answer(request)
 
     def set_expiration(self, expiration_s: float) -> None:
         """Change when the whole resource set ends (seconds since the epoch, 0 for never)."""
         self.perform(self.module.set_expiration(expiration_s, self._turns.wall_s))
 
-    def _reload_request(self, request: RpcRequest) -> None:
-        self.reload(request, request.payload(ReloadRequest))
+    def reload(self, inventory: Inventory, groups: Mapping[str, Idset], *, force: bool) -> None:
+        """Use another inventory. Raises Refused when that cannot be."""
+        self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=force))
 
-    def reload(self, request: RpcRequest, wanted: ReloadRequest) -> None:
-        """Take over another inventory and answer `request`. Raises Refused when that cannot be."""
-        def proceed() -> None:
-            inventory, groups, accepted = self._reload(wanted)
-            self.perform(self.module.reload(inventory, groups, self._turns.wall_s, force=wanted.force))
-            self._answer(request, accepted())
+    def mute(self) -> None:
+        """Send acquirers no further changes: the instance is being shut down, target by target."""
+        self._is_muted = True
 
-        self.prepare_reload(request, wanted, proceed)
+    # -- jobs ---------------------------------------------------------------------------------------------------
+
+    def held(self, jobid: int, ranks: Idset) -> None:
+        """Record that a job holds these targets."""
+        self.watch.note_jobs(ranks)
+        self._follow_jobs(self.module.hold(jobid, ranks))
+
+    def unheld(self, jobid: int, ranks: Idset) -> None:
+        """Record that a job no longer holds these targets."""
+        self.watch.note_jobs(ranks)
+        self._follow_jobs(self.module.unhold(jobid, ranks, self._turns.wall_s))
+
+    def _follow_jobs(self, effects: list[Any]) -> None:
+        if effects:  # rarely: targets that leave and were waited for
+            self.perform(effects)
 
     # -- reading ------------------------------------------------------------------------------------------------
 
@@ -293,7 +294,7 @@ class ResourceService:
         """Respond with the resources that schedulers may use, those of them that are down, and those that are
         allocated.
         """
-        status = self.module.sched_status(self.allocated())
+        status = self.module.sched_status(allocated(self._holdings, self.module.resources))
         parts = {name: self.printed(resources) for name, resources in status.items()}
         request.respond(SchedStatusResponse(**parts, made_up=str(self.made_up(status["all"]))))
 
@@ -325,7 +326,7 @@ class ResourceService:
 
     def _to_acquirer(self, key: Hashable, change: GroupChange) -> None:
         acquirer = self._acquirers.get(key)
-        if acquirer is None or (self.muted and acquirer.session.state is not AcquireState.WAITING):
+        if acquirer is None or (self._is_muted and acquirer.session.state is not AcquireState.WAITING):
             return
         try:
             acquirer.session.add(change)
@@ -354,7 +355,7 @@ class ResourceService:
                     acquirer.request.respond(message)
         self._journal.publish()
 
-    def _answer(self, request: RpcRequest, payload: object = None) -> None:
+    def answer(self, request: RpcRequest, payload: object = None) -> None:
         """Answer once all that was decided so far is on disk."""
         self._store.after_commit(lambda: request.respond(payload))
 
@@ -363,7 +364,7 @@ class ResourceService:
         return {
             "acquirers": len(self._acquirers),
             "journal_streams": len(self._journal),
-            "watch_streams": self.watch_streams(),
+            "watch_streams": len(self.watch),
             "targets": len(self.module.resources.ranks),
             "journal_events": len(self.module.journal.events),
         }
@@ -554,7 +555,6 @@ class ResourceWatch:
         self._timer: Timer | None = None
         self._timer_s = 0.0
         service.changed.append(self._note_change)
-        service.watch_streams = lambda: len(self._readers)
         router.serve({"resource.watch": self._open})
         turns.at_end(self._publish)
 

@@ -9,15 +9,16 @@ disk is the next scheduler's to judge.
 from __future__ import annotations
 
 import errno
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
 
-from fluxsched.core.idset import EMPTY, Idset
+from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
+from fluxsched.jobs.allocation import Foreign
 from fluxsched.jobs.effects import Held
 from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.leases.jobspec import size_is_settled
@@ -50,8 +51,12 @@ ANSWER = framing.QuickReader(framing.with_raw(msg.AllocResponse, "annotations"),
 class SchedulingService:
     """Schedulers of the groups, and the translation of their responses."""
 
-    def __init__(self, effects: JobEffects, router: Router, store: Store, modules: ModuleTable) -> None:
+    def __init__(
+        self, effects: JobEffects, router: Router, store: Store, modules: ModuleTable, foreign: Foreign
+    ) -> None:
+        """`foreign` returns those of some targets that are in none of these groups."""
         self._effects = effects
+        self._foreign = foreign
         self._modules = modules
         self._states = SchedulerStates(store)
         self._keeps: dict[Peer, tuple[str, ...]] = {}
@@ -64,7 +69,6 @@ class SchedulingService:
         self._suspended = False
         self.annotations = PayloadMemo(_annotations, ANNOTATIONS_KEPT, ANNOTATIONS_BYTES_MAX)
         self.on_ready: list[Callable[[], None]] = []
-        self.foreign: Callable[[Iterable[str], Idset], Idset] = lambda groups, targets: EMPTY
         router.serve(
             {
                 "job-manager.sched-hello": self._hello,
@@ -156,7 +160,7 @@ class SchedulingService:
         wanted = request.payload(msg.GrowRequest)
         self._check_ready(request, wanted.id)
         allocation, peer = self._effects.manager.allocation, request.peer
-        effects = allocation.grow(peer, wanted.id, wanted.R, self._effects.now_s, self.foreign)
+        effects = allocation.grow(peer, wanted.id, wanted.R, self._effects.now_s, self._foreign)
         self._effects.perform(effects)
         ranks = next(one.ranks for one in effects if isinstance(one, Held))
 
@@ -182,7 +186,7 @@ class SchedulingService:
             raise Refused("the instance is about to end, and accepts no more changes", errno.ESHUTDOWN)
         if request.peer not in self._ready:
             raise RemoteProtocolError(f"{request.topic}: send job-manager.sched-hello and sched-ready first")
-        if self._effects.is_leased(jobid):
+        if self._effects.leases.has(jobid):
             raise size_is_settled(jobid)
 
     def leave(self, peer: Peer) -> None:
@@ -209,7 +213,7 @@ class SchedulingService:
         if answer.type == msg.SUCCESS:
             if answer.R is None:
                 raise RemoteProtocolError(f"success for job {answer.id} carries no R")
-            effects = manager.allocation.alloc_granted(peer, answer.id, answer.R, annotations, now_s, self.foreign)
+            effects = manager.allocation.alloc_granted(peer, answer.id, answer.R, annotations, now_s, self._foreign)
         elif answer.type == msg.ANNOTATE:
             if annotations is None:
                 raise RemoteProtocolError(f"annotate for job {answer.id} carries no annotations")

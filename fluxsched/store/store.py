@@ -38,7 +38,7 @@ from fluxsched.store.schema import ADD_USAGE, ADD_USAGE_UP, ALL_IS_COUNTED, FEWE
 from fluxsched.store.wal import COMMIT, CommitRecord, stored_commit
 from fluxsched.system.files import private_file
 from fluxsched.system.log import Subject, logger
-from fluxsched.system.loop import SHORT_S, Histogram, Turns, Work
+from fluxsched.system.loop import SHORT_S, Histogram, OnFailure, Turns, Work
 
 log = logger("store")
 
@@ -72,7 +72,10 @@ class Transaction:
 class Store:
     """Group commit over SQLite, in the file `path`; `writer` runs the transactions."""
 
-    def __init__(self, path: Path | str, turns: Turns, writer: Writer | None = None) -> None:
+    def __init__(
+        self, path: Path | str, turns: Turns, writer: Writer | None = None, failed: OnFailure | None = None
+    ) -> None:
+        """Open the file. `failed` is called with an error that no further attempt to write would mend."""
         self._turns = turns
         self._groups: list[RowGroup] = []
         self._works: list[Work] = []
@@ -87,7 +90,7 @@ class Store:
         self._commit_s = Histogram(SHORT_S)
         self._begun_s = 0.0
         self._debugs = log.isEnabledFor(DEBUG)
-        self.failed: Callable[[BaseException], None] | None = None
+        self._failed = failed
         self._database = Database(path)
         self._writer = ThreadedWriter(turns) if writer is None else writer
 
@@ -236,8 +239,8 @@ class Store:
         yield
 
     def _ends(self, error: FluxschedError) -> None:
-        if self.failed is not None:
-            self.failed(error)
+        if self._failed is not None:
+            self._failed(error)
 
     def _text(self, error: sqlite3.Error) -> str:
         return f"the state in {self._database.path} cannot be written: {error}"

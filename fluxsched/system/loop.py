@@ -38,6 +38,8 @@ PIECE_ITEMS = 64
 
 T = TypeVar("T")
 EventSource = Callable[[float], bool]
+OnFailure = Callable[[BaseException], None]
+OnBug = Callable[[str, Exception], None]
 Work = Iterator[None]
 """Long work: it yields wherever other events may be handled first."""
 
@@ -59,7 +61,10 @@ class Timer:
 class Turns:
     """Runs turns on an asyncio loop; one timer heap with one loop timer."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, failed: OnFailure | None = None, noted: OnBug | None = None) -> None:
+        """`failed` is called with the exception that ends the turns; `noted` with one that ends one call only, and the
+        name of that call: without it such a fault ends the turns, too.
+        """
         self.clock = clock
         self.wall_s = clock.wall_s()
         self.count = 0
@@ -76,12 +81,8 @@ class Turns:
         self._scheduled = False
         self._alarm: asyncio.TimerHandle | None = None
         self._alarm_at_s = 0.0
-        self.failed: Callable[[BaseException], None] | None = None
-        """Function called with the exception that ends the turns."""
-        self.noted: Callable[[str, Exception], None] | None = None
-        """Function called with an exception that ends one call only, and the name of that call; without it such a fault
-        ends the turns, too.
-        """
+        self._failed = failed
+        self._noted = noted
 
     def start(self, loop: asyncio.AbstractEventLoop) -> None:
         """Begin to run turns on `loop`."""
@@ -95,9 +96,9 @@ class Turns:
 
     def report_bug(self, what: str, exc: Exception) -> None:
         """Report an unexpected exception; raise it again where none is reported."""
-        if self.noted is None:
+        if self._noted is None:
             raise exc
-        self.noted(what, exc)
+        self._noted(what, exc)
 
     def run_isolated(
         self, call: Callable[[], object], what: str, failed: Callable[[Exception], None] | None = None
@@ -196,9 +197,9 @@ class Turns:
             self._run()
         except Exception as exc:  # last resort of the shell: a bug ends the instance, with its traceback
             self._scheduled = False
-            if self.failed is None:
+            if self._failed is None:
                 raise
-            self.failed(exc)
+            self._failed(exc)
 
     def _run(self) -> None:
         self.count += 1

@@ -6,7 +6,7 @@ from collections import deque
 from types import SimpleNamespace
 
 from fluxsched.clusters.links import ClusterPace, OwnLink
-from fluxsched.clusters.loop import ClusterLoop, OutputCopy
+from fluxsched.clusters.loop import ClusterLoop, LeaseReports, OutputCopy
 from fluxsched.config.values import ClusterSettings
 from fluxsched.core.idset import EMPTY
 from fluxsched.executor.base import Reports
@@ -100,6 +100,10 @@ class Bench:
             lambda *_: None,
             lambda jobid, kind, note: self.reported.append(("raised", jobid, kind)),
         )
+        lease_reports = LeaseReports(
+            lambda: None, lambda *_: None, lambda jobid, note: self.reported.append(("returned", jobid)),
+            lambda *_: None,
+        )  # fmt: skip
         offered = SimpleNamespace(
             change=lambda *_: setattr(offered, "is_known", True), silent=lambda: None, targets=EMPTY, online=EMPTY,
             mirror=SimpleNamespace(wanted_groups=None), is_known=False, closed="", note="",
@@ -113,7 +117,7 @@ class Bench:
             "east", ClusterSettings("east", "ipc:///x"), self.connect,
             lambda connection, events: OwnLink(connection, events, "me", 1, None, quick), offered,
             OutputCopy(tmp_path, lambda jobid: False), reports,
-            lambda jobid, note: self.reported.append(("returned", jobid)), store, self.turns,
+            lease_reports, store, self.turns,
             ImmediateWriter(), quick,
         )  # fmt: skip
         self.turns.post(lambda: self.loop.want(Lease(1, 0, "east", "me/1", {}, state, since_s=SystemClock.wall_s())))

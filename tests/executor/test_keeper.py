@@ -333,7 +333,7 @@ async def test_a_report_whose_handling_fails_is_not_said_to_be_stored(bench, mon
     [keeper] = bench.keepers
     await bench.until(lambda: keeper.words(msg.KeeperHello))
 
-    bench.turns.noted = lambda what, fault: bench.said.append(("bug", type(fault)))
+    bench.expects_bugs = True
 
     def fail(link, one):
         raise ZeroDivisionError

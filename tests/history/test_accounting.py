@@ -53,7 +53,9 @@ class World(ByHand):
     def start(self):
         super().start()
         counted = self.rows("SELECT value FROM saved WHERE key = 'counted'")
-        self.accounting = JobAccounting(self.turns, self.store, lambda name: QUEUE)
+        self.members: dict[int, str] = {}
+        """Group of each target."""
+        self.accounting = JobAccounting(self.turns, self.store, lambda name: QUEUE, lambda rank: self.members.get(rank))
         self.accounting.restore(int(counted[0][0]) if counted else 0, lambda: None)
         self.flush()
 
@@ -118,8 +120,8 @@ def test_jobs_are_counted_by_what_they_are_of(world):
 
 
 def test_a_job_counts_for_the_group_in_which_it_ran(world):
-    both, members = JobQueue(QueueConfig("both", group="fast", others=("slow",))), {3: "slow", 9: "other"}
-    world.accounting.group_of = members.get
+    both = JobQueue(QueueConfig("both", group="fast", others=("slow",)))
+    world.members = {3: "slow", 9: "other"}
     ran = [job(world.now_s, 100.0, ranks=Idset.parse(ranks)) for ranks in ("3-4", "9", "")]
     for one in ran:
         one.queue = both
@@ -128,7 +130,7 @@ def test_a_job_counts_for_the_group_in_which_it_ran(world):
     world.flush()
     assert {name: sums[0] for name, sums in world.report("group").rows} == {"slow": 1, "fast,slow": 2}
     span = Span(int(BEGIN_S), int(BEGIN_S + 3600), BEGIN_S + 900.0)
-    (*_, found) = running_use({1: ran[0]}, [1], span, "group", None, members.get)
+    (*_, found) = running_use({1: ran[0]}, [1], span, "group", None, world.members.get)
     assert found is not None
     assert list(found.by_name) == ["slow"]
 
@@ -154,7 +156,7 @@ def test_what_ends_while_others_are_counted_again_is_counted_once(world):
     world.end(40)
     world.lose()
     ByHand.start(world)
-    world.accounting = JobAccounting(world.turns, world.store, lambda name: QUEUE)
+    world.accounting = JobAccounting(world.turns, world.store, lambda name: QUEUE, lambda rank: None)
     world.accounting.restore(0, lambda: None)
     world.accounting.ended(job(world.now_s, 1.0), "FAILED")
     world.accounting.write()

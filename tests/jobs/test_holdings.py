@@ -168,10 +168,12 @@ def r_with_amounts(ranks, cores="0", memory=0, matlab=0):
 THERE = ResourceSet.parse(r_with_amounts("0-3", "0-7", 16 * GIB, 2))
 
 
-def watched(world):
+@pytest.fixture
+def watched(new_world):
     """A world whose manager knows how much there is."""
-    world.manager.holdings.there = lambda: THERE
-    return world
+    made = new_world(there=lambda: THERE)
+    made.scheduler()
+    return made
 
 
 def held(holdings):
@@ -187,36 +189,35 @@ def held(holdings):
         (r_with_amounts("9", "1", 1), "^job 2 was granted 1 memory where 0 memory is free of rank 9$"),
     ],
 )
-def test_more_than_is_free_is_refused_and_changes_nothing(world, granted, told):
-    watched(world).run(1, r_with_amounts("1", "0", 12 * GIB, 1))
-    before = held(world.manager.holdings)
-    world.submit(2)
+def test_more_than_is_free_is_refused_and_changes_nothing(watched, granted, told):
+    watched.run(1, r_with_amounts("1", "0", 12 * GIB, 1))
+    before = held(watched.manager.holdings)
+    watched.submit(2)
     with pytest.raises(RemoteProtocolError, match=told):
-        world.grant(2, granted)
-    assert held(world.manager.holdings) == before == ({1: (("memory", 12 * GIB),)}, (("matlab", 1),))
-    world.grant(2, r_with_amounts("1", "1", 4 * GIB, 1))
-    assert held(world.manager.holdings) == ({1: (("memory", 16 * GIB),)}, (("matlab", 2),))
+        watched.grant(2, granted)
+    assert held(watched.manager.holdings) == before == ({1: (("memory", 12 * GIB),)}, (("matlab", 1),))
+    watched.grant(2, r_with_amounts("1", "1", 4 * GIB, 1))
+    assert held(watched.manager.holdings) == ({1: (("memory", 16 * GIB),)}, (("matlab", 2),))
 
 
-def test_a_rank_s_amounts_go_back_with_it_and_those_of_the_instance_with_the_last_one(world):
-    watched(world).run(1, r_with_amounts("0-2", "0", 9 * GIB, 2))
-    world.do("finished", 1, 0)
-    world.do("released", 1, ids("1"), False)
-    [freed] = world.freed()
+def test_a_rank_s_amounts_go_back_with_it_and_those_of_the_instance_with_the_last_one(watched):
+    watched.run(1, r_with_amounts("0-2", "0", 9 * GIB, 2))
+    watched.do("finished", 1, 0)
+    watched.do("released", 1, ids("1"), False)
+    [freed] = watched.freed()
     assert freed.R["execution"]["R_lite"] == [{"rank": "1", "children": {"core": "0"}, "amounts": {"memory": 9 * GIB}}]
-    assert held(world.manager.holdings) == (dict.fromkeys((0, 2), (("memory", 9 * GIB),)), (("matlab", 2),))
-    world.do("released", 1, None, True)
-    assert held(world.manager.holdings) == ({}, ())
+    assert held(watched.manager.holdings) == (dict.fromkeys((0, 2), (("memory", 9 * GIB),)), (("matlab", 2),))
+    watched.do("released", 1, None, True)
+    assert held(watched.manager.holdings) == ({}, ())
 
 
-def test_a_restart_restores_them_even_if_there_is_less_by_now(world, new_world):
-    watched(world).run(1, r_with_amounts("0-1", "0", 9 * GIB, 2))  # runs on
-    world.run(2, r_with_amounts("1-2", "1", 2 * GIB))  # its end was stored, and the release of one target
-    world.do("finished", 2, 0)
-    world.do("released", 2, ids("1"), False)
-    again = new_world()
-    again.manager.holdings.there = lambda: ResourceSet.parse(r_with_amounts("0-1", "0-7", 8 * GIB, 1))
-    restored = again.manager.restore(world.rows(), world.now_s + 1)
+def test_a_restart_restores_them_even_if_there_is_less_by_now(watched, new_world):
+    watched.run(1, r_with_amounts("0-1", "0", 9 * GIB, 2))  # runs on
+    watched.run(2, r_with_amounts("1-2", "1", 2 * GIB))  # its end was stored, and the release of one target
+    watched.do("finished", 2, 0)
+    watched.do("released", 2, ids("1"), False)
+    again = new_world(there=lambda: ResourceSet.parse(r_with_amounts("0-1", "0-7", 8 * GIB, 1)))
+    restored = again.manager.restore(watched.rows(), watched.now_s + 1)
     again.perform(restored.effects)
     assert restored.orphans == (1,)
     holdings = again.manager.holdings
@@ -234,8 +235,7 @@ amounts = st.integers(0, 8)
 @given(st.lists(st.tuples(st.sampled_from(["0", "1", "0-1", "0-3"]), amounts, amounts), max_size=12), st.data())
 def test_what_is_held_is_the_sum_of_what_jobs_hold(grants, data):
     """Whatever is granted and freed in whatever order; `check` compares with the sum."""
-    holdings = Holdings()
-    holdings.there = lambda: ResourceSet.parse(r_with_amounts("0-3", "0-63", 16, 16))
+    holdings = Holdings(lambda: ResourceSet.parse(r_with_amounts("0-3", "0-63", 16, 16)))
     mine = {}
     for jobid, (ranks, memory, matlab) in enumerate(grants):
         free = 16 - max([dict(amounts).get("memory", 0) for rank, amounts in held(holdings)[0].items()
@@ -261,19 +261,19 @@ def test_what_is_held_is_the_sum_of_what_jobs_hold(grants, data):
     assert held(holdings) == ({}, ())
 
 
-def test_amounts_come_with_targets_that_a_job_grows_by_and_go_with_them(world):
-    watched(world).submit(1, elastic("1-3"))
-    world.grant(1, r_with_amounts("0", "0-7", 16 * GIB, 1))
-    grow(world, r_with_amounts("1", "0-7", 16 * GIB))
+def test_amounts_come_with_targets_that_a_job_grows_by_and_go_with_them(watched):
+    watched.submit(1, elastic("1-3"))
+    watched.grant(1, r_with_amounts("0", "0-7", 16 * GIB, 1))
+    grow(watched, r_with_amounts("1", "0-7", 16 * GIB))
     shares = dict.fromkeys((0, 1), (("memory", 16 * GIB),))
-    assert held(world.manager.holdings) == (shares, (("matlab", 1),))
-    assert ResourceSet.parse(world.job().R).shared == (("matlab", 1),)
+    assert held(watched.manager.holdings) == (shares, (("matlab", 1),))
+    assert ResourceSet.parse(watched.job().R).shared == (("matlab", 1),)
     with pytest.raises(RemoteProtocolError, match="was granted 17 GiB memory where 16 GiB memory is free of rank 2"):
-        grow(world, r_with_amounts("2", "0-7", 17 * GIB))
+        grow(watched, r_with_amounts("2", "0-7", 17 * GIB))
     with pytest.raises(RemoteProtocolError, match="cannot grow by shared resources \\(matlab\\)"):
-        grow(world, r_with_amounts("2", "0-7", GIB, 1))
-    shrink(world, "0")
-    released(world, "0")
-    assert held(world.manager.holdings) == ({1: shares[1]}, (("matlab", 1),))
-    world.end()
-    assert held(world.manager.holdings) == ({}, ())
+        grow(watched, r_with_amounts("2", "0-7", GIB, 1))
+    shrink(watched, "0")
+    released(watched, "0")
+    assert held(watched.manager.holdings) == ({1: shares[1]}, (("matlab", 1),))
+    watched.end()
+    assert held(watched.manager.holdings) == ({}, ())

@@ -339,9 +339,9 @@ def test_an_accepted_job_stays_accepted(new_world, spec):
     world = new_world(banks=Banks(None, ("a",)))
     world.scheduler()
     world.submit(1, spec(bank="a"))
-    world.manager.requests.banks = Banks(None, ("b",))
+    world.manager.requests.change_banks(Banks(None, ("b",)))
     world.grant(1)
     with pytest.raises(Refused, match="bank 'a' does not exist: use one of b"):
         world.submit(2, spec(bank="a"))
-    world.manager.requests.banks = ANY_BANK
+    world.manager.requests.change_banks(ANY_BANK)
     world.submit(2, spec(bank="a"))

@@ -137,7 +137,7 @@ def request(jobid, cores=4, duration_s=0.0):
 
 async def test_a_question_overtakes_a_burst_and_the_burst_keeps_its_order():
     wire, turns = Owner(), Turns(Ticking())
-    host = SchedulerHost(wire, Scheduler(Fifo()), ("default",), turns, "me")
+    host = SchedulerHost(wire, Scheduler(Fifo()), ("default",), turns, "me", lambda reason: None)
     turns.start(asyncio.get_running_loop())
     host.start()
     while host.session.state is not SessionState.READY:
@@ -195,8 +195,9 @@ class Hosted:
         self.time, self.owner = VirtualTime(), owner or Owner()
         self.ended = []
         self.turns = Turns(self.time)
-        self.host = SchedulerHost(self.owner, Scheduler(policy), ("default",), self.turns, "me")
-        self.host.on_end = self.ended.append
+        self.host = SchedulerHost(
+            self.owner, Scheduler(policy), ("default",), self.turns, "me", self.ended.append
+        )
         self.host.start()
         self.turns.start(self.time)  # type: ignore[arg-type]
         for _ in range(3):  # acquire, hello, ready

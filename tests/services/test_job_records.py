@@ -150,13 +150,14 @@ async def test_a_failed_read_is_not_the_end_of_forgetting(world, eventually):
 async def test_targets_are_given_back_before_the_end_of_their_job_is_announced(world):
     site = await world.instance(fake="1x1")
     effects, order = site.effects, list[str]()
-    unheld = effects.unheld
 
-    def give_back(jobid, ranks):
-        order.append("given back")
-        unheld(jobid, ranks)
+    class Listener:
+        def held(self, jobid, ranks): ...
 
-    effects.unheld = give_back
+        def unheld(self, jobid, ranks):
+            order.append("given back")
+
+    effects.add_listener(Listener())
     effects.publish.append(
         lambda stretches: order.extend("free" for _, events in stretches for one in events if one["name"] == "free")
     )

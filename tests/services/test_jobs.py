@@ -120,7 +120,17 @@ async def test_what_is_refused_says_why_and_the_scheduler_goes_on(world):
 async def test_a_job_that_runs_in_another_instance_keeps_its_size(world):
     site = await world.bare(fake="4x2")
     sched, _, jobid = await started(world, site)
-    site.effects.is_leased = lambda leased: leased == jobid
+
+    class Leases:
+        def has(self, leased):
+            return leased == jobid
+
+        def explain(self, job, why):
+            return why
+
+        def extend_listed(self, jobs): ...
+
+    site.effects.add_leases(Leases())
     for topic, payload in (("grow", {"R": r_of("3")}), ("shrink", {"ranks": "1", "note": ""})):
         found, said = await sched.refused(f"job-manager.sched-{topic}", {"id": jobid, **payload})
         assert (found, "its size was settled when it was sent" in said) == (errno.EOPNOTSUPP, True)

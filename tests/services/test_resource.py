@@ -190,7 +190,7 @@ async def test_the_changes_of_a_slow_reader_merge(world, monkeypatch):
 
 async def test_without_readers_nothing_is_gathered(world):
     site = await world.instance(**SITE)
-    peer, watch = world.second(site), site._parts.watch
+    peer, watch = world.second(site), site.resource.watch
     tag = peer.open("resource.watch")
     await peer.next(tag)
     assert watch._last is not None

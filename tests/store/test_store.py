@@ -213,8 +213,9 @@ async def test_what_is_in_the_log_alone_is_found_by_the_next_store(tmp_path):
 class Disk:
     """A store, and its writer's connection, which has room for no page more while it is `full`."""
 
-    def __init__(self, store, writer):
+    def __init__(self, store, writer, failed):
         self.store = store
+        self.failed = failed
         self.turns = store._turns
         self._writer = writer
 
@@ -249,11 +250,11 @@ async def full_disk(tmp_path, monkeypatch):
 
     monkeypatch.setattr(sqlite3, "connect", opened)
     monkeypatch.setattr(stores, "RETRY_S", 0.01)
-    turns = Turns(SystemClock())
-    store = Store(tmp_path / "state", turns)
+    turns, failed = Turns(SystemClock()), []
+    store = Store(tmp_path / "state", turns, failed=failed.append)
     turns.at_end(store.flush)
     turns.start(asyncio.get_running_loop())
-    yield Disk(store, connections[1])
+    yield Disk(store, connections[1], failed)
     store.close()
 
 
@@ -301,8 +302,7 @@ async def test_who_asks_while_a_write_is_about_to_fail_is_served_too(full_disk):
 
 async def test_more_rows_than_may_wait_for_a_full_disk_end_the_instance(full_disk, monkeypatch):
     monkeypatch.setattr(stores, "UNSTORED_ROWS_MAX", 3)
-    failed = []
-    full_disk.store.failed = failed.append
+    failed = full_disk.failed
     full_disk.full()
     full_disk.add(1)
     await full_disk.until(lambda: full_disk.store.fault)
@@ -338,8 +338,7 @@ async def test_a_file_that_was_moved_away_is_missed_and_used_again_when_it_is_ba
 
 
 async def test_a_fault_that_no_retry_mends_ends_the_instance(full_disk):
-    failed = []
-    full_disk.store.failed = failed.append
+    failed = full_disk.failed
     full_disk.store.add("journal", (object(),))
     full_disk.turns.wake()
     await full_disk.until(lambda: failed)

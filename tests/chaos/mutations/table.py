@@ -22,7 +22,7 @@ RESOURCE = (
     ),
     Sabotage(
         "say something in the response to a release", "fluxsched.services.resource:ResourceService._release",
-        "self._answer(request)", "self._answer(request, wanted)",
+        "self.answer(request)", "self._answer(request, wanted)",
     ),
     Sabotage(
         "take a release for a shrink's that was not sent", f"{_RESOURCE}.changes:Session.leave",
@@ -57,7 +57,7 @@ RESOURCE = (
         "self.lift(targets,", "self.lift(targets | self.drained,",
     ),
     Sabotage(
-        "answer a drain before it is stored", "fluxsched.services.resource:ResourceService._answer",
+        "answer a drain before it is stored", "fluxsched.services.resource:ResourceService.answer",
         "self._store.after_commit(lambda: request.respond(payload))", "request.respond(payload)",
     ),
     Sabotage(

@@ -16,7 +16,7 @@ from fluxsched.errors import FluxschedError
 from fluxsched.store.repair import fault_at_start
 from fluxsched.store.store import COPY, RowGroup, Store
 from fluxsched.system.files import COMMIT_SUFFIX, DATABASE_NAME
-from fluxsched.system.loop import Turns
+from fluxsched.system.loop import OnFailure, Turns
 from tests.chaos.world.damage import unnoticed_damage
 from tests.chaos.world.processes import Process
 
@@ -86,12 +86,12 @@ class Disk:
         """The state directory as it is now."""
         return self._directory / str(self._number)
 
-    def open(self, turns: Turns, process: Process) -> Store:
+    def open(self, turns: Turns, process: Process, failed: OnFailure) -> Store:
         """The store of a process that has started. Raises FluxschedError if it is not sound."""
         fault = fault_at_start(self.state / DATABASE_NAME, has_jobs=False)
         if fault is not None:
             raise FluxschedError(f"a crash is taken for damage: {fault.text}")
-        store = Store(self.state / DATABASE_NAME, turns, SimWriter(self, process))
+        store = Store(self.state / DATABASE_NAME, turns, SimWriter(self, process), failed)
         self._store = store
         self._spoil(store)
         add, remove = store.add, store.remove

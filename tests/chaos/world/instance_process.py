@@ -13,10 +13,10 @@ from fluxsched.core.idset import Idset
 from fluxsched.executor.base import Executor, Reports
 from fluxsched.executor.proxy import KeeperExecutor, KeeperHost
 from fluxsched.executor.timed import TimedExecutor
-from fluxsched.instance.assembly import Assembly, Settings, Surroundings, read_store
+from fluxsched.instance.assembly import Assembly, InstanceEnd, Settings, Surroundings, read_store
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.services.module_processes import StartModule
-from fluxsched.system.loop import Turns
+from fluxsched.system.loop import OnBug, Turns
 from tests.chaos.world.disk import Disk
 from tests.chaos.world.network import Network
 from tests.chaos.world.processes import Process
@@ -71,10 +71,12 @@ def start_instance(
     keepers: KeeperHost,
     start_module: StartModule,
     connect: OpenClient,
+    noted: OnBug,
 ) -> Assembly:
     """A running instance. Raises FluxschedError if it cannot start."""
-    turns = Turns(process.clock)
-    store = disk.open(turns, process)
+    end = InstanceEnd(process.loop)
+    turns = Turns(process.clock, end.fail, noted)
+    store = disk.open(turns, process, end.fail)
     settings = site.settings(process, disk)
 
     def executors(reports: Reports) -> dict[str, Executor]:
@@ -96,12 +98,12 @@ def start_instance(
         generator_id=GENERATOR_ID,
         pid=process.pid,
         started_s=process.clock.wall_s(),
-        ended=process.loop.create_future(),
+        end=end,
         connect=connect,
     )
     restored = read_store(store, outside.state_notice)
     parts = Assembly(settings, outside, restored)
-    outside.ended.add_done_callback(partial(_ended, process))
+    end.ended.add_done_callback(partial(_ended, process))
     _end_if_incomplete(parts, process)
     parts.restore(restored)
     parts.start(process.loop)

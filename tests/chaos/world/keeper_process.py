@@ -19,9 +19,9 @@ class SimKeeper:
 
     def __init__(self, process: Process, tasks: Tasks, noted: Callable[[str, Exception], None]) -> None:
         self.process = process
-        turns = self._turns = Turns(process.clock)
-        turns.noted = noted
-        turns.failed = lambda exc: process.end(f"failed: {type(exc).__name__}: {exc}")
+        turns = self._turns = Turns(
+            process.clock, lambda exc: process.end(f"failed: {type(exc).__name__}: {exc}"), noted
+        )
 
         def executor(reports: Reports) -> SimExecutor:
             return SimExecutor(tasks, process, turns, reports)

@@ -124,10 +124,10 @@ class SimModule:
             plugins=found.plugins,
         )
         client: SimClient = self._network.connect(wanted.name, process)
-        turns = self._turns = Turns(process.clock)
-        turns.failed = lambda exc: process.end(f"{type(exc).__name__}: {exc}")
-        host = self.host = SchedulerHost(client, scheduler, wanted.groups, turns, wanted.name)
-        host.on_end = lambda reason: process.end(reason or "left")
+        turns = self._turns = Turns(process.clock, lambda exc: process.end(f"{type(exc).__name__}: {exc}"))
+        host = self.host = SchedulerHost(
+            client, scheduler, wanted.groups, turns, wanted.name, lambda reason: process.end(reason or "left")
+        )
         client.start(process.loop, turns.wake)
         turns.start(process.loop)
         host.start()

@@ -250,8 +250,8 @@ class World:
                     SimKeeperHost(process, self._keepers),
                     self._start_module,
                     partial(self._connect_elsewhere, process),
+                    self._noted,
                 )
-                self.parts.turns.noted = self._noted
             except FluxschedError as exc:
                 process.end(f"cannot start: {exc}")
 
