@@ -23,7 +23,6 @@ from fluxsched.core.role import Role, parse_role
 from fluxsched.errors import FluxschedError, InvalidValue, LimitExceeded, Refused
 from fluxsched.system.files import make_private
 from fluxsched.transport.endpoints import KeyPair, parse_key
-from fluxsched.transport.sockets import make_key_pair, public_of
 
 SECRET_SUFFIX, PUBLIC_SUFFIX = ".key", ".pub"
 
@@ -88,6 +87,8 @@ def read_secret(path: Path) -> KeyPair:
         raise InvalidValue(f"{path} is a public key, for a server: the holder's own is its {SECRET_SUFFIX} file")
     table = _table(path, "secret key", READ_BY_OTHERS, f"chmod 600 {path}")
     public, secret = (_key(path, table, name) for name in ("public-key", "secret-key"))
+    from fluxsched.transport.sockets import public_of  # a real Flux reads configurations without zmq
+
     _check_rest(path, table)
     if public_of(secret) != public:
         raise InvalidValue(f"{path}: its public key does not belong to its secret key")
@@ -160,12 +161,16 @@ def _check_rest(path: Path, table: dict[str, Any]) -> None:
 
 def generate_server(directory: Path) -> Path:
     """Make the keys of a server: where they are. Raises Refused (EEXIST)."""
+    from fluxsched.transport.sockets import make_key_pair
+
     write_secret(directory / SERVER_KEY_NAME, make_key_pair())
     return directory / SERVER_KEY_NAME
 
 
 def generate(name: str, role: Role, userid: int | None, directory: Path) -> tuple[Path, Path]:
     """Make the keys of a client: where its secret and its public file are. Raises InvalidValue or Refused."""
+    from fluxsched.transport.sockets import make_key_pair
+
     pair = make_key_pair()
     secret, public = (directory / f"{check_key_name(name)}{suffix}" for suffix in (SECRET_SUFFIX, PUBLIC_SUFFIX))
     if public.exists():

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import subprocess
 import sys
 import tomllib
 from pathlib import Path
@@ -12,7 +13,7 @@ from click.testing import CliRunner
 
 from fluxsched.cli.main import main
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.flux.install import HOME, MARK, PRIORITY, install, module_path, uninstall
+from fluxsched.flux.install import HOME, MARK, NEEDS, PRIORITY, install, module_path, uninstall
 
 SCRIPT = """#!/bin/sh
 case "$1" in
@@ -61,6 +62,15 @@ def test_flux_is_told_the_directory_of_the_package():
     (depth,) = re.findall(r"^HOME = Path\(__file__\)\.resolve\(\)\.parents\[(\d)\]$", module_path().read_text(), re.M)
     assert str(module_path().resolve().parents[int(depth)]) == HOME
     assert (Path(HOME) / "fluxsched" / "flux" / "install.py").is_file()
+
+
+def test_the_broker_module_imports_only_the_packages_that_install_looks_for():
+    code = (
+        "import sys; before = set(sys.modules); import fluxsched.flux.bridge; "
+        "print(*{name.partition('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names))"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert set(done.stdout.split()) - {"typing_extensions"} == set(NEEDS), "msgspec imports it where it is there"
 
 
 def test_module_path_prints_the_python_path_that_a_virtual_environment_needs(flux):
