@@ -195,7 +195,7 @@ class World:
         """An instance that is ready; options are those of StartOptions, `config` may be the text itself, and what
         else is set of `Settings`.
         """
-        own = {name: options.pop(name) for name in ("cluster_pace",) if name in options}
+        own = {name: options.pop(name) for name in ("cluster_pace", "peer_limits") if name in options}
         if isinstance(options.get("config"), str):
             options["config"] = self.write("site.toml", options["config"])
         if not {"fake", "config", "test_size", "r_path"} & options.keys():

@@ -24,6 +24,7 @@ import struct
 import subprocess
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -38,7 +39,7 @@ from fluxsched.executor import wire as msg
 from fluxsched.executor.base import TERMINATING, InputAnswer, InputPlace, JobLaunch, Reports, ResumedJob, Window
 from fluxsched.executor.cleanup import clear_orphans
 from fluxsched.executor.layout import is_instance
-from fluxsched.executor.timed import NestedJobs
+from fluxsched.executor.timed import MARGIN_S, NestedJobs
 from fluxsched.executor.wire import connected
 from fluxsched.messaging.memo import ObjectMemo
 from fluxsched.system.files import FILE_MODE
@@ -49,29 +50,46 @@ from fluxsched.transport.local import peer_of
 
 log = logger("keeper")
 
-HELLO_S = 30.0
-"""Maximum time until a keeper must answer (seconds): a stopped one must not block an instance for ever."""
-END_S = 5.0
-"""Maximum time until a keeper must end its tasks and itself (seconds)."""
-CLEAR_S = 5.0
-"""Maximum time until killed processes must be gone (seconds)."""
-AGAIN_S = 1.0
-"""Time before a keeper without jobs that has ended is replaced (seconds)."""
-TRIES_MAX = 3
-"""Keepers to which a job is given: one that ends them all is not to end more."""
 RESTARTED = "the instance was restarted"
 KILLED = "the keeper of its tasks was killed"
+
+
+@dataclass(frozen=True, slots=True)
+class KeeperLimits:
+    """Limits of the conversation with keepers."""
+
+    hello_s: float = 30.0
+    """Maximum time until a keeper must answer (seconds): a stopped one must not block an instance for ever."""
+    end_s: float = 5.0
+    """Maximum time until a keeper must end its tasks and itself (seconds)."""
+    clear_s: float = 5.0
+    """Maximum time until killed processes must be gone (seconds)."""
+    again_s: float = 1.0
+    """Time before a keeper without jobs that has ended is replaced (seconds)."""
+    connect_s: float = 5.0
+    """Maximum time until a keeper must accept a connection (seconds): a stopped one may have no room for a further one.
+    """
+    gone_s: float = 5.0
+    """Maximum time until a killed keeper must be gone (seconds); one that waits for a disk may never be."""
+    margin_s: float = MARGIN_S
+    tries_max: int = 3
+    """Keepers to which a job is given: one that ends them all is not to end more."""
+
+
+LIMITS = KeeperLimits()
 
 
 class KeeperExecutor:
     """Gives jobs to keepers, and reports what these report."""
 
     def __init__(
-        self, turns: Turns, reports: Reports, host: KeeperHost, kill_timeout_s: float, *, outlives: bool
-    ) -> None:
+        self, turns: Turns, reports: Reports, host: KeeperHost, kill_timeout_s: float, *, outlives: bool,
+        limits: KeeperLimits = LIMITS,
+    ) -> None:  # fmt: skip
+        self._limits = limits
         self._turns = turns
         self._reports = reports
-        self._nested = NestedJobs(turns, reports, kill_timeout_s)
+        self._nested = NestedJobs(turns, reports, kill_timeout_s, limits.margin_s)
         self.give_back = self._nested.give_back
         self._host = host
         self._kill_timeout_s = kill_timeout_s
@@ -115,7 +133,7 @@ class KeeperExecutor:
                 self.shrink(job.launch.jobid, job.going)
         for client in self._host.living():
             link = self._connect(client)
-            link.patience = self._turns.after(HELLO_S, partial(self._lost, link, "it does not answer"))
+            link.patience = self._turns.after(self._limits.hello_s, partial(self._lost, link, "it does not answer"))
             link.say()
         self._settle()
 
@@ -174,7 +192,7 @@ class KeeperExecutor:
         """See `Executor.close`."""
         self._end(msg.EndKeeper())
         for link in self._links:
-            self._host.end(link.client, END_S if link.has_said else 0.0)
+            self._host.end(link.client, self._limits.end_s if link.has_said else 0.0)
             link.client.close()
 
     def leave(self, within_s: float) -> None:
@@ -211,8 +229,8 @@ class KeeperExecutor:
 
     def _give(self, run: GivenJob) -> None:
         run.tries += 1
-        if run.tries > TRIES_MAX:
-            raise Refused(f"{TRIES_MAX} keepers ended before they could start it: see the log")
+        if run.tries > self._limits.tries_max:
+            raise Refused(f"{self._limits.tries_max} keepers ended before they could start it: see the log")
         link = run.link = self._current()
         link.start(run.launch, self._kill_timeout_s, outlives=self._outlives)
         run.given(link)
@@ -250,7 +268,7 @@ class KeeperExecutor:
         if link.patience is not None:
             link.patience.cancel()
         link.client.close()
-        self._host.end(link.client, END_S if link.is_ending else 0.0)
+        self._host.end(link.client, self._limits.end_s if link.is_ending else 0.0)
         if not link.is_ending:
             log.warning("the keeper has ended, which it should not: %s", reason)
         for number in list(link.inputs):
@@ -272,7 +290,7 @@ class KeeperExecutor:
         for run in again:
             self._give_or_fail(run)
         if self._guards:
-            self._turns.after(AGAIN_S, self._guard_again)
+            self._turns.after(self._limits.again_s, self._guard_again)
 
     def _guard_again(self) -> None:
         if not self._closed:
@@ -337,7 +355,7 @@ class KeeperExecutor:
             link = self._current()
         except Refused as fault:
             log.error("%s", fault)
-            self._gone(records, clear_orphans(records, CLEAR_S))
+            self._gone(records, clear_orphans(records, self._limits.clear_s))
         else:
             link.clearing = {**(link.clearing or {}), **records}
             link.say(msg.ClearProcesses(dict(records)))
@@ -674,16 +692,14 @@ class KeeperLink:
 PREFIX = "keeper-"
 """Prefix of the sockets' names; a number follows."""
 BACKLOG = 8
-CONNECT_S = 5.0
-"""Maximum time until a keeper must accept a connection (seconds): a stopped one may have no room for a further one."""
-GONE_S = 5.0
-"""Maximum time until a killed keeper must be gone (seconds); one that waits for a disk may never be."""
 
 
 class LocalKeeperHost:
     """See `KeeperHost`."""
 
-    def __init__(self, directory: Path, run_directory: Path | None, owner: int, grace_s: float) -> None:
+    def __init__(
+        self, directory: Path, run_directory: Path | None, owner: int, grace_s: float, limits: KeeperLimits = LIMITS
+    ) -> None:
         """`directory` is where the sockets are.
 
         `run_directory` is what a keeper clears when the instance is killed, `owner` the descriptor that holds the lock
@@ -693,6 +709,7 @@ class LocalKeeperHost:
         self._run_directory = run_directory
         self._owner = owner
         self._grace_s = grace_s
+        self._limits = limits
         self._pidfds: dict[Client, tuple[int, int]] = {}
 
     def living(self) -> Sequence[Client]:
@@ -709,8 +726,8 @@ class LocalKeeperHost:
             except BlockingIOError as fault:
                 raise FluxschedError(
                     f"cannot determine whether jobs run at keeper {path}: it has accepted no connection within "
-                    f"{CONNECT_S:g} s; if it is stopped, continue it (kill -CONT) or end it (kill -KILL), then start "
-                    "again",
+                    f"{self._limits.connect_s:g} s; if it is stopped, continue it (kill -CONT) or end it (kill -KILL), "
+                    "then start again",
                     errno.ETIMEDOUT,
                 ) from fault
             except OSError as fault:  # there may be jobs behind it, which would be lost with the socket
@@ -746,8 +763,9 @@ class LocalKeeperHost:
         if not select.select([fd], [], [], timeout_s)[0]:
             with contextlib.suppress(ProcessLookupError):
                 signal.pidfd_send_signal(fd, signal.SIGKILL)
-            if not select.select([fd], [], [], GONE_S)[0]:
-                log.error("keeper %d is not gone %g s after it was killed: it may be waiting for a disk", pid, GONE_S)
+            gone_s = self._limits.gone_s
+            if not select.select([fd], [], [], gone_s)[0]:
+                log.error("keeper %d is not gone %g s after it was killed: it may be waiting for a disk", pid, gone_s)
         os.close(fd)
         with contextlib.suppress(ChildProcessError):  # that of an instance before
             os.waitpid(pid, os.WNOHANG)
@@ -769,7 +787,8 @@ class LocalKeeperHost:
 
     def _connect(self, path: str) -> Client:
         connection = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        limit = struct.pack("@ll", int(CONNECT_S), int(CONNECT_S % 1 * 1e6))
+        connect_s = self._limits.connect_s
+        limit = struct.pack("@ll", int(connect_s), int(connect_s % 1 * 1e6))
         connection.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
         try:
             with _short(path) as name:

@@ -171,10 +171,11 @@ MARGIN_S = 5.0
 class NestedJobs:
     """Targets that jobs which are instances are to give back."""
 
-    def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float) -> None:
+    def __init__(self, turns: Turns, reports: Reports, kill_timeout_s: float, margin_s: float = MARGIN_S) -> None:
         self._turns = turns
         self._reports = reports
         self._kill_timeout_s = kill_timeout_s
+        self._margin_s = margin_s
         self._going: dict[int, Idset] = {}
 
     def begin(self, job: JobLaunch) -> None:
@@ -189,7 +190,7 @@ class NestedJobs:
     def shrink(self, jobid: int, ranks: Idset, grace_s: float | None) -> None:
         """Record that the job is to give these targets back; the job manager informs the job."""
         self._going[jobid] |= ranks
-        within_s = MARGIN_S + (self._kill_timeout_s if grace_s is None else grace_s)
+        within_s = self._margin_s + (self._kill_timeout_s if grace_s is None else grace_s)
         self._turns.after(within_s, lambda: self._overdue(jobid, ranks, within_s))
 
     def give_back(self, jobid: int, ranks: Idset) -> None:

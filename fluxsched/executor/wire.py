@@ -290,8 +290,10 @@ memory.
 """
 
 
-def connected(connection: socket.socket, received: bytes = b"") -> StreamClient:
+def connected(
+    connection: socket.socket, received: bytes = b"", *, part_bytes_max: int = PART_BYTES_MAX
+) -> StreamClient:
     """See `StreamClient`."""
     return StreamClient(
-        connection, received, message_limit_bytes=PART_BYTES_MAX, unsent_limit_bytes=UNSENT_BYTES_MAX
+        connection, received, message_limit_bytes=part_bytes_max, unsent_limit_bytes=UNSENT_BYTES_MAX
     )

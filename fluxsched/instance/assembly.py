@@ -58,7 +58,7 @@ from fluxsched.jobs.manager import JobManager, StoredJob
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey, ReadKeys
 from fluxsched.messaging.listening import DiskGuard, local_uri
 from fluxsched.messaging.memo import JSON, JobspecMemo
-from fluxsched.messaging.peers import Access, RpcRequest
+from fluxsched.messaging.peers import Access, PeerLimits, RpcRequest
 from fluxsched.messaging.router import Handler, Router
 from fluxsched.messaging.tracing import with_log
 from fluxsched.protocol.framing import Message
@@ -133,8 +133,9 @@ class Assembly:
             there=lambda: module.resources,
         )  # fmt: skip
         self.router = Router(
-            self.turns, list(outside.servers), with_log(self.settings.trace), outside.access, manager.jobs.user_of
-        )
+            self.turns, list(outside.servers), with_log(self.settings.trace), outside.access, manager.jobs.user_of,
+            self.settings.peer_limits,
+        )  # fmt: skip
         self.effects = JobEffects(
             manager, self.router, self.store, self.turns, outside.spool, outside.environment,
             config.preempt_timeout_s, module.group_of,
@@ -459,6 +460,7 @@ class Settings:
     check_start: Callable[[], object] = lambda: None
     """Reads all again that a start reads. Raises FluxschedError if it would fail."""
     cluster_pace: ClusterPace = field(default_factory=ClusterPace)
+    peer_limits: PeerLimits = field(default_factory=PeerLimits)
     ready_within_s: float | None = READY_S
     """Maximum time until the instance must be ready once it is entered; None: no limit."""
     servers: tuple[Server, ...] = ()
@@ -537,7 +539,7 @@ def _named(what: str, left_out: list[str]) -> str:
     return f"{what}: {named}{f'; the log names {more} more' if more > 0 else ''}"
 
 
-def read_store(store: Store, notice: StateNotice) -> StoredState:
+def read_store(store: Store, notice: StateNotice, inactive_restored_max: int = INACTIVE_RESTORED_MAX) -> StoredState:
     """Read all that a restart needs; ended jobs that cannot be read are left out, and listed in `notice`.
 
     Raises InvalidValue naming other unreadable data, at the latest when all jobs have been iterated.
@@ -577,7 +579,7 @@ def read_store(store: Store, notice: StateNotice) -> StoredState:
     found.jobs = _active(store, specs, faults)
     if faults.texts:
         deque(found.jobs, maxlen=0)  # names those that cannot be read, too
-    found.ended = _ended(store, specs, notice, ended_last(store.read, INACTIVE_RESTORED_MAX))
+    found.ended = _ended(store, specs, notice, ended_last(store.read, inactive_restored_max))
     return found
 
 

@@ -144,15 +144,15 @@ def free_bytes(directory: Path) -> int | None:
     return found.f_frsize * (found.f_bfree if os.getuid() == 0 else found.f_bavail)
 
 
-def shortage(directory: Path) -> str | None:
+def shortage(directory: Path, room_bytes: int = ROOM_BYTES) -> str | None:
     """Return the reason why nothing new can be stored there, with the remedy; None if it can."""
     try:
         free = free_bytes(directory)
     except OSError as fault:
         return f"the state directory {directory} cannot be used: {fault.strerror}"
-    if free is None or free >= ROOM_BYTES:
+    if free is None or free >= room_bytes:
         return None
     return (
         f"only {free / MIB:.1f} MiB are free on the file system of {directory}, where the state is kept, and the last "
-        f"{ROOM_BYTES // MIB} MiB are for jobs that run: make room there"
+        f"{room_bytes // MIB} MiB are for jobs that run: make room there"
     )

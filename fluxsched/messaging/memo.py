@@ -38,10 +38,13 @@ ENVIRONMENTS_KEPT = 64
 
 
 class PayloadMemo(Generic[V]):
-    """Reads values out of messages: `kept` of at most `bytes_max` bytes are remembered, MEMO_BYTES_MAX in all."""
+    """Reads values out of messages: `kept` of at most `bytes_max` bytes are remembered, `memo_bytes_max` in all."""
 
-    def __init__(self, read: Callable[[bytes], V], kept: int, bytes_max: int) -> None:
+    def __init__(
+        self, read: Callable[[bytes], V], kept: int, bytes_max: int, memo_bytes_max: int = MEMO_BYTES_MAX
+    ) -> None:
         self._read = read
+        self._memo_bytes_max = memo_bytes_max
         self._kept = kept
         self._bytes_max = bytes_max
         self._known: OrderedDict[bytes, V] = OrderedDict()
@@ -58,7 +61,7 @@ class PayloadMemo(Generic[V]):
         if len(data) <= self._bytes_max:
             self._known[data] = value
             self._known_bytes += len(data)
-            while len(self._known) > self._kept or self._known_bytes > MEMO_BYTES_MAX:
+            while len(self._known) > self._kept or self._known_bytes > self._memo_bytes_max:
                 self._known_bytes -= len(self._known.popitem(last=False)[0])
         return value
 
@@ -69,7 +72,8 @@ class Environments:
     Law: found by hash and compared in full, so an environment is never taken for another.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, kept: int = ENVIRONMENTS_KEPT) -> None:
+        self._kept = kept
         self._known: OrderedDict[int, Mapping[str, str | None]] = OrderedDict()
 
     def shared(self, environment: Mapping[str, str | None]) -> Mapping[str, str | None]:
@@ -80,7 +84,7 @@ class Environments:
             self._known.move_to_end(key)
             return known
         self._known[key] = environment
-        if len(self._known) > ENVIRONMENTS_KEPT:
+        if len(self._known) > self._kept:
             self._known.popitem(last=False)
         return environment
 
@@ -117,12 +121,12 @@ class JobspecMemo:
     conditions they run is read once, and only the tasks anew. What is unusual or wrong is read as a whole.
     """
 
-    def __init__(self, codec: Codec = MSGPACK) -> None:
+    def __init__(self, codec: Codec = MSGPACK, environments_kept: int = ENVIRONMENTS_KEPT) -> None:
         self._codec = codec
         self._whole = PayloadMemo(self._read, SPECS_KEPT, SPEC_BYTES_MAX)
         self._resources = PayloadMemo(self._read_resources, SPECS_KEPT, SPEC_BYTES_MAX)
         self._attributes = PayloadMemo(self._read_attributes, SPECS_KEPT, SPEC_BYTES_MAX)
-        self._environments = Environments()
+        self._environments = Environments(environments_kept)
         self.read = self._whole.read
 
     def _read(self, data: bytes) -> Jobspec:
@@ -162,11 +166,14 @@ def _members(part: object) -> int:
 class ObjectMemo(Generic[V]):
     """Cache of values derived from objects, for the objects used last; the objects must not change.
 
-    With `size`, which returns the size of a value, the values have at most MEMO_BYTES_MAX.
+    With `size`, which returns the size of a value, the values have at most `memo_bytes_max`.
     """
 
-    def __init__(self, make: Callable[[Any], V], size: Callable[[V], int] | None = None) -> None:
+    def __init__(
+        self, make: Callable[[Any], V], size: Callable[[V], int] | None = None, memo_bytes_max: int = MEMO_BYTES_MAX
+    ) -> None:
         self._make = make
+        self._memo_bytes_max = memo_bytes_max
         self._size = size
         self._made: OrderedDict[int, tuple[object, V]] = OrderedDict()
         self._made_bytes = 0
@@ -185,7 +192,7 @@ class ObjectMemo(Generic[V]):
         self._made[id(thing)] = (thing, value)
         if self._size is not None:
             self._made_bytes += self._size(value)
-        while len(self._made) > SPECS_KEPT or self._made_bytes > MEMO_BYTES_MAX:
+        while len(self._made) > SPECS_KEPT or self._made_bytes > self._memo_bytes_max:
             _, made = self._made.popitem(last=False)[1]
             if self._size is not None:
                 self._made_bytes -= self._size(made)

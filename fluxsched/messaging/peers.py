@@ -16,7 +16,7 @@ import errno
 import os
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, NamedTuple, TypeVar
 
@@ -66,6 +66,7 @@ class Peer:
         "name",
         "on_lost",
         "outbox",
+        "rates",
         "rolemask",
         "server",
         "services",
@@ -74,8 +75,9 @@ class Peer:
     )
 
     def __init__(
-        self, server: Server, identity: bytes, userid: int, rolemask: int, refusal: str | None = None
-    ) -> None:
+        self, server: Server, identity: bytes, userid: int, rolemask: int, limits: PeerLimits,
+        refusal: str | None = None,
+    ) -> None:  # fmt: skip
         self.server = server
         self.json = server.json
         self.identity = identity
@@ -94,7 +96,8 @@ class Peer:
         self.on_lost: list[Callable[[], None]] | None = []
         """Functions to be called once everything that the peer had is free; None when it is."""
         self.in_flight = 0
-        self.limits = PeerLimits(is_guest=not rolemask & (ROLE_OWNER | ROLE_ADMIN), refusal=refusal)
+        self.limits = limits
+        self.rates = PeerRates(limits, is_guest=not rolemask & (ROLE_OWNER | ROLE_ADMIN), refusal=refusal)
         self.streams: dict[int, RpcRequest] = {}
         self.services: set[str] = set()
 
@@ -180,7 +183,7 @@ class RpcRequest:
             raise RemoteProtocolError(f"{self.topic}: the request needs the streaming flag, without noresponse")
         if self.message.matchtag in self.peer.streams:
             raise RemoteProtocolError(f"{self.topic}: matchtag {self.message.matchtag} is in use by another stream")
-        check_streams(len(self.peer.streams))
+        self.peer.limits.check_streams(len(self.peer.streams))
         self.on_end = on_end
         self._is_stream = True
         self.peer.streams[self.message.matchtag] = self
@@ -212,21 +215,52 @@ def ping_answer(request: RpcRequest, extra: Mapping[str, Any] | None = None) -> 
 
 # ---- limits
 
-IN_FLIGHT_PEER_MAX = 200_000
-"""Unanswered requests of one peer: a client may have 20,000 submits and as many waits open, five times over."""
-STREAMS_PEER_MAX = 65_536
-"""Open streams of one peer: Flux's clients follow each of their jobs by a stream of its own."""
-SERVICES_PEER_MAX = 64
-"""Services one peer may register: module processes need two or three."""
-PEERS_MAX = 32_768
-"""Peers of one instance: an agent for each host of a large machine, and people's commands beside them."""
-GUEST_RATE_PER_S = 500
-"""Requests of a guest, each counted, also in a bundle: his script may list, submit and wait all day."""
-GUEST_BURST = 20_000
-"""Requests that a guest may send at once: as many as one command submits."""
-MALFORMED_RATE_PER_S = 1
-MALFORMED_BURST = 32
-"""Messages that are none, of one peer: what a person tries out by hand is explained, a flood ends the connection."""
+@dataclass(frozen=True, slots=True)
+class PeerLimits:
+    """Limits of the peers of an instance."""
+
+    in_flight_max: int = 200_000
+    """Unanswered requests of one peer: a client may have 20,000 submits and as many waits open, five times over."""
+    streams_max: int = 65_536
+    """Open streams of one peer: Flux's clients follow each of their jobs by a stream of its own."""
+    services_max: int = 64
+    """Services one peer may register: module processes need two or three."""
+    peers_max: int = 32_768
+    """Peers of one instance: an agent for each host of a large machine, and people's commands beside them."""
+    guest_rate_per_s: int = 500
+    """Requests of a guest, each counted, also in a bundle: his script may list, submit and wait all day."""
+    guest_burst: int = 20_000
+    """Requests that a guest may send at once: as many as one command submits."""
+    malformed_rate_per_s: int = 1
+    malformed_burst: int = 32
+    """Messages that are none, of one peer: what a person tries by hand is explained, a flood ends the connection."""
+
+    def check_streams(self, count: int) -> None:
+        """Raise LimitExceeded (EMFILE) if a peer with so many streams may open no further one."""
+        if count >= self.streams_max:
+            raise LimitExceeded(
+                f"{count} streams of this peer are open, the limit is {self.streams_max}: cancel some, or follow many "
+                "jobs by one stream (job-manager.watch, job-manager.wait-all)",
+                errno.EMFILE,
+            )
+
+    def check_services(self, count: int) -> None:
+        """Raise LimitExceeded (EMFILE) if a peer with so many services may register no further one."""
+        if count >= self.services_max:
+            raise LimitExceeded(
+                f"{count} services are registered by this peer, the limit is {self.services_max}: remove one first",
+                errno.EMFILE,
+            )
+
+    def too_many_peers(self, count: int) -> str | None:
+        """Return the reason why a further peer is not served where there are so many; None if there is room."""
+        if count < self.peers_max:
+            return None
+        return f"{count} peers are connected, the limit is {self.peers_max}: end some clients, then connect again"
+
+    def flooding(self) -> str:
+        """Return the reason why a peer is cut off that sends garbage."""
+        return f"more than {self.malformed_burst} messages that are none: is this a client of Flux or fluxsched?"
 
 
 class TokenBucket:
@@ -253,14 +287,15 @@ class TokenBucket:
         return max(0.0, 1.0 - self._tokens) / self._rate_per_s
 
 
-class PeerLimits:
+class PeerRates:
     """The rates of one peer. `is_guest`: it may look, and have jobs of its own. `refusal`: why it is not served."""
 
-    __slots__ = ("_malformed", "_refusal", "_requests")
+    __slots__ = ("_limits", "_malformed", "_refusal", "_requests")
 
-    def __init__(self, is_guest: bool, refusal: str | None) -> None:
+    def __init__(self, limits: PeerLimits, is_guest: bool, refusal: str | None) -> None:
+        self._limits = limits
         self._refusal = refusal
-        self._requests = TokenBucket(GUEST_RATE_PER_S, GUEST_BURST) if is_guest else None
+        self._requests = TokenBucket(limits.guest_rate_per_s, limits.guest_burst) if is_guest else None
         self._malformed: TokenBucket | None = None
 
     def check_request(self, in_flight: int, monotonic_s: Callable[[], float]) -> None:
@@ -270,56 +305,26 @@ class PeerLimits:
         """
         if self._refusal is not None:
             raise LimitExceeded(self._refusal, errno.EMFILE)
-        if in_flight > IN_FLIGHT_PEER_MAX:
+        limits = self._limits
+        if in_flight > limits.in_flight_max:
             raise LimitExceeded(
-                f"{in_flight - 1} requests of this peer wait for answers, the limit is {IN_FLIGHT_PEER_MAX}: "
+                f"{in_flight - 1} requests of this peer wait for answers, the limit is {limits.in_flight_max}: "
                 "wait for some of them",
                 errno.EMFILE,
             )
         bucket = self._requests
         if bucket is not None and not bucket.take(monotonic_s()):
             raise LimitExceeded(
-                f"more than {GUEST_BURST} requests at once or {GUEST_RATE_PER_S} a second, the limit for guests: "
-                f"wait {bucket.wait_s():.3f} s and send this one again",
+                f"more than {limits.guest_burst} requests at once or {limits.guest_rate_per_s} a second, the limit for "
+                f"guests: wait {bucket.wait_s():.3f} s and send this one again",
                 errno.EAGAIN,
             )
 
     def may_err(self, now_s: float) -> bool:
         """Return whether a malformed message is answered with an error; to be called for each."""
         if self._malformed is None:
-            self._malformed = TokenBucket(MALFORMED_RATE_PER_S, MALFORMED_BURST)
+            self._malformed = TokenBucket(self._limits.malformed_rate_per_s, self._limits.malformed_burst)
         return self._malformed.take(now_s)
-
-
-def flooding() -> str:
-    """Why a peer is cut off that sends garbage."""
-    return f"more than {MALFORMED_BURST} messages that are none: is this a client of Flux or fluxsched?"
-
-
-def check_streams(count: int) -> None:
-    """Raise LimitExceeded (EMFILE) if a peer with so many streams may open no further one."""
-    if count >= STREAMS_PEER_MAX:
-        raise LimitExceeded(
-            f"{count} streams of this peer are open, the limit is {STREAMS_PEER_MAX}: cancel some, or follow many jobs "
-            "by one stream (job-manager.watch, job-manager.wait-all)",
-            errno.EMFILE,
-        )
-
-
-def check_services(count: int) -> None:
-    """Raise LimitExceeded (EMFILE) if a peer with so many services may register no further one."""
-    if count >= SERVICES_PEER_MAX:
-        raise LimitExceeded(
-            f"{count} services are registered by this peer, the limit is {SERVICES_PEER_MAX}: remove one first",
-            errno.EMFILE,
-        )
-
-
-def too_many_peers(count: int) -> str | None:
-    """Return the reason why a further peer is not served where there are so many; None if there is room."""
-    if count < PEERS_MAX:
-        return None
-    return f"{count} peers are connected, the limit is {PEERS_MAX}: end some clients, then connect again"
 
 
 # ---- permissions

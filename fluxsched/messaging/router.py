@@ -21,8 +21,7 @@ from logging import DEBUG, INFO
 from typing import Any, NamedTuple, TypeVar
 
 from fluxsched.errors import FluxschedError, RemoteProtocolError
-from fluxsched.messaging import peers
-from fluxsched.messaging.peers import Access, OwnerOf, Peer, Permissions, RpcRequest, owns_none
+from fluxsched.messaging.peers import Access, OwnerOf, Peer, PeerLimits, Permissions, RpcRequest, owns_none
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import (
     CONTROL,
@@ -75,8 +74,10 @@ class Router:
         trace: Callable[[str, Message], None] | None = None,
         access: Access | None = None,
         owner_of: OwnerOf = owns_none,
+        limits: PeerLimits | None = None,
     ) -> None:
         self.turns = turns
+        self._limits = limits or PeerLimits()
         self.permissions = Permissions(access or Access(), owner_of)
         self.peers: dict[tuple[Server, bytes], Peer] = {}
         self._servers = servers
@@ -268,8 +269,8 @@ class Router:
                 server.drop(identity, "not authorized")
                 return None
             userid, rolemask, key_name = known
-            refusal = peers.too_many_peers(len(self.peers))
-            peer = self.peers[server, identity] = Peer(server, identity, userid, rolemask, refusal)
+            refusal = self._limits.too_many_peers(len(self.peers))
+            peer = self.peers[server, identity] = Peer(server, identity, userid, rolemask, self._limits, refusal)
             peer.key, peer.key_name = arrival.key, key_name
         return peer
 
@@ -281,8 +282,8 @@ class Router:
             message = decode(arrival.frames)
             messages = unpack_bundle(message)
         except RemoteProtocolError as exc:
-            if not peer.limits.may_err(self.turns.clock.monotonic_s()):
-                self.drop(peer, peers.flooding())
+            if not peer.rates.may_err(self.turns.clock.monotonic_s()):
+                self.drop(peer, self._limits.flooding())
                 return
             log.warning("peer %s sent a malformed message: %s", peer.name, exc)
             self.send(peer, Message(type=RESPONSE, topic=MALFORMED_TOPIC, payload=str(exc).encode(), aux1=exc.errnum))
@@ -320,7 +321,7 @@ class Router:
 
     def _handle(self, request: RpcRequest) -> None:
         message = request.message
-        request.peer.limits.check_request(request.peer.in_flight, self.turns.clock.monotonic_s)
+        request.peer.rates.check_request(request.peer.in_flight, self.turns.clock.monotonic_s)
         if message.nodeid not in (0, 0xFFFFFFFF):
             raise FluxschedError(f"no such rank: {message.nodeid}; this instance has rank 0", errno.EHOSTUNREACH)
         if not message.rolemask & ROLE_OWNER:
@@ -452,7 +453,7 @@ class Services:
         """See `Router.register`."""
         if service in self._names or service in self._remote:
             raise FluxschedError(f"service {service!r} is already registered", errno.EEXIST)
-        peers.check_services(len(peer.services))
+        peer.limits.check_services(len(peer.services))
         self._remote[service] = peer
         peer.services.add(service)
 
@@ -515,13 +516,14 @@ class _Call(NamedTuple):
 class OutgoingCalls:
     """Table of the open calls, by matchtag."""
 
-    def __init__(self) -> None:
+    def __init__(self, tag_max: int = TAG_MAX) -> None:
         self._open: dict[int, _Call] = {}
         self._tag = 0
+        self._tag_max = tag_max
 
     def begin(self, peer: Peer, topic: str, answered: Answered, *, is_question: bool) -> int:
         """Register a new call; return its matchtag."""
-        self._tag = self._tag % TAG_MAX + 1
+        self._tag = self._tag % self._tag_max + 1
         self._open[self._tag] = _Call(peer, topic, answered, is_question)
         return self._tag
 

@@ -23,6 +23,7 @@ import sqlite3
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import cache
 from itertools import chain
 from logging import DEBUG
@@ -42,11 +43,24 @@ from fluxsched.system.loop import SHORT_S, Histogram, OnFailure, Turns, Work
 
 log = logger("store")
 
-RETRY_S = 1.0
-"""Interval of retrying a failed transaction (seconds)."""
-UNSTORED_ROWS_MAX = 200_000
-"""Rows that may wait for the disk while it fails: the ends of 40,000 jobs, some 100 MB. With more the instance ends."""
 
+@dataclass(frozen=True, slots=True)
+class StoreLimits:
+    """Limits of a store."""
+
+    retry_s: float = 1.0
+    """Interval of retrying a failed transaction (seconds)."""
+    unstored_rows_max: int = 200_000
+    """Rows that may wait for the disk while it fails: the ends of 40,000 jobs, some 100 MB. With more the instance
+    ends.
+    """
+    log_rows: int = 20_000
+    """Rows in the log from which on it is copied: some 5,000 jobs, 8 MiB."""
+    log_rows_max: int = 200_000
+    """Number of rows at which the writer waits for the copy: a disk that is too slow must not be filled."""
+
+
+LIMITS = StoreLimits()
 Done = Callable[[], None]
 
 
@@ -73,10 +87,12 @@ class Store:
     """Group commit over SQLite, in the file `path`; `writer` runs the transactions."""
 
     def __init__(
-        self, path: Path | str, turns: Turns, writer: Writer | None = None, failed: OnFailure | None = None
-    ) -> None:
+        self, path: Path | str, turns: Turns, writer: Writer | None = None, failed: OnFailure | None = None,
+        limits: StoreLimits = LIMITS,
+    ) -> None:  # fmt: skip
         """Open the file. `failed` is called with an error that no further attempt to write would mend."""
         self._turns = turns
+        self._limits = limits
         self._groups: list[RowGroup] = []
         self._works: list[Work] = []
         self._settled: list[tuple[Done, Callable[[Exception], None] | None]] = []
@@ -91,7 +107,7 @@ class Store:
         self._begun_s = 0.0
         self._debugs = log.isEnabledFor(DEBUG)
         self._failed = failed
-        self._database = Database(path)
+        self._database = Database(path, limits)
         self._writer = ThreadedWriter(turns) if writer is None else writer
 
     def add(self, table: str, values: Values) -> None:
@@ -200,7 +216,7 @@ class Store:
             self._turns.spread_first(self._committed(transaction.works))
         elif passes(error):
             self._failing(self._text(error), code(error) == sqlite3.SQLITE_FULL)
-            self._turns.after(RETRY_S, lambda: self._write(transaction))
+            self._turns.after(self._limits.retry_s, lambda: self._write(transaction))
         else:
             self._ends(FluxschedError(f"cannot write the state in {self._database.path}: {error}"))
 
@@ -223,9 +239,9 @@ class Store:
         self._settling += self._settled
         self._settled = []
         self._settle()
-        unstored = count(self._groups)
-        if unstored > UNSTORED_ROWS_MAX:
-            self._ends(LimitExceeded(f"{text}, and {unstored} rows wait for it; the limit is {UNSTORED_ROWS_MAX}"))
+        unstored, limit = count(self._groups), self._limits.unstored_rows_max
+        if unstored > limit:
+            self._ends(LimitExceeded(f"{text}, and {unstored} rows wait for it; the limit is {limit}"))
 
     def _call(self, done: Done, subject: Subject | None) -> Work:
         """Run `done` in the context of the subject that was handled when it was registered."""
@@ -321,7 +337,7 @@ class Moved(sqlite3.Error):
 class Database:
     """The file `path`. Raises FluxschedError if it cannot be opened."""
 
-    def __init__(self, path: Path | str) -> None:
+    def __init__(self, path: Path | str, limits: StoreLimits = LIMITS) -> None:
         self.path = str(path)
         private_file(Path(path))  # SQLite gives its log and its index the same mode
         self.reader = self._open()
@@ -329,7 +345,7 @@ class Database:
         self._inode = os.stat(self.path).st_ino
         self._connection = self._open()
         add_function(self._connection)
-        self._checkpoints = Checkpoints(self._open())
+        self._checkpoints = Checkpoints(self._open(), limits)
         self._record = CommitRecord(Path(path))
         self._record.write(self._commit)
 
@@ -452,10 +468,6 @@ def _insert(table: str, size: int) -> str:
 
 # ---- checkpoints
 
-ROWS = 20_000
-"""Rows in the log from which on it is copied: some 5,000 jobs, 8 MiB."""
-ROWS_MAX = 200_000
-"""Number of rows at which the writer waits for the copy: a disk that is too slow must not be filled."""
 COPY = "PRAGMA wal_checkpoint(PASSIVE)"
 COPY_ALL = "PRAGMA wal_checkpoint(TRUNCATE)"
 """Statement that copies the whole log at a start: a log that is never copied would grow over every kill, and contain
@@ -466,8 +478,9 @@ all of the state.
 class Checkpoints:
     """`written` is called after each transaction, in the writer's thread, with the writer's own connection."""
 
-    def __init__(self, connection: sqlite3.Connection) -> None:
+    def __init__(self, connection: sqlite3.Connection, limits: StoreLimits) -> None:
         self._connection = connection
+        self._limits = limits
         self._rows = 0
         self._wanted = threading.Semaphore(0)
         self._copied: threading.Event | None = None
@@ -479,10 +492,10 @@ class Checkpoints:
         """
         self._rows += rows
         if self._copied is None:
-            if self._rows >= ROWS:
+            if self._rows >= self._limits.log_rows:
                 self._copied = threading.Event()
                 self._want()
-        elif self._copied.is_set() or self._rows >= ROWS_MAX:
+        elif self._copied.is_set() or self._rows >= self._limits.log_rows_max:
             self._copied.wait()
             connection.execute(COPY)
             self._copied, self._rows = None, 0

@@ -15,6 +15,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.executor.base import JobLaunch, Reports, spool_directory
 from fluxsched.executor.local import LocalExecutor
+from fluxsched.executor.proxy import KeeperLimits
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from tests.executor.played import Bench
@@ -114,8 +115,9 @@ async def shop(tmp_path: Path) -> AsyncIterator[Shop]:
 
 
 @pytest.fixture
-async def bench() -> AsyncIterator[Bench]:
-    bench = Bench()
+async def bench(request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
+    """With the limits that a test gives as an indirect parameter."""
+    bench = Bench(getattr(request, "param", KeeperLimits()))
     bench.clients = {}
     yield bench
     bench.turns.stop()

@@ -10,7 +10,7 @@ from typing import Any
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.executor import wire as msg
 from fluxsched.executor.base import JobLaunch, Reports, ResumedJob
-from fluxsched.executor.proxy import KeeperExecutor
+from fluxsched.executor.proxy import KeeperExecutor, KeeperLimits
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
 from fluxsched.transport.base import Arrived, Client
@@ -54,7 +54,7 @@ class Played:
 class Bench:
     """An executor with what it reports, and its keepers."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: KeeperLimits) -> None:
         self.turns = Turns(SystemClock(), noted=self._note)
         self.said: list[tuple[Any, ...]] = []
         self.expects_bugs = False
@@ -72,7 +72,7 @@ class Bench:
             self.turns.post,
             lambda jobid, ranks: self.said.append(("released", jobid, str(ranks))),
         )
-        self.executor = KeeperExecutor(self.turns, reports, self, 5.0, outlives=True)
+        self.executor = KeeperExecutor(self.turns, reports, self, 5.0, outlives=True, limits=limits)
         self.turns.start(asyncio.get_running_loop())
 
     def _note(self, what: str, fault: Exception) -> None:

@@ -18,11 +18,11 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.executor import keeper as process
-from fluxsched.executor import proxy, timed, wire
+from fluxsched.executor import proxy
 from fluxsched.executor import wire as msg
 from fluxsched.executor.base import JobLaunch, ResumedJob
 from fluxsched.executor.keeper import Keeper, KeeperOutside, KeeperService
-from fluxsched.executor.proxy import TRIES_MAX, LocalKeeperHost
+from fluxsched.executor.proxy import LIMITS, KeeperLimits, LocalKeeperHost
 from fluxsched.executor.wire import connected
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import Turns
@@ -299,11 +299,11 @@ async def test_a_signal_outlives_the_keeper_that_was_to_start_the_job(bench):
 async def test_a_job_that_ends_its_keepers_is_given_to_a_few(bench):
     bench.resume()
     bench.executor.start(bench.launch(1))
-    for number in range(TRIES_MAX):
+    for number in range(LIMITS.tries_max):
         await bench.until(lambda number=number: bench.keepers[number:] and bench.keepers[number].started)
         bench.keepers[number].server.close()
     await bench.until(lambda: bench.reported("failed"))
-    assert len(bench.keepers) == TRIES_MAX
+    assert len(bench.keepers) == LIMITS.tries_max
 
 
 async def test_without_a_keeper_no_job_starts(bench):
@@ -347,8 +347,8 @@ async def test_a_report_whose_handling_fails_is_not_said_to_be_stored(bench, mon
     await bench.until(lambda: keeper.words(msg.Stored)[1:] == [msg.Stored(7, [5])])
 
 
-async def test_a_keeper_that_does_not_answer_is_ended_and_its_jobs_are_cleared(bench, monkeypatch):
-    monkeypatch.setattr(proxy, "HELLO_S", 0.01)
+@pytest.mark.parametrize("bench", [KeeperLimits(hello_s=0.01)], indirect=True)
+async def test_a_keeper_that_does_not_answer_is_ended_and_its_jobs_are_cleared(bench):
     stopped = Played()
     bench.left = [stopped]
     bench.resume(bench.resumed(1, RECORD))
@@ -425,8 +425,7 @@ async def test_a_start_larger_than_other_messages_and_a_slow_keeper_cost_no_conn
     client.close()
 
 
-def test_a_stopped_keeper_with_no_room_for_a_connection_is_said(tmp_path, listener, monkeypatch):
-    monkeypatch.setattr(proxy, "CONNECT_S", 0.05)
+def test_a_stopped_keeper_with_no_room_for_a_connection_is_said(tmp_path, listener):
     with listener, ExitStack() as others:
         there_is_room = True
         while there_is_room:
@@ -434,15 +433,14 @@ def test_a_stopped_keeper_with_no_room_for_a_connection_is_said(tmp_path, listen
             other.setblocking(False)
             there_is_room = other.connect_ex(str(tmp_path / "keeper-1")) == 0
         with pytest.raises(FluxschedError, match=r"keeper-1: .* accepted no connection within 0.05 s; .*kill -CONT"):
-            LocalKeeperHost(tmp_path, None, -1, 0.0).living()
+            LocalKeeperHost(tmp_path, None, -1, 0.0, KeeperLimits(connect_s=0.05)).living()
     assert (tmp_path / "keeper-1").exists()
 
 
 async def test_a_killed_keeper_that_is_not_gone_is_not_waited_for_without_end(tmp_path, listener, monkeypatch, caplog):
     """Here it is this process, which is not killed; a real one may wait for a disk."""
-    monkeypatch.setattr(proxy, "GONE_S", 0.01)
     monkeypatch.setattr(signal, "pidfd_send_signal", lambda fd, signum: None)
-    host = LocalKeeperHost(tmp_path, None, -1, 0.0)
+    host = LocalKeeperHost(tmp_path, None, -1, 0.0, KeeperLimits(gone_s=0.01))
     with listener:
         [client] = host.living()
         host.end(client, 0.0)
@@ -450,10 +448,9 @@ async def test_a_killed_keeper_that_is_not_gone_is_not_waited_for_without_end(tm
     assert f"keeper {os.getpid()} is not gone 0.01 s after it was killed" in caplog.text
 
 
-async def test_a_part_beyond_the_limit_ends_a_connection(monkeypatch):
-    monkeypatch.setattr(wire, "PART_BYTES_MAX", 1000)
+async def test_a_part_beyond_the_limit_ends_a_connection():
     ours, theirs = socket.socketpair()
-    client, other = connected(ours), StreamClient(theirs)
+    client, other = connected(ours, part_bytes_max=1000), StreamClient(theirs)
     with pytest.raises(LimitExceeded, match="limit 1000"):
         client.send([bytes(1001)])
     loop, arrived = asyncio.get_running_loop(), asyncio.Event()
@@ -566,8 +563,8 @@ async def test_after_a_restart_a_keeper_is_told_what_it_missed(bench, now, going
     assert bench.reported("released") == released
 
 
-async def test_an_instance_in_a_job_says_itself_what_it_has_left_or_ends(bench, monkeypatch):
-    monkeypatch.setattr(timed, "MARGIN_S", 0.0)
+@pytest.mark.parametrize("bench", [KeeperLimits(margin_s=0.0)], indirect=True)
+async def test_an_instance_in_a_job_says_itself_what_it_has_left_or_ends(bench):
     jobspec = Jobspec.from_command(["flux", "broker"], nodes={"min": 1, "max": 9}, exclusive=True, elastic=True)
     launch = JobLaunch(1, jobspec, r_of("0-3"), {}, Path("/spool"), None)
     bench.resume()

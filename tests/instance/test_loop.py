@@ -10,7 +10,7 @@ from datetime import datetime
 import pytest
 
 from fluxsched.core.jobid import format_f58
-from fluxsched.messaging import peers
+from fluxsched.messaging.peers import PeerLimits
 from fluxsched.messaging.router import READ_AHEAD_MESSAGES, SLICE_MESSAGES, Router
 from fluxsched.protocol.framing import decode, encode, make_request, pack_bundles, unpack_bundle
 from fluxsched.system import log as logs
@@ -187,10 +187,9 @@ def test_a_kind_is_heard_again_when_its_window_is_over(path):
     assert path.read_text().count("1 more like this in the last 10 s: again") == 1
 
 
-async def test_a_peer_that_sends_malformed_messages_in_a_loop_fills_no_log(world, monkeypatch):
+async def test_a_peer_that_sends_malformed_messages_in_a_loop_fills_no_log(world):
     """Not even if its connection is not ended for it."""
-    monkeypatch.setattr(peers, "MALFORMED_BURST", 10_000)
-    site = await world.bare()
+    site = await world.bare(peer_limits=PeerLimits(malformed_burst=10_000))
     peer, size = world.second(site), len((site.run_directory / "log").read_text())
     for _ in range(2_000):
         peer.socket.send_multipart([b"", b"instance.info", b"no header"])

@@ -102,20 +102,18 @@ def test_no_more_and_no_larger_ones_are_remembered_than_the_limits_say(monkeypat
     assert payload_memo.ObjectMemo(len).of(large) == len(large)
 
 
-def test_a_memo_is_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(payload_memo, "MEMO_BYTES_MAX", 1000)
+def test_a_memo_is_bounded_in_bytes():
     read = []
-    memo = PayloadMemo(lambda data: read.append(data) or data, SPECS_KEPT, SPEC_BYTES_MAX)
+    memo = PayloadMemo(lambda data: read.append(data) or data, SPECS_KEPT, SPEC_BYTES_MAX, memo_bytes_max=1000)
     first, second, third = b"1" * 400, b"2" * 400, b"3" * 400
     for data in (first, second, third, second, third, first, third):
         memo.read(data)
     assert read == [first, second, third, first], "the third has displaced the first, which was used last"
 
 
-def test_what_is_made_of_objects_is_bounded_in_bytes(monkeypatch):
-    monkeypatch.setattr(payload_memo, "MEMO_BYTES_MAX", 1000)
+def test_what_is_made_of_objects_is_bounded_in_bytes():
     made = []
-    memo = payload_memo.ObjectMemo(lambda thing: made.append(thing) or bytes(400), len)
+    memo = payload_memo.ObjectMemo(lambda thing: made.append(thing) or bytes(400), len, 1000)
     one, two, three = {}, {}, {}
     for thing in (one, one, two, three, three, one):
         memo.of(thing)
@@ -126,9 +124,8 @@ def _named(name, **environment):
     return _changed(attributes={"system": {"job": {"name": name}, "environment": environment}})
 
 
-def test_jobs_with_equal_environments_have_one_between_them(monkeypatch):
-    monkeypatch.setattr(payload_memo, "ENVIRONMENTS_KEPT", 2)
-    memo = JobspecMemo()
+def test_jobs_with_equal_environments_have_one_between_them():
+    memo = JobspecMemo(environments_kept=2)
     one, other = memo.read(framing.pack(_named("one", A="1"))), memo.read(framing.pack(_named("other", A="1")))
     assert one.environment is other.environment is other.raw["attributes"]["system"]["environment"]
     assert one.job_name != other.job_name

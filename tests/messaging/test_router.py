@@ -25,10 +25,9 @@ import msgpack
 import pytest
 
 from fluxsched.errors import FluxschedError
-from fluxsched.messaging import peers as limits
 from fluxsched.messaging import router
 from fluxsched.messaging.memo import SPEC_BYTES_MAX, SPECS_KEPT, PayloadMemo
-from fluxsched.messaging.peers import SERVICES_PEER_MAX, Peer, PeerLimits, RpcRequest, TokenBucket
+from fluxsched.messaging.peers import Peer, PeerLimits, PeerRates, RpcRequest, TokenBucket
 from fluxsched.messaging.router import OutgoingCalls, Router
 from fluxsched.messaging.tracing import HIDDEN, LINE_CHARS_MAX, content, printer
 from fluxsched.protocol import framing
@@ -256,8 +255,8 @@ async def test_cancels_of_nothing_are_nothing(peer):
     assert (await peer.next(stream)).errnum == errno.ENODATA
 
 
-async def test_streams_have_a_limit(world, peer, monkeypatch):
-    monkeypatch.setattr(limits, "IN_FLIGHT_PEER_MAX", 10)
+async def test_requests_in_flight_have_a_limit(world):
+    peer = world.second(await world.bare(peer_limits=PeerLimits(in_flight_max=10)))
     tags = [peer.open("resource.journal") for _ in range(12)]
     await peer.next(tags[9])
     for tag in tags[10:]:
@@ -268,7 +267,6 @@ async def test_streams_have_a_limit(world, peer, monkeypatch):
         while (await peer.next(tag)).errnum == 0:
             pass
     assert (await peer.next(peer.open("resource.journal"))).errnum == 0
-    monkeypatch.undo()
 
 
 async def test_bundles(world, peer):
@@ -356,10 +354,10 @@ def test_a_transport_is_asked_for_a_few_frames_at_a_time():
 
 
 def test_a_peer_registers_so_many_services():
-    own, peer = Router(Turns(SystemClock()), []), Peer(Server(0), b"peer", 0, 0)  # type: ignore[arg-type]
-    for number in range(SERVICES_PEER_MAX):
+    own, peer = Router(Turns(SystemClock()), []), Peer(Server(0), b"peer", 0, 0, PeerLimits(services_max=2))  # type: ignore[arg-type]
+    for number in range(2):
         own.register(f"s{number}", peer)
-    with pytest.raises(FluxschedError, match=str(SERVICES_PEER_MAX)) as raised:
+    with pytest.raises(FluxschedError, match="the limit is 2") as raised:
         own.register("more", peer)
     assert raised.value.errnum == errno.EMFILE
     own.unregister("s0", peer)
@@ -367,9 +365,8 @@ def test_a_peer_registers_so_many_services():
 
 
 @pytest.mark.plain_only("has an empty Peer")
-def test_matchtags_begin_anew(monkeypatch):
-    monkeypatch.setattr(router, "TAG_MAX", 2)
-    calls, peer = OutgoingCalls(), Peer.__new__(Peer)
+def test_matchtags_begin_anew():
+    calls, peer = OutgoingCalls(tag_max=2), Peer.__new__(Peer)
     assert [calls.begin(peer, "a.b", lambda answer: None, is_question=True) for _ in range(3)] == [1, 2, 1]
 
 
@@ -389,10 +386,9 @@ def test_a_bucket_lets_a_burst_through_and_then_its_rate():
     assert sum(bucket.take(1e6) for _ in range(10)) == 5
 
 
-def test_guests_have_a_rate_and_the_owner_has_none(monkeypatch):
-    monkeypatch.setattr(limits, "GUEST_BURST", 3)
-    monkeypatch.setattr(limits, "GUEST_RATE_PER_S", 2)
-    guest, owner = PeerLimits(True, None), PeerLimits(False, None)
+def test_guests_have_a_rate_and_the_owner_has_none():
+    few = PeerLimits(guest_burst=3, guest_rate_per_s=2)
+    guest, owner = PeerRates(few, True, None), PeerRates(few, False, None)
     for _ in range(10):
         owner.check_request(0, lambda: 7.0)
     for _ in range(3):
@@ -403,17 +399,15 @@ def test_guests_have_a_rate_and_the_owner_has_none(monkeypatch):
     guest.check_request(0, lambda: 7.5)
 
 
-def test_of_the_roles_only_guests_have_a_rate(monkeypatch):
-    monkeypatch.setattr(limits, "GUEST_BURST", 0)
+def test_of_the_roles_only_guests_have_a_rate():
     for rolemask, is_limited in ((ROLE_OWNER, False), (ROLE_USER | ROLE_ADMIN, False), (ROLE_USER, True)):
-        peer = Peer(Server(0), b"peer", 1, rolemask | ROLE_LOCAL)  # type: ignore[arg-type]
+        peer = Peer(Server(0), b"peer", 1, rolemask | ROLE_LOCAL, PeerLimits(guest_burst=0))  # type: ignore[arg-type]
         with pytest.raises(FluxschedError) if is_limited else nullcontext():
-            peer.limits.check_request(0, lambda: 0.0)
+            peer.rates.check_request(0, lambda: 0.0)
 
 
-async def test_a_peer_opens_so_many_streams(world, monkeypatch):
-    monkeypatch.setattr(limits, "STREAMS_PEER_MAX", 2)
-    site = await world.bare()
+async def test_a_peer_opens_so_many_streams(world):
+    site = await world.bare(peer_limits=PeerLimits(streams_max=2))
     peer = world.second(site)
     streams = [peer.open("resource.journal") for _ in range(3)]
     answer = await peer.next(streams[2])
@@ -424,11 +418,10 @@ async def test_a_peer_opens_so_many_streams(world, monkeypatch):
     assert (await peer.next(peer.open("resource.journal"))).errnum == 0
 
 
-async def test_an_instance_serves_so_many_peers(world, monkeypatch, eventually):
-    site = await world.bare()
+async def test_an_instance_serves_so_many_peers(world, eventually):
+    site = await world.bare(peer_limits=PeerLimits(peers_max=1))
     first, second = world.second(site), world.second(site)
     await first.ok("instance.info")
-    monkeypatch.setattr(limits, "PEERS_MAX", len(site.router.peers))
     found, text = await second.refused("instance.info")
     assert (found, "end some clients" in text) == (errno.EMFILE, True)
     await first.ok("instance.info")
@@ -438,9 +431,8 @@ async def test_an_instance_serves_so_many_peers(world, monkeypatch, eventually):
     await world.second(site).ok("instance.info")
 
 
-async def test_garbage_ends_the_connection_in_the_end(world, monkeypatch, eventually):
-    monkeypatch.setattr(limits, "MALFORMED_BURST", 5)
-    site = await world.bare()
+async def test_garbage_ends_the_connection_in_the_end(world, eventually):
+    site = await world.bare(peer_limits=PeerLimits(malformed_burst=5))
     rogue, other = world.second(site), world.second(site)
     for _ in range(5):
         rogue.socket.send_multipart([b"what", b"is", b"this"])
@@ -495,10 +487,10 @@ class LocalClient:
         self._socket.close()
 
 
-def test_a_peer_may_err_again_after_a_while(monkeypatch):
-    peer = PeerLimits(False, None)
-    assert [peer.may_err(0.0) for _ in range(limits.MALFORMED_BURST + 1)] == [True] * limits.MALFORMED_BURST + [False]
-    assert [peer.may_err(1.0) for _ in range(limits.MALFORMED_RATE_PER_S + 1)] == [True, False]
+def test_a_peer_may_err_again_after_a_while():
+    peer = PeerRates(PeerLimits(malformed_burst=3, malformed_rate_per_s=2), False, None)
+    assert [peer.may_err(0.0) for _ in range(4)] == [True] * 3 + [False]
+    assert [peer.may_err(1.0) for _ in range(3)] == [True, True, False]
 
 
 # What becomes of a lost peer's streams, and of what is asked of it: both are over, also when they begin later.

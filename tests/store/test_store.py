@@ -14,12 +14,9 @@ import pytest
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, Refused
 from fluxsched.instance import assembly
-from fluxsched.messaging import listening
-from fluxsched.messaging.listening import DiskGuard, shortage
-from fluxsched.store import store as checkpoints
-from fluxsched.store import store as stores
+from fluxsched.messaging.listening import ROOM_BYTES, DiskGuard, shortage
 from fluxsched.store.jobs import ALIKE_MAX, NO_JOBSPEC, pack_events
-from fluxsched.store.store import Store, ThreadPerCallWriter
+from fluxsched.store.store import Store, StoreLimits, ThreadPerCallWriter
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.loop import PIECE_ITEMS, Turns
 from tests.store.watched_syncs import library, watched_syncs
@@ -32,9 +29,10 @@ EVENTS = b"x" * 200
 
 
 @pytest.fixture
-async def store(tmp_path):
+async def store(tmp_path, request):
+    """With the limits that a test gives as an indirect parameter."""
     turns = Turns(SystemClock())
-    store = Store(tmp_path / "state", turns)
+    store = Store(tmp_path / "state", turns, limits=getattr(request, "param", StoreLimits()))
     turns.at_end(store.flush)
     turns.start(asyncio.get_running_loop())
     yield store
@@ -122,9 +120,9 @@ async def test_with_nothing_to_write_nothing_is_waited_for(store):
     assert store.commits == 0
 
 
-async def test_the_log_is_copied_and_used_anew(store, tmp_path, monkeypatch):
-    monkeypatch.setattr(checkpoints, "ROWS", 100)
-    monkeypatch.setattr(checkpoints, "ROWS_MAX", 500)  # how busy the machine is must not matter here
+@pytest.mark.parametrize("store", [StoreLimits(log_rows=100, log_rows_max=500)], indirect=True)
+async def test_the_log_is_copied_and_used_anew(store, tmp_path):
+    """The higher limit is low, since how busy the machine is must not matter here."""
     log = tmp_path / "state-wal"
     sizes = []
     for jobid in range(60):
@@ -136,14 +134,13 @@ async def test_the_log_is_copied_and_used_anew(store, tmp_path, monkeypatch):
     assert max(sizes) < len(sizes) * sizes[0] / 4, f"the log grows with what is written: {sizes[-1]} bytes"
 
 
-async def test_a_restart_reads_back_the_jobs_that_ended_last(store, monkeypatch):
-    monkeypatch.setattr(assembly, "INACTIVE_RESTORED_MAX", 2)
+async def test_a_restart_reads_back_the_jobs_that_ended_last(store):
     for jobid in (1, 2, 3, 4):
         log(store, jobid, {"name": "submit"})
     for jobid in (4, 2, 1):
         log(store, jobid, {"name": "clean"}, ended_s=1)
     await stored(store, store._turns)
-    found = assembly.read_store(store, assembly.StateNotice())
+    found = assembly.read_store(store, assembly.StateNotice(), inactive_restored_max=2)
     ended = [job for some in found.ended for job in some]
     names = {jobid: [event["name"] for event in events] for jobid, events, *_ in [*found.jobs, *ended]}
     assert names == {1: ["submit", "clean"], 2: ["submit", "clean"], 3: ["submit"]}
@@ -240,7 +237,7 @@ class Disk:
 
 
 @pytest.fixture
-async def full_disk(tmp_path, monkeypatch):
+async def full_disk(tmp_path, monkeypatch, request):
     connections = []
     connect = sqlite3.connect
 
@@ -249,9 +246,9 @@ async def full_disk(tmp_path, monkeypatch):
         return connections[-1]
 
     monkeypatch.setattr(sqlite3, "connect", opened)
-    monkeypatch.setattr(stores, "RETRY_S", 0.01)
     turns, failed = Turns(SystemClock()), []
-    store = Store(tmp_path / "state", turns, failed=failed.append)
+    limits = StoreLimits(retry_s=0.01, **getattr(request, "param", {}))
+    store = Store(tmp_path / "state", turns, failed=failed.append, limits=limits)
     turns.at_end(store.flush)
     turns.start(asyncio.get_running_loop())
     yield Disk(store, connections[1], failed)
@@ -300,8 +297,8 @@ async def test_who_asks_while_a_write_is_about_to_fail_is_served_too(full_disk):
     full_disk.repair()
 
 
-async def test_more_rows_than_may_wait_for_a_full_disk_end_the_instance(full_disk, monkeypatch):
-    monkeypatch.setattr(stores, "UNSTORED_ROWS_MAX", 3)
+@pytest.mark.parametrize("full_disk", [{"unstored_rows_max": 3}], indirect=True)
+async def test_more_rows_than_may_wait_for_a_full_disk_end_the_instance(full_disk):
     failed = full_disk.failed
     full_disk.full()
     full_disk.add(1)
@@ -362,12 +359,13 @@ async def test_a_file_that_cannot_be_read_is_the_answer_of_each_request_that_nee
     site.store._database.reader = reader
 
 
-async def test_little_room_is_kept_for_what_runs(full_disk, tmp_path, monkeypatch):
-    room = DiskGuard(full_disk.store, full_disk.turns, partial(shortage, tmp_path))
+async def test_little_room_is_kept_for_what_runs(full_disk, tmp_path):
+    limits = iter((ROOM_BYTES, 1 << 62))
+    look = lambda: shortage(tmp_path, next(limits))  # noqa: E731
+    room = DiskGuard(full_disk.store, full_disk.turns, look)
     room.check_new()
-    monkeypatch.setattr(listening, "ROOM_BYTES", 1 << 62)
     room.check_new()  # one look a turn is enough
-    room = DiskGuard(full_disk.store, full_disk.turns, partial(shortage, tmp_path))
+    room = DiskGuard(full_disk.store, full_disk.turns, look)
     with pytest.raises(Refused, match=rf"MiB are free on the file system of {tmp_path}, .* make room there"):
         room.check_new()
     room.check_ending()
@@ -394,10 +392,9 @@ def syncs():
 
 
 @pytest.fixture
-async def synced(syncs, tmp_path, monkeypatch):
-    monkeypatch.setattr(stores, "RETRY_S", 0.01)
+async def synced(syncs, tmp_path):
     turns = Turns(SystemClock())
-    found = Store(tmp_path / "state", turns)
+    found = Store(tmp_path / "state", turns, limits=StoreLimits(retry_s=0.01))
     turns.at_end(found.flush)
     turns.start(asyncio.get_running_loop())
     yield found
