@@ -7,6 +7,7 @@ import pytest
 from tests.chaos.mutations.report import notice
 from tests.chaos.mutations.sabotage import Sabotage, function_of, sabotaged
 from tests.chaos.mutations.table import SABOTAGES, STORE
+from tests.chaos.runs import run, settle
 
 WANTED = 30
 QUICKLY_NOTICED = (
@@ -14,7 +15,10 @@ QUICKLY_NOTICED = (
     "let two acquire one group",
     "lose an undrain at a restart",
 )
-OFTEN_NOTICED = [one for one in STORE if one.name not in ("name no damaged history", "do not look at indexes")]
+REFUSED = "write rows with another checksum"
+OFTEN_NOTICED = [
+    one for one in STORE if one.name not in ("name no damaged history", "do not look at indexes", REFUSED)
+]
 
 
 def test_there_are_enough_sabotages_of_different_names() -> None:
@@ -43,3 +47,16 @@ def test_a_sabotage_is_noticed(name: str) -> None:
 def test_damage_that_no_start_notices_is_noticed(one: Sabotage) -> None:
     """By what is lost of a copy of the state, in the first disasters that damage one so."""
     assert notice(one, (27, 29, 30, 31, 40, 55, 63, 75, 76)).checker == "damage"
+
+
+@pytest.mark.plain_only("exchanges the code of functions")
+def test_a_start_that_is_refused_for_ever_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And an instance that never answers ends a run, whatever keeps it from that."""
+    (one,) = [one for one in STORE if one.name == REFUSED]
+    noticed = notice(one, range(12))
+    assert noticed.checker == "start"
+    assert noticed.seed is not None
+    monkeypatch.setattr(run, "REFUSED_STARTS_MAX", 1_000_000)
+    monkeypatch.setattr(settle, "SETTLED_WITHIN_S", 60.0)
+    monkeypatch.setattr(settle, "LATE_S", 10.0)
+    assert notice(one, [noticed.seed]).checker == "rest"

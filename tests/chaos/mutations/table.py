@@ -284,6 +284,10 @@ STORE = (
         "take all rows for intact", "fluxsched.store.checksums:is_intact",
         "crc32(_pack(row[:-1])) == row[-1]", "True",
     ),
+    Sabotage(
+        "write rows with another checksum", "fluxsched.store.checksums:checksummed",
+        "crc32(_pack(row)))", "crc32(_pack(row)) ^ 1)",
+    ),
     Sabotage("take rows of jobs for intact", "fluxsched.store.jobs:_check", "not is_intact(row)", "False"),
     Sabotage("take settings for intact", "fluxsched.store.repair:decode_saved", "not is_intact", "False"),
     Sabotage(

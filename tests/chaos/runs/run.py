@@ -22,6 +22,8 @@ SLICE_S = 1.0
 CHECK_EVERY = 64
 """Events between two looks at the state of the whole instance, which cost more than the events."""
 RELEASE_S = 2.0
+REFUSED_STARTS_MAX = 10
+"""Starts in a row that an instance may be refused once no fault lasts: what refuses these refuses all others."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +62,7 @@ class _Run:
             settling = Settling(stage, self._plan.site, self._acquirers[-1].user.leave, self._judges.quiet)
             while not settling.is_over and self._violation is None:
                 self._until(world, world.now_s + SLICE_S)
-                self._violation = self._violation or settling.violation
+                self._violation = self._violation or settling.violation or _refused(world)
             if self._violation is None:
                 self._settled(settling)
             return Verdict(self._plan.seed, self._violation, world.time.count, world.now_s)
@@ -117,6 +119,13 @@ class _Run:
     def _trouble(self, world: World) -> None:
         for _, fault in self._plan.faults:
             world.at(fault.at_s, partial(bring_about, world, fault))
+
+
+def _refused(world: World) -> Violation | None:
+    """Return the violation of an instance that never starts again, if that is so."""
+    if world.refused_starts <= REFUSED_STARTS_MAX:
+        return None
+    return Violation("start", f"the start is refused for ever: {world.refusal}", world.now_s)
 
 
 def _nothing(number: int, verb: str, arguments: dict[str, object]) -> None:

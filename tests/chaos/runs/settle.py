@@ -15,6 +15,8 @@ LOOK_S = 5.0
 """How often the judge looks whether all has ended (virtual seconds)."""
 SETTLED_WITHIN_S = 3600.0
 """When all must have ended, after the last fault (virtual seconds)."""
+LATE_S = 600.0
+"""How long reading the truth may take after that, with an instance that answers (virtual seconds)."""
 ORDER_S = 12.0
 """How long requests that were under way may still change something, before it is put in order (virtual seconds)."""
 EVENTS_KEPT = 100_000
@@ -44,6 +46,7 @@ class Settling:
         self._stats: dict[str, dict[str, Any]] = {}
         self._missing = 0
         world.at(world.now_s + ORDER_S, self._read_first)
+        world.at(self._until_s + LATE_S, self._give_up)
 
     # ---- before anything is put in order: are all promises kept, do all know it?
 
@@ -203,6 +206,11 @@ class Settling:
     def _came(self) -> None:
         self._missing -= 1
         self.is_over = self._missing == 0
+
+    def _give_up(self) -> None:
+        if not self.is_over and self.violation is None:
+            text = f"the instance did not answer all questions within {SETTLED_WITHIN_S + LATE_S:.0f} s"
+            self.violation = Violation("rest", text, self.world.now_s)
 
     def truth(self) -> Truth:
         """What was read."""

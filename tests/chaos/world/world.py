@@ -61,6 +61,10 @@ class World:
         """The services of the instance while it runs."""
         self.failures: list[str] = []
         """Unexpected exceptions in the services."""
+        self.refused_starts = 0
+        """Starts of the instance in a row that were refused, since all faults ended."""
+        self.refusal = ""
+        """Why the last one was."""
         self.back_s: float | None = BACK_S
         """How long after its end the instance, or an agent, is started again (seconds); None: never."""
         self._machine = Machine(self.time, Random(f"machine {seed}"))
@@ -207,6 +211,7 @@ class World:
         self._awaited.forget()
         self.network.calm()
         self.disk.is_full = self.disk.is_failing = False
+        self.refused_starts = 0
         for process in self.processes.values():
             process.dies_at = None
             process.resume()
@@ -252,7 +257,10 @@ class World:
                     partial(self._connect_elsewhere, process),
                     self._noted,
                 )
+                self.refused_starts = 0
             except FluxschedError as exc:
+                self.refused_starts += 1
+                self.refusal = str(exc)
                 process.end(f"cannot start: {exc}")
 
         process.run(start)

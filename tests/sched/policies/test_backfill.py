@@ -25,7 +25,8 @@ SHAPES = st.one_of(
     st.fixed_dictionaries({"parts": st.sampled_from([((1, None), ("1-2", SSD)), ((1, SSD), (1, SSD), ("1-2", None))])}),
 )
 MIXED = st.lists(st.tuples(TIMES, LIMITS, LIMITS, SHAPES), min_size=2, max_size=25)
-MOVES = st.tuples(st.sampled_from(["batch", "debug", "far"]), st.integers(1, 3), LIMITS, st.integers(0, 2), st.booleans())
+QUEUES = st.sampled_from(["batch", "debug", "far"])
+MOVES = st.tuples(QUEUES, st.integers(1, 3), LIMITS, st.integers(0, 2), st.booleans())
 COUNTED = st.lists(
     st.tuples(TIMES, LIMITS, LIMITS, st.fixed_dictionaries({"nslots": st.integers(1, 6)})), min_size=2, max_size=25
 )
