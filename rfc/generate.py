@@ -26,9 +26,8 @@ from fluxsched.jobs.states import TRANSITIONS, State
 from fluxsched.leases.leases import STEPS, LeaseState, Wish
 from fluxsched.protocol.messages import common, flux, instance, jobs, resource, sched
 from fluxsched.protocol.messages.common import Payload
-from fluxsched.protocol.roles import LEAST, Scope
 from fluxsched.protocol.sessions import PLAIN, TYPED, AcquireState, diagram
-from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, TOPICS, Topic
+from fluxsched.protocol.topics import COMMON, LOCAL_TOPICS, RIGHTS, TOPICS, Scope, Topic
 from fluxsched.scheduler.session import SESSION, SessionState
 from fluxsched.yunikorn.machine.applications import APPLICATION_STATES, ApplicationState
 from fluxsched.yunikorn.machine.effects import RM_TRANSITIONS, RMState
@@ -88,7 +87,7 @@ def role_table() -> str:
     lines = ["| least role | topics |", "|---|---|"]
     for role in Role:
         for scope, of in ((None, ""), (Scope.SEEN, ", for jobs that it may see"), (Scope.OWN, ", for jobs of its own")):
-            names = sorted(topic for topic, least in LEAST.items() if least == (role, scope))
+            names = sorted(topic for topic, right in RIGHTS.items() if right[:2] == (role, scope))
             if names:
                 lines.append(f"| {role}{of} | {' '.join(f'`{name}`' for name in names)} |")
     return "\n".join(lines) + "\n"

@@ -1,7 +1,7 @@
 """The instance as stock Flux clients meet it: which services there are, and those of Flux's broker and `resource`.
 
 Law: nothing is made up. Targets appear as brokers; every state that an instance of ours can be asked in is `run`. What
-each user may ask is in `protocol.roles`.
+each user may ask is in `protocol.topics`.
 """
 
 from __future__ import annotations

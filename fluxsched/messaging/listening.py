@@ -18,6 +18,7 @@ from pathlib import Path
 from fluxsched.errors import Refused
 from fluxsched.messaging.peers import Access, RpcRequest
 from fluxsched.messaging.router import Handler
+from fluxsched.protocol.topics import IF_ROOM, IF_WRITABLE, answered
 from fluxsched.store.store import Store
 from fluxsched.system.files import LOCAL_NAME, SOCKET_NAME
 from fluxsched.system.loop import Turns
@@ -79,19 +80,6 @@ ROOM_BYTES = 4 << 20
 """Free space below which nothing new is accepted: the events of an ending job take a kilobyte."""
 MIB = 1 << 20
 
-NEW = frozenset(
-    {
-        "job-manager.submit", "job-ingest.submit", "job-manager.urgency", "job-manager.update",
-        "job-manager.queue-enable", "job-manager.queue-start", "job-manager.sched-save",
-        "resource.drain", "resource.undrain", "resource.assign", "resource.include", "resource.reload",
-        "resource.property-add", "resource.property-remove", "resource.expiration-update",
-    }
-)  # fmt: skip
-"""Topics whose success promises something that is on disk, and that can wait."""
-ENDING = frozenset({"job-manager.raise", "job-manager.raiseall", "job-manager.cancel"})
-"""Topics of requests that also free space: refused only when nothing can be written. `job-manager.kill` stores nothing.
-"""
-
 
 class DiskGuard:
     """Refuses requests while their effects could not be stored."""
@@ -122,7 +110,8 @@ class DiskGuard:
 
     def guards(self) -> dict[str, Callable[[Handler], Handler]]:
         """Return the checks before topics are handled, for `Router.guard`."""
-        return dict.fromkeys(NEW, _after(self.check_new)) | dict.fromkeys(ENDING, _after(self.check_ending))
+        new, ending = _after(self.check_new), _after(self.check_ending)
+        return dict.fromkeys(answered(IF_ROOM), new) | dict.fromkeys(answered(IF_WRITABLE), ending)
 
 
 def _after(check: Callable[[], None]) -> Callable[[Handler], Handler]:

@@ -2,7 +2,7 @@
 
 Law: who a peer is was verified by its transport, and is never taken from what a message says. A request is answered
 exactly once; a response to a peer that is gone is dropped and never reaches another one that has taken over its
-identity. Permission is asked here alone, by the table `protocol.roles`: a guest learns nothing of what it may not see,
+identity. Permission is asked here alone, by the table `protocol.topics`: a guest learns nothing of what it may not see,
 so a job of another user and one that does not exist answer alike. Reaching a limit is answered with the value, the
 limit and what to do, and hurts no other peer; what is no message at all is answered a few times, and then ends the
 connection. The owner's requests have no rate: a client that submits 20,000 jobs in a second and a half is what an
@@ -37,7 +37,7 @@ from fluxsched.protocol.framing import (
     make_response,
 )
 from fluxsched.protocol.messages.jobs import URGENCY_DEFAULT
-from fluxsched.protocol.roles import Scope, least_of
+from fluxsched.protocol.topics import Scope, least_of
 from fluxsched.system.files import user_name
 from fluxsched.system.log import logger, message_fields
 from fluxsched.system.loop import error_answer

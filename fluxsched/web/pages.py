@@ -24,7 +24,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.role import Role, parse_role
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, InvalidValue
-from fluxsched.protocol.roles import least_of
+from fluxsched.protocol.topics import least_of
 from fluxsched.system.clock import SystemClock, local_moment
 from fluxsched.views.follower import Follower, Subscription, TooManyFeeds, ViewMessage
 from fluxsched.views.machine import states_table

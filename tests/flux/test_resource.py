@@ -18,8 +18,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.role import Role
 from fluxsched.errors import LocalProtocolError
 from fluxsched.flux.endpoint import ABSENT
-from fluxsched.protocol.roles import COUNTS_OF_JOBS, LEAST, Scope
-from fluxsched.protocol.topics import LOCAL_TOPICS
+from fluxsched.protocol.topics import LOCAL_TOPICS, RIGHTS, Scope
 
 # What stock clients ask about resources and the instance: what Flux 0.88 was seen to answer is there, in its types.
 
@@ -292,14 +291,14 @@ async def site(world, flux):
 
 
 def denied(topic, role):
-    least, scope = LEAST[topic]
+    least, scope, _ = RIGHTS[topic]
     return role < least or (role is Role.GUEST and scope is Scope.OWN)
 
 
 @pytest.mark.parametrize(("role", "rolemask"), [(Role.GUEST, GUEST), (Role.ADMIN, ADMIN)], ids=["guest", "admin"])
 async def test_each_topic_is_refused_to_those_below_its_role_and_to_no_others(site, role, rolemask):
     become(site, ANN, rolemask)
-    for topic in LEAST:
+    for topic in RIGHTS:
         if topic in SILENT or (topic.endswith("-cancel") and not denied(topic, role)):
             continue  # these are not answered
         errnum, said = await site.ask(topic, {}) if topic not in WAITS or denied(topic, role) else (0, None)
@@ -401,7 +400,8 @@ async def test_in_private_mode_guests_see_their_own_jobs_only(world, flux, is_pr
             await site.ok(topic, {"id": mine, **more})
             errnum, _ = await site.ask(topic, {"id": other, **more})
             assert errnum == (errno.EPERM if is_private else 0), topic
-        for topic in COUNTS_OF_JOBS - {"sched.accounts", "sched.plan"}:
+        counts = {topic for topic, right in RIGHTS.items() if right.counts_jobs}
+        for topic in counts - {"sched.accounts", "sched.plan"}:
             errnum, _ = await site.ask(topic)
             assert errnum == (errno.EPERM if is_private else 0), topic
         become(site, BOB, ADMIN)
@@ -430,7 +430,7 @@ async def test_in_private_mode_guests_see_what_runs_of_their_own(world, flux, is
 
 
 def test_the_topics_of_both_dialects_are_tried():
-    assert LOCAL_TOPICS.keys() <= LEAST.keys()
+    assert LOCAL_TOPICS.keys() <= RIGHTS.keys()
 
 
 # A handler that fails over a payload, or by a bug of ours: its sender is told, and the instance lives on.

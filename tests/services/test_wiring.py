@@ -7,6 +7,7 @@ import errno
 import pytest
 
 from fluxsched.core.jobspec import Jobspec
+from fluxsched.protocol.topics import TOPICS
 from fluxsched.store.store import ThreadedWriter
 
 SPEC = Jobspec.from_command(["true"]).to_json()
@@ -35,6 +36,17 @@ CHANGES = {
     "job-manager.queue-enable": ({"enable": False, "reason": "x"}, {"name": "nope", "enable": False}, errno.ENOENT),
     "job-manager.queue-start": ({"start": False}, {"name": "nope", "start": False}, errno.ENOENT),
 }  # fmt: skip
+
+
+ELSEWHERE = {
+    "resource.release", "job-manager.released", "job-manager.sched-save", "job-manager.sched-grow",
+    "job-manager.sched-shrink", "lease.submit", "lease.withdraw", "lease.settle", "cluster.forget", "config.reload",
+}  # fmt: skip
+"""Topics of acquirers, schedulers, instances and configuration files, which are tested with those."""
+
+
+def test_every_change_of_the_table_of_topics_is_tested():
+    assert {name for name, topic in TOPICS.items() if topic.stored} == CHANGES.keys() | ELSEWHERE
 
 
 @pytest.fixture
