@@ -13,10 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.core import documents, resources, rlite
+from fluxsched.core import documents, resources, rlite, topology
+from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, ID_MAX, Idset
-from fluxsched.core.resources import EMPTY_R, SCAN_MAX, Children, ResourceSet
-from fluxsched.core.rlite import KINDS_MAX
+from fluxsched.core.resources import EMPTY_R, SCAN_MAX, Children, GrowingResources, ResourceSet
+from fluxsched.core.rlite import KINDS_MAX, Entry
 from fluxsched.errors import InvalidValue, LimitExceeded
 from tests.generated.share import examples
 
@@ -369,3 +370,97 @@ def test_expiration() -> None:
     assert (timed.starttime_s, timed.expiration_s, TWO.expiration_s) == (1.0, 2.5, 0.0)
     with pytest.raises(InvalidValue, match="not after starttime"):
         TWO.with_expiration(2.0, 1.0)
+
+
+# An R in pieces is the same as the union of them, whenever it is read.
+
+
+def piece(ranks: Idset, cores: int) -> ResourceSet:
+    children = Children(Idset((1 << cores) - 1), amounts=(("memory", cores),))
+    hosts = Hostlist(tuple([f"n{rank}-{cores}" for rank in ranks]))
+    return ResourceSet((Entry(ranks, children),), hosts, {f"p{cores % 3}": ranks})
+
+
+STEPS = st.lists(
+    st.tuples(st.sets(st.integers(0, 12), min_size=1), st.integers(1, 4), st.sets(st.integers(0, 12)), st.booleans())
+)
+
+
+@settings(max_examples=50)
+@given(STEPS)
+def test_pieces_are_the_whole(steps: list[tuple[set[int], int, set[int], bool]]) -> None:
+    """Each step removes some ranks and adds a piece of others; removed ones may come back as something else."""
+    growing, plain, kept = GrowingResources(), EMPTY_R, EMPTY
+    for added, cores, removed, read in steps:
+        kept -= Idset.of(removed)
+        new = Idset.of(added) - kept
+        if not new:
+            continue
+        plain = plain.restrict(kept) | piece(new, cores)
+        growing.add(piece(new, cores), kept)
+        kept |= new
+        assert kept <= growing.ranks
+        if read:
+            assert growing.whole.restrict(kept) == plain
+    assert growing.whole.restrict(kept).to_json() == plain.restrict(kept).to_json()
+
+
+# What we write into R's `scheduling`: parts, beside what others have written there.
+
+
+FOREIGN = {"graph": {"nodes": []}, "writer": "fluxion"}
+
+
+def r(ranks: str, scheduling: object = None) -> ResourceSet:
+    obj: dict[str, Any] = {
+        "version": 1,
+        "execution": {"R_lite": [{"rank": ranks, "children": {"core": "0-3"}}]},
+    }
+    return ResourceSet.parse(obj if scheduling is None else {**obj, "scheduling": scheduling})
+
+
+def ours(**parts: str) -> object:
+    return topology.with_parts(None, {label: ids(ranks) for label, ranks in parts.items()})
+
+
+def test_parts_are_written_and_read() -> None:
+    assert ours(lead="0", work="1-4") == {"writer": "fluxsched", "parts": {"lead": "0", "work": "1-4"}}
+    found = r("0-4", ours(work="1-4", lead="0")).parts
+    assert list(found.items()) == [("work", ids("1-4")), ("lead", ids("0"))]
+    assert r("0-2", ours(lead="0", work="1-4")).parts == {"lead": ids("0"), "work": ids("1-2")}
+    assert r("0").parts == r("0", FOREIGN).parts == r("0", {"writer": "fluxsched"}).parts == {}
+
+
+def test_a_foreign_one_is_left_alone() -> None:
+    assert topology.is_foreign({"graph": {}})
+    assert not topology.is_foreign(None)
+    assert topology.with_parts(FOREIGN, {"lead": ids("0")}) is FOREIGN
+    assert topology.joined(FOREIGN, ours(lead="0")) is FOREIGN
+    assert topology.joined(ours(lead="0"), FOREIGN) == ours(lead="0")
+
+
+def test_other_keys_of_ours_stay() -> None:
+    before = {"writer": "fluxsched", "topology": ["x"], "parts": {"lead": "0"}}
+    assert topology.with_parts(before, {}) == {"writer": "fluxsched", "topology": ["x"]}
+    assert topology.with_parts(ours(lead="0"), {}) is None
+
+
+def test_what_an_r_gets_in_addition_is_joined() -> None:
+    both = r("0-2", ours(lead="0", work="1-2")) | r("3-4", ours(work="3-4", more="5"))
+    assert both.scheduling == ours(lead="0", work="1-4", more="5")
+    assert (r("0", ours(lead="0")) | r("1")).scheduling == (r("0") | r("1", ours(lead="0"))).scheduling
+
+
+@pytest.mark.parametrize(
+    ("parts", "error"),
+    [
+        ([], "scheduling.parts must be an object of label: idset, not an array"),
+        ({"lead": 3}, r"scheduling\.parts\['lead'\]: "),
+        ({"lead": "0-1", "work": "1-2"}, r"scheduling\.parts\['work'\]: ranks 1 also belong to another part"),
+    ],
+)
+def test_what_cannot_be_read_is_refused_by_who_reads_it(parts: object, error: str) -> None:
+    carried = r("0-4", {"writer": "fluxsched", "parts": parts})
+    with pytest.raises(InvalidValue, match=error):
+        _ = carried.parts
+    assert (carried | r("5", ours(lead="5"))).scheduling

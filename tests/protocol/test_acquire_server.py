@@ -34,7 +34,7 @@ from fluxsched.protocol.sessions import (
     to_messages,
 )
 
-from .conftest import ids, resources
+from .acquire_values import ids, resources
 
 
 def grow(online: str = "", offline: str = "") -> GroupChange:

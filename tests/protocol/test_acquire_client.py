@@ -35,7 +35,7 @@ from fluxsched.protocol.sessions import (
     to_messages,
 )
 
-from .conftest import ids, make_r
+from .acquire_values import ids, make_r
 
 
 def grown(ranks: str, online: str, offline: str = "") -> GroupChange:

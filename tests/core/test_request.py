@@ -1,4 +1,4 @@
-"""Count (RFC 14, 22, 45): what is printed parses back, values without expansion, refusals."""
+"""Requests of jobs: counts and ranges, and their text."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fluxsched.core import request
-from fluxsched.core.request import COUNT_MAX, Count
+from fluxsched.core.jobspec import Jobspec
+from fluxsched.core.request import COUNT_MAX, Count, asked_text
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 counts = st.one_of(
@@ -114,3 +115,32 @@ def test_a_list_of_counts_has_a_limit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(request, "LISTED_MAX", 2)
     with pytest.raises(LimitExceeded, match="lists 3 numbers: the limit is 2"):
         Count.parse("1,4,9")
+
+
+# What a job asked for whose size is not fixed, in words.
+
+
+@pytest.mark.parametrize(
+    ("asked", "text"),
+    [
+        ({"nodes": "1-4", "elastic": True}, "1-4 nodes, elastic"),
+        ({"nodes": "2-6:2"}, "2-6:2 nodes"),
+        ({"nodes": 3, "max_hops": 2}, "3 nodes, at most 2 hops"),
+        ({"nodes": 3}, ""),
+        ({"ntasks": 5}, ""),
+    ],
+)
+def test_of_one_part(asked: dict[str, Any], text: str) -> None:
+    assert asked_text(Jobspec.from_command(["true"], **asked).request) == text
+
+
+def test_of_several_parts() -> None:
+    nodes = [
+        {"type": "node", "count": count, "exclusive": True, "with": [
+            {"type": "slot", "count": 1, "label": label, "with": [{"type": "core", "count": 1}]}]}
+        for label, count in (("lead", 1), ("work", {"min": 4, "max": 10, "operator": "+", "operand": 1}))
+    ]  # fmt: skip
+    tasks = [{"command": ["x"], "slot": label, "count": {"per_slot": 1}} for label in ("lead", "work")]
+    system = {"duration": 0.0, "fluxsched": {"elastic": True}}
+    spec = {"version": 999, "resources": nodes, "tasks": tasks, "attributes": {"system": system}}
+    assert asked_text(Jobspec.parse(spec).request) == "lead:1 work:4-10 nodes, elastic"

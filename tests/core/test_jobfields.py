@@ -1,16 +1,17 @@
-"""Jobs of several parts, elastic ones, and bounds on hops: what is read (RFC 14), and every refusal by path."""
+"""Fields of jobs: parts, elastic sizes and bounds on hops, and how a job shares the machine."""
 
 from __future__ import annotations
 
 import copy
 import json
+import math
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fluxsched.core.constraint import Constraint
-from fluxsched.core.jobfields import HOPS_MAX, NAME_CHARS_MAX, PARTS_VERSION
+from fluxsched.core.jobfields import HOPS_MAX, NAME_CHARS_MAX, PARTS_VERSION, REQUEUE_MAX, USUAL, Sharing
 from fluxsched.core.jobspec import PARTS_MAX, Count, JobPart, Jobspec, Request
 from fluxsched.errors import InvalidValue, LimitExceeded
 
@@ -218,3 +219,53 @@ def test_max_hops_is_an_even_number(hops: object) -> None:
     with pytest.raises(InvalidValue, match=rf"max-hops: .* is not an even number within 2-{HOPS_MAX}: 2 is under one"):
         Jobspec.parse(two(fluxsched={"max-hops": hops}))
     assert Jobspec.parse(two(fluxsched={"max-hops": HOPS_MAX})).request.max_hops == HOPS_MAX
+
+
+# How a job shares the machine: what is read of its attributes, and what is refused.
+
+
+def saying(**system: Any) -> Jobspec:
+    raw = Jobspec.from_command(["true"]).raw
+    return Jobspec.parse({**raw, "attributes": {"system": system}})
+
+
+def test_a_job_that_says_nothing_has_the_usual_terms() -> None:
+    assert saying().sharing is USUAL
+    assert Sharing(bank=None, preemptible_after_s=None, requeue=0, job_set=None) == USUAL
+
+
+def test_all_is_read() -> None:
+    found = saying(
+        **{"bank": "physics", "preemptible-after": 0, "job": {"set": "night"}, "fluxsched": {"requeue": REQUEUE_MAX}}
+    ).sharing
+    assert found == Sharing("physics", 0.0, REQUEUE_MAX, "night")
+
+
+@pytest.mark.parametrize("after", [-1, math.nan, math.inf, "60s", True])
+def test_a_wrong_preemptible_after_is_refused(after: object) -> None:
+    with pytest.raises(InvalidValue, match=r"attributes\.system\.preemptible-after must be a number .* at once"):
+        saying(**{"preemptible-after": after})
+
+
+@pytest.mark.parametrize("times", [-1, REQUEUE_MAX + 1, 1.0, "3", True])
+def test_a_wrong_requeue_is_refused(times: object) -> None:
+    with pytest.raises(InvalidValue, match=rf"attributes\.system\.fluxsched\.requeue: .* within 0-{REQUEUE_MAX}"):
+        saying(fluxsched={"requeue": times})
+
+
+@pytest.mark.parametrize("name", ["a\nb", "\x1b[31mred", "", 3, "x" * (NAME_CHARS_MAX + 1)])
+def test_a_bank_and_a_set_have_names_that_can_be_shown(name: object) -> None:
+    with pytest.raises(InvalidValue, match=r"attributes\.system\.bank"):
+        saying(bank=name)
+    with pytest.raises(InvalidValue, match=r"attributes\.system\.job\.set"):
+        saying(job={"set": name})
+
+
+def test_what_a_command_says() -> None:
+    assert Jobspec.from_command(["true"]).sharing is USUAL
+    said = Jobspec.from_command(
+        ["true"], name="mine", bank="physics", preemptible_after_s=0, requeue=REQUEUE_MAX, job_set="night"
+    )
+    assert (said.sharing, said.job_name) == (Sharing("physics", 0.0, REQUEUE_MAX, "night"), "mine")
+    with pytest.raises(InvalidValue, match=r"preemptible-after must be .*, not nan; 0 means at once"):
+        Jobspec.from_command(["true"], preemptible_after_s=math.nan)
