@@ -28,7 +28,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from multiprocessing.connection import Connection
 from pathlib import Path
@@ -175,7 +175,14 @@ async def fill(uri: str, jobs: int, specs: Jobspecs) -> float:
 
 
 def probe(uri: str, results: Connection) -> None:
-    """Another client in a process of its own, until it is stopped: how long its calls take."""
+    """Another client in a process of its own, until it is stopped: how long its calls take, or what failed, as text."""
+    try:
+        results.send(_probed(uri, results))
+    except fluxsched.FluxschedError as fault:
+        results.send(f"the probe failed: {fault}")
+
+
+def _probed(uri: str, results: Connection) -> dict[str, list[float]]:
     with fluxsched.connect_sync(uri) as h:
         calls: list[tuple[str, str, dict[str, Any]]] = [
             ("ping", "instance.ping", {}),
@@ -183,17 +190,19 @@ def probe(uri: str, results: Connection) -> None:
             ("ping of the scheduler", f"{_scheduler(h)}.ping", {}),
         ]
         took_s: dict[str, list[float]] = {name: [] for name, _, _ in calls}
-        while not results.poll(PROBE_S):
+        is_over = False
+        while not is_over:
             for name, topic, payload in calls:
                 begin_s = time.perf_counter()
                 h.rpc(topic, payload)
                 took_s[name].append(time.perf_counter() - begin_s)
-        results.send(took_s)
+            is_over = results.poll(PROBE_S)
+    return took_s
 
 
 @contextmanager
 def probing(wanted: bool, uri: str) -> Iterator[None]:
-    """Have a probe ask meanwhile, and print what it saw."""
+    """Have a probe ask meanwhile, and print what it saw. Raises SystemExit in the end if one of its calls failed."""
     if not wanted:
         yield
         return
@@ -201,13 +210,26 @@ def probing(wanted: bool, uri: str) -> Iterator[None]:
     ours, theirs = context.Pipe()
     process = context.Process(target=probe, args=(uri, theirs))
     process.start()
+    theirs.close()  # else the end of the probe would not be noticed
     try:
         yield
     finally:
-        ours.send(None)
-        for name, took_s in ours.recv().items():
-            print(f"  meanwhile {name}: {percentiles(took_s)}")
+        found = _results(ours)
         process.join()
+    if isinstance(found, str):
+        raise SystemExit(f"{Path(__file__).name}: {found}")
+    for name, took_s in found.items():
+        print(f"  meanwhile {name}: {percentiles(took_s)}")
+
+
+def _results(probe: Connection) -> dict[str, list[float]] | str:
+    with suppress(BrokenPipeError):  # its failure may still be there to be read
+        probe.send(None)
+    try:
+        found: dict[str, list[float]] | str = probe.recv()
+    except (EOFError, ConnectionResetError):
+        return "the probe has ended without results"
+    return found
 
 
 def percentiles(took_s: list[float]) -> str:
