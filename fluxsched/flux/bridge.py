@@ -285,7 +285,13 @@ class Bridge:
     """Joins one scheduler to one Flux instance."""
 
     def __init__(self, handle: BrokerHandle, options: Options, clock: Clock, site: SiteConfig = NO_CONFIG) -> None:
-        self._compat = CompatPolicy(handle, options.policy, options.forecast, lambda: self.scheduler.planned())
+        self._compat = CompatPolicy(
+            handle,
+            options.policy,
+            options.forecast,
+            lambda: self.scheduler.planned(),
+            lambda jobid: self.scheduler.overtaken(jobid),
+        )
         self.scheduler = Scheduler(
             self._compat,
             policies=options.policies,

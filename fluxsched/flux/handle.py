@@ -330,7 +330,12 @@ class CompatPolicy:
     OPTIONS: ClassVar[Mapping[str, Option]] = {}
 
     def __init__(
-        self, handle: BrokerHandle, policy: Policy, forecast: bool, planned: Callable[[], Iterator[Reservation]]
+        self,
+        handle: BrokerHandle,
+        policy: Policy,
+        forecast: bool,
+        planned: Callable[[], Iterator[Reservation]],
+        overtaken: Callable[[int], int | None],
     ) -> None:
         self.BACKFILLS = bool(getattr(policy, "BACKFILLS", False))
         self.ACCOUNTS = needs_accounts(policy)
@@ -339,6 +344,7 @@ class CompatPolicy:
         self._policy = policy
         self._forecast = forecast
         self._planned = planned
+        self._overtaken = overtaken
         self._keys: dict[int, set[str]] = {}
         self._estimated: set[int] = set()
         self._left: list[int] = []
@@ -370,12 +376,12 @@ class CompatPolicy:
     def granted(self, jobid: int, annotations: Mapping[str, Any]) -> dict[str, Any]:
         """A grant's annotations as Flux's schedulers write them: those of a waiting job are removed.
 
-        `backfill` names the job that was overtaken.
+        `backfill` names the job of its queue that was overtaken; that of another queue has not been.
         """
         sched = {**dict.fromkeys(sorted(self._keys.get(jobid, ()))), **annotations["sched"]}
         backfilled = sched.pop("selection_type") == BACKFILLED
-        if backfilled and (head := next(self._planned(), None)) is not None:
-            sched["backfill"] = format_f58(head.jobid, ascii=self._handle.ascii)
+        if backfilled and (head := self._overtaken(jobid)) is not None:
+            sched["backfill"] = format_f58(head, ascii=self._handle.ascii)
         return {**annotations, "sched": sched}
 
     def more_annotations(self) -> Iterator[tuple[int, dict[str, Any]]]:

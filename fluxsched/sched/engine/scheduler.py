@@ -447,6 +447,12 @@ class Scheduler:
         """The reservations that stand; within a pass those that it has made so far, in that order."""
         return planned(self._groups.values())
 
+    def overtaken(self, jobid: int) -> int | None:
+        """Return the first pending job with a reservation that is in the queue of a running job; None if there is none.
+        """
+        holding = self._ledger.get(jobid)
+        return None if holding is None else first_planned(self._groups.values(), holding.queue)
+
     def plan(self, group: str, now_s: float) -> list[PlannedStart]:
         """Return when and where jobs of a group will start, in order of time. Raise like `group`."""
         return self._starts.of(self.group(group), now_s)
@@ -550,6 +556,17 @@ def planned(groups: Iterable[Group]) -> Iterator[Reservation]:
     for group in groups:
         for queue in group.queues.values():
             yield from queue.planned.values()
+
+
+def first_planned(groups: Iterable[Group], queue: str) -> int | None:
+    """Return the first job of this queue with a reservation that stands; None if there is none."""
+    for group in groups:
+        for each in group.queues.values():
+            for jobid in each.planned:
+                job = each.jobs.get(jobid)
+                if job is not None and job.queue == queue:
+                    return jobid
+    return None
 
 
 def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, ResourceSet]:

@@ -43,6 +43,23 @@ def test_a_job_that_overtakes_names_the_one_with_the_reservation(hand):
     assert granted[3]["backfill"] == "ƒ3"
 
 
+def test_a_job_that_overtakes_names_none_of_another_queue(hand):
+    """The head of `batch` has the first reservation, and nothing of `other` waits behind a head."""
+    hand.begin("policy=easy", ranks="0-2")
+    hand.alloc(1, slots=4, duration=600)
+    hand.turn()
+    hand.alloc(2, slots=6, duration=600, queue="batch")
+    hand.alloc(3, slots=3, duration=600, queue="debug")
+    hand.alloc(4, duration=60, queue="debug")
+    hand.alloc(5, duration=60, queue="other")
+    hand.turn()
+    for _, done in hand.commits:
+        done(BrokerReply())
+    granted = {said["id"]: said["annotations"]["sched"] for _, said in hand.take("respond") if said["type"] == 0}
+    overtaken = {jobid: sched.get("backfill") for jobid, sched in granted.items()}
+    assert overtaken == {1: None, 4: "ƒ4", 5: None}, "F58 of job 3"
+
+
 def test_who_comes_later_and_overtakes_leaves_the_estimate_as_it_is(hand):
     hand.begin("policy=easy", ranks="0-1")
     hand.alloc(1, slots=3, duration=600)
