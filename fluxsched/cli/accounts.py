@@ -9,11 +9,19 @@ from typing import Any, Final, NamedTuple
 
 import click
 
-from fluxsched.cli import options as complete
-from fluxsched.cli import output as show
 from fluxsched.cli.base import Command
-from fluxsched.cli.options import WHEN, InstanceHandle, Output, TableSpec, Whole, table_options, viewing
-from fluxsched.cli.output import Field
+from fluxsched.cli.options import (
+    WHEN,
+    InstanceHandle,
+    Output,
+    TableSpec,
+    Whole,
+    complete_banks,
+    complete_groups,
+    table_options,
+    viewing,
+)
+from fluxsched.cli.output import Field, duration_text, plural, rounded, time_text, user_name
 from fluxsched.core.text import printable, some_of
 from fluxsched.errors import InvalidValue
 
@@ -37,7 +45,7 @@ def _of(name: str) -> Callable[[ShownAccount], object]:
 def _number(name: str) -> Callable[[ShownAccount], str]:
     def text(row: ShownAccount) -> str:
         number = row.info[name]
-        return "" if number is None else show.rounded(number)
+        return "" if number is None else rounded(number)
 
     return text
 
@@ -47,7 +55,7 @@ def _percent(name: str) -> Callable[[ShownAccount], str]:
 
     def text(row: ShownAccount) -> str:
         capacity, usage = row.settings["capacity"], row.info[name]
-        return show.rounded(100 * usage / capacity) if capacity and usage is not None else ""
+        return rounded(100 * usage / capacity) if capacity and usage is not None else ""
 
     return text
 
@@ -93,9 +101,9 @@ FAIR = TableSpec(
 
 
 @click.command("fair", cls=Command)
-@click.option("--bank", "banks", metavar="NAME", multiple=True, shell_complete=complete.banks,
+@click.option("--bank", "banks", metavar="NAME", multiple=True, shell_complete=complete_banks,
               help="Only this bank and all below it; may be repeated.")  # fmt: skip
-@click.option("--group", metavar="NAME", default="default", shell_complete=complete.groups,
+@click.option("--group", metavar="NAME", default="default", shell_complete=complete_groups,
               help="Accounts of the scheduler of this group.")  # fmt: skip
 @table_options(FAIR)
 @viewing
@@ -179,7 +187,7 @@ def _result(name: str) -> Callable[[ShownUse], int]:
 
 
 def _wait(key: str) -> Callable[[ShownUse], object]:
-    return lambda row: None if row.info[key] is None else show.duration_text(row.info[key])
+    return lambda row: None if row.info[key] is None else duration_text(row.info[key])
 
 
 def _rounded(number: float) -> str:
@@ -263,17 +271,17 @@ def report(
     if not rows:
         click.echo("no job ran in this time", err=True)
     if answer["left_out"]:
-        click.echo(f"{show.plural(answer['left_out'], 'more row')}: see --count", err=True)
+        click.echo(f"{plural(answer['left_out'], 'more row')}: see --count", err=True)
     if capacity and output.header:
         click.echo(f"\n{_machine(answer, capacity)}")
 
 
 def _title(by: str, name: str) -> str:
-    return show.user_name(int(name)) if by == "user" else name or NONE
+    return user_name(int(name)) if by == "user" else name or NONE
 
 
 def _minute(time_s: float) -> str:
-    return show.time_text(time_s, "%Y-%m-%d %H:%M")
+    return time_text(time_s, "%Y-%m-%d %H:%M")
 
 
 def _capacity(answer: Mapping[str, Any]) -> float | None:
@@ -290,7 +298,7 @@ def _machine(answer: Mapping[str, Any], capacity: float) -> str:
         f"{100 * found[state] / capacity:.1f}% {word}{_cost(found[state]) if state != 'free' else ''}"
         for state, word in LOST.items() if found[state] or state == "free"
     ]  # fmt: skip
-    seen = show.duration_text(answer["observed"])
+    seen = duration_text(answer["observed"])
     return f"Machine: {_rounded(capacity / HOUR_S)} core-hours observed in {seen}: {', '.join(parts)}"
 
 

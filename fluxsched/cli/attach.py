@@ -15,9 +15,9 @@ from contextlib import closing, contextmanager, suppress
 from math import inf
 from typing import Any, BinaryIO
 
-from fluxsched.cli import output as show
 from fluxsched.cli.base import EndedBySignal, EndingSignals, say, warn
 from fluxsched.cli.options import InstanceHandle, come_back
+from fluxsched.cli.output import jobid_text
 from fluxsched.errors import Disconnected, RPCError
 from fluxsched.system.clock import SystemClock
 
@@ -95,7 +95,7 @@ class Forwarder:
             self._say(f"the last {self._unsure_bytes} bytes of input may be lost")
 
     def _say(self, text: str) -> None:
-        warn(f"{show.jobid_text(self._jobid)}: {text}")
+        warn(f"{jobid_text(self._jobid)}: {text}")
 
 
 def _read(fd: int) -> bytes | None:
@@ -306,11 +306,11 @@ def attach(
                 follow_output(handle, jobid, writer, follow=True, meanwhile=hints, beside=forwarder)
             result = handle.wait(jobid, follow=False)
         except Detached:
-            name = show.jobid_text(jobid)
+            name = jobid_text(jobid)
             say(f"\ndetached: {name} continues: fluxsched job attach {name}")
             return 0
         except Disconnected as fault:  # after a restart or a crash of the instance the job goes on
-            name = show.jobid_text(jobid)
+            name = jobid_text(jobid)
             come_back(handle, fault, f"{name} may go on: fluxsched job attach {name}")
             writer.begin_again()
             if forwarder is not None:
@@ -318,8 +318,8 @@ def attach(
             continue
         if not result.get("requeued_as"):
             return report_end(result)
-        again = show.jobid_text(result["requeued_as"])
-        warn(f"{show.jobid_text(jobid)}: {end_text(result)}; submitted again as {again}")
+        again = jobid_text(result["requeued_as"])
+        warn(f"{jobid_text(jobid)}: {end_text(result)}; submitted again as {again}")
         jobid, writer = result["requeued_as"], OutputWriter(labelled)
 
 
@@ -350,7 +350,7 @@ def pending_hints(handle: InstanceHandle, jobid: int) -> Iterator[float]:
     while (why := _why(handle, jobid))["state"] in PENDING:
         if why["reason"] != said:
             said = why["reason"]
-            warn(f"{show.jobid_text(jobid)}: waiting: {said}")
+            warn(f"{jobid_text(jobid)}: waiting: {said}")
         yield HINT_EVERY_S
 
 
@@ -372,7 +372,7 @@ def report_end(result: Mapping[str, Any]) -> int:
 def job_text(result: Mapping[str, Any]) -> str:
     """The job that a result is of, and its last attempt where that is another one."""
     last = result.get("last")
-    return show.jobid_text(result["id"]) + (f" (submitted again as {show.jobid_text(last)})" if last else "")
+    return jobid_text(result["id"]) + (f" (submitted again as {jobid_text(last)})" if last else "")
 
 
 def end_text(result: Mapping[str, Any]) -> str:

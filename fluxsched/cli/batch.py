@@ -19,12 +19,20 @@ from typing import Any, NamedTuple
 
 import click
 
-from fluxsched.cli import options as complete
-from fluxsched.cli import output as show
 from fluxsched.cli.attach import end_text, pending_hints, report_end
 from fluxsched.cli.base import Command, CommandFailed, warn
 from fluxsched.cli.jobspec_options import build, slot_options, submitted_environment, working_directory
-from fluxsched.cli.options import JOBID, InstanceHandle, connect, json_option, read_text, uri_option
+from fluxsched.cli.options import (
+    JOBID,
+    InstanceHandle,
+    complete_files,
+    complete_jobids,
+    connect,
+    json_option,
+    read_text,
+    uri_option,
+)
+from fluxsched.cli.output import jobid_text, print_flushed, print_json
 from fluxsched.cli.submit import COMMAND_LAST, check_feasible, own_job, submit_one
 from fluxsched.core.batch import (
     ADDRESS_KEY,
@@ -211,7 +219,7 @@ conf_option = click.option(
 @uri_option
 @slot_options
 @click.argument("command", metavar="[SCRIPT [ARGS]...]", nargs=-1, type=click.UNPROCESSED,
-                shell_complete=complete.files)  # fmt: skip
+                shell_complete=complete_files)  # fmt: skip
 def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json: bool,
           uri: str | None, dry_run: bool, **options: Any) -> int:  # fmt: skip
     """Submit a script that runs in its own instance, on the requested resources.
@@ -230,15 +238,15 @@ def batch(wrap: bool, configs: tuple[str, ...], wait: bool, quiet: bool, as_json
     options["input"] = options["input"] or os.devnull
     jobspec = nested_jobspec(_slots(options), Nested((SCRIPT, *arguments)), script.text, merged_config(configs))
     if dry_run:
-        show.print_json(jobspec)
+        print_json(jobspec)
         return 0
     with connect(uri) as handle:
         check_feasible(handle, [jobspec])
         jobid = submit_one(handle, jobspec, options)
         if as_json:
-            show.print_json({"ids": [jobid]})
+            print_json({"ids": [jobid]})
         elif not quiet:
-            show.flushed(show.jobid_text(jobid))
+            print_flushed(jobid_text(jobid))
         return report_end(handle.wait(jobid)) if wait else 0
 
 
@@ -261,14 +269,14 @@ def alloc(bg: bool, configs: tuple[str, ...], uri: str | None, dry_run: bool,
     nested = Nested(command if bg else (), stays=not (bg and command))
     jobspec = nested_jobspec(_slots(options), nested, None, merged_config(configs))
     if dry_run:
-        show.print_json(jobspec)
+        print_json(jobspec)
         return 0
     environment = submitted_environment(options["env_rules"])
     cwd = working_directory(options["cwd"])
     with connect(uri) as handle, own_job(handle, jobspec, options, _interruption) as jobid:
         address = _await_address(handle, jobid)
         if bg:
-            show.flushed(show.jobid_text(jobid))
+            print_flushed(jobid_text(jobid))
             return 0
         return _visit(handle, jobid, address, command, environment, cwd)
 
@@ -279,7 +287,7 @@ def _interruption(end: BaseException) -> str:
 
 @click.command("proxy", cls=Command, context_settings=COMMAND_LAST)
 @uri_option
-@click.argument("jobid", metavar="JOBID", type=JOBID, shell_complete=complete.jobids)
+@click.argument("jobid", metavar="JOBID", type=JOBID, shell_complete=complete_jobids)
 @click.argument("command", metavar="[COMMAND...]", nargs=-1, type=click.UNPROCESSED)
 def proxy(uri: str | None, jobid: int, command: tuple[str, ...]) -> int:
     """Run COMMAND, or a shell, here; fluxsched commands in it use the instance in job JOBID."""
@@ -303,7 +311,7 @@ def address_of(handle: InstanceHandle, jobid: int) -> str:
     found = handle.rpc("job-manager.lookup", {"id": jobid, "keys": ["eventlog"]})["eventlog"]
     address = _address(found)
     if address is None:
-        name = show.jobid_text(jobid)
+        name = jobid_text(jobid)
         raise FluxschedError(f"{name} is not a running instance: see `fluxsched job eventlog {name}`")
     return address
 
@@ -342,7 +350,7 @@ def _visit(handle: InstanceHandle, jobid: int, address: str, command: tuple[str,
         with suppress(RPCError):
             handle.rpc("job-manager.cancel", {"id": jobid, "note": "alloc could not connect"})
         why = end_text(handle.wait(jobid))
-        raise FluxschedError(f"{show.jobid_text(jobid)}: {why}: {fault}") from fault
+        raise FluxschedError(f"{jobid_text(jobid)}: {why}: {fault}") from fault
     with suppress(FluxschedError):
         stop_instance(address)
     result = handle.wait(jobid)
@@ -355,7 +363,7 @@ def _inside(address: str, jobid: int, command: tuple[str, ...], environment: Map
     """Run the command in the instance that the job is; its exit status, 127 or 126 if it cannot be run."""
     from fluxsched.instance.launch import CannotRun, visit
 
-    base = {**environment, "FLUX_ENCLOSING_ID": show.jobid_text(jobid)}
+    base = {**environment, "FLUX_ENCLOSING_ID": jobid_text(jobid)}
     try:
         status: int = visit(address, command, base, cwd, ends)
     except CannotRun as fault:
@@ -382,4 +390,4 @@ def _ended(handle: InstanceHandle, jobid: int) -> CommandFailed:
             data = piece["data"]
             click.echo(data if isinstance(data, str) else data.decode(errors="replace"), err=True, nl=False)
     why = end_text(handle.wait(jobid))
-    return CommandFailed(click.get_current_context(), f"{show.jobid_text(jobid)}: the instance did not start: {why}")
+    return CommandFailed(click.get_current_context(), f"{jobid_text(jobid)}: the instance did not start: {why}")

@@ -7,8 +7,6 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import options as complete
-from fluxsched.cli import output as show
 from fluxsched.cli.base import CommandGroup, usage
 from fluxsched.cli.options import (
     FSD,
@@ -16,12 +14,15 @@ from fluxsched.cli.options import (
     Output,
     TableSpec,
     Whole,
+    complete_groups,
+    complete_modules,
+    complete_policies,
     connected,
     json_option,
     table_options,
     viewing,
 )
-from fluxsched.cli.output import Field
+from fluxsched.cli.output import RED, Field, print_json, print_line
 
 VALUE_CHARS_MAX = 60
 """Longer changes have two lines, the new value on the second."""
@@ -60,7 +61,7 @@ def check(file: Path, fake: str | None, r_path: Path | None, as_json: bool) -> i
             raise  # not a fault in the file: there is none, or it cannot be read
         faults = str(fault).splitlines()
     if as_json:
-        show.print_json({"file": str(file), "faults": faults})
+        print_json({"file": str(file), "faults": faults})
     for fault_line in [] if as_json else faults:
         click.echo(fault_line, err=True)
     if not faults and not as_json:
@@ -77,7 +78,7 @@ def show_config(handle: InstanceHandle, as_json: bool) -> None:
 
     found = handle.rpc("config.get")
     if as_json:
-        show.print_json(found)
+        print_json(found)
     else:
         click.echo(toml_text(found), nl=False)
     if not found:
@@ -94,7 +95,7 @@ def reload(handle: InstanceHandle, as_json: bool) -> None:
     """
     answer = handle.rpc("config.reload")
     if as_json:
-        show.print_json(answer)
+        print_json(answer)
         return
     tell(answer)
 
@@ -104,25 +105,25 @@ def tell(answer: dict[str, Any]) -> None:
     for change in answer["changed"]:
         _print_change(change)
     if any(change["key"].partition(".")[0] == "fair" for change in answer["changed"]):
-        show.line("schedulers take [fair] when they are reloaded: fluxsched module reload NAME")
+        print_line("schedulers take [fair] when they are reloaded: fluxsched module reload NAME")
     for name in answer["modules"]:
-        show.line(f"module {name} is restarted to serve its queues; jobs continue")
+        print_line(f"module {name} is restarted to serve its queues; jobs continue")
     for change in answer["restart"]:
         is_scheduler = change["key"].partition(".")[0] == "scheduler"
         hint = ", or `fluxsched module remove` and `module load`" if is_scheduler else ""
         _print_change(change, f": needs a restart{hint}")
     if not answer["changed"] and not answer["restart"]:
-        show.line("nothing has changed")
+        print_line("nothing has changed")
 
 
 def _print_change(change: dict[str, Any], remark: str = "") -> None:
     """Print the key with its old and its new value."""
     old, new = _value_text(change.get("old")), _value_text(change.get("new"))
     if len(f"{old} -> {new}") <= VALUE_CHARS_MAX:
-        show.line(f"{change['key']}: {old} -> {new}{remark}")
+        print_line(f"{change['key']}: {old} -> {new}{remark}")
     else:
-        show.line(f"{change['key']}: {old}")
-        show.line(f"  -> {new}{remark}")
+        print_line(f"{change['key']}: {old}")
+        print_line(f"  -> {new}{remark}")
 
 
 def _value_text(value: object) -> str:
@@ -153,11 +154,11 @@ LIST = TableSpec(
         "services": Field("SERVICE", lambda row: ",".join(row["services"])),
         "pid": Field("PID", lambda row: row.get("pid")),
         "groups": Field("GROUPS", lambda row: ",".join(row.get("groups") or ())),
-        "error": Field("ERROR", lambda row: row.get("error"), lambda value: show.RED if value else None),
+        "error": Field("ERROR", lambda row: row.get("error"), lambda value: RED if value else None),
     },
 )
 
-_name = click.argument("name", shell_complete=complete.modules)
+_name = click.argument("name", shell_complete=complete_modules)
 
 
 @click.group("module", cls=CommandGroup)
@@ -182,16 +183,16 @@ def _specification(spec: str, options: tuple[str, ...], plugins: tuple[str, ...]
 
 @module.command("load")
 @click.option("--name", metavar="NAME", help="Name of the module. [default: the policy's name]")
-@click.option("--group", "groups", multiple=True, metavar="GROUP", shell_complete=complete.groups,
+@click.option("--group", "groups", multiple=True, metavar="GROUP", shell_complete=complete_groups,
               help="Acquire this group; may be repeated.")  # fmt: skip
 @click.option("--restart", metavar="N", type=Whole(min=0), help="Restart it at most N times. [default: 0]")
-@click.option("--fallback", metavar="POLICY", shell_complete=complete.policies,
+@click.option("--fallback", metavar="POLICY", shell_complete=complete_policies,
               help="Policy to load after the last restart. [default: none]")  # fmt: skip
 @click.option("--hung-after", "hung_after_s", metavar="FSD", type=FSD,
               help="Kill it when it is silent for this long. [default: 30s]")  # fmt: skip
 @click.option("--plugin", "plugins", metavar="SPEC", multiple=True,
               help="A plugin under the policy: NAME:key=value,... or a file; may be repeated.")  # fmt: skip
-@click.argument("spec", shell_complete=complete.policies)
+@click.argument("spec", shell_complete=complete_policies)
 @click.argument("options", metavar="[OPTION=VALUE...]", nargs=-1)
 @json_option
 @connected
@@ -209,7 +210,7 @@ def load(handle: InstanceHandle, spec: str, options: tuple[str, ...], name: str 
     request = {"spec": _specification(spec, options, plugins), **named}
     answer = handle.rpc("module.load", request, timeout_s=None)
     if as_json:
-        show.print_json(answer)
+        print_json(answer)
 
 
 @module.command("remove")
@@ -228,7 +229,7 @@ def reload_module(handle: InstanceHandle, name: str, as_json: bool) -> None:
     """Restart a module with its policy imported anew; a policy that cannot be imported changes nothing."""
     answer = handle.rpc("module.reload", {"name": name}, timeout_s=None)
     if as_json:
-        show.print_json(answer)
+        print_json(answer)
 
 
 @module.command("list")
@@ -251,4 +252,4 @@ def list_modules(handle: InstanceHandle, is_long: bool, output: Output) -> None:
 @viewing
 def stats(handle: InstanceHandle, name: str) -> None:
     """Print a module's statistics as JSON."""
-    show.print_json(handle.rpc("module.stats", {"name": name}))
+    print_json(handle.rpc("module.stats", {"name": name}))

@@ -10,8 +10,6 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import options as complete
-from fluxsched.cli import output as show
 from fluxsched.cli.base import Command, CommandFailed, CommandGroup, usage
 from fluxsched.cli.options import (
     FSD,
@@ -21,6 +19,8 @@ from fluxsched.cli.options import (
     Output,
     TableSpec,
     Whole,
+    complete_jobids,
+    complete_policies,
     confirm,
     connect,
     json_option,
@@ -29,7 +29,20 @@ from fluxsched.cli.options import (
     viewing,
     yes_option,
 )
-from fluxsched.cli.output import Field
+from fluxsched.cli.output import (
+    DIM,
+    GREEN,
+    RED,
+    YELLOW,
+    Field,
+    colourful,
+    duration_text,
+    interactive,
+    plural,
+    print_flushed,
+    print_json,
+    print_stream,
+)
 from fluxsched.core.role import ROLE_NAMES, Role, parse_role
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, Refused, RPCError
@@ -47,7 +60,7 @@ _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 @click.option("--R", "r_path", metavar="F", type=_FILE, help="Take the resources from an R file (RFC 20).")
 @click.option("--fake", metavar="SPEC", help="Made-up resources: 1000x64+4 is 1000 nodes of 64 cores and 4 GPUs.")
 @click.option("--test-size", metavar="N", type=Whole(min=1), help="N targets, each of which is this machine.")
-@click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete.policies,
+@click.option("--scheduler", "schedulers", metavar="NAME|none", multiple=True, shell_complete=complete_policies,
               help="Policy (fifo:placement=best-fit) or file; 'easy;debug=fifo' sets another for queue debug. May be "
                    "repeated. [default: config or fifo]")  # fmt: skip
 @click.option("--plugin", "plugins", metavar="SPEC", multiple=True,
@@ -125,10 +138,10 @@ def stop(uri: str | None, timeout: float, yes: bool) -> None:
     """
     from fluxsched.instance.launch import stop
 
-    if show.interactive() and not yes:
+    if interactive() and not yes:
         uri, running = _running(uri, timeout)
         if running:
-            confirm(f"This ends {show.plural(running, 'running job')}. Go ahead?", "the instance was not stopped")
+            confirm(f"This ends {plural(running, 'running job')}. Go ahead?", "the instance was not stopped")
     click.echo(f"stopped {stop(uri, timeout)}")
 
 
@@ -162,7 +175,7 @@ def restart(uri: str | None, timeout: float) -> None:
 )
 @click.option("--tcp", is_flag=True, help="Print its tcp address, if any (start --bind tcp://HOST:PORT).")
 @click.option("--parent", is_flag=True, help="Print the URI of the enclosing instance, as `fluxsched --parent uri`.")
-@click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete.jobids)
+@click.argument("jobid", metavar="[JOBID]", type=JOBID, required=False, shell_complete=complete_jobids)
 @viewing
 def uri(handle: InstanceHandle, jobid: int | None, parent: bool, as_json: bool, local: bool, tcp: bool) -> None:
     """Print the URI of the instance, for FLUXSCHED_URI; with --json all its details.
@@ -189,7 +202,7 @@ def uri(handle: InstanceHandle, jobid: int | None, parent: bool, as_json: bool, 
 
 def _print_uri(handle: InstanceHandle, as_json: bool, local: bool, tcp: bool) -> None:
     if as_json:
-        show.print_json(handle.rpc("instance.info"))
+        print_json(handle.rpc("instance.info"))
     elif local:
         click.echo(handle.rpc("attr.get", {"name": "local-uri"})["value"])
     elif tcp:
@@ -223,9 +236,9 @@ def ping(handle: InstanceHandle, service: str, count: int | None, interval: floa
         answer = handle.rpc(f"{service}.ping", {"seq": seq, "pad": "p" * pad})
         time_ms = (SystemClock.monotonic_s() - sent_s) * 1e3
         if as_json:
-            show.print_stream([{**answer, "time_ms": round(time_ms, 3)}])
+            print_stream([{**answer, "time_ms": round(time_ms, 3)}])
         else:
-            show.flushed(f"{service}.ping pad={pad} seq={seq} time={time_ms:.3f} ms ({answer.get('route', '')})")
+            print_flushed(f"{service}.ping pad={pad} seq={seq} time={time_ms:.3f} ms ({answer.get('route', '')})")
         seq += 1
 
 
@@ -255,7 +268,7 @@ LIST = TableSpec(
         "pid": Field("PID", lambda row: row["pid"]),
         "level": Field("LEVEL", lambda row: row["level"]),
         "size": Field("NNODES", lambda row: row["size"]),
-        "age": Field("AGE", lambda row: show.duration_text(row["age"])),
+        "age": Field("AGE", lambda row: duration_text(row["age"])),
         "state": Field("STATE", lambda row: row["state"] if row["ready"] else "start"),
         "uri": Field("URI", lambda row: row["uri"]),
         "parent": Field("PARENT", lambda row: row.get("parent")),
@@ -346,7 +359,7 @@ def restore(file: Path, statedir: Path, as_json: bool) -> None:
 
 def _tell(found: Any, as_json: bool) -> None:
     if as_json:
-        show.print_json({"path": str(found.path), "bytes": found.size, "jobs": found.jobs})
+        print_json({"path": str(found.path), "bytes": found.size, "jobs": found.jobs})
     else:
         click.echo(f"{found.path}: {found.jobs} jobs, {found.size} bytes")
 
@@ -436,7 +449,7 @@ def remove(directory: Path | None) -> None:
 # ---- doctor
 
 SIGNS = {"ok": "ok", "none": "-", "warn": "warn", "fail": "FAIL"}
-COLOURS = {"ok": show.GREEN, "none": show.DIM, "warn": show.YELLOW, "fail": show.RED}
+COLOURS = {"ok": GREEN, "none": DIM, "warn": YELLOW, "fail": RED}
 NAME_WIDTH = 24
 
 
@@ -453,19 +466,19 @@ def doctor(statedir: Path | None, as_json: bool) -> int:
     checks = []
     for section, some in groupby(examine(statedir), key=lambda check: check.section):
         if not as_json:
-            click.echo(click.style(section, bold=True) if show.colourful() else section)
+            click.echo(click.style(section, bold=True) if colourful() else section)
         for check in some:
             checks.append(check)
             if as_json:
                 continue
             sign = f"{SIGNS[check.state]:<4}"
-            sign = click.style(sign, fg=COLOURS[check.state]) if show.colourful() else sign
-            show.flushed(f"  {sign}  {check.name:<{NAME_WIDTH}}  {check.found}")
+            sign = click.style(sign, fg=COLOURS[check.state]) if colourful() else sign
+            print_flushed(f"  {sign}  {check.name:<{NAME_WIDTH}}  {check.found}")
             if check.remedy and check.state != "ok":
-                show.flushed(f"        {'':<{NAME_WIDTH}}  -> {check.remedy}")
+                print_flushed(f"        {'':<{NAME_WIDTH}}  -> {check.remedy}")
     well = is_well(checks)
     if as_json:
-        show.print_json({"ok": well, "checks": [check._asdict() for check in checks]})
+        print_json({"ok": well, "checks": [check._asdict() for check in checks]})
     return 0 if well else 1
 
 
@@ -493,7 +506,7 @@ def metrics(uri: str | None, bind: str, public: bool, once: bool, instance: int 
         return
     with usage():
         metrics_http.check_bind(bind, public=public)
-    metrics_http.export(uri, bind, public=public, instance=instance, told=show.flushed)
+    metrics_http.export(uri, bind, public=public, instance=instance, told=print_flushed)
 
 
 # ---- web
@@ -532,7 +545,7 @@ def web(
     if instance is None:
         with connect(uri):  # says what is wrong before the page is served
             pass
-    serve(ServeOptions(uri, bind, public, names, instance, address_file), show.flushed)
+    serve(ServeOptions(uri, bind, public, names, instance, address_file), print_flushed)
 
 
 def need_packages() -> None:

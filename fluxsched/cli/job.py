@@ -15,7 +15,6 @@ from typing import Any, BinaryIO, NamedTuple
 import click
 
 from fluxsched.cli import base
-from fluxsched.cli import output as show
 from fluxsched.cli.attach import (
     OutputWriter,
     end_text,
@@ -46,7 +45,18 @@ from fluxsched.cli.options import (
     viewing,
     yes_option,
 )
-from fluxsched.cli.output import EventPrinter, event_options
+from fluxsched.cli.output import (
+    EventPrinter,
+    duration_text,
+    event_options,
+    jobid_text,
+    plural,
+    print_flushed,
+    print_json,
+    print_line,
+    print_stream,
+    time_text,
+)
 from fluxsched.core.documents import TEXT_CHARS_MAX
 from fluxsched.core.job_text import apart, ended_text
 from fluxsched.core.jobfields import pty_of, system_given
@@ -85,10 +95,10 @@ def raise_refusals(faults: Sequence[tuple[int, FluxschedError]]) -> None:
     """One error that names each job that refused, and why."""
     texts = []
     for jobid, error in faults[:NAMED_MAX]:
-        text, name = str(error), show.jobid_text(jobid)
+        text, name = str(error), jobid_text(jobid)
         texts.append(text if name in text else f"{name}: {text}")
     if len(faults) > NAMED_MAX:
-        texts.append(f"and {show.plural(len(faults) - NAMED_MAX, 'job')} more")
+        texts.append(f"and {plural(len(faults) - NAMED_MAX, 'job')} more")
     if faults:
         raise Refused("; ".join(texts), faults[0][1].errnum)
 
@@ -122,17 +132,17 @@ def hit(
         raise Refused(none_matches(asked, act.states))
     if asked.everything and jobids and not yes:
         refused = f"no job was {act.done.format('').strip()}"
-        confirm(f"{act.verb.capitalize()} {show.plural(len(jobids), 'job')}?", refused)
+        confirm(f"{act.verb.capitalize()} {plural(len(jobids), 'job')}?", refused)
     faults: list[tuple[int, FluxschedError]] = []
     answers = handle.rpc_each(act.topic, ({"id": jobid, **more} for jobid in jobids))
     for jobid, answer in zip(jobids, answers, strict=True):
         if isinstance(answer, FluxschedError):
             faults.append((jobid, answer))
         elif answer.get("last"):
-            again, done = show.jobid_text(answer["last"]), act.done.format("").strip()
-            warn(f"{show.jobid_text(jobid)} was submitted again as {again}, which was {done}")
+            again, done = jobid_text(answer["last"]), act.done.format("").strip()
+            warn(f"{jobid_text(jobid)} was submitted again as {again}, which was {done}")
     if asked.is_selection:
-        click.echo(act.done.format(show.plural(len(jobids) - len(faults), "job")))
+        click.echo(act.done.format(plural(len(jobids) - len(faults), "job")))
         faults = list(_still_owed(handle, act, faults))
     raise_refusals(faults)
 
@@ -159,7 +169,7 @@ def _preview(handle: InstanceHandle, asked: JobSelection, act: Act) -> None:
     if not found and not asked.everything:
         raise Refused(none_matches(asked, act.states) if asked.terms else f"none of these jobs is {act.states}")
     for job in found:
-        show.line(f"would {act.verb} {one_line(job)}")
+        print_line(f"would {act.verb} {one_line(job)}")
     count = len(found)
     if count == NAMED_MAX:
         everyone = selected(handle, asked, states) if asked.is_selection else iter(asked.jobs.ids)
@@ -247,14 +257,14 @@ def wait_for(handle: InstanceHandle, jobids: Sequence[int], verbose: bool = Fals
 def _ended(result: Mapping[str, Any], verbose: bool, as_json: bool, seen: set[int]) -> int:
     """Several attempts of one job may be waited for, and their end is one."""
     if as_json:
-        show.print_stream([result])
+        print_stream([result])
         return exit_status(result)
     last = result.get("last") or result["id"]
     if last in seen:
         return exit_status(result)
     seen.add(last)
     if verbose and result["success"]:
-        show.flushed(f"{job_text(result)}: {end_text(result)}")
+        print_flushed(f"{job_text(result)}: {end_text(result)}")
     return report_end(result)
 
 
@@ -281,7 +291,7 @@ def _new_duration(handle: InstanceHandle, jobid: int, text: str) -> float:
     found = handle.rpc("job-manager.list", {"ids": [jobid]})["jobs"]
     now_s: float = found[0]["duration"] if found else 0.0
     if not now_s:
-        raise InvalidValue(f"{show.jobid_text(jobid)} has no duration to change by {text}")
+        raise InvalidValue(f"{jobid_text(jobid)} has no duration to change by {text}")
     return now_s + float(f"{text[0]}1") * float(change_s)
 
 
@@ -294,7 +304,7 @@ def update(handle: InstanceHandle, jobid: int, settings: tuple[str, ...], dry_ru
     """Change a job's attributes, such as duration=+10m; other keys are relative to attributes.system."""
     updates = _updates(handle, jobid, settings)
     if dry_run:
-        show.print_json(updates)
+        print_json(updates)
     else:
         handle.rpc("job-manager.update", {"id": jobid, "updates": updates})
 
@@ -305,7 +315,7 @@ _FORMS: Mapping[str, Callable[[int], str]] = {
     "dec": str,
     "hex": format_hex,
     "dothex": format_dothex,
-    "f58": show.jobid_text,
+    "f58": jobid_text,
     "f58plain": lambda jobid: format_f58(jobid, ascii=True),
 }
 
@@ -334,11 +344,11 @@ def info(handle: InstanceHandle, jobid: int, key: str | None, as_json: bool) -> 
         return
     part = handle.rpc("job-manager.lookup", {"id": jobid, "keys": [key]}).get(key)
     if part is None:
-        raise Refused(f"{show.jobid_text(jobid)} has no {key} (yet)")
+        raise Refused(f"{jobid_text(jobid)} has no {key} (yet)")
     if key == "eventlog" and not as_json:
-        show.print_stream(part)
+        print_stream(part)
     else:
-        show.print_json(part)
+        print_json(part)
 
 
 def _with_tasks(handle: InstanceHandle, found: dict[str, Any]) -> dict[str, Any]:
@@ -356,33 +366,33 @@ _JOBIDS = ("id", "array", "requeue_of", "requeued_as")
 
 def _print_job(found: dict[str, Any], as_json: bool) -> None:
     if as_json:
-        show.print_json(found)
+        print_json(found)
         return
-    readable = found | {key: show.jobid_text(found[key]) for key in _JOBIDS if found.get(key)}
+    readable = found | {key: jobid_text(found[key]) for key in _JOBIDS if found.get(key)}
     readable["annotations"] = {**(found.get("annotations") or {})}
     readable["lease"] = readable["annotations"].pop("lease", None)
     for key, value in readable.items():
         is_time = key.startswith("t_") or key == "expiration"
         if key == "usage" or value in (None, "", [], {}) or ((is_time or key == "duration") and not value):
             continue
-        text = show.time_text(value) if is_time else value if isinstance(value, str) else _value_text(key, value)
-        show.line(f"{key}: {text}")
+        text = time_text(value) if is_time else value if isinstance(value, str) else _value_text(key, value)
+        print_line(f"{key}: {text}")
     if "usage" in found:
         for text in usage_lines(found["usage"]):
-            show.line(text)
+            print_line(text)
 
 
 def _value_text(key: str, value: object) -> str:
     if key in ("duration", "preemptible_after") and isinstance(value, float):
-        return show.duration_text(value)
+        return duration_text(value)
     if key == "lease" and isinstance(value, dict):
-        there = f", as {show.jobid_text(value['id'])} there" if value.get("id") else ""
+        there = f", as {jobid_text(value['id'])} there" if value.get("id") else ""
         where = f" on {value['nodelist']}" if value.get("nodelist") else ""
         return f"cluster {value['cluster']}{there}{where}"
     if key == "parts" and isinstance(value, dict):
         return parts_text(value)
     if key == "sizes" and isinstance(value, list):
-        former = [f"{ranks or 'not listed'} until {show.time_text(until_s)}" for ranks, until_s, _ in value]
+        former = [f"{ranks or 'not listed'} until {time_text(until_s)}" for ranks, until_s, _ in value]
         return f"ranks {', '.join(former)}"
     return json.dumps(value, ensure_ascii=False)
 
@@ -422,7 +432,7 @@ def wait_event(
                     printer.show(entry)
                 if not count:
                     return
-    raise Refused(f"{show.jobid_text(jobid)} has ended without {event!r}")
+    raise Refused(f"{jobid_text(jobid)} has ended without {event!r}")
 
 
 @job.command("why")
@@ -433,18 +443,18 @@ def why(handle: InstanceHandle, jobid: int, as_json: bool) -> None:
     """Explain why a job is not running, by which rule, and its earliest start; or how it ended."""
     answer = handle.rpc("job-manager.why", {"id": jobid})
     if as_json:
-        show.print_json(answer)
+        print_json(answer)
         return
     reason, places = apart(answer["reason"])
-    show.line(f"{answer['state']}: {reason}".rstrip())
+    print_line(f"{answer['state']}: {reason}".rstrip())
     for place in places:
-        show.line(f"  {place}")
+        print_line(f"  {place}")
     if answer.get("attempt"):
-        show.line(answer["attempt"])
+        print_line(answer["attempt"])
     if answer.get("rule"):
-        show.line(f"rule: {answer['rule']}")
+        print_line(f"rule: {answer['rule']}")
     if answer.get("earliest") or answer.get("when"):
-        show.line(f"earliest start: {', '.join(_earliest(answer))}")
+        print_line(f"earliest start: {', '.join(_earliest(answer))}")
 
 
 def _earliest(answer: dict[str, Any]) -> Iterator[str]:
@@ -453,10 +463,10 @@ def _earliest(answer: dict[str, Any]) -> Iterator[str]:
 
     start_s = answer.get("earliest")
     if start_s:
-        yield show.time_text(start_s)
+        yield time_text(start_s)
         left_s = start_s - SystemClock.wall_s()
         if left_s > 0:
-            yield f"in {show.duration_text(left_s)}"
+            yield f"in {duration_text(left_s)}"
     if answer.get("when"):
         yield answer["when"]
 
@@ -478,7 +488,7 @@ def attach(handle: InstanceHandle, jobid: int, label_io: bool, read_only: bool) 
     try:
         return attach_to(handle, jobid, labelled=label_io, source=source, terminal=terminal)
     except KeyboardInterrupt:
-        base.say(f"detached: {show.jobid_text(jobid)} continues")
+        base.say(f"detached: {jobid_text(jobid)} continues")
         raise
 
 
@@ -496,7 +506,7 @@ def _has_pty(handle: InstanceHandle, jobid: int) -> bool:
 def output(handle: InstanceHandle, jobid: int, follow: bool, label_io: bool, as_json: bool) -> None:
     """Print the output of a job's tasks so far."""
     if as_json:
-        show.print_stream(handle.stream("job-manager.output", {"id": jobid, "follow": follow}))
+        print_stream(handle.stream("job-manager.output", {"id": jobid, "follow": follow}))
     else:
         follow_output(handle, jobid, OutputWriter(label_io), follow=follow)
 
@@ -529,4 +539,4 @@ def convert_id(jobids: tuple[int, ...], form: str) -> None:
 def submit(handle: InstanceHandle, file: BinaryIO, urgency_value: int) -> None:
     """Submit the jobspec (RFC 14, JSON) in FILE or on stdin."""
     jobspec = Jobspec.parse(file.read(TEXT_CHARS_MAX + 1)).to_json()
-    click.echo(show.jobid_text(handle.submit_many([jobspec], urgency_value)[0]))
+    click.echo(jobid_text(handle.submit_many([jobspec], urgency_value)[0]))

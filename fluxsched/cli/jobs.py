@@ -15,8 +15,6 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
-from fluxsched.cli import options as complete
-from fluxsched.cli import output as show
 from fluxsched.cli.base import Command
 from fluxsched.cli.options import (
     JOBID,
@@ -28,13 +26,28 @@ from fluxsched.cli.options import (
     TableSpec,
     Whole,
     WordList,
+    complete_jobids,
+    complete_queues,
+    complete_targets,
     note_typed,
     parse_jobid,
     table_options,
     typed,
     viewing,
 )
-from fluxsched.cli.output import Field, SortKey, parse_sort, sort_rows
+from fluxsched.cli.output import (
+    GREEN,
+    RED,
+    YELLOW,
+    Field,
+    SortKey,
+    duration_text,
+    jobid_text,
+    parse_sort,
+    sort_rows,
+    unicode_ok,
+    user_name,
+)
 from fluxsched.core.job_text import JOB_ATTRIBUTES
 from fluxsched.core.jobid import format_dothex, format_f58, format_hex
 from fluxsched.errors import InvalidValue, Refused, RPCError
@@ -93,9 +106,9 @@ def usage_lines(usage: Mapping[str, Any]) -> Iterator[str]:
 
 
 def _figures(usage: Mapping[str, Any]) -> str:
-    user, system = show.duration_text(usage["user_s"]), show.duration_text(usage["system_s"])
+    user, system = duration_text(usage["user_s"]), duration_text(usage["system_s"])
     return (
-        f"{show.duration_text(usage['wall_s'])} wall, {show.duration_text(cpu_s(usage))} CPU "
+        f"{duration_text(usage['wall_s'])} wall, {duration_text(cpu_s(usage))} CPU "
         f"({user} user, {system} system), {peak_text(usage)} peak memory"
     )
 
@@ -107,7 +120,7 @@ def _of(key: str) -> Callable[[JobRow], object]:
 
 
 def _jobid(key: str) -> Callable[[JobRow], object]:
-    return lambda row: show.jobid_text(row.info[key]) if row.info.get(key) else None
+    return lambda row: jobid_text(row.info[key]) if row.info.get(key) else None
 
 
 def _used(figure: Callable[[Mapping[str, Any]], object]) -> Callable[[JobRow], object]:
@@ -123,9 +136,9 @@ def _colour(value: object) -> str | None:
 
 
 _COLOURS = {
-    "F": show.RED, "FAILED": show.RED, "TO": show.RED, "TIMEOUT": show.RED, "CA": show.YELLOW, "CANCELED": show.YELLOW,
-    "PR": show.YELLOW, PREEMPTED: show.YELLOW, "RT": show.YELLOW, RETURNED: show.YELLOW,
-    "R": show.GREEN, "RUN": show.GREEN,
+    "F": RED, "FAILED": RED, "TO": RED, "TIMEOUT": RED, "CA": YELLOW, "CANCELED": YELLOW,
+    "PR": YELLOW, PREEMPTED: YELLOW, "RT": YELLOW, RETURNED: YELLOW,
+    "R": GREEN, "RUN": GREEN,
 }  # fmt: skip
 
 
@@ -133,7 +146,7 @@ FIELDS = {
     **{name: Field(one.heading, _of(name)) for name, one in JOB_ATTRIBUTES.items() if one.heading},
     "id": Field("JOBID", lambda row: row.info["id"]),
     "id.dec": Field("JOBID", lambda row: row.info["id"]),
-    "id.f58": Field("JOBID", lambda row: show.jobid_text(row.info["id"])),
+    "id.f58": Field("JOBID", lambda row: jobid_text(row.info["id"])),
     "id.f58plain": Field("JOBID", lambda row: format_f58(row.info["id"], ascii=True)),
     "id.hex": Field("JOBID", lambda row: format_hex(row.info["id"])),
     "id.dothex": Field("JOBID", lambda row: format_dothex(row.info["id"])),
@@ -141,7 +154,7 @@ FIELDS = {
     "array": Field("ARRAY", _jobid("array")),
     "requeue_of": Field("REQUEUE-OF", _jobid("requeue_of")),
     "requeued_as": Field("REQUEUED-AS", _jobid("requeued_as")),
-    "username": Field("USER", lambda row: show.user_name(row.info["userid"])),
+    "username": Field("USER", lambda row: user_name(row.info["userid"])),
     "status": Field("STATUS", JobRow.status, _colour),
     "status_abbrev": Field("ST", JobRow.status_abbrev, _colour),
     "state_single": Field("S", lambda row: ABBREVIATIONS.get(row.info["state"], "?")),
@@ -221,7 +234,7 @@ class JobSelection(NamedTuple):
 
     def said(self) -> str:
         """The options that were given, for an error."""
-        ranges = ", ".join("..".join(show.jobid_text(int(id)) for id in each.split("..")) for each in self.jobs.ranges)
+        ranges = ", ".join("..".join(jobid_text(int(id)) for id in each.split("..")) for each in self.jobs.ranges)
         return ", ".join(ranges if term == RANGES else term for term in self.terms) or "--all"
 
 
@@ -267,7 +280,7 @@ def _operands(ctx: click.Context, param: click.Parameter, texts: tuple[str, ...]
 def jobs_argument(handler: Function) -> Function:
     """The operands JOBID... and JOBID..JOBID; the handler gets them as `jobs`."""
     return click.argument(
-        "jobs", metavar="[JOBID...]", nargs=-1, callback=_operands, shell_complete=complete.jobids
+        "jobs", metavar="[JOBID...]", nargs=-1, callback=_operands, shell_complete=complete_jobids
     )(handler)
 
 
@@ -295,14 +308,14 @@ def filter_options(*state_flags: str) -> Callable[[Callable[..., Any]], Callable
             click.option("--name", "names", metavar="NAME", multiple=True,
                          help="Only jobs of this name; '*', '?' and '[...]' are wildcards."),
             click.option("-q", "--queue", "queues", metavar="NAME,...", multiple=True, callback=_split,
-                         shell_complete=complete.queues, help="Only jobs in these queues."),
+                         shell_complete=complete_queues, help="Only jobs in these queues."),
             click.option("-f", "--filter", *state_flags, "words", type=STATE_WORDS, metavar="STATE|RESULT,...",
                          help="Only jobs in these states or with these results: pending, running, failed, ..."),
             click.option("--array", metavar="JOBID", multiple=True, type=JOBID,
                          help="Only jobs of the array whose first job this is."),
             click.option("--set", "sets", metavar="NAME", multiple=True, callback=_named_sets,
                          help="Only jobs of this set; your own, unless --user is given."),
-            click.option("-i", "--include", "targets", metavar="TARGETS", shell_complete=complete.targets,
+            click.option("-i", "--include", "targets", metavar="TARGETS", shell_complete=complete_targets,
                          type=Converted("targets", on_targets),
                          help="Only jobs that have resources on these targets."),
         )):  # fmt: skip
@@ -353,7 +366,7 @@ def described(
 
 def one_line(job: Mapping[str, Any]) -> str:
     """A job in a few words: `ƒ2 solver (RUN, kim)`."""
-    return f"{show.jobid_text(job['id'])} {job['name']} ({job['state']}, {show.user_name(job['userid'])})"
+    return f"{jobid_text(job['id'])} {job['name']} ({job['state']}, {user_name(job['userid'])})"
 
 
 # ---- jobs
@@ -441,7 +454,7 @@ def rows_of(
     """Rows for these fields: jobs that wait without a reason of their own get that of their queue, where it has one,
     else what the scheduler says of them, which annotates only the first jobs of a queue.
     """
-    rows = [JobRow(info, now_s, is_ascii=not show.unicode_ok()) for info in found]
+    rows = [JobRow(info, now_s, is_ascii=not unicode_ok()) for info in found]
     if "contextual_info" not in shown:
         return rows
     silent = [row.info["state"] in ("PRIORITY", "SCHED") and not row.contextual_info() for row in rows]

@@ -18,9 +18,17 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import options as complete
 from fluxsched.cli.base import TYPED_ORDER, warn
-from fluxsched.cli.options import LIMIT_FSD, URGENCY, Converted, Whole, parse_value, read_text
+from fluxsched.cli.options import (
+    LIMIT_FSD,
+    URGENCY,
+    Converted,
+    Whole,
+    complete_banks,
+    complete_queues,
+    parse_value,
+    read_text,
+)
 from fluxsched.core.amounts import MEMORY, check_kind, parse_amount
 from fluxsched.core.constraint import Constraint, parse_constraint_text
 from fluxsched.core.documents import with_path
@@ -317,8 +325,8 @@ _JOB_OPTIONS = (
     click.option("-x", "--exclusive", is_flag=True, help="Whole nodes, not shared with other jobs."),
     click.option("-t", "--time-limit", type=LIMIT_FSD, metavar="MINUTES|FSD", default=0.0,
                  help="Time limit: minutes, or with a unit, such as 30s, 1.5h; or HH:MM:SS."),
-    click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues, help="The queue to submit to."),
-    click.option("--bank", metavar="NAME", shell_complete=complete.banks, help="The bank to charge the job to."),
+    click.option("-q", "--queue", metavar="NAME", shell_complete=complete_queues, help="The queue to submit to."),
+    click.option("--bank", metavar="NAME", shell_complete=complete_banks, help="The bank to charge the job to."),
     click.option("--preemptible-after", type=Converted("preemptible-after", parse_preemptible_after), metavar="FSD",
                  help="Let the job be preempted once it has run for this long; 0s: at any time. [default: never]"),
     click.option("--requeue", type=Whole(min=0, max=REQUEUE_MAX), metavar="N", default=0,

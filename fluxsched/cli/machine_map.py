@@ -10,9 +10,9 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import output as show
 from fluxsched.cli.base import Command
 from fluxsched.cli.options import InstanceHandle, include_option, json_option, resolved, viewing
+from fluxsched.cli.output import colourful, plural, print_json, unicode_ok
 from fluxsched.cli.target_rows import known_switches
 from fluxsched.core.text import printable
 from fluxsched.errors import RPCError
@@ -67,13 +67,13 @@ def machine_map(handle: InstanceHandle, by: str, colour: str, include: str | Non
     if include is not None:
         machine = machine.only(resolved(handle, include))
     if as_json:
-        show.print_json(machine.whole())
+        print_json(machine.whole())
         return
-    is_colourful = colour == "always" or (colour == "auto" and show.colourful())
+    is_colourful = colour == "always" or (colour == "auto" and colourful())
     size = shutil.get_terminal_size((WIDTH, LINES)) if sys.stdout.isatty() else os.terminal_size((WIDTH, LINES))
     lines_max = max(LINES, size.lines - 4, LINES_EACH * len(machine.arranged(by)))
     drawing = draw_map(
-        machine, by, size.columns - 1, lines_max, is_colourful=is_colourful, is_unicode=show.unicode_ok()
+        machine, by, size.columns - 1, lines_max, is_colourful=is_colourful, is_unicode=unicode_ok()
     )
     lines = [_summary(machine, drawing), *_drawn(drawing, is_colourful), *_legend(machine, is_colourful, size.columns)]
     for line in lines:
@@ -89,10 +89,10 @@ def _first(handle: InstanceHandle) -> Mapping[str, Any]:
 
 def _summary(machine: LiveMachine, drawing: MapDrawing) -> str:
     cores, in_use = machine.resources.count("core"), machine.busy.total()
-    words = [show.plural(len(machine.resources), "target"), show.plural(cores, "core")]
+    words = [plural(len(machine.resources), "target"), plural(cores, "core")]
     words += [f"{100 * in_use / cores:.0f} % of them in use"] if cores else []
     gpus, busy_gpus = machine.resources.count("gpu"), machine.busy_gpus.total()
-    words += [f"{show.plural(gpus, 'GPU')}, {100 * busy_gpus / gpus:.0f} % in use"] if gpus else []
+    words += [f"{plural(gpus, 'GPU')}, {100 * busy_gpus / gpus:.0f} % in use"] if gpus else []
     return ", ".join(words) + (f"; a cell is {drawing.together:,} targets" if drawing.together > 1 else "")
 
 
@@ -135,6 +135,6 @@ def _swatches(word: str) -> Sequence[str]:
 
 def _swatch(kinds: Sequence[str], is_colourful: bool) -> str:
     if is_colourful:
-        block = "█" if show.unicode_ok() else "#"
+        block = "█" if unicode_ok() else "#"
         return "".join([_run(MapRun(block, kind), is_colourful) for kind in kinds])
     return "".join(dict.fromkeys([kind_words(kind)[2] for kind in kinds]))

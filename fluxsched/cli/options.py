@@ -21,9 +21,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 import click
 from click.shell_completion import CompletionItem
 
-from fluxsched.cli import output as show
 from fluxsched.cli.base import warn
-from fluxsched.cli.output import Field, Format, parse_format, print_table
+from fluxsched.cli.output import Field, Format, interactive, jobid_text, parse_format, print_json, print_table
 from fluxsched.core.text import printable
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, LimitExceeded, Refused, RPCError
 from fluxsched.system.clock import SystemClock
@@ -67,7 +66,7 @@ def _of(topic: str, names: Callable[[Mapping[str, Any]], Iterable[str]]) -> Comp
     return complete
 
 
-def jobids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_jobids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """The newest jobs, each with its name and state."""
     from fluxsched.core.jobid import format_f58
 
@@ -80,7 +79,7 @@ def jobids(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[
     ]
 
 
-def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Hosts and sets of targets; in a list, the one that is being typed."""
     from fluxsched.core.hostlist import Hostlist
 
@@ -98,12 +97,12 @@ def targets(ctx: click.Context, param: click.Parameter, incomplete: str) -> list
     return [CompletionItem(f"{done}{comma}{item.value}") for item in _fitting(dict.fromkeys(names), last)]
 
 
-def files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_files(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Files, completed by the shell."""
     return [CompletionItem(incomplete, type="file")]
 
 
-def policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
+def complete_policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
     """Policies by name; a path is completed as a file."""
     if "/" in incomplete or incomplete.startswith("."):
         return [CompletionItem(incomplete, type="file")]
@@ -112,11 +111,11 @@ def policies(ctx: click.Context, param: click.Parameter, incomplete: str) -> lis
     return _fitting(known_policies(), incomplete)
 
 
-queues = _of("job-manager.queue-list", lambda answer: answer.get("queues", ()))
-groups = _of("resource.groups", lambda answer: [each["name"] for each in answer.get("groups", ())])
-modules = _of("module.list", lambda answer: [each["name"] for each in answer.get("mods", ())])
-banks = _of("config.get", lambda answer: answer.get("fair", {}).get("banks", ()))
-properties = _of(
+complete_queues = _of("job-manager.queue-list", lambda answer: answer.get("queues", ()))
+complete_groups = _of("resource.groups", lambda answer: [each["name"] for each in answer.get("groups", ())])
+complete_modules = _of("module.list", lambda answer: [each["name"] for each in answer.get("mods", ())])
+complete_banks = _of("config.get", lambda answer: answer.get("fair", {}).get("banks", ()))
+complete_properties = _of(
     "resource.status", lambda answer: sorted(answer.get("R", {}).get("execution", {}).get("properties", ()))
 )
 
@@ -194,7 +193,7 @@ _viewed_option = click.option(
     "--uri", metavar="URI", help="The instance to use. [default: FLUXSCHED_URI, else your newest]"
 )
 include_option = click.option(
-    "-i", "--include", metavar="TARGETS", shell_complete=targets, help="Only these targets."
+    "-i", "--include", metavar="TARGETS", shell_complete=complete_targets, help="Only these targets."
 )
 json_option = click.option("--json", "as_json", is_flag=True, help="Print the complete response as JSON.")
 
@@ -233,7 +232,7 @@ yes_option = click.option("-y", "--yes", is_flag=True, help="Do not ask, even on
 
 def confirm(question: str, refused: str) -> None:
     """Ask a person on a terminal. Raises Refused, with what was not done, when the answer is no."""
-    if show.interactive() and not click.confirm(question, err=True):
+    if interactive() and not click.confirm(question, err=True):
         raise Refused(refused, errno.ECANCELED)
 
 
@@ -255,7 +254,7 @@ class Output(NamedTuple):
     def show(self, answer: object, rows: Callable[[frozenset[str]], Sequence[Any]]) -> None:
         """The answer itself as JSON, or the rows that `rows(names of fields)` makes of it."""
         if self.as_json:
-            show.print_json(answer)
+            print_json(answer)
         else:
             print_table(rows(self.layout.names), self.layout, self.fields, header=self.header)
 
@@ -431,7 +430,7 @@ def note_typed(ctx: click.Context, jobid: int, text: str) -> None:
 def typed(jobid: int) -> str:
     """A job id as it was typed, so that a mistake can be found; else in its usual form."""
     noted: dict[int, str] = click.get_current_context().meta.get(_TYPED, {})
-    return noted.get(jobid) or show.jobid_text(jobid)
+    return noted.get(jobid) or jobid_text(jobid)
 
 
 class JobIdType(Converted):
@@ -446,7 +445,7 @@ class JobIdType(Converted):
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
         """Return completions from the jobs of the instance."""
-        return jobids(ctx, param, incomplete)
+        return complete_jobids(ctx, param, incomplete)
 
 
 STATE_DIRECTORY = StateDirectory()
@@ -482,7 +481,7 @@ def jobids_argument(*, required: bool = True, only_read: bool = False) -> Callab
 
     metavar = "JOBID..." if required else "[JOBID...]"
     return click.argument(
-        "jobids", metavar=metavar, nargs=-1, required=required, callback=parse, shell_complete=jobids
+        "jobids", metavar=metavar, nargs=-1, required=required, callback=parse, shell_complete=complete_jobids
     )
 
 

@@ -76,14 +76,14 @@ def print_stream(answers: Iterable[object]) -> None:
         sys.stdout.flush()
 
 
-def line(text: str) -> None:
+def print_line(text: str) -> None:
     """Print one line: newlines, terminal escapes and the like in it are shown as `\\n`, `\\x1b`, ..."""
     click.echo(printable(text))
 
 
-def flushed(text: str) -> None:
-    """Print a `line` that must not wait in a buffer."""
-    line(text)
+def print_flushed(text: str) -> None:
+    """Print a line that must not wait in a buffer."""
+    print_line(text)
     sys.stdout.flush()
 
 
@@ -330,7 +330,7 @@ class EventPrinter:
             print_stream([event])
         else:
             context = context_text(event.get("context") or {})
-            flushed(f"{self._time(event['timestamp'])} {event['name']}{context}")
+            print_flushed(f"{self._time(event['timestamp'])} {event['name']}{context}")
 
     def _time(self, timestamp_s: float) -> str:
         if self.first_s is None:

@@ -7,11 +7,9 @@ from typing import TYPE_CHECKING
 
 import click
 
-from fluxsched.cli import options as complete
-from fluxsched.cli import output as show
 from fluxsched.cli.base import CommandGroup, usage
-from fluxsched.cli.options import Output, TableSpec, Whole, table_options
-from fluxsched.cli.output import Field
+from fluxsched.cli.options import Output, TableSpec, Whole, complete_policies, table_options
+from fluxsched.cli.output import GREEN, RED, YELLOW, Field
 from fluxsched.core.text import printable
 
 if TYPE_CHECKING:
@@ -29,7 +27,7 @@ LIST = TableSpec(
     },
 )
 
-_COLOURS = {"broken": show.RED, "kept": show.GREEN, "unclear": show.YELLOW}
+_COLOURS = {"broken": RED, "kept": GREEN, "unclear": YELLOW}
 CHECK = TableSpec(
     {"default": "{rule:<13} {verdict:<8} {cases:>5} {what}"},
     {
@@ -73,11 +71,10 @@ def new(name: str, directory: Path | None) -> None:
 
 def write_package(kind: PackageKind, name: str, directory: Path | None) -> None:
     """Writes a package of this kind, and says how to try it."""
-    from fluxsched.sim.package import check_name
-    from fluxsched.sim.package import new as write
+    from fluxsched.sim.package import check_name, make_package
 
     check_name(kind, name)
-    paths = write(kind, name, directory or Path(name))
+    paths = make_package(kind, name, directory or Path(name))
     for path in paths:
         click.echo(printable(str(path)))
     click.echo(f"\nTry it:  fluxsched {kind.what} check {printable(_typed(paths))}")
@@ -92,7 +89,7 @@ def _typed(paths: Sequence[Path]) -> str:
 @policy.command("check")
 @click.option("--seed", metavar="S", type=Whole(min=0), default=0, show_default=True,
               help="Seed of the first case; a failing case is reported with its own.")  # fmt: skip
-@click.argument("spec", metavar="NAME", shell_complete=complete.policies)
+@click.argument("spec", metavar="NAME", shell_complete=complete_policies)
 @table_options(CHECK)
 def check(spec: str, seed: int, output: Output) -> int:
     """Check that a policy (NAME, NAME:key=value,... or ./FILE.py) obeys the laws for policies.

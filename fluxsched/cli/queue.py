@@ -7,16 +7,23 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import options as complete
-from fluxsched.cli import output as show
 from fluxsched.cli.base import CommandGroup
-from fluxsched.cli.options import InstanceHandle, Output, TableSpec, connected, json_option, table_options, viewing
-from fluxsched.cli.output import Field
+from fluxsched.cli.options import (
+    InstanceHandle,
+    Output,
+    TableSpec,
+    complete_queues,
+    connected,
+    json_option,
+    table_options,
+    viewing,
+)
+from fluxsched.cli.output import GREEN, RED, Field, duration_text, print_json, print_line, tick
 from fluxsched.core.constraint import Constraint
 
 
 def _up_colour(value: object) -> str:
-    return show.GREEN if value in ("✔", "y") else show.RED
+    return GREEN if value in ("✔", "y") else RED
 
 
 def _reason(status: dict[str, Any]) -> Callable[[str], str]:
@@ -25,7 +32,7 @@ def _reason(status: dict[str, Any]) -> Callable[[str], str]:
 
 
 def _duration(name: str) -> Callable[[dict[str, Any]], str]:
-    return lambda row: show.duration_text(row[name]) if row.get(name) else ""
+    return lambda row: duration_text(row[name]) if row.get(name) else ""
 
 
 def _nodes(row: dict[str, Any]) -> str:
@@ -57,8 +64,8 @@ LIST = TableSpec(
         "ngpus": Field("NGPUS", lambda row: row.get("ngpus_max")),
         "requires": Field("REQUIRES", _needs),
         "queue": Field("QUEUE", lambda row: row.get("name") or "-"),
-        "enabled": Field("EN", lambda row: show.tick(row["enable"]), _up_colour),
-        "started": Field("ST", lambda row: show.tick(row["start"]), _up_colour),
+        "enabled": Field("EN", lambda row: tick(row["enable"]), _up_colour),
+        "started": Field("ST", lambda row: tick(row["start"]), _up_colour),
         "reason": Field("REASON", lambda row: "; ".join(filter(None, map(_reason(row), ("enable", "start"))))),
     },
 )
@@ -77,7 +84,7 @@ def _asked(handle: InstanceHandle, name: str | None) -> list[dict[str, Any]]:
 
 
 _name = click.option(
-    "-q", "--queue", "name", metavar="NAME", shell_complete=complete.queues, help="Only this queue."
+    "-q", "--queue", "name", metavar="NAME", shell_complete=complete_queues, help="Only this queue."
 )
 
 
@@ -96,7 +103,7 @@ def list_queues(handle: InstanceHandle, name: str | None, output: Output) -> Non
 
 
 @queue.command("status")
-@click.argument("argument", metavar="[NAME]", required=False, shell_complete=complete.queues)
+@click.argument("argument", metavar="[NAME]", required=False, shell_complete=complete_queues)
 @_name
 @json_option
 @viewing
@@ -104,7 +111,7 @@ def status(handle: InstanceHandle, argument: str | None, name: str | None, as_js
     """Describe the queues, with the reason where one is disabled or stopped."""
     queues = _asked(handle, name if argument is None else argument)
     if as_json:
-        show.print_json({"queues": queues})
+        print_json({"queues": queues})
         return
     for each in queues:
         prefix = f"{each['name']}: " if each.get("name") else ""
@@ -113,11 +120,11 @@ def status(handle: InstanceHandle, argument: str | None, name: str | None, as_js
             ("Scheduling", each["start"], ("started", "stopped"), each.get("start_reason")),
         ):
             why = f": {reason}" if reason and not is_on else ""
-            show.line(f"{prefix}{what} is {words[not is_on]}{why}")
+            print_line(f"{prefix}{what} is {words[not is_on]}{why}")
         if each.get("groups"):
-            show.line(f"{prefix}Jobs run in one of the groups {', '.join(each['groups'])}")
+            print_line(f"{prefix}Jobs run in one of the groups {', '.join(each['groups'])}")
         if each.get("policy"):
-            show.line(f"{prefix}Scheduling policy is {each['policy']}")
+            print_line(f"{prefix}Scheduling policy is {each['policy']}")
 
 
 def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -125,9 +132,9 @@ def _which(with_reason: bool) -> Callable[[Callable[..., Any]], Callable[..., An
         if with_reason:
             handler = click.option("-m", "--message", metavar="TEXT", help="The reason, shown to submitters.")(handler)
         metavar = "[NAME] [REASON...]" if with_reason else "[NAME]"
-        handler = click.argument("words", metavar=metavar, nargs=-1, shell_complete=complete.queues)(handler)
+        handler = click.argument("words", metavar=metavar, nargs=-1, shell_complete=complete_queues)(handler)
         handler = click.option("-a", "--all", "all_queues", is_flag=True, help="All queues.")(handler)
-        return click.option("-q", "--queue", "option", metavar="NAME", shell_complete=complete.queues,
+        return click.option("-q", "--queue", "option", metavar="NAME", shell_complete=complete_queues,
                             help="The queue, as an option.")(handler)  # fmt: skip
 
     return decorate

@@ -15,8 +15,6 @@ from typing import Any
 import click
 
 from fluxsched.cli import base
-from fluxsched.cli import options as complete
-from fluxsched.cli import output as show
 from fluxsched.cli.base import Command, CommandGroup
 from fluxsched.cli.options import (
     FSD,
@@ -24,6 +22,10 @@ from fluxsched.cli.options import (
     Output,
     TableSpec,
     WordList,
+    complete_groups,
+    complete_properties,
+    complete_queues,
+    complete_targets,
     confirm,
     connect,
     connected,
@@ -34,7 +36,19 @@ from fluxsched.cli.options import (
     uri_option,
     viewing,
 )
-from fluxsched.cli.output import EventPrinter, Field, event_options
+from fluxsched.cli.output import (
+    GREEN,
+    RED,
+    EventPrinter,
+    Field,
+    event_options,
+    interactive,
+    jobid_text,
+    plural,
+    print_json,
+    print_line,
+    print_stream,
+)
 from fluxsched.cli.target_rows import (
     LIST_STATES,
     MADE_UP,
@@ -99,7 +113,7 @@ GROUPS = TableSpec(
     },
 )
 
-_QUEUE = click.option("-q", "--queue", metavar="NAME", shell_complete=complete.queues,
+_QUEUE = click.option("-q", "--queue", metavar="NAME", shell_complete=complete_queues,
                       help="Only resources that jobs of this queue may use.")  # fmt: skip
 
 
@@ -201,10 +215,10 @@ def info(handle: InstanceHandle, states: tuple[str, ...], include: str | None, a
     amounts, made_up = held.counted(), held.ranks & Idset.parse(answer.get("made_up", ""))
     if as_json:
         more = {"amounts": dict(amounts)} if amounts else {}
-        show.print_json(counts | more | ({"made_up": str(made_up)} if made_up else {}))
+        print_json(counts | more | ({"made_up": str(made_up)} if made_up else {}))
     else:
         nouns = zip(counts.values(), ("Node", "Core", "GPU"), strict=True)
-        words = [show.plural(count, noun) for count, noun in nouns]
+        words = [plural(count, noun) for count, noun in nouns]
         some = "all" if made_up == held.ranks else len(made_up)
         words += [*[amount_text(*one) for one in amounts], *([f"{some} {MADE_UP}"] if made_up else [])]
         click.echo(", ".join(words))
@@ -217,7 +231,7 @@ def info(handle: InstanceHandle, states: tuple[str, ...], include: str | None, a
 @viewing
 def print_r(handle: InstanceHandle, states: tuple[str, ...], include: str | None) -> None:
     """Print the resources in the scheduler's view as R (RFC 20)."""
-    show.print_json(_asked(handle, handle.rpc("resource.sched-status"), states, include).to_json())
+    print_json(_asked(handle, handle.rpc("resource.sched-status"), states, include).to_json())
 
 
 @click.command("groups", cls=Command)
@@ -268,7 +282,7 @@ def acquire(handle: InstanceHandle, group: str, plain: bool) -> None:
     if plain and group != "default":
         raise click.UsageError("--plain acquires the group default and cannot be combined with --group")
     request = None if plain else {"group": group, "accept": ["update"]}
-    show.print_stream(handle.stream("resource.acquire", request))
+    print_stream(handle.stream("resource.acquire", request))
 
 
 # ---- admin
@@ -291,7 +305,7 @@ PROPERTIES = TableSpec(
     {"property": Field("PROPERTY", lambda row: row.labels["property"]), **SHARED_FIELDS},
 )
 
-_targets = click.argument("targets", metavar="TARGETS", shell_complete=complete.targets)
+_targets = click.argument("targets", metavar="TARGETS", shell_complete=complete_targets)
 _reason = click.argument("reason", metavar="[REASON...]", nargs=-1)
 
 
@@ -310,7 +324,7 @@ def _given(**values: object) -> dict[str, Any]:
 
 
 @click.command("drain", cls=Command)
-@click.argument("targets", metavar="[TARGETS]", required=False, shell_complete=complete.targets)
+@click.argument("targets", metavar="[TARGETS]", required=False, shell_complete=complete_targets)
 @_reason
 @click.option("-f", "--force", count=True, help="Replace the reason of targets already drained; twice: the time, too.")
 @click.option("-u", "--update", is_flag=True, help="Skip targets that are already drained.")
@@ -373,7 +387,7 @@ def include(handle: InstanceHandle, targets: str, graceful: bool, yes: bool, as_
 
 @click.command("assign", cls=Command)
 @_targets
-@click.argument("group", metavar="GROUP", shell_complete=complete.groups)
+@click.argument("group", metavar="GROUP", shell_complete=complete_groups)
 @_graceful
 @connected
 def assign(handle: InstanceHandle, targets: str, group: str, graceful: bool, yes: bool, as_json: bool) -> None:
@@ -390,19 +404,19 @@ _OUTCOMES = {
 
 
 def _move(handle: InstanceHandle, topic: str, request: dict[str, Any], yes: bool, as_json: bool) -> None:
-    if show.interactive() and not yes and not request["graceful"]:
+    if interactive() and not yes and not request["graceful"]:
         _confirm(handle, request["targets"])
     answer = handle.rpc(topic, request)
     if as_json:
-        show.print_json(answer)
+        print_json(answer)
         return
     for state, line in _OUTCOMES.items():
         if answer.get(state):
             click.echo(line.format(answer[state]))
     if ending := answer.get("ending"):
-        named = ", ".join(map(show.jobid_text, ending[:JOBS_SHOWN_MAX]))
+        named = ", ".join(map(jobid_text, ending[:JOBS_SHOWN_MAX]))
         more = f" and {len(ending) - JOBS_SHOWN_MAX} more" if len(ending) > JOBS_SHOWN_MAX else ""
-        click.echo(f"ending {show.plural(len(ending), 'job')} there (elastic jobs shrink): {named}{more}")
+        click.echo(f"ending {plural(len(ending), 'job')} there (elastic jobs shrink): {named}{more}")
 
 
 def _confirm(handle: InstanceHandle, targets: str) -> None:
@@ -416,7 +430,7 @@ def _confirm(handle: InstanceHandle, targets: str) -> None:
     if not ending and not waiting:
         return
     if ending:
-        base.say(f"This ends {show.plural(len(ending), 'job')} at once (use --graceful to wait for them):")
+        base.say(f"This ends {plural(len(ending), 'job')} at once (use --graceful to wait for them):")
     for each in ending[:JOBS_SHOWN_MAX]:
         base.say(f"  {printable(_named(each))}")
     if len(ending) > JOBS_SHOWN_MAX:
@@ -432,13 +446,13 @@ def _waiting(handle: InstanceHandle) -> int:
 
 def _ask(waiting: int, refused: str) -> None:
     if waiting:
-        text = f"{show.plural(waiting, 'job')} pending: those that no longer fit wait (or are denied, by [policy])."
+        text = f"{plural(waiting, 'job')} pending: those that no longer fit wait (or are denied, by [policy])."
         base.say(text)
     confirm("Go ahead?", refused)
 
 
 def _named(job: Mapping[str, Any]) -> str:
-    return f"{show.jobid_text(job['id'])} {job.get('name') or ''} on {job.get('nodelist') or job.get('ranks')}"
+    return f"{jobid_text(job['id'])} {job.get('name') or ''} on {job.get('nodelist') or job.get('ranks')}"
 
 
 @click.group("property", cls=CommandGroup)
@@ -467,7 +481,7 @@ def property_add(handle: InstanceHandle, targets: str, name: str) -> None:
 
 @properties.command("remove")
 @_targets
-@click.argument("name", shell_complete=complete.properties)
+@click.argument("name", shell_complete=complete_properties)
 @connected
 def property_remove(handle: InstanceHandle, targets: str, name: str) -> None:
     """Remove the property NAME from TARGETS."""
@@ -501,11 +515,11 @@ def reload(handle: InstanceHandle, path: str | None, force: bool, yes: bool) -> 
 
     Jobs on removed targets end.
     """
-    if show.interactive() and not yes:
+    if interactive() and not yes:
         running = int(handle.rpc("job-manager.stats-get").get("jobs", {}).get("run", 0))
         waiting = _waiting(handle)
         if running:
-            base.say(f"{show.plural(running, 'job')} running: those on removed targets end.")
+            base.say(f"{plural(running, 'job')} running: those on removed targets end.")
         if running or waiting:
             _ask(waiting, "nothing was reloaded")
     wanted = _given(path=path and os.path.abspath(path)) | ({"force": True} if force else {})
@@ -518,7 +532,7 @@ def reload(handle: InstanceHandle, path: str | None, force: bool, yes: bool) -> 
 
 # ---- cluster
 
-_STATE_COLOURS = {"connected": show.GREEN, "silent": show.RED}
+_STATE_COLOURS = {"connected": GREEN, "silent": RED}
 
 
 def _leases(state: str) -> Field:
@@ -576,10 +590,10 @@ def forget(handle: InstanceHandle, name: str, as_json: bool) -> None:
     """
     answer = handle.rpc("cluster.forget", {"name": name})
     if as_json:
-        show.print_json(answer)
+        print_json(answer)
     else:
         again, ended = _jobs(answer.get("returned", 0)), _jobs(answer.get("failed", 0))
-        show.line(f"submitted again: {again}; ended with an exception: {ended}")
+        print_line(f"submitted again: {again}; ended with an exception: {ended}")
 
 
 def _jobs(count: int) -> str:

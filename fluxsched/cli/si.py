@@ -10,10 +10,9 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import options as complete
-from fluxsched.cli import output as show
 from fluxsched.cli.base import Command, usage
-from fluxsched.cli.options import InstanceHandle, connected, json_option
+from fluxsched.cli.options import InstanceHandle, complete_groups, connected, json_option
+from fluxsched.cli.output import print_json
 from fluxsched.errors import Refused
 
 PACKAGES = {"grpc": "grpcio", "google.protobuf": "protobuf", "yaml": "PyYAML"}
@@ -103,7 +102,7 @@ def check(file: Path, as_json: bool) -> int:
 
     report = check_config_file(file)
     if as_json:
-        show.print_json({"file": str(file), "faults": list(report.faults)})
+        print_json({"file": str(file), "faults": list(report.faults)})
     else:
         for line in report.lines:
             click.echo(line)
@@ -134,7 +133,7 @@ def dump(address: str | None, rm_id: str, cert: Path | None, key: Path | None, c
 # ---- rm
 
 @click.command("rm", cls=Command)
-@click.option("--group", metavar="GROUP", default="default", show_default=True, shell_complete=complete.groups,
+@click.option("--group", metavar="GROUP", default="default", show_default=True, shell_complete=complete_groups,
               help="The group whose jobs the service schedules.")  # fmt: skip
 @click.option("--queue", metavar="QUEUE", default="root.default", show_default=True,
               help="The service's queue for these jobs.")  # fmt: skip

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from fluxsched.cli import output as show
 from fluxsched.cli.base import CommandGroup, usage, warn
 from fluxsched.cli.options import FSD, Whole, connect, uri_option
+from fluxsched.cli.output import print_json
 from fluxsched.core.text import printable
 
 if TYPE_CHECKING:
@@ -167,7 +167,7 @@ def progress(monotonic_s: Callable[[], float]) -> Iterator[Callable[[str], Progr
 
 def _print(study: Study, as_json: bool) -> None:
     if as_json:
-        show.print_json(study.to_json())
+        print_json(study.to_json())
         return
     for line in study.lines():
         click.echo(printable(line))

@@ -25,12 +25,11 @@ from typing import Any, NamedTuple
 
 import click
 
-from fluxsched.cli import output as show
 from fluxsched.cli.attach import OWN, OutputWriter, attach, own_input, report_end, window_of
 from fluxsched.cli.base import Command, EndedBySignal, EndingSignals, warn
 from fluxsched.cli.jobspec_options import AFTER_ARRAY, COPIES_MAX, UNSATISFIABLE, build, job_options, parse_copies
 from fluxsched.cli.options import Converted, InstanceHandle, connect, parse_jobid, uri_option
-from fluxsched.cli.output import ProgressLine
+from fluxsched.cli.output import ProgressLine, duration_text, jobid_text, plural, print_flushed, print_json
 from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58, parse_jobids
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, LimitExceeded, Refused, RPCError
@@ -132,7 +131,7 @@ class JobFollower:
 
     def _read_next(self) -> None:
         jobid = self._unread.popleft()
-        prefix = f"{show.jobid_text(jobid)}: ".encode(errors="replace") if self._labelled else b""
+        prefix = f"{jobid_text(jobid)}: ".encode(errors="replace") if self._labelled else b""
         writer = OutputWriter(self._labelled, prefix)
         self._reading += 1
 
@@ -166,7 +165,7 @@ def follow(
             line.clear()
     if jps:
         took_s = max(SystemClock.monotonic_s() - begun_s, 1e-6)
-        text = f"{len(jobids):,} jobs in {show.duration_text(took_s)}: {len(jobids) / took_s:,.1f} jobs/s"
+        text = f"{len(jobids):,} jobs in {duration_text(took_s)}: {len(jobids) / took_s:,.1f} jobs/s"
         click.echo(text, err=True)
     return follower.status
 
@@ -319,7 +318,7 @@ def _members(handle: InstanceHandle, texts: tuple[str, ...], count: int) -> list
     if len(ids) != count:
         name = f"{AFTER_ARRAY}:{':'.join(texts)}"
         raise InvalidValue(
-            f"{name} means {show.plural(len(ids), 'job')}, and this command submits {count}: each is to wait for one "
+            f"{name} means {plural(len(ids), 'job')}, and this command submits {count}: each is to wait for one "
             "of them, so give --cc as many ids, or wait for all with afterok"
         )
     return ids
@@ -359,7 +358,7 @@ def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: A
         ids.append(answer)
         if not (after.quiet or after.as_json or unread):
             try:
-                show.flushed(show.jobid_text(answer))
+                print_flushed(jobid_text(answer))
             except OSError as gone:  # `| head -1` has what it wants: the others are submitted all the same
                 unread = gone
     if unread is not None:
@@ -368,11 +367,11 @@ def submit_array(handle: InstanceHandle, templates: Sequence[Template], after: A
         [(name, fault)] = faults
         raise Refused(f"{name}: {fault}" if name else str(fault), fault.errnum)
     if after.as_json:
-        show.print_json({"ids": ids, **({"array": ids[0]} if is_array else {})})
+        print_json({"ids": ids, **({"array": ids[0]} if is_array else {})})
     for name, fault in faults[:REFUSALS_SHOWN_MAX]:
         warn(f"not submitted: {name}: {fault}")
     if len(faults) > REFUSALS_SHOWN_MAX:
-        warn(f"not submitted: {show.plural(len(faults) - REFUSALS_SHOWN_MAX, 'job')} more")
+        warn(f"not submitted: {plural(len(faults) - REFUSALS_SHOWN_MAX, 'job')} more")
     status = 1 if faults else 0
     if not (after.wait or after.watch or after.progress or after.jps):
         return status
@@ -436,7 +435,7 @@ def submit(cc: Idset | None, bcc: Idset | None, after: After, uri: str | None, d
     jobspecs = check([template])
     if dry_run:
         for copy in template.copies.ids:
-            show.print_json(template.job(copy))
+            print_json(template.job(copy))
         return 0
     with connect(uri) as handle:
         check_feasible(handle, jobspecs)
@@ -464,7 +463,7 @@ def run(label_io: bool, pty: bool, uri: str | None, dry_run: bool, **options: An
         options["input"] = os.devnull if source is None else None
     jobspec = build(options)
     if dry_run:
-        show.print_json(jobspec)
+        print_json(jobspec)
         return 0
     with connect(uri) as handle, own_job(handle, jobspec, options, _reason) as jobid:
         return attach(handle, jobid, labelled=label_io, source=source, terminal=terminal)
@@ -503,7 +502,7 @@ def own_job(
             try:
                 handle.rpc("job-manager.cancel", {"id": jobid, "note": reason(end)})
             except Disconnected as gone:
-                warn(f"{show.jobid_text(jobid)} is not canceled and may go on: {gone}")
+                warn(f"{jobid_text(jobid)} is not canceled and may go on: {gone}")
             except RPCError:
                 pass  # it has ended by itself
             raise

@@ -8,9 +8,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple
 
-from fluxsched.cli import output as show
 from fluxsched.cli.options import InstanceHandle, Output
-from fluxsched.cli.output import Field, parse_format
+from fluxsched.cli.output import DIM, GREEN, RED, YELLOW, Field, parse_format, tick, user_name
 from fluxsched.core.amounts import amounts_setting
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
@@ -54,12 +53,12 @@ def _nodelist(row: ResourceRow) -> str:
 
 def _state_colour(value: object) -> str | None:
     text = str(value).rstrip("*")
-    return {"down": show.RED, "offline": show.RED, "lost": show.RED, "drained": show.YELLOW, "draining": show.YELLOW,
-            "torpid": show.YELLOW, "exclude": show.DIM}.get(text)  # fmt: skip
+    return {"down": RED, "offline": RED, "lost": RED, "drained": YELLOW, "draining": YELLOW,
+            "torpid": YELLOW, "exclude": DIM}.get(text)  # fmt: skip
 
 
 def _up_colour(value: object) -> str:
-    return show.GREEN if value in ("✔", "y") else show.RED
+    return GREEN if value in ("✔", "y") else RED
 
 
 SHARED_FIELDS = {
@@ -260,12 +259,12 @@ def _labels(state: str, reason: str = "", user: str = "", timestamp: object = No
 
 
 def _user(user: object) -> str:
-    return show.user_name(user) if isinstance(user, int) else str(user or "")
+    return user_name(user) if isinstance(user, int) else str(user or "")
 
 
 def _with_availability(row: ResourceRow, ranks: Idset, is_up: bool) -> ResourceRow:
     state = f"{row.labels['state']}{'' if is_up else '*'}"
-    return ResourceRow({**row.labels, "state": state, "up": show.tick(is_up), "is_up": is_up}, ranks, row.source)
+    return ResourceRow({**row.labels, "state": state, "up": tick(is_up), "is_up": is_up}, ranks, row.source)
 
 
 def _wanted(row: ResourceRow, states: frozenset[str]) -> bool:

@@ -11,10 +11,10 @@ from typing import Any
 
 import click
 
-from fluxsched.cli import output as show
 from fluxsched.cli.base import Command
 from fluxsched.cli.jobs import LISTED_DEFAULT, JobSelection, filter_options, jobs_argument, request_for
 from fluxsched.cli.options import WHEN, connect, parse_urgency, uri_option
+from fluxsched.cli.output import unicode_ok
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.views.jobs import JobConstraint, Jobs, in_states
 
@@ -77,4 +77,4 @@ def top(uri: str | None, words: tuple[str, ...]) -> None:
     from fluxsched.screen.app import run_screen
 
     is_colourful = not os.environ.get("NO_COLOR") and os.environ.get("TERM") not in COLOURLESS_TERMINALS
-    run_screen(uri, parse_filter, parse_urgency, text, is_colourful=is_colourful, is_unicode=show.unicode_ok())
+    run_screen(uri, parse_filter, parse_urgency, text, is_colourful=is_colourful, is_unicode=unicode_ok())

@@ -20,10 +20,9 @@ from typing import Any, NamedTuple
 
 import click
 
-from fluxsched.cli import output as show
 from fluxsched.cli.base import EndingSignals
 from fluxsched.cli.options import InstanceHandle, Output, come_back
-from fluxsched.cli.output import Format, render
+from fluxsched.cli.output import Format, plural, print_flushed, print_stream, render, time_text
 from fluxsched.cli.target_rows import ResourceRow
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.text import printable
@@ -192,10 +191,10 @@ def _job_lines(handle: InstanceHandle, watched: Watched, output: Output) -> int:
             if row.info["state"] == "INACTIVE" and row.info["id"] not in watched.ids:
                 del told[row.info["id"]]  # nothing more comes of it
         if output.as_json:
-            show.print_stream(row.info for row in rows)
+            print_stream(row.info for row in rows)
         else:
             for line in render(rows, layout, output.fields, header=header):
-                show.flushed(line)
+                print_flushed(line)
 
     def tell_changed(changed: Sequence[int]) -> None:
         for at in range(0, len(changed), ASKED_IDS_MAX):
@@ -293,7 +292,7 @@ def _draw_while_connected(
 
 
 def _draw(rows: Sequence[JobRow], output: Output, height: int) -> None:
-    title = f"{show.time_text(SystemClock.wall_s(), '%H:%M:%S')}  {show.plural(len(rows), 'job')} shown, q ends this"
+    title = f"{time_text(SystemClock.wall_s(), '%H:%M:%S')}  {plural(len(rows), 'job')} shown, q ends this"
     draw([title, *render(rows, output.layout, output.fields, header=output.header)], height)
 
 
@@ -353,7 +352,7 @@ def _messages(handle: InstanceHandle) -> int:
     """Print the instance's messages as they arrive."""
     while True:
         try:
-            news = MachineNews(handle, lambda answer: show.print_stream([answer]))
+            news = MachineNews(handle, lambda answer: print_stream([answer]))
             while not news.is_over:
                 handle.listen(None)
             return 0
@@ -405,7 +404,7 @@ class _Lines:
         told = wanted if is_first else _changed(now, self._known, before | self._asked)
         self._known = now
         for line in render(told, self._layout, output.fields, header=is_first and output.header):
-            show.flushed(line)
+            print_flushed(line)
 
 
 def _settled(output: Output, rows: Sequence[ResourceRow]) -> Format:
@@ -469,6 +468,6 @@ def _keep_drawing_status(
             lines[:] = render(found, output.layout, output.fields, header=output.header)
         if is_asked or now_s >= drawn_s + DRAWN_EVERY_S or size != old or keys.stale:
             keys.stale, drawn_s = False, now_s
-            draw([f"{show.time_text(SystemClock.wall_s(), '%H:%M:%S')}  q ends this", *lines], size.lines)
+            draw([f"{time_text(SystemClock.wall_s(), '%H:%M:%S')}  q ends this", *lines], size.lines)
         next_s = min(asked_s + ASKED_EVERY_S if news.is_due else drawn_s + DRAWN_EVERY_S, drawn_s + DRAWN_EVERY_S)
         handle.listen(max(next_s - SystemClock.monotonic_s(), 0.0), keys)

@@ -41,7 +41,7 @@ POLICY = PackageKind("policy", "policy_template", known_policies)
 PLUGIN = PackageKind("plugin", "plugin_template", known_plugins)
 
 
-def new(kind: PackageKind, name: str, directory: Path) -> list[Path]:
+def make_package(kind: PackageKind, name: str, directory: Path) -> list[Path]:
     """Writes a package with what works and has this name; all of it, or nothing. Returns its files.
 
     Raises InvalidValue for a name that cannot be one, Refused for a directory that is there already.

@@ -160,5 +160,12 @@ def status() -> dict[str, Any]:
 
 
 @pytest.fixture
+def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let commands ask, as on a terminal."""
+    for name in ("instance", "options", "resource"):
+        monkeypatch.setattr(f"fluxsched.cli.{name}.interactive", lambda: True)
+
+
+@pytest.fixture
 def job() -> Callable[..., dict[str, Any]]:
     return sites.job

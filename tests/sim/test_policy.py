@@ -10,7 +10,7 @@ import pytest
 
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.sim.conformance.suite import check
-from fluxsched.sim.package import NAME_CHARS_MAX, POLICY, check_name, new
+from fluxsched.sim.package import NAME_CHARS_MAX, POLICY, check_name, make_package
 from fluxsched.system.clock import interrupted
 
 NO_TIME = float
@@ -20,7 +20,7 @@ NO_TIME = float
 def package(tmp_path_factory):
     """A new policy, found as an installed package is: by an entry point on the path."""
     place = tmp_path_factory.mktemp("kit") / "lambda"
-    new(POLICY, "lambda", place)
+    make_package(POLICY, "lambda", place)
     project = tomllib.loads((place / "pyproject.toml").read_text())["project"]
     info = place / f"{project['name'].replace('-', '_')}-{project['version']}.dist-info"
     info.mkdir()
@@ -75,17 +75,17 @@ def test_it_is_tidy(package):
 )  # fmt: skip
 def test_bad_names(tmp_path, name, words):
     with pytest.raises(InvalidValue, match=words):
-        new(POLICY, name, tmp_path / "made")
+        make_package(POLICY, name, tmp_path / "made")
     assert list(tmp_path.iterdir()) == []
 
 
 def test_what_is_there_is_left_alone(tmp_path):
     (tmp_path / "night").mkdir()
     with pytest.raises(Refused, match="already exists"):
-        new(POLICY, "night", tmp_path / "night")
+        make_package(POLICY, "night", tmp_path / "night")
     assert list((tmp_path / "night").iterdir()) == []
     with pytest.raises(Refused, match="create it first"):
-        new(POLICY, "night", tmp_path / "a" / "b")
+        make_package(POLICY, "night", tmp_path / "a" / "b")
 
 
 def test_nothing_is_left_of_what_cannot_be_written(tmp_path, monkeypatch):
@@ -99,7 +99,7 @@ def test_nothing_is_left_of_what_cannot_be_written(tmp_path, monkeypatch):
 
     monkeypatch.setattr(Path, "write_text", fill)
     with pytest.raises(OSError, match="No space"):
-        new(POLICY, "night", tmp_path / "night")
+        make_package(POLICY, "night", tmp_path / "night")
     assert list(tmp_path.iterdir()) == []
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fluxsched.cli import output as show
+from fluxsched.cli import output
 from fluxsched.cli.output import COLUMN_WIDTH_MAX, Field, parse_format, render
 from fluxsched.errors import InvalidValue
 
@@ -64,8 +64,8 @@ def test_what_is_no_format_is_refused(layout: str) -> None:
 
 
 def test_colour_is_laid_over_the_aligned_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(show, "colourful", lambda: True)
-    fields = {"id": Field("ID", lambda row: row, lambda value: show.RED if value == "a" else None)}
+    monkeypatch.setattr(output, "colourful", lambda: True)
+    fields = {"id": Field("ID", lambda row: row, lambda value: output.RED if value == "a" else None)}
     assert render(["a", "bcd"], parse_format("{id:>3}|", fields), fields) == [" ID|", "\x1b[31m  a\x1b[0m|", "bcd|"]
 
 
@@ -77,7 +77,7 @@ def test_colour_only_on_a_terminal_without_no_color(
 ) -> None:
     monkeypatch.setenv("NO_COLOR", no_color)
     monkeypatch.setattr("sys.stdout", type("Out", (), {"isatty": lambda self: tty})())
-    assert show.colourful() is want
+    assert output.colourful() is want
 
 
 @pytest.mark.parametrize(
@@ -97,9 +97,9 @@ def test_colour_only_on_a_terminal_without_no_color(
     ],
 )
 def test_durations(duration_s: float, want: str) -> None:
-    assert show.duration_text(duration_s) == want
+    assert output.duration_text(duration_s) == want
 
 
 def test_ascii_where_the_terminal_has_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("sys.stdout", type("Out", (), {"encoding": "ascii"})())
-    assert (show.tick(True), show.tick(False), show.jobid_text(5)) == ("y", "n", "f6")
+    assert (output.tick(True), output.tick(False), output.jobid_text(5)) == ("y", "n", "f6")

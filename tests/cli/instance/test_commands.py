@@ -9,7 +9,6 @@ from types import SimpleNamespace
 
 import pytest
 
-from fluxsched.cli import output as show
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.instance.launch import check_start
 
@@ -178,8 +177,8 @@ def test_stop_and_agent(cli, launched: list) -> None:
     ]
 
 
-def test_stop_asks_on_a_terminal_if_jobs_run(cli, launched: list, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(show, "interactive", lambda: True)
+@pytest.mark.usefixtures("at_terminal")
+def test_stop_asks_on_a_terminal_if_jobs_run(cli, launched: list) -> None:
     running = {"job-manager.stats-get": {"jobs": {"run": 2}}}
     before = len(launched)
     done = cli("stop", stdin="n\n", answers=running)

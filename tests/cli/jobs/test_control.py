@@ -7,7 +7,6 @@ import os
 
 import pytest
 
-from fluxsched.cli import output as show
 from fluxsched.errors import Refused
 
 ACTIVE = {"states": ["CLEANUP", "DEPEND", "NEW", "PRIORITY", "RUN", "SCHED"]}
@@ -182,11 +181,11 @@ def test_refused_jobs_are_looked_up_so_many_at_a_time(cli, job, monkeypatch: pyt
 
 
 @pytest.mark.parametrize("command", ["cancel", "kill"])
-def test_all_jobs_are_asked_for_on_a_terminal(cli, monkeypatch: pytest.MonkeyPatch, command: str) -> None:
+def test_all_jobs_are_asked_for_on_a_terminal(cli, request: pytest.FixtureRequest, command: str) -> None:
     topic = f"job-manager.{command}"
     answers = {"job-manager.select": [{"ids": [3, 2]}], topic: {}}
     assert cli(command, "--all", answers=answers).err == "", "a script goes ahead"
-    monkeypatch.setattr(show, "interactive", lambda: True)
+    request.getfixturevalue("at_terminal")
     done = cli(command, "--all", stdin="n\n", answers=answers)
     assert (done.code, topic in dict(done.calls)) == (1, False)
     assert " 2 jobs? [y/N]: n\n" in done.err

@@ -6,7 +6,6 @@ import json
 
 import pytest
 
-from fluxsched.cli import output as show
 from fluxsched.cli.resource import JOBS_SHOWN_MAX
 from fluxsched.cli.target_rows import where_of
 from fluxsched.core.idset import Idset
@@ -70,11 +69,6 @@ def test_a_move_names_the_jobs_that_it_ends_up_to_a_limit(ask) -> None:
     done = ask("assign", "0-4", "debug", answers={"resource.assign": answer})
     assert done.out.splitlines()[2].startswith("ending 12 jobs there (elastic jobs shrink): ƒ2, ƒ3, ")
     assert done.out.endswith("ƒB and 2 more\n")
-
-
-@pytest.fixture
-def at_terminal(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(show, "interactive", lambda: True)
 
 
 MOVED_1 = {"moved": "1", "leaving": ""}

@@ -70,10 +70,10 @@ def test_what_is_refused_later_is_named_and_the_others_stay(cli) -> None:
 
 
 def test_a_reader_who_has_seen_enough_cuts_no_array_short(cli, monkeypatch: pytest.MonkeyPatch) -> None:
-    def flushed(line: str) -> None:
+    def print_flushed(line: str) -> None:
         raise BrokenPipeError
 
-    monkeypatch.setattr(submit.show, "flushed", flushed)
+    monkeypatch.setattr(submit, "print_flushed", print_flushed)
     done = cli("submit", "--cc=1-3", "true")
     assert [topic for topic, _ in done.calls] == ["job-manager.submit"] * 3
     assert done.code == 141

@@ -145,7 +145,7 @@ def test_alloc_whose_id_cannot_be_printed_leaves_no_job(cli: Any, monkeypatch: p
         raise OSError(errno.ENOSPC, "No space left on device")
 
     monkeypatch.setattr("fluxsched.cli.batch._await_address", lambda handle, jobid: "ipc:///x")
-    monkeypatch.setattr("fluxsched.cli.output.flushed", full)
+    monkeypatch.setattr("fluxsched.cli.batch.print_flushed", full)
     found = cli("alloc", "--bg", "-n1", answers={"job-manager.cancel": {}})
     assert (found.code, found.err) == (1, "fluxsched: alloc: No space left on device\n")
     note = "the output of alloc is closed or full"
