@@ -153,9 +153,9 @@ def _show_version(ctx: click.Context, _: click.Parameter, is_asked: bool) -> Non
 def main(ctx: click.Context, parent: int, verbose: bool, key: str | None) -> None:
     """Resources and jobs of a machine: acquire, schedule, run, drain."""
     if verbose:
-        from fluxsched.system.log import setup
+        from fluxsched.system.log import set_up_logging
 
-        setup(None, DEBUG_VERBOSITY)
+        set_up_logging(None, DEBUG_VERBOSITY)
     if key is not None:
         os.environ["FLUXSCHED_KEY"] = key
     if parent:

@@ -27,8 +27,25 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.errors import FluxschedError
 from fluxsched.executor.base import Reports, spool_directory, spool_name
-from fluxsched.leases import leases as effect
-from fluxsched.leases.leases import Lease, LeaseEffect, LeaseState, LeaseTable, SeenJob
+from fluxsched.leases.leases import (
+    CancelThere,
+    Lease,
+    LeaseBegan,
+    LeaseDropped,
+    LeaseEffect,
+    LeaseFailed,
+    LeaseFinished,
+    LeaseReturned,
+    LeaseSeen,
+    LeaseState,
+    LeaseTable,
+    SaveLease,
+    SeenJob,
+    SettleThere,
+    SignalThere,
+    SubmitThere,
+    WithdrawThere,
+)
 from fluxsched.leases.mirror import Mirror, taken_by_others
 from fluxsched.protocol.messages.jobs import ClusterInfo
 from fluxsched.services.resource import ResourceService
@@ -210,8 +227,8 @@ class ClusterLoop:
         """Give up all leases: how many are returned, and how many jobs end."""
         effects = self.table.forget()
         self.perform(effects)
-        returned = sum(isinstance(one, effect.LeaseReturned) for one in effects)
-        return returned, sum(isinstance(one, effect.LeaseFailed) for one in effects)
+        returned = sum(isinstance(one, LeaseReturned) for one in effects)
+        return returned, sum(isinstance(one, LeaseFailed) for one in effects)
 
     def info(self) -> ClusterInfo:
         """Return the description of the cluster for people."""
@@ -319,32 +336,32 @@ class ClusterLoop:
     def _perform(self, one: LeaseEffect) -> None:
         link = self._link
         match one:
-            case effect.SaveLease(lease):
+            case SaveLease(lease):
                 self._store.change("lease is", (lease.jobid, lease.state.value))
-            case effect.LeaseSeen(jobid, there, nodelist):
+            case LeaseSeen(jobid, there, nodelist):
                 self._lease_reports.placed(jobid, self.name, there, nodelist)
-            case effect.LeaseBegan(jobid):
+            case LeaseBegan(jobid):
                 self._reports.started(jobid)
                 self._copy(jobid)
-            case effect.LeaseFinished(jobid, seen):
+            case LeaseFinished(jobid, seen):
                 self._finish(jobid, seen)
-            case effect.LeaseFailed(jobid, note):
+            case LeaseFailed(jobid, note):
                 self._over(jobid, lambda: self._reports.failed(jobid, note))
-            case effect.LeaseReturned(jobid, note):
+            case LeaseReturned(jobid, note):
                 self._over(jobid, lambda: self._lease_reports.returned(jobid, note))
-            case effect.LeaseDropped(jobid):
+            case LeaseDropped(jobid):
                 self._over(jobid, lambda: self._reports.finished(jobid, 15, None))
             case _ if link is None:
                 pass  # what is to be said is said again when the other instance is heard
-            case effect.SubmitThere(lease):
+            case SubmitThere(lease):
                 link.submit(lease)
-            case effect.WithdrawThere(name, there):
+            case WithdrawThere(name, there):
                 link.withdraw(name, there)
-            case effect.CancelThere(name, there, note):
+            case CancelThere(name, there, note):
                 link.cancel(name, there, note)
-            case effect.SignalThere(there, signum):
+            case SignalThere(there, signum):
                 link.signal(there, signum)
-            case effect.SettleThere(names):
+            case SettleThere(names):
                 link.settle(names)
 
     def _copy(self, jobid: int) -> None:

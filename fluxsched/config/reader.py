@@ -45,14 +45,13 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.documents import shown
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import Idset
-from fluxsched.core.jobfields import check_name as check_bank
+from fluxsched.core.jobfields import check_name
 from fluxsched.core.resources import LOCAL_PREFIX, check_property
 from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidParts, InvalidValue, LimitExceeded
 from fluxsched.jobs.queues import Banks, QueueConfig
 from fluxsched.messaging.keys import AccessRules, user_id
-from fluxsched.resource.inventory import DEFAULT, EXCLUDE, GROUPS_MAX
-from fluxsched.resource.inventory import check_name as check_group_name
+from fluxsched.resource.inventory import DEFAULT, EXCLUDE, GROUPS_MAX, check_group_name
 from fluxsched.sched.engine.policy_queue import UNSATISFIABLE, WAIT
 from fluxsched.sched.fair.accounts import (
     ACCOUNTS_MAX,
@@ -295,7 +294,7 @@ def _policy(table: TomlTable, *, is_global: bool) -> tuple[Limits, Defaults]:
     duration_s = _unlimited_as_zero(system.duration_s("duration"))
     default = Defaults(duration_s)
     if is_global:
-        default = Defaults(duration_s, system.text("queue"), system.text("bank", check_bank))
+        default = Defaults(duration_s, system.text("queue"), system.text("bank", check_name))
     for read in (least, most, size, limits, system, defaults, jobspec, table):
         read.done()
     return limit, default
@@ -311,7 +310,7 @@ def _queues(
     found = {}
     for name in table.names(QUEUES_MAX):
         one = _queue(name, table.table(name), groups, limits, defaults, directory)
-        if table.accepts(name, check_name, name):
+        if table.accepts(name, _check_section_name, name):
             found[name] = one
     return found
 
@@ -481,7 +480,7 @@ def read_schedulers(
         policy = table.text("policy", partial(composed, groups=mine or (DEFAULT,), queues=whole))
         plugins = table.texts("plugins", check_plugin)
         policy = policy and with_plugins(policy, plugins)
-        name = table.text("name", check_name)
+        name = table.text("name", _check_section_name)
         if "policy" not in table:
             table.fault(None, 'has no policy, such as policy = "fifo"')
         twice = False
@@ -538,7 +537,7 @@ def check_group(table: TomlTable, key: str | None, group: str, groups: set[str])
         table.fault(key, f"group {group!r} is not in [resource.groups]; there are: {known} (it may be empty there)")
 
 
-def check_name(name: str) -> None:
+def _check_section_name(name: str) -> None:
     """Raise InvalidValue for a name that is neither a queue's nor a module's."""
     if not _NAME.fullmatch(name):
         raise InvalidValue(f"name {name!r} must be at most 64 letters, digits, '.', '_' and '-', the first no sign")

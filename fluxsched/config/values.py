@@ -32,8 +32,7 @@ from fluxsched.core.topology import (
 from fluxsched.errors import FluxschedError, InvalidParts, InvalidValue
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.messaging.keys import AccessRules
-from fluxsched.resource.inventory import DEFAULT, EXCLUDE
-from fluxsched.resource.inventory import check_name as check_group_name
+from fluxsched.resource.inventory import DEFAULT, EXCLUDE, check_group_name
 from fluxsched.sched.engine.policy_queue import WAIT
 from fluxsched.sched.fair.accounts import FairSettings
 from fluxsched.system.files import parse_bind, parse_page_bind, read_text

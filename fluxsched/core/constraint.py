@@ -49,7 +49,7 @@ def parse_query(text: str) -> _Object:
     """
     if len(text) > TEXT_CHARS_MAX:
         raise LimitExceeded(f"constraint of {len(text)} characters is above the limit of {TEXT_CHARS_MAX}")
-    reader = _QueryReader(_tokens(text))
+    reader = _QueryParser(_tokens(text))
     parsed = reader.alternatives(0)
     reader.expect("")
     return parsed
@@ -67,7 +67,7 @@ def _tokens(text: str) -> list[tuple[str, int]]:
     return [*tokens, ("", end)]
 
 
-class _QueryReader:
+class _QueryParser:
     """Recursive descent, a method a precedence."""
 
     def __init__(self, tokens: list[tuple[str, int]]) -> None:
@@ -158,7 +158,7 @@ class Constraint:
 
         Raises InvalidValue naming the part that is wrong, LimitExceeded above DEPTH_MAX, TERMS_MAX or WEIGHT_MAX.
         """
-        return _ConstraintReader().constraint(obj, "constraint", 1)
+        return _ConstraintParser().constraint(obj, "constraint", 1)
 
     def to_json(self) -> dict[str, object]:
         """The RFC 31 object, `{}` for EVERYTHING; `parse` gives the same constraint back."""
@@ -258,7 +258,7 @@ def _join(parts: list[tuple[str, int]], word: str) -> tuple[str, int]:
     return f" {word} ".join([text if binding > own else f"({text})" for text, binding in parts]), own
 
 
-class _ConstraintReader:
+class _ConstraintParser:
     """Reads one constraint and keeps count of what it has cost so far."""
 
     def __init__(self) -> None:
@@ -322,13 +322,13 @@ class _ConstraintReader:
             raise LimitExceeded(f"{path}: the constraint names over {WEIGHT_MAX} hosts and ranks, the limit")
 
 
-_READERS: Final[Mapping[str, Callable[[_ConstraintReader, object, str, int], Value]]] = {
-    "properties": _ConstraintReader.property,
-    "hostlist": _ConstraintReader.hostlist,
-    "ranks": _ConstraintReader.ranks,
-    "not": _ConstraintReader.nested,
-    "or": _ConstraintReader.nested,
-    "and": _ConstraintReader.nested,
+_READERS: Final[Mapping[str, Callable[[_ConstraintParser, object, str, int], Value]]] = {
+    "properties": _ConstraintParser.property,
+    "hostlist": _ConstraintParser.hostlist,
+    "ranks": _ConstraintParser.ranks,
+    "not": _ConstraintParser.nested,
+    "or": _ConstraintParser.nested,
+    "and": _ConstraintParser.nested,
 }
 
 

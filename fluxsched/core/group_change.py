@@ -15,7 +15,7 @@ from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.core.topology import Topology, with_parts
+from fluxsched.core.topology import Topology, put_parts
 
 Properties: TypeAlias = Mapping[str, Idset]
 """Mapping of property names to targets."""
@@ -114,6 +114,6 @@ def shrunk(before: ResourceSet, ranks: Idset) -> ResourceSet:
     """Without these of its targets, where it has the same slots on each node; what it has once stays."""
     left = with_own_topology(before.without(ranks).with_shared(before.shared))
     if before.parts:
-        return dataclasses.replace(left, nslots=None, scheduling=with_parts(left.scheduling, left.parts))
+        return dataclasses.replace(left, nslots=None, scheduling=put_parts(left.scheduling, left.parts))
     nslots = None if before.nslots is None else before.nslots // len(before.ranks) * len(left.ranks)
     return dataclasses.replace(left, nslots=nslots or None)

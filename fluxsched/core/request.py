@@ -281,7 +281,7 @@ class Request:
         if self.nodes is None:
             raise InvalidValue(f"{path}: the job asks for slots, not for nodes: give a range of nodes, such as 4-10")
         if self.nodes.is_fixed:
-            asked = _request_many(self.nodes, "node") + (" in parts of a fixed size" if self.parts else "")
+            asked = _counted(self.nodes, "node") + (" in parts of a fixed size" if self.parts else "")
             raise InvalidValue(f"{path}: the job asks for {asked}: give a range, such as 4-10")
         if not self.slots.is_fixed:
             raise InvalidValue(f"{path}: {self.slots} slots a node: give one number, only the nodes stay open")
@@ -338,13 +338,13 @@ class Request:
         shared = "".join([f" and {amount_text(*one)}" for one in self.shared])
         if self.parts:
             return "; ".join([f"{part.label}: {part}" for part in self.parts]) + shared
-        each = [_request_many(self.cores, "core")] if self.cores else []
-        each += [_request_many(self.gpus, "gpu")] if self.gpus else []
+        each = [_counted(self.cores, "core")] if self.cores else []
+        each += [_counted(self.gpus, "gpu")] if self.gpus else []
         each += [amount_text(*one) for one in self.amounts]
-        text = f"{_request_many(self.slots, 'slot')} of {', '.join(each) or 'nothing'}"
+        text = f"{_counted(self.slots, 'slot')} of {', '.join(each) or 'nothing'}"
         if self.nodes is not None:
             beside = "".join([f"{amount_text(*one)} and " for one in self.node_amounts])
-            text = f"{_request_many(self.nodes, 'exclusive node' if self.exclusive else 'node')} of {beside}{text}"
+            text = f"{_counted(self.nodes, 'exclusive node' if self.exclusive else 'node')} of {beside}{text}"
         text += shared
         if self.max_hops is not None:
             text += f" within {self.max_hops} hops"
@@ -495,7 +495,7 @@ def _both(one: Constraint, other: Constraint) -> Constraint:
     return Constraint("and", (one, other))
 
 
-def _request_many(count: Count | int, noun: str) -> str:
+def _counted(count: Count | int, noun: str) -> str:
     return f"{count} {noun}" if str(count) == "1" else f"{count} {noun}s"
 
 
@@ -517,10 +517,6 @@ def _counts(request: Request) -> str:
     if request.parts:
         return " ".join([f"{part.label}:{part.nodes}" for part in request.parts]) + " nodes"
     if request.nodes is None:
-        return _asked_text_many(request.slots, "slot")
-    nodes = _asked_text_many(request.nodes, "node")
-    return nodes if request.slots.is_fixed else f"{nodes} with {_asked_text_many(request.slots, 'slot')} each"
-
-
-def _asked_text_many(count: Count, what: str) -> str:
-    return f"{count} {what}{'' if count.min == count.max == 1 else 's'}"
+        return _counted(request.slots, "slot")
+    nodes = _counted(request.nodes, "node")
+    return nodes if request.slots.is_fixed else f"{nodes} with {_counted(request.slots, 'slot')} each"

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Mapping
 from functools import cached_property
 from typing import Any, Final
 
-from fluxsched.core import topology as rscheduling
 from fluxsched.core.amounts import Amounts, larger, less, parse_amounts, smaller
 from fluxsched.core.documents import check_shape, load_object, named, shown
 from fluxsched.core.hostlist import Hostlist
@@ -36,7 +35,7 @@ from fluxsched.core.rlite import (
     rlite_ranks,
 )
 from fluxsched.core.text import kind_of
-from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology
+from fluxsched.core.topology import EMPTY_TOPOLOGY, Topology, join_scheduling, parts_of, put_topology, split_topology
 from fluxsched.errors import InvalidValue, LimitExceeded
 
 __all__ = [
@@ -302,7 +301,7 @@ class ResourceSet:
         obj = load_object(obj, "R")
         execution = parse_execution(obj)
         entries, ranks = parse_entries(execution["R_lite"])
-        scheduling, topology = rscheduling.split(parse_opaque("scheduling", obj.get("scheduling")))
+        scheduling, topology = split_topology(parse_opaque("scheduling", obj.get("scheduling")))
         return cls(
             entries,
             parse_nodelist(execution.get("nodelist"), ranks),
@@ -334,7 +333,7 @@ class ResourceSet:
         obj: dict[str, Any] = {"version": 1, "execution": execution}
         scheduling = self.scheduling
         if self.topology is not EMPTY_TOPOLOGY:
-            scheduling = rscheduling.with_topology(scheduling, self.topology)
+            scheduling = put_topology(scheduling, self.topology)
         if scheduling is not None:
             obj["scheduling"] = scheduling
         if self.attributes is not None:
@@ -437,7 +436,7 @@ class ResourceSet:
             self.starttime_s or other.starttime_s,
             self.expiration_s or other.expiration_s,
             other.nslots if self.nslots is None else self.nslots,
-            rscheduling.joined(self.scheduling, other.scheduling),
+            join_scheduling(self.scheduling, other.scheduling),
             other.attributes if self.attributes is None else self.attributes,
             larger(self.shared, other.shared),
             self.topology | other.topology,
@@ -532,7 +531,7 @@ class ResourceSet:
     @property
     def parts(self) -> dict[str, Idset]:
         """Return the ranks of each part of the job, by label; empty unless it has several. Raise InvalidValue."""
-        return rscheduling.parts_of(self.scheduling, self.ranks)
+        return parts_of(self.scheduling, self.ranks)
 
     def job_view(self) -> ResourceSet:
         """Without the instance-local properties (`+NAME`), which no job's R may have (RFC 20)."""

@@ -535,7 +535,7 @@ def part_texts(scheduling: object, ranks: Idset) -> dict[str, str] | None:
     return {label: str(own) for label, own in parts_of(scheduling, ranks).items()} or None
 
 
-def split(scheduling: dict[str, Any] | None) -> tuple[object, Topology]:
+def split_topology(scheduling: dict[str, Any] | None) -> tuple[object, Topology]:
     """Return the content without the topology, and the topology; a foreign one stays as it is, and has none.
 
     Raise InvalidValue for content that is marked as ours and cannot be read.
@@ -554,19 +554,19 @@ def switch_above(topology: Topology, hosts: Iterable[str]) -> str:
     return (topology.lowest_common(hosts) if topology else None) or ""
 
 
-def with_topology(scheduling: object, topology: Topology) -> object:
+def put_topology(scheduling: object, topology: Topology) -> object:
     """Return the content with these switches; a foreign one stays as it is."""
     return scheduling if is_foreign(scheduling) else _written(scheduling, _TOPOLOGY, topology.to_json())
 
 
-def with_parts(scheduling: object, parts: Mapping[str, Idset]) -> object:
+def put_parts(scheduling: object, parts: Mapping[str, Idset]) -> object:
     """Return the content with these parts; a foreign one stays as it is."""
     if is_foreign(scheduling):
         return scheduling
     return _written(scheduling, _PARTS, {label: str(ranks) for label, ranks in parts.items()})
 
 
-def joined(one: object, other: object) -> object:
+def join_scheduling(one: object, other: object) -> object:
     """Of an R that gets what another one has: its own if that is foreign, else what both say."""
     if one is None or is_foreign(one):
         return other if one is None else one

@@ -30,10 +30,10 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeGuard
 
 from fluxsched.core.jobid import format_f58
-from fluxsched.system import log as logs
 from fluxsched.system import processes
 from fluxsched.system.clock import Clock, SystemClock, sleep
 from fluxsched.system.files import DATABASE_NAME, LOG_NAME, OWNER_NAME, PREFIX
+from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Turns
 from fluxsched.system.processes import Stat, boot_id, is_within, living, path_of, signal_exactly, stat_of
 
@@ -47,8 +47,8 @@ SPARED = "no process of the job was left"
 def end_leftovers(run_directory: str, grace_s: float) -> None:
     """Clear the run directory and log that in the instance's own log; for a keeper, which is alone in its process."""
     path = Path(run_directory)
-    logs.setup(path / LOG_NAME if (path / LOG_NAME).exists() else None, 0)
-    log = logs.logger("keeper")
+    set_up_logging(path / LOG_NAME if (path / LOG_NAME).exists() else None, 0)
+    log = logger("keeper")
     log.warning("the instance was killed: its remaining processes are ended")
     clear(path, grace_s, log)
 

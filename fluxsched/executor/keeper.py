@@ -30,10 +30,9 @@ from fluxsched.executor.io import JobInput
 from fluxsched.executor.local import LocalExecutor
 from fluxsched.executor.wire import connected
 from fluxsched.messaging.memo import JobspecMemo
-from fluxsched.system import log as logs
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import LOG_NAME
-from fluxsched.system.log import logger
+from fluxsched.system.log import exception_text, logger, set_up_logging
 from fluxsched.system.loop import Faults, Timer, Turns
 from fluxsched.system.processes import settle
 from fluxsched.transport.base import Client
@@ -461,13 +460,13 @@ def serve(said: bytes, path: str, listener_fd: int, run_directory: str, grace_s:
     listener = socket.socket(fileno=listener_fd)
     if run_directory:
         name = Path(run_directory) / LOG_NAME
-        logs.setup(name if name.exists() else None, 0)
+        set_up_logging(name if name.exists() else None, 0)
     keeper = Keeper(path, listener)
     is_gone = False
     try:
         is_gone = asyncio.run(keeper.run(connected(first, said)))
     except Exception as exc:  # last resort of a process without a terminal: its log has the reason
-        log.critical("the keeper ends: %s", logs.exception_text(exc), exc_info=exc)
+        log.critical("the keeper ends: %s", exception_text(exc), exc_info=exc)
     finally:
         if keeper.is_reachable:
             with contextlib.suppress(OSError):

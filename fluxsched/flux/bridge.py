@@ -53,8 +53,16 @@ from fluxsched.protocol.messages import sched as msg
 from fluxsched.protocol.messages.jobs import RaiseRequest
 from fluxsched.protocol.messages.sched import HelloResponse
 from fluxsched.protocol.sessions import AcquireClient
-from fluxsched.sched import decisions as effect
-from fluxsched.sched.decisions import PREEMPT
+from fluxsched.sched.decisions import (
+    PREEMPT,
+    Annotated,
+    Canceled,
+    DecisionRefused,
+    Denied,
+    Granted,
+    PluginFailed,
+    Raise,
+)
 from fluxsched.sched.engine.policy_queue import WAIT
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
 from fluxsched.sched.fair.accounts import FairSettings
@@ -497,14 +505,14 @@ class Bridge:
     def _perform(self, effects: Effects) -> None:
         for one in effects:
             match one:
-                case effect.Granted():
+                case Granted():
                     self._grant(one)
-                case effect.Annotated():
+                case Annotated():
                     self._annotations.setdefault(one.jobid, {}).update(one.annotations["sched"])
-                case effect.Denied():
+                case Denied():
                     note = unsatisfiable(one.note)
                     self._answer(msg.AllocResponse(one.jobid, msg.DENY, note=note), last=True)
-                case effect.Canceled():
+                case Canceled():
                     self._answer(msg.AllocResponse(one.jobid, msg.CANCEL), last=True)
                 case Call():
                     self._call(one)
@@ -513,9 +521,9 @@ class Bridge:
                     self._handle.respond(request, None if answer is None else framing.to_json(answer))
                 case Fail(request, error):
                     self._fail(request, error)
-                case effect.Raise():
+                case Raise():
                     self._perform(self.session.outgoing((one,)))
-                case effect.PluginFailed(note) | effect.DecisionRefused(note):
+                case PluginFailed(note) | DecisionRefused(note):
                     self._log(LOG_ERR, note)
                 case Log(text, is_error):
                     self._log(LOG_ERR if is_error else LOG_INFO, text)
@@ -540,7 +548,7 @@ class Bridge:
         self._annotations.pop(jobid, None)
         self._compat.forget(jobid)
 
-    def _grant(self, one: effect.Granted) -> None:
+    def _grant(self, one: Granted) -> None:
         R = framing.to_json(one.R)  # noqa: N806
         annotations = self._compat.granted(one.jobid, one.annotations)
         self._forget(one.jobid)

@@ -23,10 +23,9 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobid import format_f58, parse_jobid
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.jobs import query as listing
 from fluxsched.jobs.effects import Effect
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query import EVERY_JOB, find, parse_query
+from fluxsched.jobs.query import EVERY_JOB, find, newest_ids, parse_query
 from fluxsched.jobs.states import ACTIVE, RUNNING
 from fluxsched.jobs.table import JobResult, shell_status
 from fluxsched.messaging.memo import JSON, JobspecMemo
@@ -110,7 +109,7 @@ class JobManagerService:
                 )
             )
 
-        newest = listing.newest(self._manager.jobs, EVERY_JOB._replace(max_entries=1))
+        newest = newest_ids(self._manager.jobs, EVERY_JOB._replace(max_entries=1))
         in_steps(self._effects.turns, request, newest, answered)
 
     # -- many jobs at once --------------------------------------------------------------------------------------
@@ -184,7 +183,7 @@ class JobManagerService:
             raise InvalidValue(f"slice {wanted.slice!r:.40}: the step is 0")
         part = slice(*bounds) if index is None else slice(index, index + 1 or None)
         query = parse_query(None, ("userid", wanted.userid))._replace(max_entries=HISTORY_JOBS_MAX)
-        newest = listing.newest(self._manager.jobs, query)
+        newest = newest_ids(self._manager.jobs, query)
         turns = self._effects.turns
         in_steps(turns, request, newest, lambda jobids: request.respond(msg.HistoryResponse(jobids[part])))
 

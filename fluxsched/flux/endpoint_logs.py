@@ -28,12 +28,20 @@ from fluxsched.errors import FluxschedError, LimitExceeded, Refused
 from fluxsched.executor.base import spool_directory
 from fluxsched.executor.layout import JobTasks, Tags, TaskBlock, blocks, more_blocks
 from fluxsched.flux.endpoint_jobs import task_service
-from fluxsched.jobs import query as attributes
-from fluxsched.jobs import query as listing
 from fluxsched.jobs.effects import Event
 from fluxsched.jobs.job import Job, count_tasks
 from fluxsched.jobs.manager import JobManager
-from fluxsched.jobs.query import parse_query
+from fluxsched.jobs.query import (
+    ALL_ATTRIBUTES,
+    FLUX_ATTRIBUTES,
+    Tally,
+    checked_attributes,
+    flux_attributes,
+    in_flux_order,
+    parse_query,
+    tally_jobs,
+    total_tally,
+)
 from fluxsched.jobs.table import shell_status
 from fluxsched.messaging.peers import RpcRequest
 from fluxsched.messaging.router import Router, in_steps
@@ -459,12 +467,12 @@ class JobList:
 
     def _list(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.JobListRequest)
-        names = attributes.checked(wanted.attrs)
+        names = checked_attributes(wanted.attrs)
         count = min(wanted.max_entries or LIST_ENTRIES_MAX, LIST_ENTRIES_MAX)
         since_s = nextafter(wanted.since, inf)  # Flux means those that ended later, we those that did not end earlier
         only = ("userid", self._router.permissions.sees_only(request))
         query = parse_query(wanted.constraint, only)._replace(max_entries=count, since_s=since_s)
-        looking = listing.in_flux_order(self._manager.jobs, query)
+        looking = in_flux_order(self._manager.jobs, query)
         if request.streaming:
             request.open_stream(lambda: None)
             in_steps(self._turns, request, looking, lambda found: self._send(request, deque(found), names, PROTOCOL))
@@ -484,7 +492,7 @@ class JobList:
 
     def _list_id(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.JobListIdRequest)
-        names = attributes.checked(wanted.attrs)
+        names = checked_attributes(wanted.attrs)
         try:
             job = self._manager.jobs.get(wanted.id)
         except FluxschedError:
@@ -493,7 +501,7 @@ class JobList:
 
         def look(_: object) -> None:
             if job.state >= wanted.state:
-                request.respond(msg.JobListIdResponse(attributes.describe(job, names)))
+                request.respond(msg.JobListIdResponse(flux_attributes(job, names)))
                 self._streams.unsubscribe(job.id, request)
 
         if job.state >= wanted.state:
@@ -502,23 +510,23 @@ class JobList:
             self._streams.subscribe(job.id, request, look)
 
     def _list_attributes(self, request: RpcRequest) -> None:
-        request.respond(msg.JobAttributesResponse([*attributes.FLUX_ATTRIBUTES, attributes.ALL]))
+        request.respond(msg.JobAttributesResponse([*FLUX_ATTRIBUTES, ALL_ATTRIBUTES]))
 
     def _stats(self, request: RpcRequest) -> None:
-        tally = listing.tally(self._manager.jobs, self._manager.queues)
+        tally = tally_jobs(self._manager.jobs, self._manager.queues)
         in_steps(self._turns, request, tally, lambda found: request.respond(_stats_of(found)))
 
 
 def _described(jobs: Iterable[Job], names: tuple[str, ...], version: int | None = None) -> msg.JobListResponse:
-    return msg.JobListResponse([attributes.describe(job, names) for job in jobs], version)
+    return msg.JobListResponse([flux_attributes(job, names) for job in jobs], version)
 
 
-def _stats_of(queues: dict[str | None, listing.Tally]) -> msg.JobStatsResponse:
+def _stats_of(queues: dict[str | None, Tally]) -> msg.JobStatsResponse:
     named = [msg.QueueJobs(name=name, **_figures(found)) for name, found in queues.items() if name is not None]
-    return msg.JobStatsResponse(queues=named, **_figures(listing.total(queues)))
+    return msg.JobStatsResponse(queues=named, **_figures(total_tally(queues)))
 
 
-def _figures(found: listing.Tally) -> dict[str, Any]:
+def _figures(found: Tally) -> dict[str, Any]:
     """Return a tally in the words of `job-list.job-stats`."""
     names = [name for name in msg.JobStates.__struct_fields__ if name != "total"]
     states = {name: found.states[name.upper()] for name in names}

@@ -53,7 +53,7 @@ from fluxsched.executor.base import Executor, Reports
 from fluxsched.flux.endpoint import serve_instance, serve_jobs
 from fluxsched.history.samples import Sampling, StateIntervals
 from fluxsched.instance.enclosing import Enclosing, Parent, attributes_of
-from fluxsched.jobs import effects as effect
+from fluxsched.jobs.effects import Kill
 from fluxsched.jobs.manager import JobManager, StoredJob
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey, ReadKeys
 from fluxsched.messaging.listening import DiskGuard, local_uri
@@ -83,7 +83,6 @@ from fluxsched.store.repair import decode_saved, is_filled, listed_losses, open_
 from fluxsched.store.schema import COUNTED, WRITER, read_leased, read_leases
 from fluxsched.store.store import ImmediateWriter, Queries, Store, Writer
 from fluxsched.store.wal import COMMIT
-from fluxsched.system import log as logs
 from fluxsched.system.clock import Clock, SystemClock, local_moment, sleep
 from fluxsched.system.files import DATABASE_NAME
 from fluxsched.system.log import TEXT, logger
@@ -91,7 +90,7 @@ from fluxsched.system.loop import Faults, Turns, pieces
 from fluxsched.system.processes import stat_of
 from fluxsched.transport.base import Server
 
-log = logs.logger("instance")
+log = logger("instance")
 
 
 class Assembly:
@@ -1046,7 +1045,7 @@ class EnclosedTargets:
         ranks &= Idset.of(self._going.values())
         for job in list(self._effects.manager.jobs.active.values()):
             if ranks & (job.held - job.going):
-                self._effects.perform([effect.Kill(job.id, signal.SIGKILL, "its targets are given back")])
+                self._effects.perform([Kill(job.id, signal.SIGKILL, "its targets are given back")])
 
     def _look(self) -> None:
         """Tell of targets that are no job's and no scheduler's any more."""

@@ -64,7 +64,6 @@ from fluxsched.services.module_processes import ChildProcess, ModuleProcesses
 from fluxsched.services.modules import TERMINATE_S, ModuleService
 from fluxsched.store.repair import make_sound
 from fluxsched.store.store import Store, ThreadedWriter, ThreadPerCallWriter
-from fluxsched.system import log as logs
 from fluxsched.system.clock import Clock, SystemClock, generator_id, sleep
 from fluxsched.system.files import (
     ADDRESS_NAME,
@@ -79,12 +78,12 @@ from fluxsched.system.files import (
     user_name,
 )
 from fluxsched.system.kept_logs import ENDED, begin_line, keep_log
-from fluxsched.system.log import logger
+from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Timer, Turns
 from fluxsched.system.processes import boot_id, identity, settle, stat_of, uncollected
 from fluxsched.transport.base import Server
 
-log = logs.logger("instance")
+log = logger("instance")
 
 PAGE_S = 20.0
 """Maximum time for which a start waits for its page (seconds)."""
@@ -148,7 +147,7 @@ class Instance:
         keep_log(begun, self.run_directory, settings.statedir, started_s)
         self.turns = Turns(settings.clock, end.fail, end.faults.note)
         path = self.run_directory / LOG_NAME
-        logs.setup(path, settings.verbose, settings.log_format, lambda: self.turns.handling)
+        set_up_logging(path, settings.verbose, settings.log_format, lambda: self.turns.handling)
         begun.callback(self._say_ended)
         remove_dead(settings.clock)
         notice = self._check_state(state)

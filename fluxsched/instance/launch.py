@@ -56,12 +56,11 @@ from fluxsched.messaging.listening import TCP_SCHEME
 from fluxsched.messaging.tracing import printer
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.system import log
-from fluxsched.system import processes as procs
 from fluxsched.system.clock import SystemClock, sleep
 from fluxsched.system.files import PAGE_NAME, level_here, private_state
 from fluxsched.system.kept_logs import untold_end
 from fluxsched.system.loop import ExitWatch
-from fluxsched.system.processes import ServiceManager, stat_of
+from fluxsched.system.processes import PATH_VARIABLE, ServiceManager, signal_exactly, stat_of
 
 __all__ = [
     "PAGE_NAME",
@@ -138,7 +137,7 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
 
     With `trying` also those of policies, which are imported for it.
     """
-    log.setup(None, options.verbose)  # what is to be said of these, before the instance has its own log
+    log.set_up_logging(None, options.verbose)  # what is to be said of these, before the instance has its own log
     if options.nested and enclosing_job() is None:
         raise FluxschedError("--nested is for jobs of an instance: submit one with fluxsched batch")
     file, r_path, statedir = options.path("config"), options.path("r_path"), options.path("statedir")
@@ -533,14 +532,14 @@ async def _end(program: int) -> None:
     """Ask all that is the program's to end; kill what does not."""
     asked = _processes(program)
     for pid, start_ticks in asked.items():
-        procs.signal_exactly(pid, start_ticks, *ASKING)
+        signal_exactly(pid, start_ticks, *ASKING)
     until_s = SystemClock.monotonic_s() + COMMAND_END_S
     while _any_alive(asked):
         if SystemClock.monotonic_s() > until_s:
             break
         await asyncio.sleep(LOOK_S)
     for pid, start_ticks in {**asked, **_processes(program)}.items():
-        procs.signal_exactly(pid, start_ticks, signal.SIGKILL)
+        signal_exactly(pid, start_ticks, signal.SIGKILL)
 
 
 def exit_status(returncode: int) -> int:
@@ -557,14 +556,14 @@ def cannot_run(words: Sequence[str], fault: OSError) -> tuple[str, int]:
 def _processes(program: int) -> dict[int, int]:
     """Return the program's processes with their start times."""
     table = all_living()
-    us, session, path = os.getpid(), os.getsid(0), os.environ.get(procs.PATH_VARIABLE)
+    us, session, path = os.getpid(), os.getsid(0), os.environ.get(PATH_VARIABLE)
     orphans = {pid for pid, (stat, of) in table.items() if stat.ppid == us and of in (None, path)}
     found = with_descendants(table, {program, *orphans} & table.keys())
     return {pid: table[pid][0].start_ticks for pid in found if table[pid][0].sid == session}
 
 
 def _any_alive(processes: Mapping[int, int]) -> bool:
-    stats = ((procs.stat_of(pid), start_ticks) for pid, start_ticks in processes.items())
+    stats = ((stat_of(pid), start_ticks) for pid, start_ticks in processes.items())
     return any(stat is not None and stat.alive and stat.start_ticks == ticks for stat, ticks in stats)
 
 

@@ -21,7 +21,7 @@ from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet, parse_shared
 from fluxsched.core.rlite import Children, Entry, parse_entries
-from fluxsched.core.topology import part_texts, split, switch_above
+from fluxsched.core.topology import part_texts, split_topology, switch_above
 from fluxsched.errors import InvalidValue, LocalProtocolError, RemoteProtocolError
 
 INSTANCE: Final = -1
@@ -142,7 +142,7 @@ def parse_grant(jobid: int, R: Any) -> Grant:  # noqa: N803 - RFC 20's name
         properties = "\n".join(sorted(execution["properties"])) if "properties" in execution else ""
         scheduling = R.get("scheduling")
         by_part = None if scheduling is None else part_texts(scheduling, ranks)
-        switch = "" if scheduling is None else switch_above(split(scheduling)[1], Hostlist.parse(nodelist))
+        switch = "" if scheduling is None else switch_above(split_topology(scheduling)[1], Hostlist.parse(nodelist))
     except (KeyError, TypeError, ValueError, InvalidValue) as error:
         raise RemoteProtocolError(f"R for job {jobid} is not an RFC 20 R: {type(error).__name__}: {error}") from error
     if not parts:

@@ -42,7 +42,7 @@ from fluxsched.jobs.table import JobTable, error_text, listed_sizes, result, res
 RESULT_BITS: Final[Mapping[str, int]] = {"COMPLETED": 1, "FAILED": 2, "CANCELED": 4, "TIMEOUT": 8}
 """RFC 43's results as single bits, so that sets of results are plain ints."""
 
-ALL: Final = "all"
+ALL_ATTRIBUTES: Final = "all"
 """The attribute that means all attributes."""
 
 Get = Callable[[Job], Any]
@@ -66,7 +66,7 @@ def _exited(get: Callable[[int], Any]) -> Get:
     return lambda job: None if job.status is None else get(job.status)
 
 
-def _attributes_time(name: str) -> Get:
+def _event_time(name: str) -> Get:
     get = attrgetter(name)
     return lambda job: get(job) or None
 
@@ -109,11 +109,11 @@ _GETTERS: Final[Mapping[str, Get]] = {
     "queue": lambda job: job.queue.name,
     "array": lambda job: job.array or None,
     "t_depend": attrgetter("t_submit"),  # a job is validated in the turn in which it is submitted
-    "t_priority": _attributes_time("t_sched"),  # and has its priority in the turn in which it asks for one
-    "t_sched": _attributes_time("t_sched"),
-    "t_run": _attributes_time("t_run"),
-    "t_cleanup": _attributes_time("t_cleanup"),
-    "t_inactive": _attributes_time("t_inactive"),
+    "t_priority": _event_time("t_sched"),  # and has its priority in the turn in which it asks for one
+    "t_sched": _event_time("t_sched"),
+    "t_run": _event_time("t_run"),
+    "t_cleanup": _event_time("t_cleanup"),
+    "t_inactive": _event_time("t_inactive"),
     "status": attrgetter("status"),
     "waitstatus": _exited(shell_status),
     "exception": attrgetter("fatal"),
@@ -176,16 +176,17 @@ def info(job: Job) -> dict[str, Any]:
     return {name: value for name, get in LISTED if (value := get(job)) is not None}
 
 
-def checked(names: Iterable[str]) -> tuple[str, ...]:
+def checked_attributes(names: Iterable[str]) -> tuple[str, ...]:
     """The names of Flux's attributes, `all` expanded. Raises InvalidValue naming those that are unknown."""
     wanted = tuple(names)
-    unknown = [name for name in wanted if name != ALL and name not in FLUX_ATTRIBUTES]
+    unknown = [name for name in wanted if name != ALL_ATTRIBUTES and name not in FLUX_ATTRIBUTES]
     if unknown:
-        raise InvalidValue(f"unknown job attributes {', '.join(unknown)}; known: {', '.join(FLUX_ATTRIBUTES)}, {ALL}")
-    return tuple(FLUX_ATTRIBUTES) if ALL in wanted else wanted
+        known = ", ".join((*FLUX_ATTRIBUTES, ALL_ATTRIBUTES))
+        raise InvalidValue(f"unknown job attributes {', '.join(unknown)}; known: {known}")
+    return tuple(FLUX_ATTRIBUTES) if ALL_ATTRIBUTES in wanted else wanted
 
 
-def describe(job: Job, names: Iterable[str]) -> dict[str, Any]:
+def flux_attributes(job: Job, names: Iterable[str]) -> dict[str, Any]:
     """The job's id and those of Flux's named attributes that have a value."""
     found: dict[str, Any] = {"id": job.id}
     for name in names:
@@ -305,7 +306,7 @@ class _Reader:
         if operator in ("and", "or", "not"):
             return _combined(operator, [self.read(value, depth + 1) for value in values])
         if operator in TIMES:
-            return JobQuery(EVERY_STATE, _job_query_time(operator, values))
+            return JobQuery(EVERY_STATE, _time_test(operator, values))
         if operator == TARGETS and self._targets is not None:
             return _ranks([str(self._targets(text)) for text in _texts(TARGETS, values)])
         leaf = _LEAVES.get(operator)
@@ -445,7 +446,7 @@ _LEAVES: Final[Mapping[str, Callable[[list[Any]], JobQuery]]] = {
 }
 
 
-def _job_query_time(operator: str, values: list[Any]) -> Test:
+def _time_test(operator: str, values: list[Any]) -> Test:
     """`>=`, `<=`, `>` or `<` and seconds since the epoch; a time that the job has not reached compares to nothing."""
     texts = _texts(operator, values)
     sign = next((sign for sign in _COMPARISONS if len(texts) == 1 and texts[0].startswith(sign)), None)
@@ -560,7 +561,7 @@ class Best:
         return sorted(self._jobs, key=self._key)[: self._count]  # a part is sorted already, so no heap is faster
 
 
-def newest(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[list[int] | None]:
+def newest_ids(jobs: JobTable, query: JobQuery, step_jobs: int = STEP_JOBS) -> Iterator[list[int] | None]:
     """The ids of the latest `max_entries` jobs, from the latest."""
     found: list[int] = []
     for some in find(jobs, query, step_jobs):
@@ -576,7 +577,7 @@ class Tally(NamedTuple):
     results: Counter[str]
 
 
-def tally(
+def tally_jobs(
     jobs: JobTable, queues: Queues, step_jobs: int = STEP_JOBS
 ) -> Iterator[dict[str | None, Tally] | None]:
     """The jobs of each queue, past and present."""
@@ -592,7 +593,7 @@ def tally(
     yield found
 
 
-def total(queues: dict[str | None, Tally]) -> Tally:
+def total_tally(queues: dict[str | None, Tally]) -> Tally:
     """The tallies of all queues together."""
     whole = Tally(Counter(), Counter())
     for found in queues.values():
@@ -601,7 +602,7 @@ def total(queues: dict[str | None, Tally]) -> Tally:
     return whole
 
 
-def counts(whole: Tally) -> dict[str, int]:
+def state_counts(whole: Tally) -> dict[str, int]:
     """Jobs a state, in lower case; `inactive` counts those in memory."""
     return {state.name.lower(): whole.states[state.name] for state in State if state & (ACTIVE | INACTIVE)}
 

@@ -256,7 +256,7 @@ T = TypeVar("T")
 
 _EMPTY_MAP: Final = b"\x80"
 _SCALARS: Final = frozenset((str, int, float, bool, type(None)))
-_codec_encode = msgspec.msgpack.Encoder().encode
+_encode_msgpack = msgspec.msgpack.Encoder().encode
 _encode_json = msgspec.json.Encoder().encode
 _decode_map = msgspec.msgpack.Decoder(dict[str, Any]).decode
 _decode_any = msgspec.msgpack.Decoder().decode
@@ -267,7 +267,7 @@ _well_formed = msgspec.msgpack.Decoder(msgspec.Raw).decode
 def pack(value: object) -> bytes:
     """The msgpack bytes of a message or of plain values; InvalidValue for half a surrogate pair or too big a number."""
     try:
-        return _codec_encode(value)
+        return _encode_msgpack(value)
     except UnicodeEncodeError as fault:
         raise InvalidValue(f"'{printable(str(fault.object)[:SHOWN_CHARS])}' is not UTF-8 text") from None
     except OverflowError:
@@ -314,7 +314,7 @@ def from_local(data: bytes) -> bytes:
     if not data.endswith(b"\0"):
         raise RemoteProtocolError("payload: it does not end with a NUL, as JSON on the local socket must")
     try:
-        return _codec_encode(_decode_json(data[:-1]))
+        return _encode_msgpack(_decode_json(data[:-1]))
     except RecursionError as exc:
         raise _too_deep("payload") from exc
     except (UnicodeError, OverflowError, msgspec.MsgspecError) as exc:
@@ -505,7 +505,6 @@ _Item = tuple[
     _U32,
     msgspec.Raw,
 ]
-_bundle_encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[_Item]).decode
 _decode_text = msgspec.msgpack.Decoder(str).decode
 _NIL: Final = b"\xc0"
@@ -563,7 +562,7 @@ def _flush(batch: list[_Packed], last: Message) -> list[bytes]:
     """The frames of a bundle of `batch`, or of its only message: a bundle of one would cost more."""
     if len(batch) == 1:
         return encode(last)
-    return encode(make_request(BUNDLE_TOPIC, _bundle_encode(batch), matchtag=0, flags=NORESPONSE))
+    return encode(make_request(BUNDLE_TOPIC, _encode_msgpack(batch), matchtag=0, flags=NORESPONSE))
 
 
 def _item(message: Message) -> _Packed | None:

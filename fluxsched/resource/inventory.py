@@ -263,7 +263,7 @@ class Groups:
         """Raise InvalidValue if one of these groups does not exist and cannot be made."""
         new = [name for name in names if name not in self]
         for name in new:
-            check_name(name)
+            check_group_name(name)
         if len(self.goals) + len(new) > GROUPS_MAX:
             named = ", ".join(map(repr, new))
             raise LimitExceeded(f"with group {named} there are more than the limit of {GROUPS_MAX}: use existing ones")
@@ -380,7 +380,7 @@ def split(table: Mapping[str, Idset], targets: Idset) -> Iterator[tuple[str, Ids
             yield name, part
 
 
-def check_name(name: str) -> None:
+def check_group_name(name: str) -> None:
     """Raise InvalidValue for what cannot name a group."""
     if len(name) > GROUP_NAME_CHARS_MAX:
         raise LimitExceeded(f"group name of {len(name)} characters is above the limit of {GROUP_NAME_CHARS_MAX}")
@@ -400,7 +400,7 @@ def check_configured(resources: ResourceSet, configured: Mapping[str, Idset]) ->
     rest = all_targets = resources.ranks
     checked = {DEFAULT: EMPTY, EXCLUDE: EMPTY}
     for name, ranks in configured.items():
-        check_name(name)
+        check_group_name(name)
         if unknown := ranks - all_targets:
             fault = f"{describe(resources, unknown)} {are(unknown)} unknown"
             raise InvalidValue(f"group {name!r}: {fault}; the targets are {all_targets}")

@@ -59,7 +59,7 @@ class RaiseJobs:
 
 
 @dataclass(frozen=True, slots=True)
-class Ended:
+class AcquisitionEnded:
     """The stream of this acquisition is over, with the errno and text of its last response."""
 
     acquirer: Hashable
@@ -68,7 +68,7 @@ class Ended:
     group: str
 
 
-ResourceEffect: TypeAlias = ToAcquirer | Journal | Save | RaiseJobs | Ended
+ResourceEffect: TypeAlias = ToAcquirer | Journal | Save | RaiseJobs | AcquisitionEnded
 
 
 class Saved(NamedTuple):

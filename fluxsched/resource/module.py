@@ -41,7 +41,7 @@ from fluxsched.resource.inventory import (
     check_configured,
     split,
 )
-from fluxsched.resource.journal import HISTORY_EVENTS_MAX, Ended, Outbox, RaiseJobs, ResourceEffect, Saved
+from fluxsched.resource.journal import HISTORY_EVENTS_MAX, AcquisitionEnded, Outbox, RaiseJobs, ResourceEffect, Saved
 
 
 def status(
@@ -179,7 +179,8 @@ class ResourceModule:
         for session in self._sessions.of(acquirer, group):
             self._sessions.close(session)
             self._raise_for(session)
-            self.journal.put(Ended(acquirer, errno.ENODATA, f"acquire of group {session.group!r} ended", session.group))
+            text = f"acquire of group {session.group!r} ended"
+            self.journal.put(AcquisitionEnded(acquirer, errno.ENODATA, text, session.group))
             leaving = self._groups.leaving[session.group]
             self._moves.settle(leaving, now_s)
             touched |= leaving

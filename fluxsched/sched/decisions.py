@@ -351,7 +351,7 @@ def grant(fit: Fits, source: ResourceSet, starttime_s: float, expiration_s: floa
     if not fit.by_part:
         return made
     parts = {part.label: ranks for part, ranks in zip(request.parts, fit.by_part, strict=True) if ranks}
-    return replace(made, scheduling=topology.with_parts(made.scheduling, parts))
+    return replace(made, scheduling=topology.put_parts(made.scheduling, parts))
 
 
 def _ranks(words: dict[int, int]) -> Idset | int:

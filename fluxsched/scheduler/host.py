@@ -33,11 +33,20 @@ from fluxsched.protocol.messages import sched as msg
 from fluxsched.protocol.messages.instance import PlanRequest, SchedReasonsRequest
 from fluxsched.protocol.messages.sched import AccountsRequest
 from fluxsched.protocol.sessions import AcquireClient, Calls
-from fluxsched.sched import decisions as effect
+from fluxsched.sched.decisions import (
+    Annotated,
+    Canceled,
+    DecisionRefused,
+    Denied,
+    Granted,
+    Grown,
+    PluginFailed,
+    Raise,
+    Shrunk,
+)
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.loading import policy_line
-from fluxsched.scheduler import session as effects
-from fluxsched.scheduler.session import READY, Call, Effects, End, Fail, Left, Log, Respond, SchedulerSession
+from fluxsched.scheduler.session import HELLO, READY, Call, Effects, End, Fail, Left, Log, Respond, SchedulerSession
 from fluxsched.system.log import exception_text, left, logger
 from fluxsched.system.loop import CONSIDERED_S, SHORT_S, Histogram, Timer, Turns
 from fluxsched.transport.base import Client
@@ -101,15 +110,15 @@ class SchedulerHost:
     def _perform(self, effects: Effects) -> None:
         for one in effects:
             match one:
-                case effect.Granted():
+                case Granted():
                     self._respond_alloc(msg.AllocResponse(one.jobid, msg.SUCCESS, one.R, one.annotations))
-                case effect.Annotated():
+                case Annotated():
                     self._respond_alloc(
                         msg.AllocResponse(one.jobid, msg.ANNOTATE, annotations=dict(one.annotations))
                     )
-                case effect.Denied():
+                case Denied():
                     self._respond_alloc(msg.AllocResponse(one.jobid, msg.DENY, note=one.note))
-                case effect.Canceled():
+                case Canceled():
                     self._respond_alloc(msg.AllocResponse(one.jobid, msg.CANCEL))
                 case Call(topic, payload, streaming):
                     data = None if payload is None else framing.pack(payload)
@@ -118,11 +127,11 @@ class SchedulerHost:
                     self._send(make_response(request, None if payload is None else framing.pack(payload)))
                 case Fail(request, error):
                     self._fail(request, error)
-                case effect.Raise() | effect.Grown() | effect.Shrunk():
+                case Raise() | Grown() | Shrunk():
                     self._perform(self.session.outgoing((one,)))
-                case effect.PluginFailed(note):
+                case PluginFailed(note):
                     log.error("%s", note)
-                case effect.DecisionRefused(note):
+                case DecisionRefused(note):
                     log.warning("%s", note)
                 case Log(text, is_error):
                     (log.error if is_error else log.info)("%s", text)
@@ -276,7 +285,7 @@ class SchedulerHost:
 
     def raise_exception(self, jobid: int, type: str, note: str) -> None:
         """Raise a fatal exception on a running job, for parts that decide beside the policy."""
-        self._perform(self.session.outgoing((effect.Raise(jobid, note, type),)))
+        self._perform(self.session.outgoing((Raise(jobid, note, type),)))
 
     def leave(self) -> None:
         """Stop in good order: `on_end` is called with None once all is saved, or it has taken LEAVE_S."""
@@ -313,7 +322,7 @@ REQUESTS: Mapping[str, Any] = {
 """Types of the requests that `SchedulerSession.receive` accepts."""
 
 ANSWERS: Mapping[str, Any] = {
-    effects.HELLO: framing.with_raw(msg.HelloResponse, "jobspec"),
-    effects.READY: msg.ReadyResponse,
+    HELLO: framing.with_raw(msg.HelloResponse, "jobspec"),
+    READY: msg.ReadyResponse,
 }
 """Types of the responses that `SchedulerSession.answered` takes decoded; acquire streams decode their own."""

@@ -127,7 +127,7 @@ def main() -> int:
     options = parser.parse_args()
     if options.instance is not None:
         die_with(options.instance)
-    log.setup(None, verbose=1)
+    log.set_up_logging(None, verbose=1)
     try:
         groups = tuple(options.group) or (DEFAULT_GROUP,)
         queues: dict[str, tuple[str, ...]] = {}

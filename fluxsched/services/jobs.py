@@ -19,10 +19,8 @@ from fluxsched.core.job_text import Why
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.jobs import manager as restore
-from fluxsched.jobs import query as listing
 from fluxsched.jobs.job import SENT, Job
-from fluxsched.jobs.manager import JobManager
+from fluxsched.jobs.manager import JobManager, replayed
 from fluxsched.jobs.query import (
     EVERY_STATE,
     PIECE_JOBS,
@@ -30,10 +28,15 @@ from fluxsched.jobs.query import (
     JobQuery,
     Largest,
     RunningQuery,
+    Tally,
     find,
     history,
     largest,
+    list_jobs,
     parse_query,
+    state_counts,
+    tally_jobs,
+    total_tally,
     why,
 )
 from fluxsched.jobs.states import CANCEL, PENDING, VIRTUAL_STATES, State, read_next
@@ -44,7 +47,6 @@ from fluxsched.messaging.router import Router, forget, in_steps
 from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages import jobs as msg
-from fluxsched.protocol.messages import jobs as queues
 from fluxsched.protocol.messages import sched
 from fluxsched.protocol.messages.instance import (
     ReasonEntry,
@@ -215,7 +217,7 @@ class JobService:
     def _send_list(self, request: RpcRequest, query: JobQuery) -> Work:
         """Answer with the jobs that are meant, found and packed in pieces."""
         found: list[msgspec.Raw] = []
-        for some in listing.list_jobs(self._manager.jobs, query):
+        for some in list_jobs(self._manager.jobs, query):
             self._effects.leases.extend_listed(some)
             found += [msgspec.Raw(framing.pack(one)) for one in some]
             yield
@@ -242,10 +244,10 @@ class JobService:
     def stats(self, request: RpcRequest) -> None:
         """Answer with how many jobs are in which state."""
 
-        def counted(queues: dict[str | None, listing.Tally]) -> None:
-            request.respond({"jobs": listing.counts(listing.total(queues))})
+        def counted(queues: dict[str | None, Tally]) -> None:
+            request.respond({"jobs": state_counts(total_tally(queues))})
 
-        in_steps(self._turns, request, listing.tally(self._manager.jobs, self._manager.queues), counted)
+        in_steps(self._turns, request, tally_jobs(self._manager.jobs, self._manager.queues), counted)
 
     def _lookup(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.LookupRequest)
@@ -337,17 +339,17 @@ class JobService:
     # -- queues -------------------------------------------------------------------------------------------------
 
     def _queue_list(self, request: RpcRequest) -> None:
-        request.respond(queues.QueueListResponse(queues=self._manager.queues.names()))
+        request.respond(msg.QueueListResponse(queues=self._manager.queues.names()))
 
     def _queue_status(self, request: RpcRequest) -> None:
-        request.respond(self.queue_status(request.payload(queues.QueueStatusRequest).name))
+        request.respond(self.queue_status(request.payload(msg.QueueStatusRequest).name))
 
-    def queue_status(self, name: str | None) -> queues.QueueStatus:
+    def queue_status(self, name: str | None) -> msg.QueueStatus:
         """Return the status of one queue. Raises Refused (ENOENT)."""
         queue = self._manager.queues.select(name, name is None, "show")[0]
         blocked, start_reason = self._manager.queue_control.held_back(queue)
         config = queue.config
-        return queues.QueueStatus(
+        return msg.QueueStatus(
             name=queue.name,
             enable=queue.enabled,
             enable_reason=queue.enable_reason or None,
@@ -367,14 +369,14 @@ class JobService:
         )
 
     def _queue_enable(self, request: RpcRequest) -> None:
-        wanted = request.payload(queues.QueueEnableRequest)
+        wanted = request.payload(msg.QueueEnableRequest)
         self._effects.perform(
             self._manager.queue_control.enable(wanted.name, wanted.enable, wanted.reason, all_queues=wanted.all)
         )
         self.answer(request)
 
     def _queue_start(self, request: RpcRequest) -> None:
-        wanted = request.payload(queues.QueueStartRequest)
+        wanted = request.payload(msg.QueueStartRequest)
         effects = self._manager.queue_control.start(
             wanted.name, wanted.start, wanted.reason, all_queues=wanted.all, now_s=self._turns.wall_s
         )
@@ -463,7 +465,7 @@ def stored_resources(store: Store, jobid: int) -> dict[str, Any] | None:
 
 def current_resources(jobid: int, record: Mapping[str, Any]) -> dict[str, Any] | None:
     """Return the R of a stored job after all its changes; None if it has none."""
-    return restore.replayed(jobid, record["eventlog"], record["R"]).R
+    return replayed(jobid, record["eventlog"], record["R"]).R
 
 
 def clean_result(manager: JobManager, store: Store, jobid: int) -> JobResult:
@@ -483,7 +485,7 @@ def stored_result(store: Store, jobid: int) -> JobResult | None:
 def read_ended_job(store: Store, jobid: int) -> Job | None:
     """Return a job that has ended, by its log on disk alone; None if it is not there."""
     found = stored_log(store, jobid)
-    return None if found is None else restore.replayed(jobid, found, None)
+    return None if found is None else replayed(jobid, found, None)
 
 
 # ---- running

@@ -23,10 +23,9 @@ import msgspec
 from fluxsched.client.aio import AsyncHandle
 from fluxsched.errors import FluxschedError
 from fluxsched.protocol.messages.instance import HistogramValue, MetricsResponse
-from fluxsched.system import log as logs
 from fluxsched.system.clock import SystemClock
 from fluxsched.system.files import parse_bind
-from fluxsched.system.log import logger
+from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.processes import die_with
 
 
@@ -37,7 +36,7 @@ def export(uri: str | None, bind: str, *, public: bool, instance: int | None, to
     for one that is not available.
     """
     host, port = parse_bind(bind, public=public)
-    logs.setup(None, 0)
+    set_up_logging(None, 0)
     if instance is not None:
         die_with(instance)
     asyncio.run(_export(uri, host, port, told))

@@ -51,9 +51,16 @@ from fluxsched.protocol.messages.resource import (
     UndrainRequest,
 )
 from fluxsched.protocol.sessions import AcquireServer, AcquireState, read_acquire, to_messages
-from fluxsched.resource import journal as effect
 from fluxsched.resource.inventory import GroupView, Inventory
-from fluxsched.resource.journal import HISTORY_EVENTS_MAX, JournalEvent
+from fluxsched.resource.journal import (
+    HISTORY_EVENTS_MAX,
+    AcquisitionEnded,
+    Journal,
+    JournalEvent,
+    RaiseJobs,
+    Save,
+    ToAcquirer,
+)
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.job_effects import JobEffects
 from fluxsched.services.module_processes import ModuleTable
@@ -307,17 +314,17 @@ class ResourceService:
         """Perform the module's effects, in order."""
         for one in effects:
             match one:
-                case effect.ToAcquirer(acquirer=key, change=change):
+                case ToAcquirer(acquirer=key, change=change):
                     self._to_acquirer(key, change)
-                case effect.Journal(event=event):
+                case Journal(event=event):
                     self._journal.add(event)
-                case effect.Save(table=table, key=key, value=None):
+                case Save(table=table, key=key, value=None):
                     self._store.remove("saved", (table, key))
-                case effect.Save(table=table, key=key, value=value):
+                case Save(table=table, key=key, value=value):
                     self._store.add("saved", (table, key, msgspec.json.encode(value)))
-                case effect.RaiseJobs(jobids=jobids, note=note):
+                case RaiseJobs(jobids=jobids, note=note):
                     self._raise_jobs(jobids, note)
-                case effect.Ended(acquirer=key, errnum=errnum, text=text):
+                case AcquisitionEnded(acquirer=key, errnum=errnum, text=text):
                     if (acquirer := self._acquirers.pop(key, None)) is not None:
                         acquirer.request.error(errnum, text)
         for changed in self.changed:

@@ -98,7 +98,7 @@ LINES_MAX = 20
 WINDOW_S = 10.0
 
 
-def setup(
+def set_up_logging(
     path: Path | None, verbose: int, format: str = TEXT, subject: Callable[[], Subject | None] = lambda: None
 ) -> None:
     """Send warnings and worse to stderr (all with `verbose`), and everything of note to the file `path`.

@@ -297,7 +297,7 @@ def serve(options: ServeOptions, told: Callable[[str], None]) -> None:
     Raises InvalidValue or Refused for an address that is wrong, FluxschedError for one that cannot be had.
     """
     where = parse_page_bind(options.bind, public=options.public)
-    log.setup(None, 0)
+    log.set_up_logging(None, 0)
     if options.instance is not None:
         die_with(options.instance)
     _raise_descriptors()

@@ -31,7 +31,7 @@ from fluxsched.sched.queue import Waiting
 from fluxsched.scheduler.host import SchedulerHost
 from fluxsched.scheduler.main import host_until_end
 from fluxsched.system.files import user_name
-from fluxsched.system.log import logger, setup
+from fluxsched.system.log import logger, set_up_logging
 from fluxsched.system.loop import Turns
 from fluxsched.yunikorn import messages
 from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES
@@ -504,7 +504,7 @@ class RMSettings(NamedTuple):
 
 def run(settings: RMSettings) -> str | None:
     """Run until the instance ends or asks us to stop (None), or something fails (the reason); logs go to stderr."""
-    setup(None, verbose=1)
+    set_up_logging(None, verbose=1)
     return asyncio.run(serve(settings))
 
 

@@ -37,7 +37,7 @@ from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.registry import make_plugin
 from fluxsched.system.clock import Chance, Clock, SystemClock
 from fluxsched.system.files import DIRECTORY_MODE, OTHERS, make_private, remove_dead_socket, user_name
-from fluxsched.system.log import setup
+from fluxsched.system.log import set_up_logging
 from fluxsched.system.processes import settle
 from fluxsched.yunikorn import messages
 from fluxsched.yunikorn.config.queues import PartitionSettings
@@ -524,7 +524,7 @@ async def serve(
     ready: Callable[[Address], None],
 ) -> None:
     """Serves until a signal; `ready` is given the address as soon as it is served. Raises Refused."""
-    setup(None, verbose)
+    set_up_logging(None, verbose)
     stopped = asyncio.Event()
     for signum in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         asyncio.get_running_loop().add_signal_handler(signum, stopped.set)

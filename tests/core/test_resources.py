@@ -420,7 +420,7 @@ def r(ranks: str, scheduling: object = None) -> ResourceSet:
 
 
 def ours(**parts: str) -> object:
-    return topology.with_parts(None, {label: ids(ranks) for label, ranks in parts.items()})
+    return topology.put_parts(None, {label: ids(ranks) for label, ranks in parts.items()})
 
 
 def test_parts_are_written_and_read() -> None:
@@ -434,15 +434,15 @@ def test_parts_are_written_and_read() -> None:
 def test_a_foreign_one_is_left_alone() -> None:
     assert topology.is_foreign({"graph": {}})
     assert not topology.is_foreign(None)
-    assert topology.with_parts(FOREIGN, {"lead": ids("0")}) is FOREIGN
-    assert topology.joined(FOREIGN, ours(lead="0")) is FOREIGN
-    assert topology.joined(ours(lead="0"), FOREIGN) == ours(lead="0")
+    assert topology.put_parts(FOREIGN, {"lead": ids("0")}) is FOREIGN
+    assert topology.join_scheduling(FOREIGN, ours(lead="0")) is FOREIGN
+    assert topology.join_scheduling(ours(lead="0"), FOREIGN) == ours(lead="0")
 
 
 def test_other_keys_of_ours_stay() -> None:
     before = {"writer": "fluxsched", "topology": ["x"], "parts": {"lead": "0"}}
-    assert topology.with_parts(before, {}) == {"writer": "fluxsched", "topology": ["x"]}
-    assert topology.with_parts(ours(lead="0"), {}) is None
+    assert topology.put_parts(before, {}) == {"writer": "fluxsched", "topology": ["x"]}
+    assert topology.put_parts(ours(lead="0"), {}) is None
 
 
 def test_what_an_r_gets_in_addition_is_joined() -> None:

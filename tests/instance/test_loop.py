@@ -154,9 +154,9 @@ async def test_long_answers_give_way_to_short_ones():
 
 @pytest.fixture
 def path(tmp_path):
-    logs.setup(tmp_path / "log", 0)
+    logs.set_up_logging(tmp_path / "log", 0)
     yield tmp_path / "log"
-    logs.setup(None, 0)
+    logs.set_up_logging(None, 0)
 
 
 def say(kind, at_s, *values):
@@ -212,7 +212,7 @@ def lines_of(path):
 
 def test_lines_in_json_say_what_they_are_about(tmp_path):
     subject = [None]
-    logs.setup(tmp_path / "log", 0, JSON, lambda: subject[0])
+    logs.set_up_logging(tmp_path / "log", 0, JSON, lambda: subject[0])
     log = logs.logger("x")
     log.info("nothing is %s", "handled")
     subject[0] = About()
@@ -222,7 +222,7 @@ def test_lines_in_json_say_what_they_are_about(tmp_path):
         raise ValueError("no")
     except ValueError:
         log.exception("it failed")
-    logs.setup(None, 0)
+    logs.set_up_logging(None, 0)
     first, second, third, fourth = lines_of(tmp_path / "log")
     assert first.items() >= {"level": "info", "logger": "fluxsched.x", "text": "nothing is handled"}.items()
     assert datetime.fromisoformat(first["time"]).tzinfo is not None
@@ -235,19 +235,19 @@ def test_lines_in_json_say_what_they_are_about(tmp_path):
 
 
 def test_a_flood_is_cut_in_json_too(tmp_path):
-    logs.setup(tmp_path / "log", 0, JSON)
+    logs.set_up_logging(tmp_path / "log", 0, JSON)
     for _ in range(logs.LINES_MAX + 5):
         say("again", 1_000.0)
     say("later", 1_011.0)
-    logs.setup(None, 0)
+    logs.set_up_logging(None, 0)
     assert [line["text"] for line in lines_of(tmp_path / "log")[logs.LINES_MAX :]] == [
         "5 more like this in the last 11 s: again", "later"
     ]  # fmt: skip
 
 
 def test_lines_for_debugging_are_never_cut(tmp_path):
-    logs.setup(tmp_path / "log", 2)
+    logs.set_up_logging(tmp_path / "log", 2)
     for number in range(2 * logs.LINES_MAX):
         logs.logger("x").debug("again %d", number)
-    logs.setup(None, 0)
+    logs.set_up_logging(None, 0)
     assert (tmp_path / "log").read_text().count("again") == 2 * logs.LINES_MAX

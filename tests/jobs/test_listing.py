@@ -16,8 +16,6 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.job_text import JOB_ATTRIBUTES
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.jobs import query as attributes
-from fluxsched.jobs import query as listing
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.query import (
     DEPTH_MAX,
@@ -26,13 +24,22 @@ from fluxsched.jobs.query import (
     FLUX_ATTRIBUTES,
     LISTED,
     PATTERN_CHARS_MAX,
+    PIECE_JOBS,
     RESULT_BITS,
     TERMS_MAX,
     JobQuery,
     RunningQuery,
+    checked_attributes,
     find,
+    flux_attributes,
+    in_flux_order,
     largest,
+    list_jobs,
+    newest_ids,
     parse_query,
+    state_counts,
+    tally_jobs,
+    total_tally,
 )
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.jobs.states import State, state_mask
@@ -114,7 +121,7 @@ def test_a_long_listing_comes_in_pieces(world, spec):
     world.grant(2)
     world.do("started", 2)
     wanted = JobQuery(states=state_mask(("active", "inactive")), max_entries=5)
-    pieces = listing.list_jobs(world.manager.jobs, wanted, 2)
+    pieces = list_jobs(world.manager.jobs, wanted, 2)
     listed = next(pieces)
     world.submit(7, spec())  # too late to be seen
     world.end(2)
@@ -183,15 +190,15 @@ def test_recent_events_are_kept_while_a_job_is_active(world):
 @pytest.mark.plain_only("a method is watched")
 def test_a_short_list_looks_at_no_more_of_the_ended_jobs(world, monkeypatch):
     """It copied all of them first: with 100,000 each list of the last few blocked the instance for milliseconds."""
-    for jobid in range(1, 2 * listing.PIECE_JOBS + 1):
+    for jobid in range(1, 2 * PIECE_JOBS + 1):
         world.submit(jobid)
         world.do("cancel", jobid, 0, "")
     jobs, looked = world.manager.jobs, []
     known = type(jobs).known
     monkeypatch.setattr(type(jobs), "known", lambda self, ids: looked.append(known(self, ids)) or looked[-1])
-    (found,) = [some for some in listing.list_jobs(jobs, EVERY_JOB._replace(max_entries=3)) if some]
+    (found,) = [some for some in list_jobs(jobs, EVERY_JOB._replace(max_entries=3)) if some]
     assert [job["id"] for job in found] == [256, 255, 254]
-    assert sum(len(some) for some in looked) == listing.PIECE_JOBS
+    assert sum(len(some) for some in looked) == PIECE_JOBS
 
 
 @pytest.mark.parametrize("seed", first(range(5)))
@@ -250,7 +257,7 @@ def full(world, spec, r_of):
 
 def _ids(world, constraint, count=100, since_s=0.0, step_jobs=100):
     query = parse_query(constraint)._replace(max_entries=count, since_s=since_s)
-    return [job.id for job in _last(listing.in_flux_order(world.manager.jobs, query, step_jobs))]
+    return [job.id for job in _last(in_flux_order(world.manager.jobs, query, step_jobs))]
 
 
 def _last(steps):
@@ -269,16 +276,16 @@ def test_many_jobs_are_looked_at_in_steps(full):
     assert _ids(full, None, step_jobs=2) == [6, 5, 4, 3, 2, 1]
     assert _ids(full, None, count=1, step_jobs=2) == [6]
     assert _ids(full, {"states": [64]}, count=2, step_jobs=2) == [3, 2]
-    steps = list(listing.in_flux_order(full.manager.jobs, EVERY_JOB, 2))
+    steps = list(in_flux_order(full.manager.jobs, EVERY_JOB, 2))
     assert len(steps) == 6  # three over the active ids, ended ones among them; two over these; the result
-    assert len(list(listing.tally(full.manager.jobs, full.manager.queues, 2))) == 6
-    assert len(list(listing.newest(full.manager.jobs, EVERY_JOB, 2))) == 6
+    assert len(list(tally_jobs(full.manager.jobs, full.manager.queues, 2))) == 6
+    assert len(list(newest_ids(full.manager.jobs, EVERY_JOB, 2))) == 6
 
 
 def test_a_job_that_ends_while_others_are_looked_at_is_found_once(full):
-    steps = listing.in_flux_order(full.manager.jobs, EVERY_JOB, 1)
-    tallying = listing.tally(full.manager.jobs, full.manager.queues, 1)
-    newest = listing.newest(full.manager.jobs, EVERY_JOB, 1)
+    steps = in_flux_order(full.manager.jobs, EVERY_JOB, 1)
+    tallying = tally_jobs(full.manager.jobs, full.manager.queues, 1)
+    newest = newest_ids(full.manager.jobs, EVERY_JOB, 1)
     for _ in range(2):
         for looking in (steps, tallying, newest):
             next(looking)
@@ -299,7 +306,7 @@ def test_a_job_set_is_found_by_its_name_as_long_as_its_jobs_are_known(world, spe
         parse_query({"set": [7]})
     (job,) = world.listing(EVERY_JOB._replace(ids=(1,)))
     assert (job["bank"], job["job_set"], job["preemptible_after"]) == ("physics", "a", 0.0)
-    assert attributes.describe(world.job(1), ["bank"]) == {"id": 1, "bank": "physics"}
+    assert flux_attributes(world.job(1), ["bank"]) == {"id": 1, "bank": "physics"}
 
 
 def test_since_is_about_ended_jobs_alone(full):
@@ -459,7 +466,7 @@ def _job(state, result):
 
 
 def test_attributes_of_a_job_that_ended(full):
-    found = attributes.describe(full.manager.jobs.get(2), attributes.checked(["all"]))
+    found = flux_attributes(full.manager.jobs.get(2), checked_attributes(["all"]))
     assert found["id"] == 2
     assert (found["state"], found["result"], found["success"]) == (64, 2, False)
     assert (found["waitstatus"], found["ranks"], found["nodelist"]) == (143 << 8, "1", "node1")
@@ -470,7 +477,7 @@ def test_attributes_of_a_job_that_ended(full):
 
 
 def test_attributes_of_a_job_that_waits(full):
-    found = attributes.describe(full.manager.jobs.get(6), attributes.checked(["all"]))
+    found = flux_attributes(full.manager.jobs.get(6), checked_attributes(["all"]))
     assert (found["priority"], found["urgency"], found["duration"], found["ncores"]) == (20, 20, 60.0, 1)
     assert not {"t_run", "ranks", "result", "success", "waitstatus", "expiration", "nnodes"} & set(found)
 
@@ -479,37 +486,37 @@ def test_the_gravest_exception_is_shown(full):
     full.do("raise_exception", 4, "hint", 3, "first", USER)
     full.do("raise_exception", 4, "worse", 1, "second", USER)
     full.end(4, 0)
-    found = attributes.describe(full.manager.jobs.get(4), attributes.checked(["all"]))
+    found = flux_attributes(full.manager.jobs.get(4), checked_attributes(["all"]))
     shown = {key: found[f"exception_{key}"] for key in ("occurred", "type", "severity", "note")}
     assert shown == {"occurred": True, "type": "worse", "severity": 1, "note": "second"}
 
 
 def test_unknown_attributes_are_named():
     with pytest.raises(InvalidValue, match="unknown job attributes a, b"):
-        attributes.checked(["state", "a", "b"])
+        checked_attributes(["state", "a", "b"])
 
 
 def test_a_job_with_dependencies_comes_into_line_later(world, spec):
     world.submit(1, spec())
     world.submit(2, spec(dependencies=({"scheme": "afterany", "value": "1"},)))
-    names = attributes.checked(["t_depend", "t_sched", "priority", "dependencies"])
-    waiting = attributes.describe(world.manager.jobs.get(2), names)
+    names = checked_attributes(["t_depend", "t_sched", "priority", "dependencies"])
+    waiting = flux_attributes(world.manager.jobs.get(2), names)
     assert set(waiting) == {"id", "t_depend", "dependencies"}
     world.do("cancel", 1, USER, "")
-    found = attributes.describe(world.manager.jobs.get(2), names)
+    found = flux_attributes(world.manager.jobs.get(2), names)
     assert found["t_sched"] > found["t_depend"]
 
 
 def test_the_newest_jobs_of_a_user(full):
     for count, userid, expected in ((3, None, [6, 5, 4]), (9, USER, [6, 5, 4, 3, 2, 1]), (9, 7, [])):
         query = parse_query(None, ("userid", userid))._replace(max_entries=count)
-        assert _last(listing.newest(full.manager.jobs, query)) == expected
+        assert _last(newest_ids(full.manager.jobs, query)) == expected
 
 
 def test_jobs_are_counted_by_state(full):
     expected = {"depend": 0, "priority": 0, "sched": 2, "run": 1, "cleanup": 0, "inactive": 3}
-    tallied = _last(listing.tally(full.manager.jobs, full.manager.queues))
-    assert listing.counts(listing.total(tallied)) == expected
+    tallied = _last(tally_jobs(full.manager.jobs, full.manager.queues))
+    assert state_counts(total_tally(tallied)) == expected
 
 
 def test_jobs_are_counted_by_queue(new_world, spec):
@@ -517,7 +524,7 @@ def test_jobs_are_counted_by_queue(new_world, spec):
     world.submit(1, spec(queue="batch"))
     world.submit(2, spec(queue="debug"))
     world.do("cancel", 2, USER, "")
-    found = _last(listing.tally(world.manager.jobs, world.manager.queues))
+    found = _last(tally_jobs(world.manager.jobs, world.manager.queues))
     assert found["batch"].states == {"SCHED": 1}
     assert (found["debug"].states, found["debug"].results) == ({"INACTIVE": 1}, {"CANCELED": 1})
 

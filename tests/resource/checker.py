@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from fluxsched.core.group_change import GroupChange
 from fluxsched.core.idset import Idset
-from fluxsched.resource.journal import Ended, Journal, RaiseJobs, Save, ToAcquirer
+from fluxsched.resource.journal import AcquisitionEnded, Journal, RaiseJobs, Save, ToAcquirer
 
 
 class Acquirer:
@@ -111,7 +111,7 @@ class World:
                         acquirer.send(change, self._hello(change))
                 case RaiseJobs(targets, jobids, _):
                     self._check_raise(set(targets), jobids)
-                case Ended(name):
+                case AcquisitionEnded(name):
                     self.ended.append(name)
                 case Journal(event):
                     assert event["name"]

@@ -7,7 +7,7 @@ import pytest
 from fluxsched.core.idset import Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.resource.inventory import Inventory
-from fluxsched.resource.journal import Ended, Journal, RaiseJobs, Save, Saved, ToAcquirer
+from fluxsched.resource.journal import AcquisitionEnded, Journal, RaiseJobs, Save, Saved, ToAcquirer
 from fluxsched.resource.module import ResourceModule
 
 
@@ -79,7 +79,7 @@ class Harness:
                 return [f"{who}: {words}" for words in self._changes(change)]
             case RaiseJobs(targets, jobids, _):
                 return [f"raise {jobids} on {targets}"]
-            case Ended(who, errnum, _, group):
+            case AcquisitionEnded(who, errnum, _, group):
                 return [f"{who}: ended {group} {errnum}"]
         return []
 

@@ -163,10 +163,10 @@ def _jobspec(data: bytes) -> None:
 def _scheduling(data: bytes) -> None:
     found = load_object(data, "scheduling")
     ranks = Idset.span(0, 7)
-    joined = topology.joined(found, SCHEDULING)
+    joined = topology.join_scheduling(found, SCHEDULING)
     parts = topology.parts_of(found, ranks)
     assert all(own <= ranks for own in parts.values())
-    again = topology.parts_of(topology.with_parts(found, parts), ranks)
+    again = topology.parts_of(topology.put_parts(found, parts), ranks)
     assert again == parts
     if not topology.is_foreign(found):
         assert topology.parts_of(joined, EMPTY).keys() >= parts.keys()
