@@ -38,7 +38,7 @@ class Printed(Protocol):
     """What a command did."""
 
     @property
-    def code(self) -> int: ...
+    def status(self) -> int: ...
     @property
     def out(self) -> str: ...
     @property
@@ -66,7 +66,7 @@ def rows(path: Path) -> list[Row]:
 
 def shown(done: Printed) -> str:
     """Return what a golden file says of a command that printed this."""
-    status = [f"[{done.code}]"] if done.code else []
+    status = [f"[{done.status}]"] if done.status else []
     errors = [f"! {line}" for line in USAGE.sub("", done.err).splitlines()]
     return "\n".join([*done.out.splitlines(), *errors, *status]).rstrip("\n")
 

@@ -103,6 +103,10 @@ class Outcome:
         self.bytes_out = result.stdout_bytes
         self.calls = [call for call in handle.calls if call[0] != "close"]
 
+    @property
+    def status(self) -> int:
+        return self.code
+
 
 Cli = Callable[..., Outcome]
 

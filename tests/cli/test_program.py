@@ -206,9 +206,13 @@ def test_completion(words: str, at: int, want: str) -> None:
     assert f"plain,{want}" in done.stdout.splitlines()
 
 
-def test_completion_script() -> None:
-    done = python("from fluxsched.cli.main import main; main()", _FLUXSCHED_COMPLETE="zsh_source")
-    assert "#compdef fluxsched" in done.stdout
+@pytest.mark.parametrize(
+    ("shell", "text"), [("bash", "complete -o nosort"), ("zsh", "#compdef fluxsched"), ("fish", "complete --no-files")]
+)
+def test_completion_script(shell: str, text: str) -> None:
+    done = python("from fluxsched.cli.main import main; main()", _FLUXSCHED_COMPLETE=f"{shell}_source")
+    assert text in done.stdout
+    assert "_FLUXSCHED_COMPLETE" in done.stdout
 
 
 def test_a_reader_who_leaves_is_no_error(tmp_path: Path) -> None:

@@ -280,6 +280,9 @@ ENTRY = '[[resource.config]]\nhosts = "a"\ncores = "0"\n'
             "site.toml:6: [[scheduler]] name: two schedulers are named 'x'",
         ),
         ("exec = 3", "site.toml:1: exec: must be a table, not an integer"),
+        ("[queues.x]\ngroup = 7", "site.toml:2: [queues.x] group"),
+        ("[policy.limits]\nduration = 'soon'", "site.toml:2: [policy.limits] duration"),
+        ("[[scheduler]]\npolicy = 'fifo'\nspeed = 3", "site.toml:3: [[scheduler]] unknown key 'speed'"),
     ],
 )
 def test_a_fault_is_named_with_file_line_and_key(text, told):

@@ -84,12 +84,6 @@ def test_a_faulty_file_changes_nothing_and_tells_all_faults(daemon: Any, path: P
     ]  # fmt: skip
 
 
-def test_without_a_file_there_is_nothing_to_reload(site: Any) -> None:
-    assert "this instance was started without --config" in site("config", "reload", status=1).err
-    shown = site("config", "show")
-    assert (shown.out, shown.err) == ("", "no configuration: everything has its default (rfc/config.md)\n")
-
-
 def test_check_tells_all_faults_without_an_instance(user: Any, path: Path) -> None:
     done = user("config", "check", "--fake", "4x2", "site.toml")
     assert done.out == "site.toml: no faults: 4 targets, 2 queues, 1 scheduler\n"

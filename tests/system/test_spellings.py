@@ -106,13 +106,3 @@ def test_wrap_keeps_words(site: Any) -> None:
 
     assert text("printf", "%s|", "a  b", "*.c") == "#!/bin/sh\nprintf '%s|' 'a  b' '*.c'\n"
     assert text("echo a | wc; true") == "#!/bin/sh\necho a | wc; true\n", "one word is for the shell"
-
-
-def test_what_is_no_command_is_said_in_our_words(site: Any) -> None:
-    for command, said in (
-        ("echo hi; ls | wc", "echo hi; ls | wc: command not found: it is one word, which a shell reads after: sh -c"),
-        ("cat /etc/passwd", "cat /etc/passwd: command not found: it is one word, which a shell reads after: sh -c"),
-        ("./nosuch", "./nosuch: no such file"),
-        ("nosuch", "nosuch: command not found"),
-    ):
-        assert site("run", command, status=127).err.startswith(f"fluxsched: {said}\n")

@@ -8,18 +8,6 @@ from typing import Any
 
 import pytest
 
-SETS = """
-[resource]
-exclude = "fake2"
-[resource.groups]
-lab = "fake3"
-[queues.batch]
-hosts = "fake[0-1]"
-[queues.debug]
-[policy.jobspec.defaults.system]
-queue = "debug"
-"""
-
 
 @pytest.fixture
 def here(daemon: Any) -> Any:
@@ -109,46 +97,3 @@ def test_a_plugin_developer_sees_what_a_scheduler_sees(daemon: Any) -> None:
         stream.send_signal(signal.SIGINT)
         stream.communicate(timeout=60)
     assert stream.returncode == 130
-
-
-def test_every_command_with_targets_takes_sets(user: Any, daemon: Any, until: Any) -> None:
-    """`all`, `property:X`, `group:X` and `queue:X`, mixed with ranks and hosts; of a set, what a command applies to."""
-    (user.directory / "sets.toml").write_text(SETS)
-    here = daemon("--fake", "6x2", "--config", "sets.toml")
-
-    def ranks(command: str, targets: str) -> str:
-        return ",".join(here(*command.split(), "-n", "-o", "{ranks}", "-i", targets).out.split())
-
-    def drains() -> list[str]:
-        return [" ".join(line.split()) for line in drained(here).splitlines()]
-
-    here("resource", "property", "add", "fake[4-5]", "gpu")
-    listed = "resource list -s all"
-    assert ranks("resource status", "all") == "0-5"
-    assert ranks(listed, "all") == "0-1,3-5"
-    assert ranks(listed, "property:gpu") == "4-5"
-    assert ranks(listed, "group:lab") == "3"
-    assert ranks(listed, "queue:batch") == "0-1"
-    assert ranks(listed, "queue:debug") == "0-1,4-5"
-    assert ranks("resource status", "0,fake5,group:exclude") == "0,2,5"
-
-    here("resource", "drain", "property:gpu", "heat")
-    unknown = here("resource", "drain", "property:gpux,node9,queue:foo,group:bar", "x", status=1).err
-    assert all(text in unknown for text in ("'gpux'", "hosts node9", "'foo'", "'bar'"))
-    here("resource", "drain", "-u", "all", "patch")
-    assert drains() == ["drained 4-5 heat", "drained 0-1,3 patch"]
-    assert "rank 2 (fake2) is not drained; `--force`" in here("resource", "undrain", "0-5", status=1).err
-    assert drains() == ["drained 4-5 heat", "drained 0-1,3 patch"]
-    here("resource", "undrain", "--force", "0-2,4")
-    assert drains() == ["drained 5 heat", "drained 3 patch"]
-    here("resource", "undrain", "all")
-    assert drains() == []
-
-    jobid = here.submit("-N1", "-x", "--requires", "host:fake5", "sleep", "100")
-    until(lambda: here.info(jobid)["state"] == "RUN")
-    assert here("jobs", "-n", "-o", "{id.f58}", "-i", "property:gpu").word == jobid
-    assert here("jobs", "-n", "-o", "{id.f58}", "-i", "queue:batch,group:lab").word == ""
-    here("resource", "assign", "group:lab,queue:batch", "new")
-    until(lambda: ranks("resource status", "group:new") == "0-1,3")
-    here("cancel", "-i", "property:gpu")
-    until(lambda: here.info(jobid)["state"] == "INACTIVE")
