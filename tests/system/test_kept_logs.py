@@ -60,7 +60,7 @@ def test_without_a_keeper_the_end_came_after_the_last_line(
 async def test_an_instance_that_fails_leaves_its_log(world: Any, place: Path) -> None:
     instance = await world.instance(fake="1x1")
     world.instances.clear()
-    instance._fail(FluxschedError("the sky is falling"))
+    instance.store._failed(FluxschedError("the sky is falling"))
     await instance.close()
     [log] = place.iterdir()
     assert "the instance ends: the sky is falling" in log.read_text()
