@@ -16,7 +16,6 @@ from __future__ import annotations
 
 import errno
 from array import array
-from collections import OrderedDict
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from typing import Final, NamedTuple
 
@@ -86,6 +85,11 @@ class EndedIds:
         """A job has ended, which is kept."""
         self._ids.append(jobid)
 
+    @property
+    def oldest(self) -> int:
+        """The id of the job that ended first of those kept, of which there is one."""
+        return self._ids[self._forgotten]
+
     def forget(self) -> None:
         """Something is not kept any more."""
         while self._forgotten < len(self._ids) and self._ids[self._forgotten] not in self._kept:
@@ -114,7 +118,7 @@ class JobTable:
 
     def __init__(self, inactive_kept_max: int = INACTIVE_KEPT_MAX) -> None:
         self.active: dict[int, Job] = {}
-        self._inactive: OrderedDict[int, Job] = OrderedDict()
+        self._inactive: dict[int, Job] = {}
         self._unread: Iterator[None] | None = None
         """Reads the jobs that ended before a restart."""
         self.inactive_kept_max = inactive_kept_max
@@ -125,7 +129,7 @@ class JobTable:
         return self.find(jobid) is not None
 
     @property
-    def inactive(self) -> OrderedDict[int, Job]:
+    def inactive(self) -> Mapping[int, Job]:
         """The ended jobs; what has not been read yet of those before a restart is read now."""
         self._read()
         return self._inactive
@@ -144,7 +148,7 @@ class JobTable:
     def keep_earlier(self, jobs: Iterable[Job]) -> None:
         """Keep summaries of jobs that ended before all that are kept now, in this order."""
         self._unread, later = None, self._inactive
-        self._inactive = OrderedDict()
+        self._inactive = {}
         self._ended_ids = EndedIds(self._inactive)
         for job in jobs:
             self.keep(job)
@@ -167,12 +171,13 @@ class JobTable:
         self._inactive[job.id] = job
         self._ended_ids.add(job.id)
         if len(self._inactive) > self.inactive_kept_max:
-            self._inactive.popitem(last=False)
+            del self._inactive[self._ended_ids.oldest]
             self._ended_ids.forget()
 
     def forget(self, jobid: int) -> None:
         """Keep nothing of a job that has ended."""
-        self.inactive.pop(jobid, None)
+        self._read()
+        self._inactive.pop(jobid, None)
         self._ended_ids.forget()
 
     def find(self, jobid: int) -> Job | None:

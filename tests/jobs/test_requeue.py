@@ -80,7 +80,7 @@ def test_it_is_submitted_again_in_the_transaction_of_its_end(preempted):
     assert world.why(1).reason.endswith("it was submitted again as job ƒJG")
     assert history(world.manager.jobs, world.job(1)) is None
     assert history(world.manager.jobs, world.job(NEXT)) == f"attempt 1 of 1; ƒ2 ended with exception preempt: {NOTE}"
-    world.manager.jobs.inactive.pop(1)
+    world.manager.jobs.forget(1)
     assert history(world.manager.jobs, world.job(NEXT)) == "attempt 1 of 1; ƒ2 ended with exception preempt"
 
 
