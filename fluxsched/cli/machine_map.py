@@ -67,7 +67,7 @@ def machine_map(handle: InstanceHandle, by: str, colour: str, include: str | Non
     if include is not None:
         machine = machine.only(resolved(handle, include))
     if as_json:
-        print_json(machine.whole())
+        print_json(machine.snapshot())
         return
     is_colourful = colour == "always" or (colour == "auto" and colourful())
     size = shutil.get_terminal_size((WIDTH, LINES)) if sys.stdout.isatty() else os.terminal_size((WIDTH, LINES))

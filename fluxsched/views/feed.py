@@ -2,16 +2,16 @@
 
 A feed asks an instance for a topic on behalf of all viewers that subscribed to it with the same parameters.
 
-A change has the keys that are new, with their values. The value replaces the old one, except
-- `states`, `busy`, `busy_gpus`: values to idsets, each target in one. The change lists the targets that changed: they
+A delta has the keys that are new, with their values. The value replaces the old one, except
+- `states`, `busy`, `busy_gpus`: values to idsets, each target in one. The delta lists the targets that changed: they
   leave the idset they were in;
 - `jobs`, `bars`: those that are new or differ, by their `jobid` (of bars the first entry); those in `gone` are gone.
   Where there is an `order` of ids, the list is in it. The `jobs` of figures are counts, and replaced;
 - `events`, `output`, `messages`: what is to be appended; KEPT_MAX of it are kept, of output OUTPUT_CHARS_MAX.
-A reader that follows these rules has, after any changes, what it would get if it asked for the whole anew.
+A reader that follows these rules has, after any deltas, what it would get if it asked for a snapshot.
 
-Law: a feed keeps no viewer. It has the whole at any time, and sends changes to its audience; an instance that is gone
-ends `run` with an RPCError, and the next `run` begins anew with a whole.
+Law: a feed keeps no viewer. It has the snapshot at any time, and sends deltas to its listener; an instance that is gone
+ends `run` with an RPCError, and the next `run` begins anew with a snapshot.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OUTPUT_CHARS_MAX = 64 * 1024
 
 
 def joined(older: Body, newer: Body) -> dict[str, Any]:
-    """A whole with a change, or two changes as one; in a whole `gone` means nothing (see `after`)."""
+    """A snapshot with a delta, or two deltas as one; in a snapshot `gone` means nothing (see `after`)."""
     found = dict(older)
     keyed = [key for key in KEYED if not isinstance(older.get(key, newer.get(key, {})), Mapping)]
     for key, value in newer.items():
@@ -59,9 +59,9 @@ def joined(older: Body, newer: Body) -> dict[str, Any]:
     return found
 
 
-def after(whole: Body, change: Body) -> dict[str, Any]:
-    """The whole after a change."""
-    found = joined(whole, change)
+def after(snapshot: Body, delta: Body) -> dict[str, Any]:
+    """Return the snapshot after a delta."""
+    found = joined(snapshot, delta)
     found.pop("gone", None)
     return found
 
@@ -106,7 +106,7 @@ def _moved(before: Mapping[str, str], moved: Mapping[str, str]) -> dict[str, str
 
 
 def differences(before: Body, now: Body) -> dict[str, Any]:
-    """The keys of `now` whose values are new: the change for what is replaced as a whole."""
+    """The keys of `now` whose values are new: the delta of what is replaced as a whole."""
     return {key: value for key, value in now.items() if key not in before or before[key] != value}
 
 
@@ -131,23 +131,23 @@ class Asking(Protocol):
     def stream(self, topic: str, payload: Any = None) -> Any: ...
 
 
-class Audience(Protocol):
+class FeedListener(Protocol):
     """Receiver of snapshots and deltas of a feed."""
 
-    def whole(self, body: Body) -> None:
-        """Receive a snapshot: the whole anew."""
+    def snapshot(self, body: Body) -> None:
+        """Receive a snapshot."""
 
-    def change(self, body: Body) -> None:
-        """Receive a delta: the parts that have changed."""
+    def delta(self, body: Body) -> None:
+        """Receive the parts that have changed."""
 
 
 class Feed(Protocol):
     """One topic with its parameters."""
 
     def now(self) -> Body | None:
-        """The whole for a viewer that comes now; None before the first answer."""
+        """Return the snapshot for a viewer that comes now; None before the first answer."""
 
-    async def run(self, handle: Asking, audience: Audience) -> None:
+    async def run(self, handle: Asking, listener: FeedListener) -> None:
         """Ask until the connection is lost. Raises RPCError for that, and for what the instance refuses."""
 
 
@@ -208,32 +208,32 @@ AskWhole = Callable[[Asking], Awaitable[dict[str, Any]]]
 
 
 class PolledFeed:
-    """Feed by polling: the whole is requested each time, and viewers get the differences.
+    """Feed by polling: a snapshot is requested each time, and viewers get the differences.
 
-    `ask` gives the whole; `every_s` is the shortest time between two (seconds).
+    `ask` gives the snapshot; `every_s` is the shortest time between two (seconds).
     """
 
     def __init__(self, ask: AskWhole, every_s: float, differing: Callable[[Body, Body], Body] = differences) -> None:
         self._ask = ask
         self._every_s = every_s
         self._differing = differing
-        self._whole: Body | None = None
+        self._snapshot: Body | None = None
 
     def now(self) -> Body | None:
         """See `Feed`."""
-        return self._whole
+        return self._snapshot
 
-    async def run(self, handle: Asking, audience: Audience) -> None:
+    async def run(self, handle: Asking, listener: FeedListener) -> None:
         """See `Feed`."""
         loop, is_first = asyncio.get_running_loop(), True
         while True:
             begun_s = loop.time()
-            whole = await self._ask(handle)
-            took_s, before, self._whole = loop.time() - begun_s, self._whole, whole
+            snapshot = await self._ask(handle)
+            took_s, before, self._snapshot = loop.time() - begun_s, self._snapshot, snapshot
             if is_first or before is None:
-                audience.whole(whole)
-            elif change := self._differing(before, whole):
-                audience.change(change)
+                listener.snapshot(snapshot)
+            elif delta := self._differing(before, snapshot):
+                listener.delta(delta)
             is_first = False
             await asyncio.sleep(max(self._every_s, took_s / SHARE))
 

@@ -32,8 +32,8 @@ from fluxsched.views.feed import (
     SHOWN_CHARS,
     WAIT_S,
     Asking,
-    Audience,
     Body,
+    FeedListener,
     Params,
     Period,
     SlowQuestion,
@@ -95,25 +95,25 @@ class MachineFeed:
 
     def __init__(self) -> None:
         self.machine: LiveMachine | None = None
-        self._whole: dict[str, Any] | None = None
+        self._snapshot: dict[str, Any] | None = None
 
     def now(self) -> Body | None:
-        """See `Feed`; made again only after a change."""
-        if self._whole is None and self.machine is not None:
-            self._whole = self.machine.whole()
-        return self._whole
+        """See `Feed`; made again only after a delta."""
+        if self._snapshot is None and self.machine is not None:
+            self._snapshot = self.machine.snapshot()
+        return self._snapshot
 
-    async def run(self, handle: Asking, audience: Audience) -> None:
+    async def run(self, handle: Asking, listener: FeedListener) -> None:
         """See `Feed`."""
         machine = LiveMachine()
         with streaming(handle, "resource.watch") as answers:
             async for answer in answers:
-                change = machine.apply(answer)
-                self.machine, self._whole = machine, None
-                if change is None:
-                    audience.whole(self.now() or {})
-                elif change:
-                    audience.change(change)
+                delta = machine.apply(answer)
+                self.machine, self._snapshot = machine, None
+                if delta is None:
+                    listener.snapshot(self.now() or {})
+                elif delta:
+                    listener.delta(delta)
 
 
 EVENTS_MAX = 20
@@ -132,7 +132,7 @@ class TargetFeed:
         """See `Feed`."""
         return {"rank": self._rank, "events": [*self._events]} if self._is_live else None
 
-    async def run(self, handle: Asking, audience: Audience) -> None:
+    async def run(self, handle: Asking, listener: FeedListener) -> None:
         """See `Feed`; the history comes first and ends with an answer without events."""
         self._events.clear()
         self._is_live = False
@@ -141,10 +141,10 @@ class TargetFeed:
                 events = [event for event in answer["events"] if self._names(event.get("context") or {})]
                 self._events += events
                 if self._is_live and events:
-                    audience.change({"events": events})
+                    listener.delta({"events": events})
                 elif not self._is_live and not answer["events"]:
                     self._is_live = True
-                    audience.whole(self.now() or {})
+                    listener.snapshot(self.now() or {})
 
     def _names(self, context: Mapping[str, Any]) -> bool:
         of_properties = context.get("properties") or {}
@@ -224,14 +224,14 @@ def job_body(info: Mapping[str, Any], now_s: float, blocked: str = "") -> dict[s
 
 
 def row_differences(before: Body, now: Body) -> dict[str, Any]:
-    """The change from one list to another: rows that are new or differ, ids that are gone, the order if it differs."""
+    """Return the delta from one list to another: rows new or different, ids that are gone, the order if it differs."""
     known = {row["jobid"]: row for row in before["jobs"]}
-    change = differences(before, {key: value for key, value in now.items() if key != "jobs"})
+    delta = differences(before, {key: value for key, value in now.items() if key != "jobs"})
     if rows := [row for row in now["jobs"] if known.get(row["jobid"]) != row]:
-        change["jobs"] = rows
+        delta["jobs"] = rows
     if gone := [jobid for jobid in before["order"] if jobid not in set(now["order"])]:
-        change["gone"] = gone
-    return change
+        delta["gone"] = gone
+    return delta
 
 
 class JobsFeed:
@@ -241,19 +241,19 @@ class JobsFeed:
         self._params = params
         job_request(params)  # refused now rather than in the feed
         self._figures = figures
-        self._whole: dict[str, Any] | None = None
+        self._snapshot: dict[str, Any] | None = None
         self._is_due = asyncio.Event()
 
     def now(self) -> Body | None:
         """See `Feed`."""
-        return self._whole
+        return self._snapshot
 
-    async def run(self, handle: Asking, audience: Audience) -> None:
+    async def run(self, handle: Asking, listener: FeedListener) -> None:
         """See `Feed`."""
-        self._whole = None
+        self._snapshot = None
         reasons = JobReasons(self._is_due.set)
         try:
-            await together(self._list(handle, audience, reasons), self._listen(handle))
+            await together(self._list(handle, listener, reasons), self._listen(handle))
         finally:
             await reasons.close()
 
@@ -262,19 +262,19 @@ class JobsFeed:
             async for _ in answers:
                 self._is_due.set()
 
-    async def _list(self, handle: Asking, audience: Audience, reasons: JobReasons) -> None:
+    async def _list(self, handle: Asking, listener: FeedListener, reasons: JobReasons) -> None:
         loop = asyncio.get_running_loop()
         while True:
             happened, begun_s = await self._figures.happened(handle), loop.time()
             self._is_due.clear()
-            whole = await asked_jobs(handle, job_request(self._params), reasons)
-            took_s, before, self._whole = loop.time() - begun_s, self._whole, whole
-            if before is None and not whole["jobs"]:
+            snapshot = await asked_jobs(handle, job_request(self._params), reasons)
+            took_s, before, self._snapshot = loop.time() - begun_s, self._snapshot, snapshot
+            if before is None and not snapshot["jobs"]:
                 await self._check_targets(handle)
             if before is None:
-                audience.whole(whole)
-            elif change := row_differences(before, whole):
-                audience.change(change)
+                listener.snapshot(snapshot)
+            elif delta := row_differences(before, snapshot):
+                listener.delta(delta)
             await asyncio.sleep(max(ASKED_EVERY_S, took_s / SHARE))
             await self._until_due(handle, happened, loop.time() + REFRESHED_EVERY_S - ASKED_EVERY_S)
 
@@ -379,7 +379,7 @@ class JobFeed:
 
     def __init__(self, params: Params) -> None:
         self._id = parse_jobid(params.text("id"))
-        self._whole: dict[str, Any] | None = None
+        self._snapshot: dict[str, Any] | None = None
         self._changed = asyncio.Event()
         self._written = 0
         self._is_told = False
@@ -388,35 +388,35 @@ class JobFeed:
 
     def now(self) -> Body | None:
         """See `Feed`."""
-        return self._whole if self._is_told else None
+        return self._snapshot if self._is_told else None
 
-    async def run(self, handle: Asking, audience: Audience) -> None:
+    async def run(self, handle: Asking, listener: FeedListener) -> None:
         """See `Feed`."""
         record, logged = await asyncio.gather(
             self._asked(handle), handle.rpc("job-manager.lookup", {"id": self._id, "keys": ["eventlog"]})
         )
         events, self._written = logged["eventlog"], 0
-        self._whole = {**record, "events": events[-KEPT_MAX:], "output": [], "output_left_out": 0}
+        self._snapshot = {**record, "events": events[-KEPT_MAX:], "output": [], "output_left_out": 0}
         self._is_told = False
         self._printed.clear()
         await together(
-            self._tell_first(audience),
-            self._follow_events(handle, audience, len(events)),
-            self._follow_output(handle, audience),
-            self._ask_again(handle, audience),
+            self._tell_first(listener),
+            self._follow_events(handle, listener, len(events)),
+            self._follow_output(handle, listener),
+            self._ask_again(handle, listener),
         )
 
-    async def _tell_first(self, audience: Audience) -> None:
+    async def _tell_first(self, listener: FeedListener) -> None:
         """With what it has printed so far: a page without script shows nothing else."""
         with contextlib.suppress(TimeoutError):
             await asyncio.wait_for(self._printed.wait(), WAIT_S)
         self._is_told = True
-        audience.whole(self._whole or {})
+        listener.snapshot(self._snapshot or {})
 
-    def _tell(self, audience: Audience, change: dict[str, Any]) -> None:
-        self._whole = after(self._whole or {}, change)
+    def _tell(self, listener: FeedListener, delta: dict[str, Any]) -> None:
+        self._snapshot = after(self._snapshot or {}, delta)
         if self._is_told:
-            audience.change(change)
+            listener.delta(delta)
 
     async def _asked(self, handle: Asking) -> dict[str, Any]:
         """The record, and why; a job of another user may be seen, and the reason not."""
@@ -431,17 +431,17 @@ class JobFeed:
             why = None
         return {"job": job_body(found[0], SystemClock.wall_s()), "why": why and {**why, "id": format_f58(self._id)}}
 
-    async def _follow_events(self, handle: Asking, audience: Audience, known: int) -> None:
-        """Send the audience the events after the `known` ones of the record."""
+    async def _follow_events(self, handle: Asking, listener: FeedListener, known: int) -> None:
+        """Send the listener the events after the `known` ones of the record."""
         with streaming(handle, "job-manager.eventlog", {"id": self._id, "follow": True}) as answers:
             async for answer in answers:
                 events = answer["events"][known:]
                 known = max(0, known - len(answer["events"]))
                 if events:
-                    self._tell(audience, {"events": events})
+                    self._tell(listener, {"events": events})
                     self._changed.set()
 
-    async def _follow_output(self, handle: Asking, audience: Audience) -> None:
+    async def _follow_output(self, handle: Asking, listener: FeedListener) -> None:
         decoders: dict[str, Any] = {}
         with streaming(handle, "job-manager.output", {"id": self._id, "follow": True}) as answers:
             async for answer in answers:
@@ -451,11 +451,11 @@ class JobFeed:
                 if text := harmless(decoders[stream].decode(answer["data"])):
                     self._written += len(text)
                     left_out = max(0, self._written - OUTPUT_CHARS_MAX)
-                    change = {"output": [[stream, text[-OUTPUT_CHARS_MAX:]]], "output_left_out": left_out}
-                    self._tell(audience, change)
+                    delta = {"output": [[stream, text[-OUTPUT_CHARS_MAX:]]], "output_left_out": left_out}
+                    self._tell(listener, delta)
         self._printed.set()
 
-    async def _ask_again(self, handle: Asking, audience: Audience) -> None:
+    async def _ask_again(self, handle: Asking, listener: FeedListener) -> None:
         while self._is_active():
             try:
                 await asyncio.wait_for(self._changed.wait(), JOB_REFRESHED_EVERY_S)
@@ -463,14 +463,14 @@ class JobFeed:
             except TimeoutError:
                 pass
             self._changed.clear()
-            before: Mapping[str, Any] = self._whole or {}
+            before: Mapping[str, Any] = self._snapshot or {}
             record = await self._asked(handle)
-            if change := {key: value for key, value in record.items() if before.get(key) != value}:
-                self._tell(audience, change)
+            if delta := {key: value for key, value in record.items() if before.get(key) != value}:
+                self._tell(listener, delta)
         await asyncio.Event().wait()  # nothing more comes of it: its viewers keep what they have
 
     def _is_active(self) -> bool:
-        return bool(self._whole and self._whole["job"]["state"] != "INACTIVE")
+        return bool(self._snapshot and self._snapshot["job"]["state"] != "INACTIVE")
 
 
 def harmless(text: str) -> str:
@@ -574,13 +574,13 @@ class SharesQuestion:
 
 async def accounts_of(handle: Asking, group: str) -> dict[str, Any]:
     """All parts of the answer as one."""
-    whole: dict[str, Any] = {}
+    found: dict[str, Any] = {}
     start: int | None = 0
     while start is not None:
         part = await handle.rpc("sched.accounts", {"group": group, "start": start})
         start = part.pop("next")
-        whole = part | {"accounts": [*whole.get("accounts", ()), *part["accounts"]]}
-    return whole
+        found = part | {"accounts": [*found.get("accounts", ()), *part["accounts"]]}
+    return found
 
 
 # ---- history
@@ -649,12 +649,12 @@ class MessagesFeed:
         """See `Feed`."""
         return {"messages": self._kept, "dropped": self._dropped} if self._has_begun else None
 
-    async def run(self, handle: Asking, audience: Audience) -> None:
+    async def run(self, handle: Asking, listener: FeedListener) -> None:
         """See `Feed`; `dropped` counts since it began."""
         with streaming(handle, "instance.trace", {"topics": self._topics}) as answers:
             self._has_begun = True
-            audience.whole({"messages": self._kept, "dropped": self._dropped})
+            listener.snapshot({"messages": self._kept, "dropped": self._dropped})
             async for answer in answers:
                 self._kept = [*self._kept, *answer["messages"]][-KEPT_MAX:]
                 self._dropped += answer["dropped"]
-                audience.change({"messages": answer["messages"], "dropped": self._dropped})
+                listener.delta({"messages": answer["messages"], "dropped": self._dropped})

@@ -6,31 +6,31 @@
                 ...
 
 `kind` is `instance` (first: `{"instance": "there", ...}` with what `instance.info` says, or `{"instance": "lost",
-"why": TEXT, "retry_s": S}`; later whenever that changes), `whole` (next, after each loss, and whenever differences do
-not do) or `change` (what is new; `feed.joined(whole, change)` is the whole after it). A body is JSON-ready and must
-not be changed: viewers share it. `message.json` is its text, made once. What an instance refuses is a whole
-`{"refused": TEXT, "errnum": N}`; it is asked again.
+"why": TEXT, "retry_s": S}`; later whenever that changes), `whole` (a snapshot: next, after each loss, and whenever a
+delta does not do) or `change` (a delta: what is new; `feed.joined(snapshot, delta)` is the snapshot after it). A body
+is JSON-ready and must not be changed: viewers share it. `message.json` is its text, made once. What an instance refuses
+is a snapshot `{"refused": TEXT, "errnum": N}`; it is asked again.
 
-Topics, their parameters (values, or texts of a query) and wholes; a change has the keys that are new:
+Topics, their parameters (values, or texts of a query) and snapshots; a delta has the keys that are new:
 - `machine`: `{"R", "states": {STATE: idset}, "busy": {CORES: idset}, "busy_gpus", "drains", "groups", "made_up",
   "counts": {STATE: n}, "cores": {"total", "in_use"}, "gpus": {"total", "in_use"}, "sections": {"group" | "property" |
-  "host" | "switch": [[TITLE, idset]...]}}`; change: `{"states": {"drained": "7"}, "counts": {...}}`.
+  "host" | "switch": [[TITLE, idset]...]}}`; delta: `{"states": {"drained": "7"}, "counts": {...}}`.
 - `jobs` (`states user queue name text targets ids array since constraint max_entries`): `{"jobs": [ROW...], "order":
   [JOBID...], "left_out": 0 | 1}`, ROW as job-manager.list has it with `jobid` (F58), `user`, `status`, `word`,
-  `reason`, `estimate`, `promised`?; change: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.
-- `job` (`id`): `{"job": ROW, "why", "events": [...], "output": [[STREAM, TEXT]...], "output_left_out": n}`; change:
+  `reason`, `estimate`, `promised`?; delta: `{"jobs": [rows that differ], "gone": [JOBID...], "order": [...]}`.
+- `job` (`id`): `{"job": ROW, "why", "events": [...], "output": [[STREAM, TEXT]...], "output_left_out": n}`; delta:
   `{"events": [new ones], "output": [...]}`.
 - `timeline` (`since until targets bars_max`; times below 10^8 are from now): `{"now", "begin", "end", "expires",
   "ranks", "cores_per_target", "states", "spans": [[idset, STATE, from, to | null, note]...], "bars", "rows",
-  "left_out", "starts"}`, see `timeline.py`; change: `{"now", "bars": [bars that differ], "gone": [JOBID...]}`.
+  "left_out", "starts"}`, see `timeline.py`; delta: `{"now", "bars": [bars that differ], "gone": [JOBID...]}`.
 - `groups`: `{"groups": as resource.groups, "queues": [...], "holders": {GROUP: [[JOBID, idset, end, user, name]...]}}`.
-- `messages` (`topics`): `{"messages": [...], "dropped": n in all}`; change: `{"messages": [new ones], "dropped"}`.
+- `messages` (`topics`): `{"messages": [...], "dropped": n in all}`; delta: `{"messages": [new ones], "dropped"}`.
 - `shares` (`group`): sched.accounts in one, `group`, `groups` that have some; or `{"accounts": null, "why": TEXT}`.
 - `history` (`since until points by`): `{"now", "since", "until", "samples", "intervals", "observed", "report"}`.
 - `figures`: instance.metrics.
 
 Law: a topic without a viewer is not asked for. Nothing is queued: messages for a viewer that reads nothing are merged
-into one, by the rule in `feed.py`, at most about as large as a whole. An instance that is gone is a state, not an
+into one, by the rule in `feed.py`, at most about as large as a snapshot. An instance that is gone is a state, not an
 error; it is looked for at its address until the viewer ends, with the pauses that all clients have.
 """
 
@@ -284,14 +284,14 @@ class Channel:
         self.viewers: set[Subscription] = set()
         self.task: asyncio.Task[None] | None = None
         self._latest: ViewMessage | None = None
-        """The whole as it is now, once for all viewers that come before it changes."""
+        """Snapshot as it is now, once for all viewers that come before it changes."""
 
-    def whole(self, body: Body) -> None:
-        """See `Audience`."""
+    def snapshot(self, body: Body) -> None:
+        """See `FeedListener`."""
         self._tell("whole", body)
 
-    def change(self, body: Body) -> None:
-        """See `Audience`."""
+    def delta(self, body: Body) -> None:
+        """See `FeedListener`."""
         self._tell("change", body)
 
     def _tell(self, kind: MessageKind, body: Body) -> None:
@@ -301,7 +301,7 @@ class Channel:
             viewer.put(message)
 
     def greet(self, viewer: Subscription) -> None:
-        """A viewer that comes now gets the whole, if there is one."""
+        """A viewer that comes now gets the snapshot, if there is one."""
         if self._latest is None and (body := self.feed.now()) is not None:
             self._latest = ViewMessage("whole", body)
         if self._latest is not None:
@@ -318,7 +318,7 @@ class Channel:
                 if handle.is_gone:
                     return
                 why, errnum = str(fault), fault.errnum
-            self.whole({"refused": why, "errnum": errnum})
+            self.snapshot({"refused": why, "errnum": errnum})
             await asyncio.sleep(REFUSED_RETRY_S)
 
 

@@ -8,7 +8,7 @@ their cores is in use on the whole. It is drawn in time linear in targets.
 Law: STATES, the states' words, colours and signs, is in order of gravity, gravest first, and has the words of
 `instance.metrics` and `resource.watch`. Colours differ in lightness, too, so that they can be told apart without red or
 green; signs are one column wide. No object a target: states and cores in use are partitions of the ranks, one idset a
-value; an answer costs what it names. `whole` is what a new viewer gets, `apply` returns the change for those who have
+value; an answer costs what it names. `snapshot` is for a new viewer, `apply` returns the delta for those who have
 it; the rule is in `feed.py`.
 """
 
@@ -158,12 +158,12 @@ class LiveMachine:
     def only(self, ranks: Idset) -> LiveMachine:
         """A picture of these targets alone."""
         found = LiveMachine()
-        found.apply(self.whole())
+        found.apply(self.snapshot())
         found._define(self.resources.restrict(ranks).to_json())
         found.made_up &= ranks
         return found
 
-    def whole(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         """Return the snapshot for a new viewer."""
         return {
             "R": self._r,

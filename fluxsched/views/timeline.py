@@ -20,8 +20,8 @@ from fluxsched.errors import RPCError
 from fluxsched.system.clock import SystemClock
 from fluxsched.views.feed import (
     Asking,
-    Audience,
     Body,
+    FeedListener,
     Params,
     Period,
     PolledFeed,
@@ -282,13 +282,13 @@ class TimelineFeed:
         """See `Feed`."""
         return self._polled.now()
 
-    async def run(self, handle: Asking, audience: Audience) -> None:
+    async def run(self, handle: Asking, listener: FeedListener) -> None:
         """See `Feed`."""
         self._is_known.clear()
         self._ended, self._ended_until_s, self._spans_until_s = {}, 0.0, 0.0
         self._planned, self._plan = [], SlowQuestion()
         try:
-            await together(self._watch(handle), self._poll(handle, audience))
+            await together(self._watch(handle), self._poll(handle, listener))
         finally:
             await self._plan.close()
 
@@ -299,9 +299,9 @@ class TimelineFeed:
                 self._machine.apply(answer)
                 self._is_known.set()
 
-    async def _poll(self, handle: Asking, audience: Audience) -> None:
+    async def _poll(self, handle: Asking, listener: FeedListener) -> None:
         await self._is_known.wait()
-        await self._polled.run(handle, audience)
+        await self._polled.run(handle, listener)
 
     async def _ask(self, handle: Asking) -> dict[str, Any]:
         now_s, machine = SystemClock.wall_s(), self._machine
@@ -413,12 +413,12 @@ def start_body(bar: JobBar, info: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def bar_differences(before: Body, now: Body) -> dict[str, Any]:
-    """The change from one timeline to another: of bars those that are new or differ."""
+    """Return the delta from one timeline to another: of bars those that are new or differ."""
     known = {bar[0]: bar for bar in before["bars"]}
-    change = differences(before, {key: value for key, value in now.items() if key != "bars"})
+    delta = differences(before, {key: value for key, value in now.items() if key != "bars"})
     if bars := [bar for bar in now["bars"] if known.get(bar[0]) != bar]:
-        change["bars"] = bars
+        delta["bars"] = bars
     there = {bar[0] for bar in now["bars"]}
     if gone := [jobid for jobid in known if jobid not in there]:
-        change["gone"] = gone
-    return change
+        delta["gone"] = gone
+    return delta

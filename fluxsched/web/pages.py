@@ -103,7 +103,7 @@ class Wire:
             raise InvalidValue(f"a filter has at most {PARAMS_MAX} terms, this has {len(params)}")
         return self._follower.subscribe(view, params)
 
-    async def whole(self, view: str, params: Mapping[str, str]) -> ViewBody:
+    async def snapshot(self, view: str, params: Mapping[str, str]) -> ViewBody:
         """All of a view now. Raises FluxschedError: ViewRefused by the instance, InstanceLost when there is none."""
         async with self.subscribe(view, params) as messages:
             async for message in messages:
@@ -119,7 +119,7 @@ class Wire:
     async def figures(self) -> ViewBody | None:
         """The summary for the top of a page; None where this user may not have it."""
         try:
-            return summary(await self.whole(FIGURES, {}))
+            return summary(await self.snapshot(FIGURES, {}))
         except ViewRefused:
             return None
 
@@ -249,7 +249,7 @@ class Pages:
     async def _show(self, request: Request, view: str, params: dict[str, str]) -> Response:
         title = NAVIGATION.get(view) or params["id"]
         try:
-            data = await self._wire.whole(view, params)
+            data = await self._wire.snapshot(view, params)
             figures = await self._wire.figures()
         except FluxschedError as fault:
             return self.fault(request.headers, fault)
@@ -315,7 +315,7 @@ class Data:
     async def handle(self, request: Request) -> Response:
         """Answer a request with the whole view."""
         try:
-            body = await self._wire.whole(request.path_params["view"], dict(request.query_params))
+            body = await self._wire.snapshot(request.path_params["view"], dict(request.query_params))
         except FluxschedError as fault:
             return self._pages.fault(request.headers, fault)
         data, headers = as_json(body), {"vary": "accept-encoding"}

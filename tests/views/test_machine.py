@@ -60,16 +60,16 @@ def test_whole_and_changes_are_the_whole_asked_anew(history: list[dict[str, Any]
     """However many changes were merged before they were read."""
     machine = LiveMachine()
     machine.apply(first())
-    held, waiting = machine.whole(), dict[str, Any]()
+    held, waiting = machine.snapshot(), dict[str, Any]()
     for at, answer in enumerate(history):
         change = machine.apply(answer)
         if change is None:
-            held, waiting = machine.whole(), {}
+            held, waiting = machine.snapshot(), {}
             continue
         waiting = joined(waiting, change)
         if at % (unread + 1) == 0:
             held, waiting = joined(held, waiting), {}
-    assert view(joined(held, waiting)) == view(machine.whole())
+    assert view(joined(held, waiting)) == view(machine.snapshot())
     assert sum(machine.states.counts().values()) == len(machine.resources)
 
 
@@ -78,11 +78,11 @@ def test_whole_and_changes_are_the_whole_asked_anew(history: list[dict[str, Any]
 def test_a_viewer_can_keep_a_machine_of_its_own(history: list[dict[str, Any]]) -> None:
     machine, other = LiveMachine(), LiveMachine()
     machine.apply(first())
-    other.apply(machine.whole())
+    other.apply(machine.snapshot())
     for answer in history:
         change = machine.apply(answer)
-        other.apply(machine.whole() if change is None else change)
-    assert view(other.whole()) == view(machine.whole())
+        other.apply(machine.snapshot() if change is None else change)
+    assert view(other.snapshot()) == view(machine.snapshot())
 
 
 def test_targets_are_arranged_by_group_by_property_and_by_host() -> None:
@@ -134,7 +134,7 @@ def test_131072_targets_are_a_few_idsets() -> None:
     machine = LiveMachine()
     machine.apply(first(131_072))
     machine.apply({"states": {"drained": "7,99-100"}, "busy": {"4": "131071"}})
-    whole = machine.whole()
+    whole = machine.snapshot()
     assert whole["counts"] == {"free": 131_069, "drained": 3}
     assert whole["cores"] == {"total": 8 * 131_072, "in_use": 4}
     assert str(machine.states.parts["drained"]) == "7,99-100"
