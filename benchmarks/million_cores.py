@@ -25,7 +25,7 @@ from typing import overload
 from fluxsched.sim import Ask, Machine, Result, Trace, TraceJob, run
 from fluxsched.sim.result import percentile
 from fluxsched.sim.table import Steps, average, busy_steps
-from fluxsched.system.clock import Chance, seeded
+from fluxsched.system.clock import RandomSource, seeded
 from fluxsched.system.processes import settle
 
 TARGETS, CORES, NODES_MAX = 15_625, 64, 64
@@ -60,7 +60,7 @@ CLOCKS = {"cpu": time.process_time, "real": time.perf_counter}
 class Workload(Sequence[TraceJob]):
     """Jobs in 17 bytes each; a TraceJob is made when one is asked for."""
 
-    def __init__(self, machine: Machine, accounts: int, begin_s: float, minutes: float, chance: Chance) -> None:
+    def __init__(self, machine: Machine, accounts: int, begin_s: float, minutes: float, chance: RandomSource) -> None:
         self._submit, self._run = array("d"), array("f")
         self._account, self._nodes, self._limit_min = array("H"), array("B"), array("H")
         self._banks = [f"bank{at}" for at in range(BANKS)]
@@ -79,7 +79,7 @@ class Workload(Sequence[TraceJob]):
             self._add(now_s, nodes, WORK_CORE_S if nodes else one_core_s, accounts, chance)
 
     def _add(
-        self, submit_s: float, nodes: int, mean_s: float, accounts: int, chance: Chance, least_s: float = 1.0
+        self, submit_s: float, nodes: int, mean_s: float, accounts: int, chance: RandomSource, least_s: float = 1.0
     ) -> None:
         run_s = least_s + chance.expovariate(1 / mean_s)
         wanted_s = run_s * (1 + chance.expovariate(1 / OVERESTIMATE))

@@ -59,7 +59,7 @@ MAY_IMPORT = {
     },
     "sim": {
         "config", "core", "errors", "jobs", "protocol", "resource", "sched", "scheduler.session",
-        "system.clock.Chance", "system.clock.seeded", "system.files",
+        "system.clock.RandomSource", "system.clock.seeded", "system.files",
     },
     "views": {"client", "core", "errors", "protocol", "system"},
     "screen": {"core", "errors", "protocol", "system", "views"},

@@ -38,7 +38,7 @@ from fluxsched.cli.submit import submit as submit_command
 from fluxsched.cli.submit import submit_array as submit_all
 from fluxsched.core.text import printable
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.system.clock import Chance
+from fluxsched.system.clock import RandomSource
 
 INPUTS_MAX = 100_000
 """Inputs of one list, and combinations of all lists: as many jobs as one command submits."""
@@ -336,7 +336,7 @@ def bulksubmit(ctx: click.Context, words: tuple[str, ...], define: tuple[str, ..
         methods = defined_methods(define)
         rows = combine(read_inputs(lists, sep, read_file))
     if shuffle:
-        Chance().shuffle(rows)
+        RandomSource().shuffle(rows)
     jobs = _templates(template_words, rows, methods, Reader(ctx))
     ready = paired([template for _, template in jobs], uri)
     jobspecs = check(ready)

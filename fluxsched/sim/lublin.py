@@ -24,11 +24,11 @@ from math import exp, inf, lgamma, log, log2
 from fluxsched.core.jobfields import checked_max_hops
 from fluxsched.errors import InvalidValue, LimitExceeded
 from fluxsched.sim.traces import JOBS_MAX, Ask, Machine, Trace, TraceJob, check_count, machine_of
-from fluxsched.system.clock import Chance, seeded
+from fluxsched.system.clock import RandomSource, seeded
 
 
 def made_elastic(
-    jobs: list[TraceJob], machine: Machine, chance: Chance, elastic: float, parts: float, max_hops: int | None
+    jobs: list[TraceJob], machine: Machine, chance: RandomSource, elastic: float, parts: float, max_hops: int | None
 ) -> list[TraceJob]:
     """The jobs, of which these fractions are elastic, and elastic with a target of its own for a first part.
 
@@ -167,7 +167,7 @@ def _stretch(rows: list[tuple[float, int, int]], procs: int, load: float) -> flo
     return work / (procs * load * span_s) if span_s else 1.0
 
 
-def _job(chance: Chance, procs: int) -> tuple[int, int]:
+def _job(chance: RandomSource, procs: int) -> tuple[int, int]:
     """Size and run time (seconds, at least 1)."""
     size = _size(chance, procs)
     mix = RUN_MIX_SLOPE * size + RUN_MIX_AT_ZERO
@@ -176,7 +176,7 @@ def _job(chance: Chance, procs: int) -> tuple[int, int]:
     return size, max(1, round(exp(value)))
 
 
-def _size(chance: Chance, procs: int) -> int:
+def _size(chance: RandomSource, procs: int) -> int:
     kind = chance.random()
     if procs == 1 or kind <= SERIAL:
         return 1
@@ -189,7 +189,7 @@ def _size(chance: Chance, procs: int) -> int:
     return min(procs, max(1, round(2**exponent)))
 
 
-def _limit(chance: Chance, run_s: int) -> float:
+def _limit(chance: RandomSource, run_s: int) -> float:
     wanted = run_s * (1 + chance.expovariate(1 / OVERESTIMATE))
     for limit_s in LIMITS_S:
         if limit_s >= wanted:
@@ -197,7 +197,7 @@ def _limit(chance: Chance, run_s: int) -> float:
     return float(max(run_s, LIMITS_S[-1]))
 
 
-def _arrivals(chance: Chance) -> Iterator[float]:
+def _arrivals(chance: RandomSource) -> Iterator[float]:
     """Times of arrival from midnight on; each waits for an amount of the day's cycle to pass, not of time."""
     weights = _cycle()
     now_s = 0.0

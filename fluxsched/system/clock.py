@@ -100,10 +100,10 @@ def secret_token() -> str:
     return secrets.token_urlsafe(32)
 
 
-Chance = random.Random
-"""A source of chance: the type of what `seeded` gives."""
+RandomSource = random.Random
+"""Source of random numbers."""
 
 
-def seeded(seed: int) -> Chance:
+def seeded(seed: int) -> RandomSource:
     """Return a random source that yields equal numbers for equal seeds."""
-    return Chance(seed)
+    return RandomSource(seed)

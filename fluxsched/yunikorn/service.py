@@ -35,7 +35,7 @@ from fluxsched.core.documents import shown
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
 from fluxsched.sched.hooks.api import Plugin
 from fluxsched.sched.registry import make_plugin
-from fluxsched.system.clock import Chance, Clock, SystemClock
+from fluxsched.system.clock import Clock, RandomSource, SystemClock
 from fluxsched.system.files import DIRECTORY_MODE, OTHERS, make_private, remove_dead_socket, user_name
 from fluxsched.system.log import set_up_logging
 from fluxsched.system.processes import settle
@@ -66,7 +66,7 @@ class UuidMaker:
 
     __slots__ = ("_count", "_start")
 
-    def __init__(self, chance: Chance) -> None:
+    def __init__(self, chance: RandomSource) -> None:
         text = f"{chance.getrandbits(60):015x}"
         variant = "89ab"[chance.getrandbits(2)]
         self._start = f"{text[:8]}-{text[8:12]}-4{text[12:]}-{variant}"
@@ -88,7 +88,7 @@ _POLICY_GROUP: Final = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,63}")
 
 def make_machine(
     groups: Path | None = None,
-    chance: Chance | None = None,
+    chance: RandomSource | None = None,
     clock: Clock | None = None,
     plugins: Sequence[str] = (),
 ) -> SIMachine:
@@ -101,7 +101,7 @@ def make_machine(
     make_plugins = partial(_make_plugins, tuple(plugins))
     make_plugins()
     return SIMachine(
-        PolicyGroups(groups), users, UuidMaker(chance or Chance()), ConfigReader(), elapsed_s, make_plugins
+        PolicyGroups(groups), users, UuidMaker(chance or RandomSource()), ConfigReader(), elapsed_s, make_plugins
     )
 
 

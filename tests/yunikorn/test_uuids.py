@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import uuid
 
-from fluxsched.system.clock import Chance, seeded
+from fluxsched.system.clock import RandomSource, seeded
 from fluxsched.yunikorn.service import UuidMaker
 
 
 def test_they_have_the_form_and_none_comes_twice() -> None:
-    makers = [UuidMaker(Chance()) for _ in range(10)]
+    makers = [UuidMaker(RandomSource()) for _ in range(10)]
     made = [make() for make in makers for _ in range(1000)]
     assert len(set(made)) == len(made)
     for text in made[::97]:

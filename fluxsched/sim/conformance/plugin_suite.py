@@ -31,7 +31,7 @@ from fluxsched.sim.conformance.harness import HEAD, PROGRESS, Harness, RuleBroke
 from fluxsched.sim.conformance.plugin_site import CALLS, RESERVED, PluginJudge, PluginSite, line_of, sizes_in
 from fluxsched.sim.conformance.suite import CaseStuck, Finding, RuleVerdict, TimeLimit, all_unclear, tried, verdict_of
 from fluxsched.sim.policy_guard import policy_faults
-from fluxsched.system.clock import Chance, seeded
+from fluxsched.system.clock import RandomSource, seeded
 
 FAULTS, LEAKS = "faults", "leaks"
 
@@ -77,7 +77,7 @@ class TriedSite(NamedTuple):
     judge: PluginJudge
 
 
-Case = Callable[[Tried, Chance, list[PluginJudge]], bool]
+Case = Callable[[Tried, RandomSource, list[PluginJudge]], bool]
 """Judges are added to the list as they are made, so that what they note is not lost if the case raises."""
 
 
@@ -98,7 +98,7 @@ def words_of(plugin: object) -> list[str]:
     return [*found][:20]
 
 
-def arrive(tried: TriedSite, chance: Chance, jobs: int) -> None:
+def arrive(tried: TriedSite, chance: RandomSource, jobs: int) -> None:
     """Some jobs of any kind, with any labels that the plugin reads."""
     words = words_of(tried.judge.plugin)
     for _ in range(jobs):
@@ -125,7 +125,7 @@ def arrive(tried: TriedSite, chance: Chance, jobs: int) -> None:
 # ---- the cases
 
 
-def ordinary(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
+def ordinary(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
     """Jobs and targets come and go for some hours, then there is time for all of them."""
     there = _ordinary(tried, chance, judges)
     site, judge = there
@@ -138,7 +138,7 @@ def ordinary(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
     return True
 
 
-def _ordinary(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> TriedSite:
+def _ordinary(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> TriedSite:
     there = tried.site()
     judges.append(there.judge)
     site = there.site
@@ -156,7 +156,7 @@ def _ordinary(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> TriedS
     return there
 
 
-def under_policy(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
+def under_policy(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
     """The ordinary days of the suite for policies, with their laws; a plugin that holds jobs back may leave some."""
     judge: Any = PluginJudge(tried.make())
     judges.append(judge)
@@ -168,7 +168,7 @@ def under_policy(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> boo
     return True
 
 
-def deterministic(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
+def deterministic(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
     """Check that the same days, passed twice, give the same starts."""
     seed = chance.getrandbits(32)
     one, other = [_ordinary(tried, seeded(seed), judges).site.started for _ in range(2)]
@@ -178,7 +178,7 @@ def deterministic(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bo
     return True
 
 
-def faults(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
+def faults(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
     """Each point is made to raise some times: only jobs that are asked about wait, and nothing is held for them."""
     points = [name for name in vars(PluginJudge(tried.make())) if name in FAILING]
     for point in points:
@@ -232,7 +232,7 @@ class Bystander:
             judge.note(RESERVED, f"job {format_f58(job.jobid)} is unreserved, but not in the reverse order of reserve")
 
 
-def leaks(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
+def leaks(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
     """Starts fail after reserve, again and again; then as many jobs start as at first, and nothing is kept of them."""
     for point in LATER_POINTS:
         bystander, objector = Bystander(), Objector(point)
@@ -300,7 +300,7 @@ class Skipper:
         return PASS
 
 
-def skips(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
+def skips(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
     """Another plugin skips all shapes: this one is asked as without it."""
     skipper = Skipper()
     alone, beside = tried.site(), tried.site((skipper,))
@@ -316,7 +316,7 @@ def skips(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
     return alone.judge.calls["filter"] > 0
 
 
-def permits(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
+def permits(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
     """Jobs come one by one, so that what one waits for may never come: each wait for a permit has its end."""
     there = tried.site()
     judges.append(there.judge)
@@ -333,7 +333,7 @@ def permits(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
     return has_waited
 
 
-def calls(tried: Tried, chance: Chance, judges: list[PluginJudge]) -> bool:
+def calls(tried: Tried, chance: RandomSource, judges: list[PluginJudge]) -> bool:
     """Many equal jobs on targets of four kinds: questions about shapes stay within shapes times kinds."""
     there = tried.site(machine="4x4+1")
     judges.append(there.judge)

@@ -36,7 +36,7 @@ from fluxsched.sim.conformance.harness import (
 )
 from fluxsched.sim.engine.system import with_system
 from fluxsched.sim.policy_guard import exit_text, policy_faults
-from fluxsched.system.clock import Chance, seeded
+from fluxsched.system.clock import RandomSource, seeded
 
 __all__ = [
     "CASE_S",
@@ -95,7 +95,7 @@ def _read(limit_s: float, constraint: str, **asked: Any) -> Jobspec:
     return Jobspec.from_command(["true"], duration_s=limit_s, constraint=json.loads(constraint), **asked)
 
 
-def any_spec(chance: Chance, limit_s: float) -> Jobspec:
+def any_spec(chance: RandomSource, limit_s: float) -> Jobspec:
     """Parts of a target, slots anywhere, or whole targets."""
     kind = chance.random()
     if kind < 0.5:
@@ -106,7 +106,7 @@ def any_spec(chance: Chance, limit_s: float) -> Jobspec:
     return spec_of(limit_s, nodes=chance.randint(1, 6), exclusive=chance.random() < 0.5, constraint=constraint)
 
 
-def arrive(harness: Harness, chance: Chance, jobs: int, urgencies: Sequence[int] = (URGENCY,)) -> None:
+def arrive(harness: Harness, chance: RandomSource, jobs: int, urgencies: Sequence[int] = (URGENCY,)) -> None:
     """Submit so many jobs of any kind, all with limits, some of which are too short."""
     for _ in range(jobs):
         limit_s = chance.choice(LIMITS_S)
@@ -114,7 +114,9 @@ def arrive(harness: Harness, chance: Chance, jobs: int, urgencies: Sequence[int]
         harness.submit(any_spec(chance, limit_s), run_s, chance.choice(urgencies))
 
 
-def days(harness: Harness, chance: Chance, happens: Callable[[Harness, Chance], None] | None = None) -> None:
+def days(
+    harness: Harness, chance: RandomSource, happens: Callable[[Harness, RandomSource], None] | None = None
+) -> None:
     """Jobs come and go, and something happens now and then."""
     for _ in range(INSTANTS):
         arrive(harness, chance, chance.randint(0, ARRIVALS))
@@ -124,19 +126,19 @@ def days(harness: Harness, chance: Chance, happens: Callable[[Harness, Chance], 
         harness.advance(harness.now_s + chance.uniform(1.0, STEP_S))
 
 
-def some(harness: Harness, chance: Chance) -> Idset:
+def some(harness: Harness, chance: RandomSource) -> Idset:
     """About half of the targets."""
     return Idset.of([rank for rank in harness.ranks if chance.random() < 0.5])
 
 
-def take_away(harness: Harness, chance: Chance) -> None:
+def take_away(harness: Harness, chance: RandomSource) -> None:
     """Some targets go offline, are drained, moved away, or lost with their jobs."""
     targets = some(harness, chance)
     if targets:
         chance.choice((harness.offline, harness.drain, harness.move, harness.lose))(targets)
 
 
-def change_availability(harness: Harness, chance: Chance) -> None:
+def change_availability(harness: Harness, chance: RandomSource) -> None:
     """Targets go and come, jobs of other urgencies come, and jobs are withdrawn."""
     arrive(harness, chance, 1, URGENCIES)
     what = chance.random()
@@ -148,7 +150,7 @@ def change_availability(harness: Harness, chance: Chance) -> None:
         harness.cancel(chance.choice(sorted(harness.truth.waiting)))
 
 
-def disorder(harness: Harness, chance: Chance) -> None:
+def disorder(harness: Harness, chance: RandomSource) -> None:
     """Most waiting jobs are canceled, held, or moved in the queue."""
     for jobid in sorted(harness.truth.waiting):
         what = chance.random()
@@ -158,7 +160,7 @@ def disorder(harness: Harness, chance: Chance) -> None:
             harness.prioritize(jobid, chance.choice((0, 5, 31)))
 
 
-def dropped(make: MakeHarness, chance: Chance, happens: Callable[[Harness, Chance], None]) -> bool:
+def dropped(make: MakeHarness, chance: RandomSource, happens: Callable[[Harness, RandomSource], None]) -> bool:
     """Pass after pass is dropped, since something happens; the next one begins with what has become of it."""
     harness = make(MACHINE)
     for _ in range(ROUNDS):
@@ -177,7 +179,7 @@ def dropped(make: MakeHarness, chance: Chance, happens: Callable[[Harness, Chanc
 # ---- the cases
 
 
-def ordinary(make: MakeHarness, chance: Chance) -> bool:
+def ordinary(make: MakeHarness, chance: RandomSource) -> bool:
     """Mixed jobs on a machine whose targets come and go."""
     harness = make(MACHINE)
     days(harness, chance, change_availability)
@@ -186,7 +188,7 @@ def ordinary(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def head(make: MakeHarness, chance: Chance) -> bool:
+def head(make: MakeHarness, chance: RandomSource) -> bool:
     """Nothing happens that would excuse a broken promise: limits hold, the order stays, no target goes."""
     harness = make(MACHINE)
     harness.checker.promises_hold = True
@@ -195,7 +197,7 @@ def head(make: MakeHarness, chance: Chance) -> bool:
     return bool(harness.checker.promised)
 
 
-def deterministic(make: MakeHarness, chance: Chance) -> bool:
+def deterministic(make: MakeHarness, chance: RandomSource) -> bool:
     """Check that the same days, passed twice, give the same decisions."""
     seed = chance.getrandbits(32)
     said = []
@@ -211,21 +213,21 @@ def deterministic(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def targets(make: MakeHarness, chance: Chance) -> bool:
+def targets(make: MakeHarness, chance: RandomSource) -> bool:
     """Targets go while a pass is under way: it is dropped, and the next one begins on what is left."""
     return dropped(make, chance, take_away)
 
 
-def jobs(make: MakeHarness, chance: Chance) -> bool:
+def jobs(make: MakeHarness, chance: RandomSource) -> bool:
     """Jobs are withdrawn, held and moved in the queue while a pass is under way."""
     return dropped(make, chance, disorder)
 
 
-def expiration(make: MakeHarness, chance: Chance) -> bool:
+def expiration(make: MakeHarness, chance: RandomSource) -> bool:
     """Limits of running jobs are changed, some to nearly nothing, and so is the end of the resources."""
     harness = make(MACHINE)
 
-    def change(harness: Harness, chance: Chance) -> None:
+    def change(harness: Harness, chance: RandomSource) -> None:
         for jobid in [jobid for jobid in harness.running if chance.random() < 0.3]:
             harness.limit(jobid, chance.choice((0.5, 30.0, 500.0)))
         if chance.random() < 0.2:
@@ -237,7 +239,7 @@ def expiration(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def reload(make: MakeHarness, chance: Chance) -> bool:
+def reload(make: MakeHarness, chance: RandomSource) -> bool:
     """The scheduler module is reloaded in the middle of a pass: another policy object takes over running jobs."""
     harness = make(MACHINE)
     for _ in range(ROUNDS):
@@ -250,7 +252,7 @@ def reload(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def preempts(make: MakeHarness, chance: Chance) -> bool:
+def preempts(make: MakeHarness, chance: RandomSource) -> bool:
     """The jobs of one user fill the machine, and most may be preempted; then others come, and nothing else happens."""
     harness = make("8x4")  # where there are GPUs, whose cores are all taken may be within the share
     for _ in range(MANY * 4):
@@ -272,7 +274,7 @@ def _preemptible(spec: Jobspec, after_s: float | None) -> Jobspec:
     return Jobspec.parse(raw)
 
 
-def burst(make: MakeHarness, chance: Chance) -> bool:
+def burst(make: MakeHarness, chance: RandomSource) -> bool:
     """60 submits at once behind a blocked head."""
     harness = make("64x4")
     harness.submit(spec_of(nodes=3, exclusive=True), run_s=100.0)
@@ -285,7 +287,7 @@ def burst(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def recursion(make: MakeHarness, chance: Chance) -> bool:
+def recursion(make: MakeHarness, chance: RandomSource) -> bool:
     """2,000 jobs become runnable in one instant, in one pass."""
     harness = make(f"{RECURSION // 2}x2")
     for _ in range(RECURSION):
@@ -294,7 +296,7 @@ def recursion(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def not_nothing(make: MakeHarness, chance: Chance) -> bool:
+def not_nothing(make: MakeHarness, chance: RandomSource) -> bool:
     """Constraints without a word in them: `{"not":[]}` is refused before the policy, the others match everything."""
     harness = make(MACHINE)
     harness.submit(spec_of(10.0, constraint={"not": []}))
@@ -304,7 +306,7 @@ def not_nothing(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def rounding(make: MakeHarness, chance: Chance) -> bool:
+def rounding(make: MakeHarness, chance: RandomSource) -> bool:
     """A reservation begins at a power of two: a difference and a sum disagree on which jobs end by then."""
     harness = make("3x1")
     power_s = 2.0 ** frexp(harness.now_s)[1]
@@ -318,7 +320,7 @@ def rounding(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def queue_head(make: MakeHarness, chance: Chance) -> bool:
+def queue_head(make: MakeHarness, chance: RandomSource) -> bool:
     """Two queues on disjoint targets; the first job of one needs both of its targets, which come free one by one, while
     the first of the other waits much longer. Jobs of one target go on coming.
     """
@@ -351,7 +353,7 @@ def _in_queue(queue: str, limit_s: float, nodes: int, ranks: str) -> Jobspec:
     return Jobspec.parse(with_system(spec, "queue", queue))
 
 
-def frozen(make: MakeHarness, chance: Chance) -> bool:
+def frozen(make: MakeHarness, chance: RandomSource) -> bool:
     """A job ends early, so the reservation of the first in line moves up, and what fitted before it no longer does."""
     harness = make("4x1")
     early = harness.submit(spec_of(1000.0, nodes=2))
@@ -406,11 +408,11 @@ def parts_spec(limit_s: float, least: int, most: int) -> Jobspec:
     return Jobspec.parse({"version": 999, "resources": nodes, "tasks": tasks, "attributes": {"system": system}})
 
 
-def elastic(make: MakeHarness, chance: Chance) -> bool:
+def elastic(make: MakeHarness, chance: RandomSource) -> bool:
     """Elastic jobs among others, on a machine whose targets come and go."""
     harness = make(MACHINE)
 
-    def come(harness: Harness, chance: Chance) -> None:
+    def come(harness: Harness, chance: RandomSource) -> None:
         what = chance.random()
         if what < 0.2:
             take_away(harness, chance)
@@ -428,7 +430,7 @@ def elastic(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def extras(make: MakeHarness, chance: Chance) -> bool:
+def extras(make: MakeHarness, chance: RandomSource) -> bool:
     """Elastic jobs have the machine, when others come that all fit beside the minima, each within its user's share.
 
     Targets that come free at that moment are not for growing either.
@@ -467,7 +469,7 @@ def extras(make: MakeHarness, chance: Chance) -> bool:
     return True
 
 
-def _elastic_specs(chance: Chance, spare: int) -> Iterator[Jobspec]:
+def _elastic_specs(chance: RandomSource, spare: int) -> Iterator[Jobspec]:
     """One or two elastic jobs whose minima are `spare` together at most."""
     least = chance.randint(1, spare)
     several = least > 1 and chance.random() < 0.5
@@ -600,7 +602,7 @@ class Rule(NamedTuple):
     """Rule for policies: its text, and the case that tests it, often if chance has a part in it."""
 
     says: str
-    case: Callable[[MakeHarness, Chance], bool]
+    case: Callable[[MakeHarness, RandomSource], bool]
     by_chance: bool = True
 
 
