@@ -1,9 +1,9 @@
 """The services of an instance, put together in the order in which they depend on each other.
 
-Everything from the outside world comes in `Surroundings`, so a simulation composes the same services. The order of the
-end-of-turn hooks is the order of the data: publish, store, flush. What a restart finds in the store is restored here:
-resource state, journal, jobs with their logs, processes left behind, and changes of R, which hold until the source of R
-gives another one than it gave when they were made.
+Everything from the outside world comes in `InstanceEnvironment`, so a simulation composes the same services. The order
+of the end-of-turn hooks is the order of the data: publish, store, flush. What a restart finds in the store is restored
+here: resource state, journal, jobs with their logs, processes left behind, and changes of R, which hold until the
+source of R gives another one than it gave when they were made.
 
 Law: a configuration is read again all or nothing. The file with its targets is judged first, then what jobs, modules
 and held targets have against it; if anything is wrong, all of that is answered and nothing has changed. A restart in
@@ -96,7 +96,7 @@ log = logger("instance")
 class Assembly:
     """The parts of one instance. `restore`, then `start`."""
 
-    def __init__(self, settings: Settings, outside: Surroundings, restored: StoredState) -> None:
+    def __init__(self, settings: Settings, outside: InstanceEnvironment, restored: StoredState) -> None:
         self.settings = settings
         self.outside = outside
         self.turns, self.store, self.faults = outside.turns, outside.store, outside.end.faults
@@ -630,7 +630,7 @@ def _ended(store: Store, specs: JobspecMemo, notice: StateNotice, jobids: list[i
         yield found
 
 
-# ---- surroundings
+# ---- the environment of an instance
 
 class InstanceEnd:
     """The end of an instance, by a request or by an error, and the faults that did not end it."""
@@ -654,7 +654,7 @@ class InstanceEnd:
 
 
 @dataclass(frozen=True, slots=True)
-class Surroundings:
+class InstanceEnvironment:
     """Environment in which an instance runs and acts."""
 
     turns: Turns

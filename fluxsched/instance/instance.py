@@ -47,10 +47,10 @@ from fluxsched.instance.assembly import (
     Assembly,
     HandedOver,
     InstanceEnd,
+    InstanceEnvironment,
     Settings,
     StateNotice,
     StoredState,
-    Surroundings,
     grace_of,
     read_store,
 )
@@ -99,7 +99,7 @@ class Instance:
         """True if the instance ends to start again in place."""
         self.program: int | None = None
         """Process id of the initial program."""
-        self._companions: list[Companion] = []
+        self._helpers: list[HelperProcess] = []
         self.page: str | None = None
         """Text about the page, for when the instance is ready."""
         self._following: set[asyncio.Future[None]] = set()
@@ -115,7 +115,7 @@ class Instance:
             self._restore(restored)
             self._release = begun.pop_all()
 
-    def _read_store(self, outside: Surroundings) -> StoredState:
+    def _read_store(self, outside: InstanceEnvironment) -> StoredState:
         try:
             return read_store(outside.store, outside.state_notice)
         except (sqlite3.Error, ValueError, LookupError, TypeError, AttributeError) as fault:
@@ -128,7 +128,7 @@ class Instance:
             "--salvage to continue without what cannot be read; the damaged file is kept"
         )
 
-    def _begin(self, begun: ExitStack) -> Surroundings:
+    def _begin(self, begun: ExitStack) -> InstanceEnvironment:
         """Acquire the instance's outside resources; `begun` releases them, also when a later step fails."""
         settings = self.settings
         handed = settings.handed
@@ -158,7 +158,7 @@ class Instance:
         access, read_keys = self._access()
         self.servers = self._listen(begun, access)
         self.uri = self.servers[0].endpoint
-        return Surroundings(
+        return InstanceEnvironment(
             turns=self.turns,
             store=self.store,
             servers=self.servers,
@@ -268,8 +268,8 @@ class Instance:
             self._follow(self.settings.enclosing)
         write_info(self.run_directory, msgspec.to_builtins(self.info()))
         config, directory = self.settings.config, self.run_directory
-        self._companions = [
-            Companion(self.turns, kind, self.uri, directory)
+        self._helpers = [
+            HelperProcess(self.turns, kind, self.uri, directory)
             for kind in (metrics_kind(config.metrics), page_kind(config.page, directory, self.settings.statedir))
             if kind is not None
         ]
@@ -324,9 +324,9 @@ class Instance:
 
     async def page_served(self) -> None:
         """Wait until the page is served, if one is wanted."""
-        for companion in self._companions:
-            if companion.command == "web" and self.settings.handed is None:
-                self.page = f"page: {await companion.written(PAGE_S)}"
+        for helper in self._helpers:
+            if helper.command == "web" and self.settings.handed is None:
+                self.page = f"page: {await helper.written(PAGE_S)}"
 
     def info(self) -> InstanceInfo:
         """Return the response of `instance.info`."""
@@ -385,8 +385,8 @@ class Instance:
         for task in list(self._following):
             task.cancel()
         await end_modules(self.modules, self.turns)
-        for companion in self._companions:
-            companion.close()
+        for helper in self._helpers:
+            helper.close()
         for executor in self.effects.executors.values():
             if self.is_restarting:
                 executor.leave(RESTART_S)
@@ -621,18 +621,18 @@ def _is_dead(owner: bytes) -> bool:
     return process is None or not process.alive or process.start_ticks != start_ticks
 
 
-# ---- companion
+# ---- helper processes
 
 AGAIN_S, AGAIN_MAX_S = 1.0, 60.0
 """Delay between the end of the process and its next start, and the maximum (seconds): the delay doubles each time, up
 to the maximum, and is reset after a run that was longer than the maximum.
 """
-COMPANION_CHECK_S = 0.02
+HELPER_CHECK_S = 0.02
 END_S = 2.0
 """Maximum time until the process must end (seconds)."""
 
 
-class CompanionKind(NamedTuple):
+class HelperProcessKind(NamedTuple):
     """Kind of process to run: the command of ours with its options, and its name in the log."""
 
     command: str
@@ -642,14 +642,14 @@ class CompanionKind(NamedTuple):
     """The file that it writes anew once it serves."""
 
 
-def metrics_kind(settings: MetricsSettings) -> CompanionKind | None:
+def metrics_kind(settings: MetricsSettings) -> HelperProcessKind | None:
     """Return the kind of `fluxsched metrics`; None if the configuration requests none."""
     if settings.bind is None:
         return None
-    return CompanionKind("metrics", "the exporter of metrics", _bound(settings.bind, settings.public))
+    return HelperProcessKind("metrics", "the exporter of metrics", _bound(settings.bind, settings.public))
 
 
-def page_kind(settings: PageSettings, directory: Path, statedir: Path | None) -> CompanionKind | None:
+def page_kind(settings: PageSettings, directory: Path, statedir: Path | None) -> HelperProcessKind | None:
     """Return the kind of `fluxsched web`, which writes its address to the run directory; None if the page is not
     requested.
 
@@ -663,17 +663,17 @@ def page_kind(settings: PageSettings, directory: Path, statedir: Path | None) ->
         (directory / PAGE_NAME).unlink(missing_ok=True)
         (directory / PAGE_NAME).symlink_to(file)
     options = [*_bound(settings.bind, settings.public), *names, "--address-file", str(file)]
-    return CompanionKind("web", "the server of the page", options, file)
+    return HelperProcessKind("web", "the server of the page", options, file)
 
 
 def _bound(bind: str, public: bool) -> list[str]:
     return ["--bind", bind, *(["--public"] if public else [])]
 
 
-class Companion:
+class HelperProcess:
     """Runs a command of ours for the instance at `uri` until `close`."""
 
-    def __init__(self, turns: Turns, kind: CompanionKind, uri: str, directory: Path) -> None:
+    def __init__(self, turns: Turns, kind: HelperProcessKind, uri: str, directory: Path) -> None:
         self._turns, self.command = turns, kind.command
         self._process: ChildProcess | None = None
         self._again: Timer | None = None
@@ -716,7 +716,7 @@ class Companion:
         while self._file is None or _version(self._file) in (None, self._before):  # it may be there from a restart
             if self.why_ended is not None or self._turns.clock.monotonic_s() > end_s:
                 return f"none: {self.why_ended or 'it is not served yet'}"
-            await asyncio.sleep(COMPANION_CHECK_S)
+            await asyncio.sleep(HELPER_CHECK_S)
         return self._file.read_text().strip()
 
     def close(self) -> None:

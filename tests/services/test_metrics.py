@@ -13,8 +13,8 @@ import pytest
 from fluxsched.config.inventory import fake_resources
 from fluxsched.config.values import MetricsSettings, PageSettings
 from fluxsched.errors import FluxschedError, InvalidValue, Refused
-from fluxsched.instance import instance as companions
-from fluxsched.instance.instance import AGAIN_MAX_S, AGAIN_S, Companion, metrics_kind, page_kind
+from fluxsched.instance import instance as instance_module
+from fluxsched.instance.instance import AGAIN_MAX_S, AGAIN_S, HelperProcess, metrics_kind, page_kind
 from fluxsched.protocol.messages import instance as msg
 from fluxsched.resource.inventory import Inventory
 from fluxsched.resource.module import ResourceModule
@@ -34,7 +34,7 @@ from fluxsched.services.metrics_http import (
 )
 from fluxsched.system.files import PORT_MAX, parse_bind
 
-# A companion that cannot be started, or ends, is tried again, ever more seldom, and ends nothing else.
+# A helper process that cannot be started, or ends, is tried again, ever more seldom, and ends nothing else.
 
 
 class Waits:
@@ -63,11 +63,11 @@ def test_it_is_tried_again_ever_more_seldom(monkeypatch, tmp_path):
         assert command[3:] == ["fluxsched", "metrics", "--uri", "u", "--bind", "b", "--instance", command[-1]]
         raise OSError("no more processes")
 
-    monkeypatch.setattr(companions, "ChildProcess", start)
+    monkeypatch.setattr(instance_module, "ChildProcess", start)
     turns = Waits()
     kind = metrics_kind(MetricsSettings("b"))
     assert kind is not None
-    exporter = Companion(turns, kind, "u", tmp_path)
+    exporter = HelperProcess(turns, kind, "u", tmp_path)
     for _ in range(8):
         assert turns.due()
     assert turns.delays_s == [AGAIN_S * 2**n for n in range(6)] + [AGAIN_MAX_S] * 3
@@ -83,11 +83,11 @@ def test_after_a_long_run_it_is_tried_again_soon(monkeypatch, tmp_path):
         def why_ended(self, said):
             return "killed"
 
-    monkeypatch.setattr(companions, "ChildProcess", Child)
+    monkeypatch.setattr(instance_module, "ChildProcess", Child)
     turns = Waits()
     kind = metrics_kind(MetricsSettings("b"))
     assert kind is not None
-    exporter = Companion(turns, kind, "u", tmp_path)
+    exporter = HelperProcess(turns, kind, "u", tmp_path)
     for run_s in (0.0, 0.0, 0.0, AGAIN_MAX_S + 1, 0.0):
         turns.now_s += run_s
         exporter._ended()
@@ -100,13 +100,13 @@ async def test_the_address_of_before_a_restart_is_not_taken_for_the_one_of_now(m
         def __init__(self, command, log, ended):
             pass
 
-    monkeypatch.setattr(companions, "ChildProcess", Child)
+    monkeypatch.setattr(instance_module, "ChildProcess", Child)
     turns = Waits()
     kind = page_kind(PageSettings("127.0.0.1:0"), tmp_path, None)
     assert kind is not None
     assert kind.writes is not None
     kind.writes.write_text("http://old\n")
-    page = Companion(turns, kind, "u", tmp_path)
+    page = HelperProcess(turns, kind, "u", tmp_path)
     assert await page.written(-1.0) == "none: it is not served yet"
     (tmp_path / "draft").write_text("http://new\n")
     (tmp_path / "draft").replace(kind.writes)

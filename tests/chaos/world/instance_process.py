@@ -13,7 +13,7 @@ from fluxsched.core.idset import Idset
 from fluxsched.executor.base import Executor, Reports
 from fluxsched.executor.proxy import KeeperExecutor, KeeperHost
 from fluxsched.executor.timed import TimedExecutor
-from fluxsched.instance.assembly import Assembly, InstanceEnd, Settings, Surroundings, read_store
+from fluxsched.instance.assembly import Assembly, InstanceEnd, InstanceEnvironment, Settings, read_store
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.services.module_processes import StartModule
 from fluxsched.system.loop import OnBug, Turns
@@ -84,7 +84,7 @@ def start_instance(
         local = KeeperExecutor(turns, reports, keepers, grace_s, outlives=True)
         return {"local": local, "test": TimedExecutor(turns, reports)}
 
-    outside = Surroundings(
+    outside = InstanceEnvironment(
         turns=turns,
         store=store,
         servers=[network.listen(process)],
