@@ -121,7 +121,7 @@ class LeaseService:
                 self._watchers[holder] = request
                 self._send_all(holder, request)
 
-        self._store.when_settled(begin, request.failed)  # or a change would be listed and news
+        self._store.when_idle(begin, request.failed)  # or a change would be listed and news
 
     def _unwatch(self, holder: str, request: RpcRequest) -> None:
         if self._watchers.get(holder) is request:

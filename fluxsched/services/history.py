@@ -426,7 +426,7 @@ class HistoryService:
                 self._queries.run(lambda read: read_accounts(read, span, wanted.by, userid), found, request.failed)
 
             self._accounting.write()
-            self._store.when_settled(ask, request.failed)
+            self._store.when_idle(ask, request.failed)
 
         holders = self._manager.holdings.jobids()
         in_steps(

@@ -192,7 +192,7 @@ class JobEffects:
             return
         self._news, self._starts, self._given, self._after = [], [], [], []
 
-        self._store.then(self._committed(news, starts, given, after))
+        self._store.spread_after_commit(self._committed(news, starts, given, after))
 
     def _committed(
         self,
@@ -311,7 +311,7 @@ class JobEffects:
         hold.
         """
         grace_s = self._preempt_timeout_s if one.preempted else None
-        self._store.when_settled(lambda: self._signal(one.jobid, one.signum, grace_s))
+        self._store.when_idle(lambda: self._signal(one.jobid, one.signum, grace_s))
 
     def _signal(self, jobid: int, signum: int, grace_s: float | None) -> None:
         executor = self._running.get(jobid)
@@ -581,7 +581,7 @@ class JobHistory:
         self._look_in(LOOK_S)  # first, since what follows may fail to read
         if not self._is_looking:
             self._is_looking = True
-            self._store.when_settled(self._choose)  # what has not been announced may be asked for yet
+            self._store.when_idle(self._choose)  # what has not been announced may be asked for yet
 
     def _choose(self) -> None:
         gone = list[int]()

@@ -130,7 +130,7 @@ class JobStreams:
                     self._send_history(request, ids)
 
         if wanted.history:
-            self._store.when_settled(begin, request.failed)  # or an event would be history and news
+            self._store.when_idle(begin, request.failed)  # or an event would be history and news
         else:
             begin()
 
@@ -231,7 +231,7 @@ class JobStreams:
                 return
             self._logs[jobid][request] = send
 
-        self._store.when_settled(begin, request.failed)  # or an event would be on disk and news
+        self._store.when_idle(begin, request.failed)  # or an event would be on disk and news
 
     def subscribe(self, jobid: int, request: RpcRequest, send: Send) -> None:
         """Send the later events of an active job, once they are on disk, until its end or `unsubscribe`."""

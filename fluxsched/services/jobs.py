@@ -173,7 +173,7 @@ class JobService:
     def _kill(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.KillRequest)
         self._effects.perform(self._manager.requests.kill(self._last(wanted.id), wanted.signum, self._turns.wall_s))
-        self._store.when_settled(request.respond)  # nothing of it is stored, and on a full disk it makes room
+        self._store.when_idle(request.respond)  # nothing of it is stored, and on a full disk it makes room
 
     def _memo(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.MemoRequest)
@@ -264,7 +264,7 @@ class JobService:
                 found["R"] = current_resources(wanted.id, found)
             request.respond(msg.LookupResponse(id=wanted.id, **{key: found[key] for key in wanted.keys}))
 
-        self._store.when_settled(answer, request.failed)
+        self._store.when_idle(answer, request.failed)
 
     def _why(self, request: RpcRequest) -> None:
         jobid = request.payload(msg.WhyRequest).id

@@ -467,7 +467,7 @@ class JournalService:
 
     def _open(self, request: RpcRequest) -> None:
         request.open_stream(lambda: forget(self._streams, request))
-        self._store.when_settled(partial(self._begin, request))  # what was answered is in the history by then
+        self._store.when_idle(partial(self._begin, request))  # what was answered is in the history by then
 
     def _begin(self, request: RpcRequest) -> None:
         if not request.is_open:

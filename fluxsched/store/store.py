@@ -95,7 +95,7 @@ class Store:
         self._limits = limits
         self._groups: list[RowGroup] = []
         self._works: list[Work] = []
-        self._settled: list[tuple[Done, Callable[[Exception], None] | None]] = []
+        self._idle_calls: list[tuple[Done, Callable[[Exception], None] | None]] = []
         self._settling: list[tuple[Done, Callable[[Exception], None] | None]] = []
         self._under_way: Transaction | None = None
         self.fault: str | None = None
@@ -133,29 +133,29 @@ class Store:
             return
         self._works.append(self._call(done, self._turns.handling))
 
-    def then(self, work: Work) -> None:
+    def spread_after_commit(self, work: Work) -> None:
         """Do long work in pieces once all rows so far are on disk."""
         if not self._groups and self._under_way is None:
             self._turns.spread(work)
         else:
             self._works.append(work)
 
-    def when_settled(self, done: Done, failed: Callable[[Exception], None] | None = None) -> None:
+    def when_idle(self, done: Done, failed: Callable[[Exception], None] | None = None) -> None:
         """Run `done` when exactly the rows on disk have been announced: `read` and news then meet without gap or
         overlap. While the disk fails that is always so. Exceptions of a later `done` are passed to `failed`.
         """
         if self.fault is not None or not (self._groups or self._works or self._under_way):
             done()
         else:
-            self._settled.append((done, failed))
+            self._idle_calls.append((done, failed))
 
     def flush(self) -> None:
         """Pass the collected rows to the writer at the end of a turn, unless it is still busy."""
-        if self._under_way is not None or not (self._groups or self._works or self._settled):
+        if self._under_way is not None or not (self._groups or self._works or self._idle_calls):
             return
         self._under_way = Transaction(self._database, self._groups, self._works)
-        self._settling = self._settled
-        self._groups, self._works, self._settled = [], [], []
+        self._settling = self._idle_calls
+        self._groups, self._works, self._idle_calls = [], [], []
         self._write(self._under_way)
 
     def read(self, sql: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
@@ -236,8 +236,8 @@ class Store:
         if text != self.fault:
             log.error("%s; running jobs continue, and nothing new is accepted until it can be", text)
         self.fault, self.is_full = text, is_full
-        self._settling += self._settled
-        self._settled = []
+        self._settling += self._idle_calls
+        self._idle_calls = []
         self._settle()
         unstored, limit = count(self._groups), self._limits.unstored_rows_max
         if unstored > limit:

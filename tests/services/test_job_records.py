@@ -113,7 +113,7 @@ async def test_looks_that_wait_for_the_disk_together_count_what_is_removed_once(
     background = SimpleNamespace(run=lambda work, done: done())
     looking = job_effects.JobHistory(site.effects, site.store, values.HistorySettings(1, inf), background)
     remembered_before = looking.count
-    site.store.when_settled = lambda done, failed=None: waiting.append(done)
+    site.store.when_idle = lambda done, failed=None: waiting.append(done)
     for _ in range(2):
         looking._look()
     for done in waiting:

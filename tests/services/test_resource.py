@@ -257,7 +257,7 @@ class SlowDisk:
     def after_commit(self, done):
         self._waiting.append(done)
 
-    def when_settled(self, done):
+    def when_idle(self, done):
         done()
 
     def commit(self):

@@ -71,7 +71,7 @@ async def test_work_that_waits_for_a_transaction_is_done_before_the_next_one_is_
             yield
 
     add(store, 1)
-    store.then(told())
+    store.spread_after_commit(told())
     turns.wake()
     async with asyncio.timeout(WAIT_S):
         while len(seen) < 3:
@@ -90,13 +90,13 @@ async def test_who_joins_when_all_is_settled_reads_nothing_that_is_still_to_be_t
         told.append(jobid)
 
     add(store, 1)
-    store.then(tell(1))
+    store.spread_after_commit(tell(1))
     store.flush()  # the writer is busy: what comes now, from two turns, shares the next transaction
     add(store, 2)
-    store.then(tell(2))
-    store.when_settled(lambda: joined.append((known(store), len(told))))
+    store.spread_after_commit(tell(2))
+    store.when_idle(lambda: joined.append((known(store), len(told))))
     add(store, 3)
-    store.then(tell(3))
+    store.spread_after_commit(tell(3))
     store._turns.wake()
     async with asyncio.timeout(WAIT_S):
         while not joined:
@@ -113,7 +113,7 @@ async def test_with_nothing_to_write_nothing_is_waited_for(store):
 
     store.after_commit(lambda: seen.append("call"))
     assert seen == ["call"]
-    store.then(work())
+    store.spread_after_commit(work())
     async with asyncio.timeout(WAIT_S):
         while len(seen) < 2:
             await asyncio.sleep(0)
@@ -278,9 +278,9 @@ async def test_readers_are_served_while_the_disk_is_full(full_disk):
     await full_disk.until(lambda: full_disk.known() == [1])
     full_disk.full()
     full_disk.add(2)
-    store.when_settled(lambda: joined.append("waited"))
+    store.when_idle(lambda: joined.append("waited"))
     await full_disk.until(lambda: store.fault and joined)
-    store.when_settled(lambda: joined.append("at once"))
+    store.when_idle(lambda: joined.append("at once"))
     assert joined == ["waited", "at once"]
     full_disk.repair()
 
@@ -291,7 +291,7 @@ async def test_who_asks_while_a_write_is_about_to_fail_is_served_too(full_disk):
     full_disk.full()
     full_disk.add(1)
     store.flush()
-    store.when_settled(lambda: served.append("behind it"))
+    store.when_idle(lambda: served.append("behind it"))
     await full_disk.until(lambda: served)
     assert store.fault
     full_disk.repair()
