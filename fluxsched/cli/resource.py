@@ -319,7 +319,7 @@ def _graceful(function: Callable[..., Any]) -> Callable[..., Any]:
     return function
 
 
-def _given(**values: object) -> dict[str, Any]:
+def _without_empty(**values: object) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value not in (None, "", ())}
 
 
@@ -348,7 +348,7 @@ def drain(
         return
     mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
     with connect(uri) as handle:
-        handle.rpc("resource.drain", {"targets": targets, **_given(reason=" ".join(reason), mode=mode)})
+        handle.rpc("resource.drain", {"targets": targets, **_without_empty(reason=" ".join(reason), mode=mode)})
 
 
 @click.command("undrain", cls=Command)
@@ -364,7 +364,7 @@ def undrain(handle: InstanceHandle, targets: str, reason: tuple[str, ...], force
     if update and force:
         raise click.UsageError("give one of --update and --force")
     mode = "update" if update else (None, "overwrite", "force-overwrite")[min(force, 2)]
-    handle.rpc("resource.undrain", {"targets": targets, **_given(reason=" ".join(reason), mode=mode)})
+    handle.rpc("resource.undrain", {"targets": targets, **_without_empty(reason=" ".join(reason), mode=mode)})
 
 
 @click.command("exclude", cls=Command)
@@ -522,7 +522,7 @@ def reload(handle: InstanceHandle, path: str | None, force: bool, yes: bool) -> 
             base.say(f"{plural(running, 'job')} running: those on removed targets end.")
         if running or waiting:
             _ask(waiting, "nothing was reloaded")
-    wanted = _given(path=path and os.path.abspath(path)) | ({"force": True} if force else {})
+    wanted = _without_empty(path=path and os.path.abspath(path)) | ({"force": True} if force else {})
     answer = handle.rpc("resource.reload", wanted)
     if answer.get("changed") or answer.get("restart"):  # the configuration was read again with it
         from fluxsched.cli.config import tell

@@ -111,7 +111,7 @@ def stream(
     return lambda request: TypedCall(topic, request, response, None, None)
 
 
-def _nothing(response: Empty) -> None:
+def _discard_response(response: Empty) -> None:
     """Return None for a response without content."""
 
 
@@ -137,17 +137,17 @@ class InstanceCalls:
         """Return the result of a job once it is inactive (WaitResponse); with `follow`, of its last attempt."""
         return jobs.WaitRequest(jobid, follow)
 
-    @rpc("job-manager.raise", Empty, _nothing)
+    @rpc("job-manager.raise", Empty, _discard_response)
     def cancel(self, jobid: int, note: str = "") -> Payload:
         """Cancel a job by raising a fatal exception of type `cancel`."""
         return jobs.RaiseRequest(jobid, "cancel", 0, note)
 
-    @rpc("resource.drain", Empty, _nothing)
+    @rpc("resource.drain", Empty, _discard_response)
     def drain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
         """Drain targets, given as idset or hostlist; done once it is on disk."""
         return resource.DrainRequest(targets, reason, mode)
 
-    @rpc("resource.undrain", Empty, _nothing)
+    @rpc("resource.undrain", Empty, _discard_response)
     def undrain(self, targets: str, reason: str | None = None, mode: str | None = None) -> Payload:
         """Return drained targets to service."""
         return resource.UndrainRequest(targets, reason, mode)

@@ -507,15 +507,16 @@ class Jobspec:
             "dependencies": [dict(dependency) for dependency in dependencies] or None,
             "exec": None if test_run_duration_s is None else {"test": {"run_duration": _fsd(test_run_duration_s)}},
             "shell": jobfields.file_options(input, output, error),
-            "job": _given({"name": name, "set": job_set}),
+            "job": _without_none({"name": name, "set": job_set}),
             "bank": bank,
             "preemptible-after": preemptible_after_s,
-            "fluxsched": _given({"requeue": requeue or None, "elastic": elastic or None, "max-hops": max_hops}),
+            "fluxsched": _without_none({"requeue": requeue or None, "elastic": elastic or None, "max-hops": max_hops}),
         }
         resources, count = jobfields.layout(ntasks, cores_per_task, gpus_per_task, 1 if parts else nodes, exclusive)
         jobfields.add_amounts(resources, amounts_per_task or {}, amounts_per_node or {}, shared or {})
         tasks = [{"command": list(command), "slot": jobfields.TASK_SLOT, "count": count}]
-        raw = {"version": 1, "resources": resources, "tasks": tasks, "attributes": {"system": _given(system) or {}}}
+        attributes = {"system": _without_none(system) or {}}
+        raw = {"version": 1, "resources": resources, "tasks": tasks, "attributes": attributes}
         return cls.parse(with_parts(raw, parts) if parts else raw)
 
 
@@ -533,7 +534,7 @@ def _constraint(system: Mapping[str, Any]) -> Constraint:
         raise named("attributes.system.constraints", fault) from None
 
 
-def _given(keys: Mapping[str, Any]) -> dict[str, Any] | None:
+def _without_none(keys: Mapping[str, Any]) -> dict[str, Any] | None:
     """Without those that are None; None if all are."""
     return {key: value for key, value in keys.items() if value is not None} or None
 

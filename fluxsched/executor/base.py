@@ -100,7 +100,7 @@ class InputPlace(Protocol):
 InputAnswer = Callable[[FluxschedError | None], None]
 
 
-def _no_job(jobid: int) -> None:
+def _no_op(jobid: int) -> None:
     """Do nothing, for an executor that sends no input."""
 
 
@@ -125,7 +125,7 @@ class Reports:
     """(jobid, processes or None, then): keep what identifies the processes, call `then` once it is on disk."""
     raised: Callable[[int, str, str], None]
     """(jobid, type, note): a running job must end for this reason; its `kill` follows."""
-    opened: Callable[[int], None] = _no_job
+    opened: Callable[[int], None] = _no_op
     """(jobid): the job's tasks take input from now on."""
     stored: Callable[[Callable[[], None]], None] = _at_once
     """(then): call `then` once all that was reported before is on disk."""

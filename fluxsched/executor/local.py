@@ -527,7 +527,7 @@ class LocalExecutor:
         note = self.memory.end(jobid) if run.is_guarded else None
         if note is not None:
             self._reports.raised(jobid, "memory", note)
-        self._reports.record(jobid, None, _nothing)
+        self._reports.record(jobid, None, _no_op)
         self._reports.finished(jobid, run.first_failure or run.status, run.meter.total(run.tasks.next))
 
     def _any_survives(self, run: JobProcesses) -> bool:
@@ -603,5 +603,5 @@ class LocalExecutor:
         self._strays.kill_all()
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     """Do nothing after the removal of a record."""

@@ -98,7 +98,7 @@ class KeeperExecutor:
         self._runs: dict[int, GivenJob] = {}
         self._left: dict[int, object] = {}
         """Records of processes that are to be ended before this executor is settled, by job id."""
-        self._settled: Callable[[], None] = _nothing
+        self._settled: Callable[[], None] = _no_op
         self._is_settled = False
         """True once the state of all jobs of the previous instance is known."""
         self._closed = False
@@ -371,7 +371,7 @@ class KeeperExecutor:
         why = KILLED if self._is_settled else RESTARTED
         for jobid in records:
             self._left.pop(jobid, None)
-            self._reports.record(jobid, None, _nothing)
+            self._reports.record(jobid, None, _no_op)
             if self._runs.pop(jobid, None) is not None:
                 self._reports.failed(jobid, f"{why}; {notes.get(jobid, 'no process of the job was left')}")
         self._settle()
@@ -388,7 +388,7 @@ class KeeperExecutor:
         if run is not None:
             run.record = one.record
             run.settled()
-            self._reports.record(one.jobid, one.record, _nothing)
+            self._reports.record(one.jobid, one.record, _no_op)
 
     def _started(self, link: KeeperLink, one: msg.JobStarted) -> None:
         run = self._run_of(link, one.jobid)
@@ -424,7 +424,7 @@ class KeeperExecutor:
         del self._runs[jobid]
         self._nested.end(jobid)
         if run.record is not None:
-            self._reports.record(jobid, None, _nothing)
+            self._reports.record(jobid, None, _no_op)
         if link.is_retiring:
             self._retire(link)
         return True
@@ -436,7 +436,7 @@ def _unhandled(link: KeeperLink, one: Any, fault: Exception) -> None:
         link.unhandled.append(one.serial)
 
 
-def _nothing() -> None:
+def _no_op() -> None:
     """Do nothing after a record is stored: the keeper is informed of it together with all others."""
 
 
@@ -626,7 +626,7 @@ class KeeperLink:
         self._outbox: list[msg.KeeperMessage] = []
         self._has_said = False
         self._jobspecs = ObjectMemo(msg.packed_jobspec, lambda packed: memoryview(packed).nbytes)
-        self._given: tuple[Mapping[str, str], Sequence[Idset] | None] | None = None
+        self._last_settings: tuple[Mapping[str, str], Sequence[Idset] | None] | None = None
 
     @property
     def has_said(self) -> bool:
@@ -643,14 +643,14 @@ class KeeperLink:
 
     def start(self, job: JobLaunch, kill_timeout_s: float, *, outlives: bool) -> None:
         """Have the keeper start a job; settings shared with earlier jobs are sent once."""
-        given = self._given
+        given = self._last_settings
         if given is None or given[0] is not job.environment or given[1] is not job.cores:
-            self._given = job.environment, job.cores
+            self._last_settings = job.environment, job.cores
             cores = None if job.cores is None else [str(units) for units in job.cores]
             spool = os.path.realpath(job.spool)
             self.say(msg.KeeperSettings(spool, dict(job.environment), cores, kill_timeout_s, outlives))
         self.jobs.add(job.jobid)
-        jobspec = self._jobspecs.of(job.jobspec)
+        jobspec = self._jobspecs.get(job.jobspec)
         self.say(msg.StartJob(job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s))
 
     def welcomed(self) -> None:

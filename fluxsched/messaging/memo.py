@@ -183,7 +183,7 @@ class ObjectMemo(Generic[V]):
         self._made.clear()
         self._made_bytes = 0
 
-    def of(self, thing: object) -> V:
+    def get(self, thing: object) -> V:
         """Return the value cached for this object (by identity); compute it if absent."""
         known = self._made.get(id(thing))
         if known is not None and known[0] is thing:

@@ -71,7 +71,7 @@ class TablePane(Pane):
         self.sorted_by: int | None = None
         self.is_reversed = False
         self._key = key
-        self._given: Sequence[Any] = ()
+        self._unsorted: Sequence[Any] = ()
         self._at = 0
         self._top = 0
         self._strips: dict[tuple[Hashable, str, int], Strip] = {}
@@ -82,7 +82,7 @@ class TablePane(Pane):
     def fill(self, rows: Sequence[Any]) -> None:
         """Show these rows; `redraw` is the caller's."""
         before = self.current_key
-        self._given = rows
+        self._unsorted = rows
         self._strips.clear()
         self.rows = self._in_order(rows)
         keys = [self._key(row) for row in self.rows]
@@ -94,7 +94,7 @@ class TablePane(Pane):
     def sort(self, column: int | None, *, is_reversed: bool = False) -> None:
         """Sort by a column; None: as they came."""
         self.sorted_by, self.is_reversed = column, is_reversed
-        self.fill(self._given)
+        self.fill(self._unsorted)
         self.redraw()
 
     def _in_order(self, rows: Sequence[Any]) -> list[Any]:

@@ -140,11 +140,11 @@ class JobEffects:
         self._store = store
         self.turns = turns
         self._limits = TimeLimits(turns, self._time_is_up)
-        self._news: list[JobEvents] = []
+        self._unpublished_events: list[JobEvents] = []
         self._starts: list[effect.StartShells | Resize] = []
         self._events: list[dict[str, Any]] = []
         self._packed_events = bytearray()
-        self._given: list[tuple[int, Idset]] = []
+        self._released_targets: list[tuple[int, Idset]] = []
         self._after: list[tuple[Subject | None, Callable[[], None]]] = []
         self._parts = Parts(partial(store.add, "part"), *known_parts(store.read))
         self._rows: ObjectMemo[JobspecRow] = ObjectMemo(self._parts.split, lambda row: len(row.text))
@@ -187,10 +187,10 @@ class JobEffects:
 
     def _end_turn(self) -> None:
         """Have all that waits for the disk done in one go: a closure a job and kind costs more than its work."""
-        news, starts, given, after = self._news, self._starts, self._given, self._after
+        news, starts, given, after = self._unpublished_events, self._starts, self._released_targets, self._after
         if not (news or starts or given or after):
             return
-        self._news, self._starts, self._given, self._after = [], [], [], []
+        self._unpublished_events, self._starts, self._released_targets, self._after = [], [], [], []
 
         self._store.spread_after_commit(self._committed(news, starts, given, after))
 
@@ -247,9 +247,9 @@ class JobEffects:
             self._events, self._packed_events = events, pack_events(events)
         ended_s = max(1, int(events[-1]["timestamp"])) if ended else 0
         resources = "" if one.R is None else bytearray(_encode(one.R))
-        row = NO_JOBSPEC if one.jobspec is None else self._rows.of(one.jobspec)
+        row = NO_JOBSPEC if one.jobspec is None else self._rows.get(one.jobspec)
         self._store.add("job_log", (one.jobid, ended_s, self._packed_events, *row, resources))
-        self._news.append((one.jobid, events))
+        self._unpublished_events.append((one.jobid, events))
         if one.jobspec is not None:
             self.counts.submitted += 1
         if ended:
@@ -267,7 +267,7 @@ class JobEffects:
             priority=one.priority,
             userid=one.userid,
             t_submit=one.t_submit,
-            jobspec=self.packed.of(one.jobspec),
+            jobspec=self.packed.get(one.jobspec),
         )
         self._router.request(_peer(one), "sched.alloc", request)
 
@@ -301,7 +301,7 @@ class JobEffects:
             listener.held(one.jobid, one.ranks)
 
     def _unheld(self, one: effect.Unheld) -> None:
-        self._given.append((one.jobid, one.ranks))
+        self._released_targets.append((one.jobid, one.ranks))
 
     def _start(self, one: effect.StartShells | Resize) -> None:
         self._starts.append(one)

@@ -100,7 +100,7 @@ class JobStreams:
         self._followers: dict[RpcRequest, tuple[OutputFollower, TaskOutput]] = {}
         self._polling = False
         self._wanted: set[str] | None = set()
-        self._news: list[tuple[int, float, str, dict[str, Any]]] = []
+        self._unpublished_events: list[tuple[int, float, str, dict[str, Any]]] = []
         router.serve(
             {
                 "job-manager.watch": self._watch,
@@ -160,7 +160,7 @@ class JobStreams:
     def _publish(self, stored: Sequence[JobEvents]) -> None:
         """Publish the events that one transaction has put on disk: most of them are not watched, so the loop is short.
         """
-        wanted, logs, news = self._wanted, self._logs, self._news
+        wanted, logs, news = self._wanted, self._logs, self._unpublished_events
         for jobid, events in stored:
             for event in events:
                 if wanted is None or event["name"] in wanted:
@@ -182,7 +182,7 @@ class JobStreams:
 
     def _flush(self) -> None:
         """Send each watcher the events of a transaction in as few responses as possible."""
-        news, self._news = self._news, []
+        news, self._unpublished_events = self._unpublished_events, []
         if news:
             for request in list(self._watchers):
                 self._send(request, news)

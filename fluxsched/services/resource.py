@@ -435,7 +435,7 @@ class JournalService:
         self._history = history
         self._resources = resources
         self._streams: dict[RpcRequest, None] = {}
-        self._news: list[JournalEvent] = []
+        self._unpublished_events: list[JournalEvent] = []
         self._unstored = 0
         """Events at the end of the history that are not on disk yet."""
         self._stored = PRUNE_EVENTS
@@ -446,7 +446,7 @@ class JournalService:
 
     def add(self, event: JournalEvent) -> None:
         """Add an event that the history has already."""
-        self._news.append(event)
+        self._unpublished_events.append(event)
         self._unstored += 1
         self._store.add("journal", (msgspec.json.encode(event),))
         self._stored += 1
@@ -456,7 +456,7 @@ class JournalService:
 
     def publish(self) -> None:
         """Send new events to the readers, once they are on disk."""
-        news, self._news = self._news, []
+        news, self._unpublished_events = self._unpublished_events, []
         if news:
             self._store.after_commit(partial(self._tell_all, news))
 

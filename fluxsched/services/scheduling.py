@@ -120,7 +120,7 @@ class SchedulingService:
                     t_submit=item.t_submit,
                     free=str(item.free),
                     R=item.R,
-                    jobspec=self._effects.packed.of(item.jobspec),
+                    jobspec=self._effects.packed.get(item.jobspec),
                     preempted=item.preempted_s or None,
                     going=str(item.going) if item.going else None,
                     grown=str(item.grown) if item.grown else None,

@@ -96,7 +96,7 @@ class Store:
         self._groups: list[RowGroup] = []
         self._works: list[Work] = []
         self._idle_calls: list[tuple[Done, Callable[[Exception], None] | None]] = []
-        self._settling: list[tuple[Done, Callable[[Exception], None] | None]] = []
+        self._due_idle_calls: list[tuple[Done, Callable[[Exception], None] | None]] = []
         self._under_way: Transaction | None = None
         self.fault: str | None = None
         """Why nothing can be written at present, or None."""
@@ -154,7 +154,7 @@ class Store:
         if self._under_way is not None or not (self._groups or self._works or self._idle_calls):
             return
         self._under_way = Transaction(self._database, self._groups, self._works)
-        self._settling = self._idle_calls
+        self._due_idle_calls = self._idle_calls
         self._groups, self._works, self._idle_calls = [], [], []
         self._write(self._under_way)
 
@@ -224,11 +224,11 @@ class Store:
         self.commits += 1
         for work in works:
             yield from self._turns.isolated_work(work)
-        self._settle()
+        self._run_idle_calls()
         self._under_way = None
 
-    def _settle(self) -> None:
-        settling, self._settling = self._settling, []
+    def _run_idle_calls(self) -> None:
+        settling, self._due_idle_calls = self._due_idle_calls, []
         for done, failed in settling:
             self._turns.run_isolated(done, "a read of what is settled", failed)
 
@@ -236,9 +236,9 @@ class Store:
         if text != self.fault:
             log.error("%s; running jobs continue, and nothing new is accepted until it can be", text)
         self.fault, self.is_full = text, is_full
-        self._settling += self._idle_calls
+        self._due_idle_calls += self._idle_calls
         self._idle_calls = []
-        self._settle()
+        self._run_idle_calls()
         unstored, limit = count(self._groups), self._limits.unstored_rows_max
         if unstored > limit:
             self._ends(LimitExceeded(f"{text}, and {unstored} rows wait for it; the limit is {limit}"))

@@ -250,20 +250,20 @@ class Params:
 
     def __init__(self, topic: str, given: Mapping[str, Any], *known: str) -> None:
         self._topic = topic
-        self._given = {name: value for name, value in given.items() if value is not None and value != ""}
-        if unknown := [name for name in self._given if name not in known]:
+        self._values = {name: value for name, value in given.items() if value is not None and value != ""}
+        if unknown := [name for name in self._values if name not in known]:
             raise InvalidValue(f"view {topic}: {some_of(unknown)}: no such parameter; there are {some_of(known)}")
 
     def __contains__(self, name: str) -> bool:
-        return name in self._given
+        return name in self._values
 
     def get(self, name: str) -> Any:
         """As it was given, or None."""
-        return self._given.get(name)
+        return self._values.get(name)
 
     def text(self, name: str) -> str:
         """A text, empty if absent."""
-        value = self._given.get(name, "")
+        value = self._values.get(name, "")
         if not isinstance(value, str):
             raise self._wrong(name, "a text")
         return value
@@ -274,7 +274,7 @@ class Params:
 
     def number(self, name: str) -> float | None:
         """A number, None if absent."""
-        value = self._given.get(name)
+        value = self._values.get(name)
         if value is None:
             return None
         try:
@@ -297,7 +297,7 @@ class Params:
         return int(number)
 
     def _wrong(self, name: str, wanted: str) -> InvalidValue:
-        return InvalidValue(f"view {self._topic}: {name} {str(self._given[name])[:SHOWN_CHARS]!r} is not {wanted}")
+        return InvalidValue(f"view {self._topic}: {name} {str(self._values[name])[:SHOWN_CHARS]!r} is not {wanted}")
 
 
 class Period:

@@ -99,7 +99,7 @@ def test_no_more_and_no_larger_ones_are_remembered_than_the_limits_say(monkeypat
     assert read[SPECS_KEPT:] == [b"%d" % SPECS_KEPT, b"0"]
     large = bytes(SPEC_BYTES_MAX + 1)
     assert [memo.read(large), memo.read(large)] == read[-2:]
-    assert payload_memo.ObjectMemo(len).of(large) == len(large)
+    assert payload_memo.ObjectMemo(len).get(large) == len(large)
 
 
 def test_a_memo_is_bounded_in_bytes():
@@ -116,7 +116,7 @@ def test_what_is_made_of_objects_is_bounded_in_bytes():
     memo = payload_memo.ObjectMemo(lambda thing: made.append(thing) or bytes(400), len, 1000)
     one, two, three = {}, {}, {}
     for thing in (one, one, two, three, three, one):
-        memo.of(thing)
+        memo.get(thing)
     assert [id(thing) for thing in made] == [id(one), id(two), id(three), id(one)]
 
 
