@@ -256,6 +256,78 @@ def small_instance() -> Answers:
     }  # fmt: skip
 
 
+T = 1_795_384_800.0
+
+
+def report_row(name: str, **values: Any) -> dict[str, Any]:
+    return {
+        "name": name, "jobs": 12, "running": 0, "results": {"completed": 8, "failed": 1, "canceled": 2, "timeout": 1},
+        "core_seconds": 7200.0, "gpu_seconds": 0.0, "cpu_seconds": 0.0, "cpu_core_seconds": 0.0, "waits": 12,
+        "wait_mean": 75.0, "wait_p50": 31.5, "wait_p95": 600.0, **values,
+    }  # fmt: skip
+
+
+REPORT_ROWS = [
+    report_row("optics", running=3, gpu_seconds=1800.0, cpu_seconds=900.0, cpu_core_seconds=1000.0),
+    report_row("", core_seconds=36.0, wait_mean=None, wait_p50=None, wait_p95=None),
+]
+CAPACITY = {"allocated": 7236.0, "free": 5364.0, "drained": 1800.0, "down": 0.0, "excluded": 99_999.0}
+
+
+def report(**values: Any) -> Answers:
+    answer = {
+        "by": "bank", "since": T - 7200.0, "until": T, "rows": REPORT_ROWS, "left_out": 0,
+        "total": report_row("", jobs=24, core_seconds=7236.0), "observed": 3600.0, "capacity": CAPACITY,
+    }  # fmt: skip
+    return {"history.report": answer | values}
+
+
+FAIR_SETTINGS = {
+    "signal": "decayed-usage", "half_life": 604800.0, "weights": {"core": 1.0}, "shares": "active", "capacity": 64.0,
+    "budget": None, "rate": 60,
+}  # fmt: skip
+
+
+def account(*path: str, user: bool = False, **values: Any) -> dict[str, Any]:
+    return {
+        "path": list(path), "user": user, "active": True, "weight": 1.0, "share": 0.25, "fair_usage": 16.0,
+        "usage": 8.0, "signal": 4.0, "firm_usage": 8.0, "firm_signal": 8.0, "cap": None, "budget_left": None,
+        "held": {"core": 8}, "waiting": 0, "running": 1, "preempted": 0, **values,
+    }  # fmt: skip
+
+
+ACCOUNTS = [
+    account("standby", weight=0.01, active=False, usage=0.0, signal=0.5, held={}, running=0, preempted=3),
+    account("physics", weight=3.0, share=1.0, fair_usage=64.0, waiting=12, running=3),
+    account("physics", "zoe", user=True, waiting=12),
+    account("physics", "optics", weight=2.0, share=0.5, fair_usage=32.0),
+    account("physics", "optics", "ann", user=True, held={"core": 8, "memory": 2**33}),
+]
+
+
+def fair(*accounts: dict[str, Any], **settings: Any) -> Answers:
+    answer = FAIR_SETTINGS | settings | {"accounts": list(accounts), "next": None}
+    return {"sched.accounts": lambda payload: dict(answer)}
+
+
+def switches() -> Answers:
+    """Two leaves below a spine, and a node without a switch."""
+
+    def r(ranks: str, hosts: str) -> dict[str, Any]:
+        return r_of([{"rank": ranks, "children": {"core": "0-3"}}], hosts)
+
+    topology = [
+        {"name": "leaf0", "hosts": "n[0-1]"}, {"name": "leaf1", "hosts": "n[2-4]"},
+        {"name": "spine", "switches": "leaf[0-1]"}, {"name": "far", "hosts": "other"},
+    ]  # fmt: skip
+    whole = r("0-5", "n[0-5]")
+    return {
+        "resource.sched-status": {"all": whole, "down": r("4", "n4"), "allocated": r("1", "n1")},
+        "resource.status": {"R": whole | {"scheduling": {"writer": "fluxsched", "topology": topology}}},
+        "resource.targets": targets_of(whole),
+    }
+
+
 SITES: dict[str, Callable[[], Answers]] = {
     "nothing is answered": dict,
     "four nodes": four_nodes,
@@ -271,5 +343,23 @@ SITES: dict[str, Callable[[], Answers]] = {
     "queues": lambda: dict(QUEUES),
     "no queues": lambda: dict(ANONYMOUS),
     "a small instance": small_instance,
+    "a report": report,
+    "a report without the machine": lambda: report(capacity=None, left_out=7),
+    "an empty report": lambda: report(rows=[], capacity=None),
+    "a report of what users wrote": lambda: report(rows=[report_row('a"b,\n\x1b[31m')]),
+    "accounts": lambda: fair(*ACCOUNTS),
+    "accounts with caps and budgets": lambda: fair(
+        account("a", cap=19.2), account("a", "ann", user=True, cap=19.2, budget_left=300.0)
+    ),
+    "a budget that is spent": lambda: fair(account("a"), account("a", "ann", user=True, budget_left=0.0)),
+    "an idle account": lambda: fair(account("a", active=False, cap=19.2)),
+    "an idle account that counts": lambda: fair(account("a", active=False, cap=19.2), shares="all"),
+    "no capacity": lambda: fair(account("a", cap=19.2), capacity=0.0),
+    "no accounts": fair,
+    "accounts of what users wrote": lambda: fair(account("e\x1b[31m\nvil")),
+    "a policy without accounts": lambda: {
+        "sched.accounts": RPCError("this scheduler keeps no accounts: use a policy that does, such as fair", 95)
+    },
+    "switches": switches,
 }
 """The sites of golden files."""

@@ -12,7 +12,7 @@ import pytest
 from fluxsched.errors import FluxschedError, RPCError
 from fluxsched.instance.launch import check_start
 
-from ..sites import ANONYMOUS, QUEUES
+from ..sites import ANONYMOUS, QUEUES, report
 
 
 @pytest.mark.parametrize(
@@ -187,3 +187,12 @@ def test_stop_asks_on_a_terminal_if_jobs_run(cli, launched: list) -> None:
     assert cli("stop", stdin="y\n", answers=running).out == "stopped ipc:///there\n"
     assert cli("stop", "--yes").err == cli("stop", answers={"job-manager.stats-get": {"jobs": {}}}).err == ""
     assert cli("stop", answers={"job-manager.stats-get": RPCError("it hangs", 110)}).code == 0
+
+
+def test_times_of_a_report_are_asked_for_as_they_were_given(cli) -> None:
+    asked: list = []
+    answer = report(rows=[], capacity=None)["history.report"]
+    cli("report", "--since", "2026-01-01", "--until", "-1h", "-c", "5",
+        answers={"history.report": lambda payload: asked.append(payload) or answer})  # fmt: skip
+    assert asked[0]["since"] < asked[0]["until"]
+    assert (asked[0]["by"], asked[0]["max_entries"]) == ("user", 5)
