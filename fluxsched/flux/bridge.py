@@ -74,11 +74,11 @@ from fluxsched.scheduler.session import (
     RAISE,
     READY,
     SAVE,
-    Call,
     Effects,
-    End,
-    Fail,
+    ErrorResponse,
+    Fatal,
     Log,
+    OutgoingRequest,
     Respond,
     SchedulerSession,
 )
@@ -185,14 +185,16 @@ class RunningJobLookup:
         self._named: deque[HelloResponse] = deque()
         self._asked: deque[tuple[HelloResponse, JobLookups]] = deque()
 
-    def answered(self, call: Call, job: HelloResponse | None, error: RPCError | None, perform: Perform) -> None:
+    def answered(
+        self, call: OutgoingRequest, job: HelloResponse | None, error: RPCError | None, perform: Perform
+    ) -> None:
         """Take one answer of hello; ENODATA, or any other error, is its last."""
         self._last = error
         if job is not None:
             self._named.append(job)
         self._continue(call, perform)
 
-    def _continue(self, call: Call, perform: Perform) -> None:
+    def _continue(self, call: OutgoingRequest, perform: Perform) -> None:
         while self._asked and len(self._asked[0][1]) == len(self._keys):
             self._take_over(call, *self._asked.popleft(), perform)
         while self._named and (len(self._asked) + 1) * len(self._keys) <= LOOKUPS_MAX:
@@ -209,7 +211,7 @@ class RunningJobLookup:
             error, self._last = self._last, None
             perform(self._session.answered(call, None, error, self._now_s()))
 
-    def _take_over(self, call: Call, job: HelloResponse, found: JobLookups, perform: Perform) -> None:
+    def _take_over(self, call: OutgoingRequest, job: HelloResponse, found: JobLookups, perform: Perform) -> None:
         reply = found[R]
         self._handle.log(LOG_DEBUG, hello(format_f58(job.id, ascii=self._handle.ascii), job))
         try:
@@ -381,7 +383,7 @@ class Bridge:
             self._perform(self.session.work(self.session.kept))
             self._changed()
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: OutgoingRequest) -> None:
         if call.topic == SAVE:
             self._history.save(call.message, lambda reply: self._answered(call, reply))
             return
@@ -389,7 +391,7 @@ class Bridge:
         payload = None if message is None else framing.to_json(message)
         self._handle.rpc(call.topic, payload, lambda reply: self._answered(call, reply), streaming=call.streaming)
 
-    def _answered(self, call: Call, reply: BrokerReply) -> None:
+    def _answered(self, call: OutgoingRequest, reply: BrokerReply) -> None:
         error = None
         if reply.errnum:
             error = RPCError(reply.text or errno.errorcode.get(reply.errnum, str(reply.errnum)), reply.errnum)
@@ -408,7 +410,7 @@ class Bridge:
         self._perform(self.session.answered(call, answer, error, now_s))
         self._work()
 
-    def _is_ready(self, call: Call, answer: msg.ReadyResponse) -> None:
+    def _is_ready(self, call: OutgoingRequest, answer: msg.ReadyResponse) -> None:
         self._perform(self.session.answered(call, answer, None, self._now_s()))
         self._log_ready()
         self._changed()
@@ -514,12 +516,12 @@ class Bridge:
                     self._answer(msg.AllocResponse(one.jobid, msg.DENY, note=note), last=True)
                 case Canceled():
                     self._answer(msg.AllocResponse(one.jobid, msg.CANCEL), last=True)
-                case Call():
+                case OutgoingRequest():
                     self._call(one)
                 case Respond(request, answer):
                     self._not_waiting(request)
                     self._handle.respond(request, None if answer is None else framing.to_json(answer))
-                case Fail(request, error):
+                case ErrorResponse(request, error):
                     self._fail(request, error)
                 case Raise():
                     self._perform(self.session.outgoing((one,)))
@@ -527,7 +529,7 @@ class Bridge:
                     self._log(LOG_ERR, note)
                 case Log(text, is_error):
                     self._log(LOG_ERR if is_error else LOG_INFO, text)
-                case End(reason):
+                case Fatal(reason):
                     self._log(LOG_ERR, f"the scheduler ends: {reason}")
                     self._handle.stop()
 

@@ -46,7 +46,18 @@ from fluxsched.sched.decisions import (
 )
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.loading import policy_line
-from fluxsched.scheduler.session import HELLO, READY, Call, Effects, End, Fail, Left, Log, Respond, SchedulerSession
+from fluxsched.scheduler.session import (
+    HELLO,
+    READY,
+    Effects,
+    ErrorResponse,
+    Fatal,
+    Log,
+    OutgoingRequest,
+    ReadyToExit,
+    Respond,
+    SchedulerSession,
+)
 from fluxsched.system.log import exception_text, left, logger
 from fluxsched.system.loop import CONSIDERED_S, SHORT_S, Histogram, Timer, Turns
 from fluxsched.transport.base import Client
@@ -120,12 +131,12 @@ class SchedulerHost:
                     self._respond_alloc(msg.AllocResponse(one.jobid, msg.DENY, note=one.note))
                 case Canceled():
                     self._respond_alloc(msg.AllocResponse(one.jobid, msg.CANCEL))
-                case Call(topic, payload, streaming):
+                case OutgoingRequest(topic, payload, streaming):
                     data = None if payload is None else framing.pack(payload)
                     self._send(self._calls.start(topic, data, streaming=streaming, token=one))
                 case Respond(request, payload):
                     self._send(make_response(request, None if payload is None else framing.pack(payload)))
-                case Fail(request, error):
+                case ErrorResponse(request, error):
                     self._fail(request, error)
                 case Raise() | Grown() | Shrunk():
                     self._perform(self.session.outgoing((one,)))
@@ -135,9 +146,9 @@ class SchedulerHost:
                     log.warning("%s", note)
                 case Log(text, is_error):
                     (log.error if is_error else log.info)("%s", text)
-                case Left():
+                case ReadyToExit():
                     self._ended(None)
-                case End(reason):
+                case Fatal(reason):
                     log.error("%s", reason)
                     self._ended(reason)
 

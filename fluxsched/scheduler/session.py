@@ -65,7 +65,7 @@ SAVE: Final = "job-manager.sched-save"
 """The topics of our own requests."""
 
 
-class Call(NamedTuple):
+class OutgoingRequest(NamedTuple):
     """Send a request of ours and give its answers to `answered`. `message` None: no payload; `group`: of a stream."""
 
     topic: str
@@ -81,20 +81,20 @@ class Respond(NamedTuple):
     message: Any = None
 
 
-class Fail(NamedTuple):
+class ErrorResponse(NamedTuple):
     """The request that came with `token` was wrong or is refused: answer it with this error if it wants an answer."""
 
     token: Any
     error: FluxschedError
 
 
-class End(NamedTuple):
+class Fatal(NamedTuple):
     """Effect of a fault after which the scheduler cannot continue."""
 
     reason: str
 
 
-class Left(NamedTuple):
+class ReadyToExit(NamedTuple):
     """Effect after the last state is saved: the adapter may exit."""
 
 
@@ -105,7 +105,7 @@ class Log(NamedTuple):
     is_error: bool = False
 
 
-SessionEffect: TypeAlias = decisions.Effect | Call | Respond | Fail | End | Left | Log
+SessionEffect: TypeAlias = decisions.Effect | OutgoingRequest | Respond | ErrorResponse | Fatal | ReadyToExit | Log
 """The scheduler's `Release`, `Raise`, `Grown` and `Shrunk` come out as calls, its answers to alloc as they are."""
 
 Effects: TypeAlias = Sequence[SessionEffect]
@@ -230,7 +230,7 @@ class SchedulerSession:
                 try:
                     return handler(message, token, now_s)
                 except FluxschedError as fault:
-                    return [Fail(token, fault)]
+                    return [ErrorResponse(token, fault)]
         if self.state not in _OVER:
             self._kept.append((handler, message, token, now_s))
         return ()
@@ -255,7 +255,7 @@ class SchedulerSession:
             try:
                 found += handler(message, token, now_s)
             except FluxschedError as fault:
-                found.append(Fail(token, fault))
+                found.append(ErrorResponse(token, fault))
         return found
 
     # ---- our own requests
@@ -263,9 +263,9 @@ class SchedulerSession:
     def start(self) -> Effects:
         """Begin the session: acquire every group."""
         self._step("start")
-        return [Call(ACQUIRE, stream.request(), True, group) for group, stream in self._streams.items()]
+        return [OutgoingRequest(ACQUIRE, stream.request(), True, group) for group, stream in self._streams.items()]
 
-    def answered(self, call: Call, answer: Any, error: RPCError | None, now_s: float) -> Effects:
+    def answered(self, call: OutgoingRequest, answer: Any, error: RPCError | None, now_s: float) -> Effects:
         """Take an answer or an error: of an acquire stream the payload, or a GroupChange; of others the message.
 
         A hello answer needs its `R`; see `refuse_job` for one whose R the adapter cannot get.
@@ -287,7 +287,8 @@ class SchedulerSession:
         if call.topic == HELLO and error is not None and error.errnum == errno.ENODATA:
             self._step("known")
             depth = self._queue_depth
-            return [Call(READY, msg.ReadyRequest("unlimited") if depth is None else msg.ReadyRequest("limited", depth))]
+            ready = msg.ReadyRequest("unlimited") if depth is None else msg.ReadyRequest("limited", depth)
+            return [OutgoingRequest(READY, ready)]
         if error is not None:
             group = f" of group {call.group!r}" if call.topic == ACQUIRE and self._typed else ""
             return self.end(f"{call.topic}{group}: {error}")
@@ -299,7 +300,7 @@ class SchedulerSession:
             return self._restore(answer, now_s)
         return ()
 
-    def _change(self, answer: Any, call: Call, now_s: float) -> Effects:
+    def _change(self, answer: Any, call: OutgoingRequest, now_s: float) -> Effects:
         """Apply a message of a stream; a fault in it ends the session, since the session's resources might no longer be
         correct.
         """
@@ -318,7 +319,7 @@ class SchedulerSession:
             if not self._no_grow:
                 self._step("acquired")
                 groups = list(self._streams) if self._typed else None
-                found.append(Call(HELLO, msg.HelloRequest(self._partial_ok, groups), True))
+                found.append(OutgoingRequest(HELLO, msg.HelloRequest(self._partial_ok, groups), True))
         return found
 
     def _take_over(self, job: Any, now_s: float) -> Effects:
@@ -350,9 +351,10 @@ class SchedulerSession:
         """
         note = f"failed to reallocate R for running job: {fault}"
         what = f"hello: cannot take over {format_f58(jobid)}, raising a fatal exception on it: {fault}"
-        return [Log(what, is_error=True), Call(RAISE, RaiseRequest(id=jobid, type=RESTART, severity=0, note=note))]
+        ended = RaiseRequest(id=jobid, type=RESTART, severity=0, note=note)
+        return [Log(what, is_error=True), OutgoingRequest(RAISE, ended)]
 
-    def _asked(self, error: RPCError | None, call: Call, now_s: float) -> Effects:
+    def _asked(self, error: RPCError | None, call: OutgoingRequest, now_s: float) -> Effects:
         return self.outgoing(answered(self.scheduler, call, error, now_s))
 
     def _acquired(self) -> Idset:
@@ -461,18 +463,18 @@ class SchedulerSession:
         if self._saving is None or self.state not in _SERVING:
             return ()
         request = self._saving.due(now_s)
-        return () if request is None else [Call(SAVE, request)]
+        return () if request is None else [OutgoingRequest(SAVE, request)]
 
     def leave(self, now_s: float) -> Effects:
-        """Stop in good order: nothing is handled or decided from now on, and after `Left` all is saved."""
+        """Stop in good order: nothing is handled or decided from now on, and after `ReadyToExit` all is saved."""
         request = None if self._saving is None or self.state not in _SERVING else self._saving.last(now_s)
         self.drop()
         self._step("leave")
         self._kept.clear()
         if self.state is _ENDED:
-            return [Left()]
+            return [ReadyToExit()]
         if request is not None:
-            return [Call(SAVE, request)]
+            return [OutgoingRequest(SAVE, request)]
         return () if self._saving is not None and self._saving.is_asked else self._left()
 
     def _restore(self, answer: msg.ReadyResponse | None, now_s: float) -> Effects:
@@ -488,7 +490,7 @@ class SchedulerSession:
 
     def _left(self) -> Effects:
         self._step("saved")
-        return [Left()]
+        return [ReadyToExit()]
 
     # ---- within
 
@@ -499,7 +501,7 @@ class SchedulerSession:
     def _outgoing(self, effect: decisions.Effect | Log) -> SessionEffect:
         match effect:
             case decisions.Release(group, targets):
-                return Call(RELEASE, self._streams[group].release(targets))
+                return OutgoingRequest(RELEASE, self._streams[group].release(targets))
             case decisions.Raise() | decisions.Grown() | decisions.Shrunk():
                 return call_for(effect)
         return effect
@@ -511,7 +513,7 @@ class SchedulerSession:
         self._step("end")
         self._kept.clear()
         self._pass = _NO_PASS
-        return [End(reason)]
+        return [Fatal(reason)]
 
     def _step(self, event: str) -> None:
         self.state = step(SESSION, self.state, event)
@@ -523,18 +525,21 @@ RESIZING = (GROW, SHRINK)
 """The topics of requests that change the size of a job."""
 
 
-def call_for(effect: decisions.Grown | decisions.Shrunk | decisions.Raise) -> Call:
+def call_for(effect: decisions.Grown | decisions.Shrunk | decisions.Raise) -> OutgoingRequest:
     """Return the request of an effect."""
     match effect:
         case decisions.Grown(jobid):
-            return Call(GROW, GrowRequest(jobid, effect.R))
+            return OutgoingRequest(GROW, GrowRequest(jobid, effect.R))
         case decisions.Shrunk(jobid, ranks, note):
-            return Call(SHRINK, ShrinkRequest(jobid, str(ranks), note))
+            return OutgoingRequest(SHRINK, ShrinkRequest(jobid, str(ranks), note))
     left = None if effect.targets is None else str(effect.targets)
-    return Call(RAISE, RaiseRequest(id=effect.jobid, type=effect.type, severity=0, note=effect.note, ranks=left))
+    raised = RaiseRequest(id=effect.jobid, type=effect.type, severity=0, note=effect.note, ranks=left)
+    return OutgoingRequest(RAISE, raised)
 
 
-def answered(scheduler: Scheduler, call: Call, error: RPCError | None, now_s: float) -> list[decisions.Effect | Log]:
+def answered(
+    scheduler: Scheduler, call: OutgoingRequest, error: RPCError | None, now_s: float
+) -> list[decisions.Effect | Log]:
     """Return the effects of a response: of a grow that was stored, or of an error."""
     wanted = call.message
     if error is None:

@@ -44,11 +44,11 @@ from fluxsched.scheduler.session import (
     SESSION,
     SHRINK,
     SLICE_ACCOUNTS,
-    Call,
-    End,
-    Fail,
-    Left,
+    ErrorResponse,
+    Fatal,
     Log,
+    OutgoingRequest,
+    ReadyToExit,
     Respond,
     SchedulerSession,
     SessionState,
@@ -107,7 +107,7 @@ class Peers:
         return Jobspec.from_command(["true"], ntasks=given, duration_s=10.0)
 
     def heard(self, effects):
-        self.calls |= {(one.topic, one.group): one for one in effects if isinstance(one, Call)}
+        self.calls |= {(one.topic, one.group): one for one in effects if isinstance(one, OutgoingRequest)}
         return list(effects)
 
     def start(self):
@@ -241,10 +241,10 @@ def test_nothing_is_asked_for_before_each_group_has_grown_and_running_jobs_are_k
     ]  # fmt: skip
     assert peers.grow("b", "4-5") == []
     [hello] = peers.grow("a", "0-3")
-    assert hello == Call(HELLO, msg.HelloRequest(True, ["a", "b"]), True)
+    assert hello == OutgoingRequest(HELLO, msg.HelloRequest(True, ["a", "b"]), True)
     assert peers.answer(HELLO, msg.HelloResponse(7, 16, 1, 1.0, None, R("4-5"))) == []
     [ready] = peers.answer(HELLO, error=NO_DATA)
-    assert ready == Call(READY, msg.ReadyRequest("unlimited"))
+    assert ready == OutgoingRequest(READY, msg.ReadyRequest("unlimited"))
     assert peers.session.scheduler.stats()["running"] == 1
 
 
@@ -288,12 +288,12 @@ def test_a_job_that_cannot_be_taken_over_gets_an_exception_and_the_others_go_on(
         assert log.is_error
         assert (call.topic, call.message.id, call.message.type) == (RAISE, jobid, module.RESTART)
     assert peers.answer(RAISE, error=RPCError("not active", errno.ENOENT))[0].is_error
-    assert [type(one) for one in peers.answer(HELLO, error=NO_DATA)] == [Call]
+    assert [type(one) for one in peers.answer(HELLO, error=NO_DATA)] == [OutgoingRequest]
 
 
 def test_in_the_plain_dialect_a_job_outside_of_what_was_acquired_is_refused():
     peers = Peers(plain=True)
-    assert peers.start() == [Call(ACQUIRE, None, True, "default")]
+    assert peers.start() == [OutgoingRequest(ACQUIRE, None, True, "default")]
     [hello] = peers.answer(ACQUIRE, AcquireFirst(R("0-3"), "0-3"), group="default")
     assert hello.message == msg.HelloRequest(True)
     assert peers.answer(HELLO, msg.HelloResponse(6, 16, 1, 1.0, "9", R("3,9"))) == []
@@ -346,7 +346,7 @@ def test_what_is_wrong_with_a_request_is_its_sender_s_answer():
     peers.alloc(3)
     peers.alloc(3)
     [failed] = peers.work()
-    assert isinstance(failed, Fail)
+    assert isinstance(failed, ErrorResponse)
     assert failed.token == "sched.alloc"
     peers.ask("sched.cancel", msg.SchedCancelRequest(3))
     assert peers.work() == [Canceled(3)]
@@ -360,7 +360,7 @@ def test_an_error_answer_ends_the_session_once(topic):
     peers = at(states[topic])
     group = "default" if topic == ACQUIRE else ""
     [ended] = peers.answer(topic, error=RPCError("taken", errno.EBUSY), group=group)
-    assert isinstance(ended, End)
+    assert isinstance(ended, Fatal)
     assert ended.reason.startswith(topic)
     assert peers.session.state is SessionState.ENDED
     assert peers.answer(topic, error=RPCError("taken", errno.EBUSY), group=group) == []
@@ -372,7 +372,7 @@ def test_a_stream_that_breaks_the_protocol_ends_the_session():
     peers = Peers().ready()
     peers.answer(ACQUIRE, Shrink("9"), group="default")
     [ended] = peers.work()
-    assert isinstance(ended, End)
+    assert isinstance(ended, Fatal)
     assert "9" in ended.reason
 
 
@@ -429,9 +429,9 @@ class Resizing:
         (acquire,) = self.session.start()
         self.answer(acquire, framing.pack(GroupGrow(R("0-3"), "0-3", "")))
         for job in running:
-            assert self.answer(Call(HELLO, msg.HelloRequest(True), True), job) == []
-        self.answer(Call(HELLO, msg.HelloRequest(True), True), None, NO_DATA)
-        self.answer(Call(READY, None), msg.ReadyResponse(0))
+            assert self.answer(OutgoingRequest(HELLO, msg.HelloRequest(True), True), job) == []
+        self.answer(OutgoingRequest(HELLO, msg.HelloRequest(True), True), None, NO_DATA)
+        self.answer(OutgoingRequest(READY, None), msg.ReadyResponse(0))
         return self
 
     def answer(self, call, answer=None, error=None):
@@ -453,7 +453,7 @@ class Resizing:
         self.session.decided()
         sent = self.session.outgoing(found)
         self.scheduler.check()
-        return [one for one in sent if isinstance(one, Call | Granted | Log)]
+        return [one for one in sent if isinstance(one, OutgoingRequest | Granted | Log)]
 
     def grows(self):
         """The elastic job has two nodes, and is to get the other two."""
@@ -485,7 +485,8 @@ def test_a_grow_that_is_stored_is_not_taken_back_and_can_be_shrunk(site):
     assert site.alloc(3, 2) == []  # what is not stored is no extra yet
     assert site.answer(call) == []
     (shrink,) = site.passed()
-    assert shrink == Call(SHRINK, msg.ShrinkRequest(ELASTIC, "0-1", "left to job ƒ4: it is the first that waits"))
+    note = "left to job ƒ4: it is the first that waits"
+    assert shrink == OutgoingRequest(SHRINK, msg.ShrinkRequest(ELASTIC, "0-1", note))
     assert site.answer(shrink) == []
     assert [one.jobid for one in site.free(ELASTIC, "0-1", final=False)] == [3]
     assert site.busy() == "0-3"
@@ -578,7 +579,7 @@ def ready(saved):
 
 
 def saves(effects):
-    return [one.message for one in effects if isinstance(one, Call) and one.topic == SAVE]
+    return [one.message for one in effects if isinstance(one, OutgoingRequest) and one.topic == SAVE]
 
 
 def test_while_nothing_is_held_and_nothing_happens_nothing_is_saved():
@@ -700,22 +701,22 @@ def test_leaving_waits_for_the_last_state_to_be_stored():
     assert not peers.session.has_work
     assert peers.session.leave(112.0) == (), "asked twice"
     assert peers.session.answered(first, None, None, 112.0) == [], "that was the one before"
-    assert peers.session.answered(call, None, None, 112.0) == [Left()]
+    assert peers.session.answered(call, None, None, 112.0) == [ReadyToExit()]
     assert peers.session.state is SessionState.ENDED
 
 
 def test_with_nothing_to_save_it_leaves_at_once():
     peers, _ = ready(None)
-    assert peers.session.leave(101.0) == [Left()]
+    assert peers.session.leave(101.0) == [ReadyToExit()]
     for early in (SessionState.IDLE, SessionState.ACQUIRING, SessionState.HELLO, SessionState.READYING):
-        assert at(early).session.leave(101.0) == [Left()]
+        assert at(early).session.leave(101.0) == [ReadyToExit()]
 
 
 def test_a_last_state_that_is_refused_delays_nothing():
     peers = at(SessionState.LEAVING)
     log, left = peers.answer(SAVE, error=RPCError("no room", errno.ENOSPC))
     assert "no room" in log.text
-    assert left == Left()
+    assert left == ReadyToExit()
 
 
 def test_a_pass_under_way_is_no_hindrance():
@@ -733,7 +734,7 @@ def test_a_scheduler_without_accounts_leaves_what_is_kept_alone():
     peers.answer(HELLO, error=NO_DATA)
     assert peers.answer(READY, msg.ReadyResponse(0, "nonsense")) == []
     assert peers.session.due(1e9) == ()
-    assert peers.session.leave(1e9) == [Left()]
+    assert peers.session.leave(1e9) == [ReadyToExit()]
 
 
 def fair_peers():

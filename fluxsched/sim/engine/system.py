@@ -41,10 +41,10 @@ from fluxsched.scheduler.session import (
     RAISE,
     RELEASE,
     SHRINK,
-    Call,
     Effects,
-    End,
-    Fail,
+    ErrorResponse,
+    Fatal,
+    OutgoingRequest,
     SchedulerSession,
     SessionEffect,
 )
@@ -218,7 +218,7 @@ class System:
         self._running = running
         self._pending: deque[SessionEffect] = deque()
         self._busy = False
-        self._streams: dict[str, tuple[Call, AcquireServer]] = {}
+        self._streams: dict[str, tuple[OutgoingRequest, AcquireServer]] = {}
         self.tell(self.module.start(now_s))
         self.perform(self._session.start())
 
@@ -313,18 +313,18 @@ class System:
                 self._owner.left(jobid, note)
             case Canceled(jobid):
                 self._owner.left(jobid, "canceled")
-            case Call():
+            case OutgoingRequest():
                 self._call(one)
-            case Fail(_, error):
+            case ErrorResponse(_, error):
                 raise error
             case DecisionRefused(note):
                 self.refusal = self.refusal or note
             case PluginFailed(note):  # what is simulated without it is of no use, as with a policy that raises
                 raise InvalidValue(note)
-            case End(reason):
+            case Fatal(reason):
                 raise AssertionError(f"the scheduler ends: {reason}")
 
-    def _call(self, call: Call) -> None:
+    def _call(self, call: OutgoingRequest) -> None:
         """A request of the scheduler reaches the module that answers it."""
         message = call.message
         if call.topic == ACQUIRE:

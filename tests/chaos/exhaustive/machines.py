@@ -37,7 +37,17 @@ from fluxsched.resource.module import ResourceModule
 from fluxsched.sched import decisions
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.policy import Option, Start, View
-from fluxsched.scheduler.session import ACQUIRE, HELLO, RAISE, READY, Call, End, Fail, Log, SchedulerSession
+from fluxsched.scheduler.session import (
+    ACQUIRE,
+    HELLO,
+    RAISE,
+    READY,
+    ErrorResponse,
+    Fatal,
+    Log,
+    OutgoingRequest,
+    SchedulerSession,
+)
 from tests.chaos.checkers.base import Violation
 from tests.chaos.wire import cores_of, idset
 
@@ -604,7 +614,7 @@ class SchedulerMachine:
     def __init__(self) -> None:
         self._out: list[Symbol] = []
         self._kept: list[Symbol] = []
-        self._calls: dict[str, Call] = {}
+        self._calls: dict[str, OutgoingRequest] = {}
         self._asked: dict[int, Symbol] = {}
         self._ended = ""
         self._has_begun = False
@@ -660,7 +670,7 @@ class SchedulerMachine:
         self._answer(READY, alloc.ReadyResponse(0))
 
     def _raise_failed(self, jobid: int) -> None:
-        call = Call(RAISE, RaiseRequest(id=jobid, type="exec", severity=0, note=""))
+        call = OutgoingRequest(RAISE, RaiseRequest(id=jobid, type="exec", severity=0, note=""))
         self._perform(self._session.answered(call, None, RPCError("it ended", errno.EINVAL), NOW_S))
 
     def _alloc(self, jobid: int, queue: str, targets: Mask) -> None:
@@ -695,15 +705,15 @@ class SchedulerMachine:
                     self._out.append(("denied", one.jobid))
                 case decisions.Canceled():
                     self._out.append(("canceled", one.jobid))
-                case Call():
+                case OutgoingRequest():
                     self._calls[one.topic] = one
                     self._out.append(_called(one))
                 case decisions.Raise():
                     self._perform(self._session.outgoing([one]))
-                case End(reason):
+                case Fatal(reason):
                     self._ended = reason
                     self._out.append(("end", reason))
-                case Fail(topic, error):
+                case ErrorResponse(topic, error):
                     if topic != "sched.free" or self._stream.typed:
                         raise broken(f"a scheduler refuses what it is told: {error}")
                     # in the plain dialect a job beyond what was acquired is not taken over, and its end is no news
@@ -756,7 +766,7 @@ def _read(jobspec: Any) -> Jobspec:
     return jobspec
 
 
-def _called(call: Call) -> Symbol:
+def _called(call: OutgoingRequest) -> Symbol:
     """A request, read as the other end would."""
     said: dict[str, Any] = msgpack.unpackb(framing.pack(call.message)) if call.message is not None else {}
     match call.topic:
