@@ -33,7 +33,7 @@ from fluxsched.core.group_change import GroupChange, GroupState, difference, wit
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
-from fluxsched.resource.drain import Drain, Drains, HeldTargets, Monitor
+from fluxsched.resource.drain import Drain, Drains, Monitor, TargetUse
 from fluxsched.resource.inventory import (
     DEFAULT,
     EXCLUDE,
@@ -191,7 +191,7 @@ class Moves:
         targets: Targets,
         groups: Groups,
         sessions: Sessions,
-        holdings: HeldTargets,
+        target_use: TargetUse,
         drains: Drains,
         monitor: Monitor,
         out: Outbox,
@@ -199,7 +199,7 @@ class Moves:
         self._targets = targets
         self._groups = groups
         self._sessions = sessions
-        self._holdings = holdings
+        self._target_use = target_use
         self._drains = drains
         self._monitor = monitor
         self._out = out
@@ -223,7 +223,7 @@ class Moves:
         self._drains.lift(self._drains.made_for_move(home), "the move was called off", user, now_s)
         moving = targets - groups.all_leaving - members[goal]
         if graceful:
-            self._drains.drain_for_move(moving & self._holdings.held, goal, user, now_s)
+            self._drains.drain_for_move(moving & self._target_use.held, goal, user, now_s)
             groups.waiting |= moving
         else:
             self.begin(moving)
@@ -238,7 +238,7 @@ class Moves:
     def settle(self, candidates: Idset, now_s: float) -> None:
         """Let those of them move on that nothing holds back any more."""
         groups = self._groups
-        self.begin((groups.waiting & candidates) - self._holdings.held)
+        self.begin((groups.waiting & candidates) - self._target_use.held)
         arrived: dict[str | None, Idset] = {}
         for source, part in split(groups.leaving, candidates):
             for goal, some in self._headed(part):
@@ -252,7 +252,7 @@ class Moves:
 
     def settle_new(self, targets: Idset) -> None:
         """Targets that no group owned are settled where they belong."""
-        self._groups.join(targets, self._holdings.held)
+        self._groups.join(targets, self._target_use.held)
 
     def finish(self, touched: Idset) -> None:
         """The end of every call: changes are reported to the acquirers, and moves are stored as they are now."""
@@ -289,7 +289,7 @@ class Moves:
         session = self._sessions.get(source)
         if session is None and goal == source:
             return leaving
-        return leaving - self._holdings.held - (EMPTY if session is None else session.unreleased)
+        return leaving - self._target_use.held - (EMPTY if session is None else session.unreleased)
 
     def _settled(self, goal: str | None, arrived: Idset, now_s: float) -> None:
         drains = self._drains

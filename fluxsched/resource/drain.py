@@ -249,7 +249,7 @@ class Monitor:
 
 # ---- targets that jobs hold
 
-class HeldTargets:
+class TargetUse:
     """Counts, per target, the jobs that hold it.
 
     The union of what is held is read seldom and changes with every job, so it is updated when it is read: at 16,384

@@ -29,7 +29,7 @@ from fluxsched.resource.changes import (
     settled_leftovers,
     with_mirror,
 )
-from fluxsched.resource.drain import Drains, HeldTargets, Monitor
+from fluxsched.resource.drain import Drains, Monitor, TargetUse
 from fluxsched.resource.inventory import (
     DEFAULT,
     EXCLUDE,
@@ -45,12 +45,12 @@ from fluxsched.resource.journal import HISTORY_EVENTS_MAX, AcquisitionEnded, Out
 
 
 def status(
-    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, holdings: HeldTargets
+    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, target_use: TargetUse
 ) -> dict[str, Any]:
     """R with the lost targets (so that their hosts can be named), the drain lines, and a set for every state."""
     return {
         "R": targets.resources,
-        "drain": drains.report(targets.present, holdings.held),
+        "drain": drains.report(targets.present, target_use.held),
         "online": monitor.online,
         "offline": targets.present - monitor.online,
         "exclude": groups.members[EXCLUDE],
@@ -61,10 +61,10 @@ def status(
 
 
 def states(
-    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, holdings: HeldTargets
+    targets: Targets, groups: Groups, monitor: Monitor, drains: Drains, target_use: TargetUse
 ) -> dict[str, Idset]:
     """Each target in one state, the first that applies; in time linear in bits of the sets, not in targets."""
-    held, ranks, left, found = holdings.held, targets.resources.ranks, targets.resources.ranks, dict[str, Idset]()
+    held, ranks, left, found = target_use.held, targets.resources.ranks, targets.resources.ranks, dict[str, Idset]()
     for name, those in (
         ("lost", targets.lost),
         ("excluded", groups.members[EXCLUDE]),
@@ -131,11 +131,11 @@ class ResourceModule:
         self.targets.require(online, "start online")
         self._monitor = Monitor(out, online)
         self._drains = Drains(self.targets, out)
-        self._holdings = HeldTargets()
+        self._target_use = TargetUse()
         self._overrides = PropertyOverrides(self.targets, out)
         self._sessions = Sessions(self.targets, self._groups, out)
         self._moves = Moves(
-            self.targets, self._groups, self._sessions, self._holdings, self._drains, self._monitor, out
+            self.targets, self._groups, self._sessions, self._target_use, self._drains, self._monitor, out
         )
         restorer = Restorer(self.targets, self._groups, self._drains, self._overrides, self._moves, out)
         restorer.load(rows)
@@ -251,7 +251,7 @@ class ResourceModule:
         """Another R and configuration; `groups` is in its ranks. Raises like `plan_reload`, and EBUSY unless forced."""
         plan = plan_reload(self.targets, self._groups, inventory, groups)
         if not force:
-            refuse_held(plan, self.targets, self._groups, self._holdings.held)
+            refuse_held(plan, self.targets, self._groups, self._target_use.held)
         before = self.resources
         self._presence.reload(plan, now_s)
         self._post_expiration(before, now_s)
@@ -269,7 +269,7 @@ class ResourceModule:
         try:
             plan = plan_reload(self.targets, self._groups, inventory, groups)
             if not force:
-                refuse_held(plan, self.targets, self._groups, self._holdings.held)
+                refuse_held(plan, self.targets, self._groups, self._target_use.held)
         except (InvalidValue, Refused) as fault:
             return [str(fault)]
         return []
@@ -341,12 +341,12 @@ class ResourceModule:
 
     def hold(self, jobid: int, targets: Idset) -> list[ResourceEffect]:
         """A job holds these targets, from the moment its scheduler's success arrives."""
-        self._holdings.add(jobid, targets)
+        self._target_use.add(jobid, targets)
         return []
 
     def unhold(self, jobid: int, targets: Idset, now_s: float) -> list[ResourceEffect]:
         """The stored `release` of a job names these targets. Raises LocalProtocolError if it does not hold them."""
-        idle = self._holdings.drop(jobid, targets)
+        idle = self._target_use.drop(jobid, targets)
         freed = EMPTY if self._groups.nothing_moves else self._groups.moving & Idset.of(idle)
         if not freed:
             return []
@@ -368,7 +368,7 @@ class ResourceModule:
     @property
     def held(self) -> Idset:
         """Return the targets that jobs hold."""
-        return self._holdings.held
+        return self._target_use.held
 
     @property
     def drained(self) -> Idset:
@@ -414,7 +414,7 @@ class ResourceModule:
 
     def ending(self, targets: Idset) -> list[int]:
         """Return the jobs on those of these targets that their scheduler has been told to give back."""
-        return self._holdings.jobs_on(targets & self._sessions.unreleased)
+        return self._target_use.jobs_on(targets & self._sessions.unreleased)
 
     def groups(self) -> list[GroupView]:
         """Return all groups, for people."""
@@ -422,11 +422,11 @@ class ResourceModule:
 
     def status(self) -> dict[str, Any]:
         """The values of a `resource.status` response: ResourceSet, idsets, drain lines by idset."""
-        return status(self.targets, self._groups, self._monitor, self._drains, self._holdings)
+        return status(self.targets, self._groups, self._monitor, self._drains, self._target_use)
 
     def states(self) -> dict[str, Idset]:
         """Each target in one state (rfc/live.md): the names are the same each time, some sets may be empty."""
-        return states(self.targets, self._groups, self._monitor, self._drains, self._holdings)
+        return states(self.targets, self._groups, self._monitor, self._drains, self._target_use)
 
     def sched_status(self, allocated: ResourceSet = EMPTY_R) -> dict[str, ResourceSet]:
         """The values of `resource.sched-status`; what is allocated, down to the core, is the job manager's to say."""
@@ -435,7 +435,7 @@ class ResourceModule:
     def check(self) -> None:
         """Assert the laws on the whole state (nothing is held twice): for tests and the simulator."""
         self._groups.check()
-        self._holdings.check()
+        self._target_use.check()
         self._sessions.check(self._moves.usable)
         assert self._drains.drained.isdisjoint(self._groups.members[EXCLUDE]), "an excluded target is drained"
         assert self._monitor.torpid <= self._monitor.online <= self.targets.present, "an absent target is online"
@@ -450,9 +450,9 @@ class ResourceModule:
         self.targets.require(targets - self.targets.lost, purpose)
 
     def _raise_for(self, session: Session) -> None:
-        jobids = self._holdings.raise_once(session.unreleased)
+        jobids = self._target_use.raise_once(session.unreleased)
         if jobids:
-            held = session.unreleased & self._holdings.held
+            held = session.unreleased & self._target_use.held
             note = f"{self.targets.describe(held)} left group {session.group!r} and its scheduler is gone"
             self.journal.put(RaiseJobs(held, jobids, note))
 

@@ -183,10 +183,10 @@ async def test_a_target_that_a_job_gets_again_before_it_is_stored_that_it_left_i
     site.turns.post(in_one_turn)
     assert (await sched.request()).payload["id"] == jobid
     await user.ok("job-manager.memo", {"id": jobid, "memo": {"stored": True}})
-    assert site.resource.module._holdings.of(jobid) == Idset.parse("0-1")
+    assert site.resource.module._target_use.of(jobid) == Idset.parse("0-1")
     await user.ok("job-manager.cancel", {"id": jobid})
     await user.ok("job-manager.wait", {"id": jobid})
-    assert not site.resource.module._holdings.of(jobid)
+    assert not site.resource.module._target_use.of(jobid)
 
 
 async def test_a_job_begins_with_what_is_stored_and_not_with_what_it_grew_by_meanwhile(world, eventually):

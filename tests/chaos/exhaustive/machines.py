@@ -308,8 +308,8 @@ class ResourceMachine:
             mask(drains.drained),
             mask(drains.made_for_move(drains.drained)),
             mask(monitor.online),
-            frozenset((jobid, mask(ranks)) for jobid, ranks in module._holdings._jobs.items()),
-            frozenset(module._holdings._raised),
+            frozenset((jobid, mask(ranks)) for jobid, ranks in module._target_use._jobs.items()),
+            frozenset(module._target_use._raised),
             frozenset(
                 (one.acquirer, one.group, one.typed, mask(one.targets), mask(one.unreleased), mask(one.reported.online))
                 for one in module._sessions
@@ -331,7 +331,7 @@ class ResourceMachine:
             tuple(sorted((one.group, one.acquirer, one.typed) for one in module._sessions)),
             mask(groups.waiting),
             _by_name(groups.goals),
-            tuple(sorted((jobid, mask(ranks)) for jobid, ranks in module._holdings._jobs.items())),
+            tuple(sorted((jobid, mask(ranks)) for jobid, ranks in module._target_use._jobs.items())),
         )
         return state, facts
 

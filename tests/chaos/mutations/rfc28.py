@@ -90,7 +90,7 @@ LAWS = (
     ),
     Sabotage(
         "a disconnect shall leave running jobs alone", f"{_RESOURCE}.module:ResourceModule._raise_for",
-        "self._holdings.raise_once(session.unreleased)", "self._holdings.raise_once(self._holdings.held)",
+        "self._target_use.raise_once(session.unreleased)", "self._target_use.raise_once(self._target_use.held)",
     ),
     Sabotage(
         "no target shall leave before its release", f"{_RESOURCE}.changes:Moves._ready",
@@ -98,6 +98,6 @@ LAWS = (
     ),
     Sabotage(
         "no target shall leave while a job holds it", f"{_RESOURCE}.changes:Moves._ready",
-        "leaving - self._holdings.held - ", "leaving - ",
+        "leaving - self._target_use.held - ", "leaving - ",
     ),
 )  # fmt: skip

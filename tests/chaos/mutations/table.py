@@ -15,7 +15,7 @@ RESOURCE = (
     ),
     Sabotage(
         "let targets leave while jobs hold them", f"{_RESOURCE}.changes:Moves._ready",
-        "leaving - self._holdings.held - ", "leaving - ",
+        "leaving - self._target_use.held - ", "leaving - ",
     ),
     Sabotage(
         "forget a release", f"{_RESOURCE}.changes:Sessions.release", "session.unreleased -= targets", "pass",
@@ -69,7 +69,7 @@ RESOURCE = (
         "if moves:", "if False:",
     ),
     Sabotage(
-        "count a job's targets for ever", f"{_RESOURCE}.drain:HeldTargets._leave",
+        "count a job's targets for ever", f"{_RESOURCE}.drain:TargetUse._leave",
         "self._holders[rank] -= 1", "pass",
     ),
     Sabotage(
