@@ -20,7 +20,7 @@ from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
 from fluxsched.jobs.effects import Effect, SchedFree, UpdateDone
-from fluxsched.jobs.holdings import parse_grant
+from fluxsched.jobs.grants import parse_grant
 from fluxsched.jobs.job import NO_REQUEST, Job, sched_jobspec
 from fluxsched.jobs.lifecycle import LIMIT_MAX, HelloItem, Lifecycle, Link, checked_groups
 from fluxsched.jobs.queues import DEFAULT_GROUP
@@ -204,7 +204,7 @@ class Allocation:
             self._lifecycle.out.append(SchedFree(scheduler, jobid, R, True))
             return self._lifecycle.end()
         merged = _merged(job, annotations) if annotations else job.annotations
-        self._lifecycle.holdings.take(job.id, grant)
+        self._lifecycle.grants.add(job.id, grant)
         self._lifecycle.begin(now_s)
         self._answered(link, job)
         job.annotations = merged
@@ -229,7 +229,7 @@ class Allocation:
         if foreign is not None:
             _check_group(job, link, "cannot grow by", grant.ranks, foreign)
         check_grow(job, _parsed(jobid, R))
-        self._lifecycle.holdings.extend(jobid, grant)
+        self._lifecycle.grants.extend(jobid, grant)
         link.growing[jobid] = link.growing.get(jobid, EMPTY) | grant.ranks
         self._lifecycle.begin(now_s)
         self._lifecycle.grow(job, R, grant)

@@ -107,14 +107,14 @@ class Kill(msgspec.Struct, frozen=True, gc=False):
     preempted: bool = False
 
 
-class Held(msgspec.Struct, frozen=True, gc=False):
+class TargetsGranted(msgspec.Struct, frozen=True, gc=False):
     """The job now holds these targets; to be reported to the resource module at once."""
 
     jobid: int
     ranks: Idset
 
 
-class Unheld(msgspec.Struct, frozen=True, gc=False):
+class TargetsFreed(msgspec.Struct, frozen=True, gc=False):
     """The job no longer holds these targets; to be reported to the resource module after commit."""
 
     jobid: int
@@ -152,8 +152,8 @@ Effect = (
     | GrowShells
     | ShrinkShells
     | Kill
-    | Held
-    | Unheld
+    | TargetsGranted
+    | TargetsFreed
     | UpdateDone
     | WakeAt
     | SaveQueue

@@ -24,7 +24,7 @@ from fluxsched.core.topology import part_texts, switch_above
 from fluxsched.errors import InvalidTransition, InvalidValue
 from fluxsched.jobs.dependencies import Dependency, parse_dependency
 from fluxsched.jobs.effects import Event
-from fluxsched.jobs.holdings import Grant
+from fluxsched.jobs.grants import Grant
 from fluxsched.jobs.queues import JobQueue, PriorityKey
 from fluxsched.jobs.states import (
     CANCEL,

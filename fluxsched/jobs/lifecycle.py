@@ -29,7 +29,6 @@ from fluxsched.jobs.effects import (
     Effect,
     Event,
     GrowShells,
-    Held,
     Kill,
     Persist,
     SchedAlloc,
@@ -37,10 +36,11 @@ from fluxsched.jobs.effects import (
     SchedFree,
     ShrinkShells,
     StartShells,
-    Unheld,
+    TargetsFreed,
+    TargetsGranted,
     WakeAt,
 )
-from fluxsched.jobs.holdings import Grant, Holdings
+from fluxsched.jobs.grants import Grant, Grants
 from fluxsched.jobs.job import CANCELING, HELD_PRIORITY, NO_REQUEST, SENT, WAITING, Job, priority_of, sched_jobspec
 from fluxsched.jobs.queues import JobQueue, PriorityHeap, Queues
 from fluxsched.jobs.states import CLEANUP, DEPEND, PREEMPT, PRIORITY, RUN, SCHED, Attempt, clean_context, submit_context
@@ -276,11 +276,11 @@ class Lifecycle:
     """
 
     def __init__(
-        self, jobs: JobTable, queues: Queues, holdings: Holdings, links: Links, new_id: Callable[[float], int]
+        self, jobs: JobTable, queues: Queues, grants: Grants, links: Links, new_id: Callable[[float], int]
     ) -> None:
         self.jobs = jobs
         self.queues = queues
-        self.holdings = holdings
+        self.grants = grants
         self.links = links
         self._new_id = new_id
         self.dependencies = DependencyIndex()
@@ -372,20 +372,20 @@ class Lifecycle:
         self.touched[queue.config.group] = None
 
     def run(self, job: Job, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
-        """Give the job its grant, which the holdings have already; its shells start after commit."""
+        """Give the job its grant, which is recorded already; its shells start after commit."""
         job.request = NO_REQUEST
         job.grant(R, grant)
         context = {"annotations": job.annotations} if job.annotations else {}
         self.log(job, "alloc", context, R=R)
         job.executing = True
         job.queue.running += 1
-        self.out.append(Held(job.id, grant.ranks))
+        self.out.append(TargetsGranted(job.id, grant.ranks))
         self.out.append(StartShells(job.id, R))
 
     def grow(self, job: Job, R: dict[str, Any], grant: Grant) -> None:  # noqa: N803 - RFC 20's name
-        """Give a running job this grant, too, which the holdings have already; its tasks there start after commit."""
+        """Give a running job this grant, too, which is recorded already; its tasks there start after commit."""
         self.log(job, "grow", {"R": R})
-        self.out.append(Held(job.id, grant.ranks))
+        self.out.append(TargetsGranted(job.id, grant.ranks))
         self.out.append(GrowShells(job.id, R))
 
     def shrink(self, job: Job, ranks: Idset, note: str) -> None:
@@ -406,10 +406,10 @@ class Lifecycle:
         was_last = final or job.held == given | unknown
         self.log(job, "release", {"ranks": "all" if whole else str(given), "final": final})
         # the record first: the scheduler's next grant of these cores may come at once
-        self.holdings.give(job.id, None if final else given)
+        self.grants.release(job.id, None if final else given)
         if link is not None and known:
             link.free(SchedFree(link.scheduler, job.id, remainder, was_last), self.out)
-        self.out.append(Unheld(job.id, given))
+        self.out.append(TargetsFreed(job.id, given))
         if final:
             job.executing = False
             job.queue.running -= 1

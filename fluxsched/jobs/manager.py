@@ -1,4 +1,4 @@
-"""Job manager: all jobs of an instance (RFC 21), their queues (RFC 33), dependencies (RFC 26) and holdings.
+"""Job manager: all jobs of an instance (RFC 21), their queues (RFC 33), dependencies (RFC 26) and grants.
 
 It is put together from parts that share the `Lifecycle`; each part is all that one kind of caller may ask for. Here are
 the control of queues by administrators (enable, start, reconfigure, and what a restart restores of them), the restoring
@@ -20,8 +20,8 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs.allocation import Allocation
 from fluxsched.jobs.dependencies import Name, name_of
-from fluxsched.jobs.effects import Effect, Event, Held, SaveQueue
-from fluxsched.jobs.holdings import Grant, Holdings, parse_grant
+from fluxsched.jobs.effects import Effect, Event, SaveQueue, TargetsGranted
+from fluxsched.jobs.grants import Grant, Grants, parse_grant
 from fluxsched.jobs.job import HELD_PRIORITY, NO_REQUEST, WAITING, Job, priority_of
 from fluxsched.jobs.lifecycle import Lifecycle, Links
 from fluxsched.jobs.queues import ANY_BANK, Banks, JobQueue, QueueConfig, Queues, checked_reason
@@ -32,13 +32,13 @@ from fluxsched.jobs.table import INACTIVE_KEPT_MAX, JobTable
 
 def check(lifecycle: Lifecycle) -> None:
     """Assert every law of the package over the whole state."""
-    lifecycle.holdings.check()
+    lifecycle.grants.check()
     for link in lifecycle.links:
         link.check()
     for queue in lifecycle.queues:
         jobs = [job for job in lifecycle.jobs.active.values() if job.queue is queue]
         assert queue.active == len(jobs), f"{queue.title}: {queue.active} counted as active, {len(jobs)} are"
-        running = sum(job.id in lifecycle.holdings for job in jobs)
+        running = sum(job.id in lifecycle.grants for job in jobs)
         assert queue.running == running, f"{queue.title}: {queue.running} counted as running, {running} are"
         waiting = sum(job.request == WAITING for job in jobs)
         assert len(queue.waiting) == waiting, f"{queue.title}: {len(queue.waiting)} queued, {waiting} wait"
@@ -65,7 +65,7 @@ def _check_job(lifecycle: Lifecycle, job: Job) -> None:
     assert job.state in (DEPEND, SCHED, RUN, CLEANUP), f"job {job.id} rests in {job.state.name}"
     assert bool(job.dependencies) == (job.state is DEPEND), f"job {job.id}: dependencies and state disagree"
     assert lifecycle.dependencies.open_of(job.id, (job.dependencies or {}).values()), f"job {job.id} is not indexed"
-    assert lifecycle.holdings.ranks(job.id) == job.held, f"job {job.id} does not hold what the record says"
+    assert lifecycle.grants.ranks(job.id) == job.held, f"job {job.id} does not hold what the record says"
     assert bool(job.held) == (job.state in (RUN, CLEANUP)), f"job {job.id} in {job.state.name} holds {job.held}"
     assert job.held ^ job.freed == job.ranks, f"job {job.id} lost targets"
     assert job.going <= job.held, f"job {job.id} is leaving {job.going - job.held}, which it does not hold"
@@ -221,12 +221,12 @@ def restore(lifecycle: Lifecycle, rows: Iterable[StoredJob], now_s: float) -> Re
         lifecycle.admit(job)
         restored.append(job)
         if grant is not None and job.held:
-            lifecycle.holdings.adopt(job.id, grant)
+            lifecycle.grants.adopt(job.id, grant)
             if job.freed:
-                lifecycle.holdings.give(job.id, job.freed)
+                lifecycle.grants.release(job.id, job.freed)
             job.executing = True
             job.queue.running += 1
-            lifecycle.out.append(Held(job.id, job.held))
+            lifecycle.out.append(TargetsGranted(job.id, job.held))
     for job in sorted(ended, key=lambda job: job.t_inactive):  # as they ended: listings rely on it
         lifecycle.jobs.keep(job)
     shared: dict[int, list[Event]] = {}
@@ -284,7 +284,7 @@ def _resume(lifecycle: Lifecycle, job: Job, shared: dict[int, list[Event]]) -> b
 
 class JobManager:
     """`requests` is for users, `execution` for executors, `allocation` for schedulers, `queue_control` for
-    administrators; `jobs`, `queues`, `holdings` and `links` may be read by all. `new_id` makes ids for jobs that are
+    administrators; `jobs`, `queues`, `grants` and `links` may be read by all. `new_id` makes ids for jobs that are
     submitted again, each greater than all before it.
     """
 
@@ -299,12 +299,12 @@ class JobManager:
         banks: Banks = ANY_BANK,
         there: Callable[[], ResourceSet] | None = None,
     ) -> None:
-        """`there` returns the resources of which amounts are granted (see `Holdings`)."""
+        """`there` returns the resources of which amounts are granted (see `Grants`)."""
         self.jobs = JobTable(inactive_kept_max)
         self.queues = Queues(queues or {}, default_queue)
-        self.holdings = Holdings(there)
+        self.grants = Grants(there)
         self.links = Links()
-        self._lifecycle = lifecycle = Lifecycle(self.jobs, self.queues, self.holdings, self.links, new_id)
+        self._lifecycle = lifecycle = Lifecycle(self.jobs, self.queues, self.grants, self.links, new_id)
         self.requests = Requests(lifecycle, active_max, banks)
         self.execution = Execution(lifecycle)
         self.allocation = Allocation(lifecycle)

@@ -428,7 +428,7 @@ class HistoryService:
             self._accounting.write()
             self._store.when_idle(ask, request.failed)
 
-        holders = self._manager.holdings.jobids()
+        holders = self._manager.grants.jobids()
         in_steps(
             self._turns, request,
             running_use(self._manager.jobs.active, holders, span, wanted.by, userid, self._accounting.group_of), looked,
@@ -445,7 +445,7 @@ class HistoryService:
 
 def look_at(module: ResourceModule, manager: JobManager, counts: JobCounts) -> Moment:
     """Return the state of the instance that samples need."""
-    cores = cores_by_state(module.resources, target_states(module)[0], manager.holdings.busy("core"))
+    cores = cores_by_state(module.resources, target_states(module)[0], manager.grants.busy("core"))
     queues = {queue.name or "": (queue.active - queue.running, queue.running) for queue in manager.queues}
     return Moment(cores, queues, counts.for_history())
 

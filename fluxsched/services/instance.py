@@ -326,7 +326,7 @@ class MetricsService:
                 resident_bytes=resident_bytes(),
                 faults=self._faults(),
                 targets={name: len(ranks) for name, ranks in targets.items()},
-                cores=core_states(self._module.resources, usable, self._manager.holdings.busy("core")),
+                cores=core_states(self._module.resources, usable, self._manager.grants.busy("core")),
                 groups=tuple(
                     GroupMetrics(
                         group.name,

@@ -296,11 +296,11 @@ class JobEffects:
 
         self._router.call(_peer(one), "sched.expiration", payload, answered)
 
-    def _held(self, one: effect.Held) -> None:
+    def _targets_granted(self, one: effect.TargetsGranted) -> None:
         for listener in self._listeners:
             listener.held(one.jobid, one.ranks)
 
-    def _unheld(self, one: effect.Unheld) -> None:
+    def _targets_freed(self, one: effect.TargetsFreed) -> None:
         self._released_targets.append((one.jobid, one.ranks))
 
     def _start(self, one: effect.StartShells | Resize) -> None:
@@ -494,8 +494,8 @@ _PERFORMERS: dict[type, Callable[[JobEffects, Any], None]] = {
     effect.SchedCancel: JobEffects._sched_cancel,
     effect.SchedPrioritize: JobEffects._sched_prioritize,
     effect.SchedExpiration: JobEffects._sched_expiration,
-    effect.Held: JobEffects._held,
-    effect.Unheld: JobEffects._unheld,
+    effect.TargetsGranted: JobEffects._targets_granted,
+    effect.TargetsFreed: JobEffects._targets_freed,
     effect.StartShells: JobEffects._start,
     effect.GrowShells: JobEffects._start,
     effect.ShrinkShells: JobEffects._start,

@@ -511,7 +511,7 @@ class RunningService:
         def found(jobs: Largest) -> None:
             self._turns.spread(_answer(request, jobs), request.failed)
 
-        in_steps(self._turns, request, largest(self._manager.jobs, self._manager.holdings.jobids(), query), found)
+        in_steps(self._turns, request, largest(self._manager.jobs, self._manager.grants.jobids(), query), found)
 
 
 def _answer(request: RpcRequest, found: Largest) -> Work:

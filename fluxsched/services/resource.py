@@ -27,7 +27,7 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.core.targets import GROUP, parse_targets
 from fluxsched.core.topology import EMPTY_TOPOLOGY
 from fluxsched.errors import LimitExceeded, Refused, RemoteProtocolError
-from fluxsched.jobs.holdings import Holdings
+from fluxsched.jobs.grants import Grants
 from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.messaging.peers import Peer, RpcRequest
 from fluxsched.messaging.router import Router, forget
@@ -103,7 +103,7 @@ class ResourceService:
         self.made_up = made_up
         self._modules = modules
         self._queues = effects.manager.queues
-        self._holdings = effects.manager.holdings
+        self._grants = effects.manager.grants
         self._is_muted = False
         self.changed: list[Callable[[], None]] = []
         """Functions called when anything about the targets may have changed, except the resources held by jobs."""
@@ -119,7 +119,7 @@ class ResourceService:
         self._prints: deque[tuple[ResourceSet, dict[str, Any]]] = deque(maxlen=PRINTS_KEPT)
         router.serve(self._handlers())
         turns.at_end(self.publish)
-        self.watch = ResourceWatch(self, self._holdings, router, turns)
+        self.watch = ResourceWatch(self, self._grants, router, turns)
         effects.add_listener(self)
 
     def _handlers(self) -> dict[str, Callable[[RpcRequest], None]]:
@@ -301,7 +301,7 @@ class ResourceService:
         """Respond with the resources that schedulers may use, those of them that are down, and those that are
         allocated.
         """
-        status = self.module.sched_status(allocated(self._holdings, self.module.resources))
+        status = self.module.sched_status(allocated(self._grants, self.module.resources))
         parts = {name: self.printed(resources) for name, resources in status.items()}
         request.respond(SchedStatusResponse(**parts, made_up=str(self.made_up(status["all"]))))
 
@@ -404,11 +404,11 @@ def group_info(group: GroupView) -> GroupInfo:
     )
 
 
-def allocated(holdings: Holdings, resources: ResourceSet) -> ResourceSet:
+def allocated(grants: Grants, resources: ResourceSet) -> ResourceSet:
     """Return the resources held by jobs, core by core and with all amounts, out of all `resources`."""
     start_s, end_s = resources.starttime_s, resources.expiration_s
     resources = resources.with_topology(EMPTY_TOPOLOGY)
-    return ResourceSet.build(holdings.entries(), resources, start_s, end_s, None, holdings.shared)
+    return ResourceSet.build(grants.entries(), resources, start_s, end_s, None, grants.shared)
 
 
 # ---- resource_journal
@@ -544,10 +544,10 @@ class MachineReader:
 class ResourceWatch:
     """Service of `resource.watch`."""
 
-    def __init__(self, service: ResourceService, holdings: Holdings, router: Router, turns: Turns) -> None:
+    def __init__(self, service: ResourceService, grants: Grants, router: Router, turns: Turns) -> None:
         self._service = service
         self._module = service.module
-        self._holdings = holdings
+        self._grants = grants
         self._turns = turns
         self._slow = SlowReaders(router, turns)
         self._readers: dict[RpcRequest, MachineReader] = {}
@@ -646,13 +646,13 @@ class ResourceWatch:
         return found
 
     def _count(self, kind: str) -> dict[int, int]:
-        return {rank: mask.bit_count() for rank, mask in self._holdings.busy(kind).items()}
+        return {rank: mask.bit_count() for rank, mask in self._grants.busy(kind).items()}
 
     def _recount(self, touched: set[int]) -> dict[str, frozenset[int]]:
         """Count anew on these targets; those where it is another number now."""
         found: dict[str, frozenset[int]] = {}
         for key, kind in _KINDS.items():
-            busy, counts, changed = self._holdings.busy(kind), self._counts[key], list[int]()
+            busy, counts, changed = self._grants.busy(kind), self._counts[key], list[int]()
             if not busy and not counts:
                 continue
             for rank in touched:

@@ -19,7 +19,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.text import printable
 from fluxsched.errors import FluxschedError, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.allocation import Foreign
-from fluxsched.jobs.effects import Held
+from fluxsched.jobs.effects import TargetsGranted
 from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.leases.jobspec import size_is_settled
 from fluxsched.messaging.memo import PayloadMemo
@@ -162,7 +162,7 @@ class SchedulingService:
         allocation, peer = self._effects.manager.allocation, request.peer
         effects = allocation.grow(peer, wanted.id, wanted.R, self._effects.now_s, self._foreign)
         self._effects.perform(effects)
-        ranks = next(one.ranks for one in effects if isinstance(one, Held))
+        ranks = next(one.ranks for one in effects if isinstance(one, TargetsGranted))
 
         def answer() -> None:
             try:

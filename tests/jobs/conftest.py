@@ -14,14 +14,14 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.jobs.effects import (
     Effect,
     GrowShells,
-    Held,
     Kill,
     Persist,
     SchedAlloc,
     SchedFree,
     ShrinkShells,
     StartShells,
-    Unheld,
+    TargetsFreed,
+    TargetsGranted,
 )
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.manager import JobManager
@@ -71,7 +71,7 @@ class World:
                 assert effect.jobid not in persisted, "two rows for one stretch"
                 persisted.add(effect.jobid)
                 self._store(effect)
-            elif isinstance(effect, StartShells | GrowShells | ShrinkShells | Kill | Unheld):
+            elif isinstance(effect, StartShells | GrowShells | ShrinkShells | Kill | TargetsFreed):
                 assert effect.jobid in persisted or isinstance(effect, Kill), "an effect before its reason is stored"
             self._hold(effect)
         self.manager.check()
@@ -87,9 +87,9 @@ class World:
         row["R"] = effect.R or row["R"]
 
     def _hold(self, effect: Effect) -> None:
-        if isinstance(effect, Held):
+        if isinstance(effect, TargetsGranted):
             self.held[effect.jobid] = self.held.get(effect.jobid, EMPTY) | effect.ranks
-        elif isinstance(effect, Unheld):
+        elif isinstance(effect, TargetsFreed):
             self.held[effect.jobid] -= effect.ranks
             if not self.held[effect.jobid]:
                 del self.held[effect.jobid]

@@ -11,7 +11,7 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, Refused, RemoteProtocolError
 from fluxsched.jobs import table
-from fluxsched.jobs.effects import GrowShells, Held, SchedFree, ShrinkShells, Unheld
+from fluxsched.jobs.effects import GrowShells, SchedFree, ShrinkShells, TargetsFreed, TargetsGranted
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query import EVERY_JOB, list_jobs
 from fluxsched.jobs.states import State
@@ -61,8 +61,8 @@ def test_its_tasks_are_those_of_what_it_holds(world):
 def test_a_job_grows_and_shrinks_in_steps_that_are_stored(world):
     started(world)
     grow(world, r_of("7"))
-    assert [type(one).__name__ for one in world.last] == ["Persist", "Held", "GrowShells"]
-    assert world.of(Held) == [Held(1, ids("7"))]
+    assert [type(one).__name__ for one in world.last] == ["Persist", "TargetsGranted", "GrowShells"]
+    assert world.of(TargetsGranted) == [TargetsGranted(1, ids("7"))]
     assert world.of(GrowShells) == [GrowShells(1, r_of("7"))]
     assert world.contexts(1, "grow") == [{"R": r_of("7")}]
     assert seen(world) == {"nnodes": 5, "ncores": 10, "ranks": "0-3,7", "nodelist": "node[0-3,7]"}
@@ -73,7 +73,7 @@ def test_a_job_grows_and_shrinks_in_steps_that_are_stored(world):
     assert seen(world)["nnodes"] == 5
     released(world, "3")
     assert world.freed() == [SchedFree("sched", 1, r_of("3"), False)]
-    assert world.of(Unheld) == [Unheld(1, ids("3"))]
+    assert world.of(TargetsFreed) == [TargetsFreed(1, ids("3"))]
     assert world.contexts(1, "release") == [{"ranks": "3", "final": False}]
     assert seen(world) == {"nnodes": 4, "ncores": 8, "ranks": "0-2,7", "nodelist": "node[0-2,7]"}
     assert (world.job().going, world.job().grown) == (ids("2"), ids("7"))
@@ -225,7 +225,7 @@ def test_a_job_that_ends_before_its_grow_is_answered_is_freed_without_it(world):
     world.end()
     (free,) = world.freed()
     assert (free.final, ResourceSet.parse(free.R).ranks) == (True, ids("0-3"))
-    assert world.of(Unheld) == [Unheld(1, ids("0-3,7"))]
+    assert world.of(TargetsFreed) == [TargetsFreed(1, ids("0-3,7"))]
     with pytest.raises(Refused, match="ended while it grew: it has released all"):
         world.manager.allocation.grow_answered("sched", 1, ids("7"))
     assert world.manager.links.find("sched").growing == {}
@@ -361,7 +361,7 @@ def test_a_restart_reads_the_same_job(world, new_world, point):
         "properties", "starttime_s", "expiration_s", "duration_s", "state", "t_run",
     ):  # fmt: skip
         assert getattr(one, name) == getattr(other, name), name
-    assert again.manager.holdings.entries() == world.manager.holdings.entries()
+    assert again.manager.grants.entries() == world.manager.grants.entries()
     assert again.held == {1: one.held}
     if point == "shrunk":
         again.scheduler()

@@ -10,7 +10,6 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.effects import (
-    Held,
     Kill,
     Persist,
     SchedAlloc,
@@ -19,7 +18,8 @@ from fluxsched.jobs.effects import (
     SchedFree,
     SchedPrioritize,
     StartShells,
-    Unheld,
+    TargetsFreed,
+    TargetsGranted,
     UpdateDone,
 )
 from fluxsched.jobs.job import sched_jobspec
@@ -51,17 +51,17 @@ def test_one_job_is_four_rows(world, r_of, spec):
     context = {"annotations": {"sched": {"resource_summary": "rank3/core[0-1]"}}}
     assert effects == [
         Persist(7, [{"timestamp": 103.0, "name": "alloc", "context": context}], None, R),
-        Held(7, ids("3")),
+        TargetsGranted(7, ids("3")),
         StartShells(7, R),
     ]
     assert world.do("started", 7) == [Persist(7, [{"timestamp": 104.0, "name": "start"}])]
 
     effects = world.do("finished", 7, 256, release=True)
-    assert [type(effect) for effect in effects] == [Persist, SchedFree, Unheld]
+    assert [type(effect) for effect in effects] == [Persist, SchedFree, TargetsFreed]
     assert [event["name"] for event in effects[0].events] == ["finish", "release", "free", "clean"]
     assert world.contexts(7, "release") == [{"ranks": "all", "final": True}]
     assert effects[1] == SchedFree("sched", 7, R, True)
-    assert effects[2] == Unheld(7, ids("3"))
+    assert effects[2] == TargetsFreed(7, ids("3"))
     assert world.state(7) is State.INACTIVE
     job = world.job(7)
     assert (job.t_submit, job.t_run, job.t_cleanup, job.t_inactive) == (102.0, 103.0, 105.0, 105.0)
@@ -75,7 +75,7 @@ def test_partial_release_frees_part_by_part(world, r_of):
     (free,) = world.freed()
     assert free.final is False
     assert free.R["execution"]["R_lite"] == [{"rank": "1-2", "children": {"core": "0-1"}}]
-    assert world.manager.holdings.ranks(1) == ids("0,3")
+    assert world.manager.grants.ranks(1) == ids("0,3")
     assert world.state() is State.CLEANUP
     world.do("released", 1, ids("0,3"), True)
     (free,) = world.freed()

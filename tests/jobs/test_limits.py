@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
-from fluxsched.jobs import holdings
+from fluxsched.jobs import grants
 from fluxsched.jobs.dependencies import DESCRIPTION_CHARS_MAX, parse_dependency
-from fluxsched.jobs.holdings import RANK_CHARS_MAX, RANKS_CACHED_MAX, TARGETS_CACHED_MAX, parse_grant
+from fluxsched.jobs.grants import RANK_CHARS_MAX, RANKS_CACHED_MAX, TARGETS_CACHED_MAX, parse_grant
 from fluxsched.jobs.lifecycle import LIMIT_MAX
 from fluxsched.jobs.query import LIST_MAX
 from fluxsched.jobs.requests import TYPE_CHARS_MAX
@@ -45,7 +45,7 @@ def test_a_listing_is_short_unless_asked_otherwise(alone: Any, spec: Callable[..
 
 
 def test_grants_of_one_target_are_remembered_up_to_a_number(r_of: Callable[..., Any]) -> None:
-    remembered = holdings._one_target.cache_info
+    remembered = grants._one_target.cache_info
     assert remembered().maxsize == TARGETS_CACHED_MAX
     misses = remembered().misses
     for _ in range(2):

@@ -538,7 +538,7 @@ def test_a_shell_passes_signals_on(status, expected):
 
 
 def asked(world, **query):
-    found = list(largest(world.manager.jobs, world.manager.holdings.jobids(), RunningQuery(**query)))
+    found = list(largest(world.manager.jobs, world.manager.grants.jobids(), RunningQuery(**query)))
     assert found[:-1] == [None] * (len(found) - 1)
     assert found[-1] is not None
     return found[-1]
@@ -580,7 +580,7 @@ def test_of_some_targets_of_one_user_and_so_many(site):
 
 
 def test_many_are_looked_at_in_steps(site):
-    looking = largest(site.manager.jobs, site.manager.holdings.jobids(), RunningQuery(), 1)
+    looking = largest(site.manager.jobs, site.manager.grants.jobids(), RunningQuery(), 1)
     assert next(looking) is None
     site.do("started", 2)
     site.end(2)

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import Idset
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs import query
-from fluxsched.jobs.effects import Held, Persist, SchedAlloc, SchedCancel, WakeAt
+from fluxsched.jobs.effects import Persist, SchedAlloc, SchedCancel, TargetsGranted, WakeAt
 from fluxsched.jobs.manager import read
 from fluxsched.jobs.query import EVERY_JOB
 from fluxsched.jobs.queues import MISSING_REASON, QueueConfig
@@ -125,7 +125,7 @@ def test_any_history_is_reproduced_by_its_eventlog(new_world, spec, r_of, steps)
     again.perform(restored.effects)
     for jobid in restored.orphans:
         again.do("exec_failed", jobid, "the instance went down")
-    assert len(again.manager.holdings) == 0
+    assert len(again.manager.grants) == 0
     before = {row[0]: world.job(row[0]).state for row in rows}
     assert all(again.state(jobid) is INACTIVE for jobid in before if before[jobid] >= RUN)
     # what waited waits on; after a second restart too
@@ -178,7 +178,8 @@ def test_running_jobs_are_orphans_until_they_are_confirmed_dead(world, new_world
     world.do("cancel", 3, 0, "stop")
     again, restored = restart(world, new_world)
     assert restored.orphans == (1, 3)
-    assert again.of(Held) == [Held(1, ids("0-1")), Held(2, ids("3-5")), Held(3, ids("6"))]
+    taken = [TargetsGranted(1, ids("0-1")), TargetsGranted(2, ids("3-5")), TargetsGranted(3, ids("6"))]
+    assert again.of(TargetsGranted) == taken
     assert again.state(2) is State.INACTIVE  # its finish was stored: nothing of it runs
     assert again.result(2).result == "CANCELED"
     hello, _, _ = again.scheduler()

@@ -76,7 +76,7 @@ def true_states(site):
 
 
 def true_counts(site, kind):
-    return {rank: mask.bit_count() for rank, mask in site.effects.manager.holdings.busy(kind).items()}
+    return {rank: mask.bit_count() for rank, mask in site.effects.manager.grants.busy(kind).items()}
 
 
 async def test_the_first_answer_is_whole(world):

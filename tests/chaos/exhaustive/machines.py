@@ -513,9 +513,9 @@ class JobsMachine:
                     )
                 case jobs.SchedCancel():
                     self._out.append(("send", one.scheduler, ("cancel", one.jobid)))
-                case jobs.Held():
+                case jobs.TargetsGranted():
                     self._out.append(("hold", one.jobid, mask(one.ranks)))
-                case jobs.Unheld():
+                case jobs.TargetsFreed():
                     self._after.append(("unhold", one.jobid, mask(one.ranks)))
                 case jobs.StartShells():
                     self._after.append(("start", one.jobid, mask(set(cores_of(one.R)))))

@@ -106,7 +106,7 @@ JOBS = (
     ),
     Sabotage(
         "forget what running jobs hold at a restart", "fluxsched.jobs.manager:restore",
-        "lifecycle.out.append(Held(job.id, job.held))", "pass",
+        "lifecycle.out.append(TargetsGranted(job.id, job.held))", "pass",
     ),
     Sabotage(
         "start before it is stored", "fluxsched.services.job_effects:JobEffects._start",
@@ -186,7 +186,7 @@ ELASTIC = (
     ),
     Sabotage(
         "let targets leave that a job grew by", "fluxsched.jobs.lifecycle:Lifecycle.grow",
-        "self.out.append(Held(job.id, grant.ranks))", "pass",
+        "self.out.append(TargetsGranted(job.id, grant.ranks))", "pass",
     ),
     Sabotage(
         "tell a follower of less than there is", "fluxsched.jobs.query:SizeChanges.take",

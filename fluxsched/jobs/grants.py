@@ -46,7 +46,7 @@ class CountableUsage:
         for rank in ranks if amounts else ():
             self._on[rank] = total(self._on.get(rank, ()), amounts)
 
-    def give(self, ranks: Iterable[int], amounts: Amounts) -> None:
+    def release(self, ranks: Iterable[int], amounts: Amounts) -> None:
         """Count amounts as released on each of these ranks."""
         for rank in ranks:
             left = less(self._on.pop(rank, ()), amounts)
@@ -83,7 +83,7 @@ def _more(asked: Amounts, free: Amounts) -> list[str]:
     ]  # fmt: skip
 
 
-# ---- holdings of jobs
+# ---- grants
 
 OFFENDERS_SHOWN: Final = 8
 """Conflicts that an error names; a scheduler gone wild may cause one on every target."""
@@ -200,7 +200,7 @@ def _part(entry: Entry) -> GrantPart:
     return GrantPart(ranks, ranks if only is None else (only,), children.masks(), children.amounts)
 
 
-class Holdings:
+class Grants:
     """The record: what each job holds, per kind and rank a mask of what is held, and amounts.
 
     `there` gives the resources whose amounts are granted, and is called for grants that have some; without it amounts
@@ -220,7 +220,7 @@ class Holdings:
     def __len__(self) -> int:
         return len(self._parts)
 
-    def take(self, jobid: int, grant: Grant) -> None:
+    def add(self, jobid: int, grant: Grant) -> None:
         """The job holds the grant from now on.
 
         Raises RemoteProtocolError naming cores and jobs, or amounts, and then nothing has changed.
@@ -229,7 +229,7 @@ class Holdings:
         self.adopt(jobid, grant)
 
     def extend(self, jobid: int, grant: Grant) -> None:
-        """The job holds this grant, too, on other targets than before, and nothing of the instance. Raises like `take`.
+        """The job holds this grant, too, on other targets than before, and nothing of the instance. Raises like `add`.
         """
         if jobid not in self._parts:
             raise LocalProtocolError(f"job {jobid} was granted more resources while it held none")
@@ -237,7 +237,7 @@ class Holdings:
         self._book(jobid, grant)
 
     def adopt(self, jobid: int, grant: Grant) -> None:
-        """`take` of what was granted before a restart, since when there may have come to be less of an amount."""
+        """`add` of what was granted before a restart, since when there may have come to be less of an amount."""
         if jobid in self._parts:
             raise LocalProtocolError(f"job {jobid} was granted resources while it held some")
         self._book(jobid, grant)
@@ -268,7 +268,7 @@ class Holdings:
             self._usage.add((INSTANCE,), grant.shared)
             self._shared[jobid] = grant.shared
 
-    def give(self, jobid: int, ranks: Idset | None = None) -> None:
+    def release(self, jobid: int, ranks: Idset | None = None) -> None:
         """The job frees what it holds on these ranks; None: everything."""
         parts = self._parts.pop(jobid)
         if ranks is not None:
@@ -286,9 +286,9 @@ class Holdings:
                     else:
                         del busy[rank]
             if part.amounts:
-                self._usage.give(part.ids, part.amounts)
+                self._usage.release(part.ids, part.amounts)
         if jobid in self._shared and jobid not in self._parts:
-            self._usage.give((INSTANCE,), self._shared.pop(jobid))
+            self._usage.release((INSTANCE,), self._shared.pop(jobid))
 
     def jobids(self) -> list[int]:
         """The jobs that hold something now."""

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
-from fluxsched.jobs.holdings import OFFENDERS_SHOWN, Holdings, parse_grant
+from fluxsched.jobs.grants import OFFENDERS_SHOWN, Grants, parse_grant
 from tests.jobs.elastic import elastic, grow, released, shrink
 
 # Grants, and the record of who holds what.
@@ -22,34 +22,34 @@ def R(*entries):
 
 
 @pytest.fixture
-def holdings():
-    made = Holdings()
+def grants():
+    made = Grants()
     yield made
     made.check()
 
 
-def test_a_core_is_held_once_and_both_jobs_are_named(holdings):
-    holdings.take(1, parse_grant(1, R(("0-3", {"core": "0-1", "gpu": "0"}))))
-    holdings.take(2, parse_grant(2, R(("0-3", {"core": "2"}))))
+def test_a_core_is_held_once_and_both_jobs_are_named(grants):
+    grants.add(1, parse_grant(1, R(("0-3", {"core": "0-1", "gpu": "0"}))))
+    grants.add(2, parse_grant(2, R(("0-3", {"core": "2"}))))
     with pytest.raises(RemoteProtocolError, match=r"^job 3 was granted rank2-3/core1 held by job 1$"):
-        holdings.take(3, parse_grant(3, R(("7", {"core": "1"}), ("2-4", {"core": "1"}))))
+        grants.add(3, parse_grant(3, R(("7", {"core": "1"}), ("2-4", {"core": "1"}))))
     with pytest.raises(RemoteProtocolError, match=re.escape("rank0/gpu0 held by job 1")):
-        holdings.take(3, parse_grant(3, R(("0", {"gpu": "0", "core": "3"}))))
-    assert 3 not in holdings
-    holdings.give(1)
-    holdings.take(3, parse_grant(3, R(("2-4", {"core": "1"}))))
-    assert (holdings.ranks(1), holdings.ranks(3)) == (EMPTY, Idset.parse("2-4"))
-    assert len(holdings) == 2
+        grants.add(3, parse_grant(3, R(("0", {"gpu": "0", "core": "3"}))))
+    assert 3 not in grants
+    grants.release(1)
+    grants.add(3, parse_grant(3, R(("2-4", {"core": "1"}))))
+    assert (grants.ranks(1), grants.ranks(3)) == (EMPTY, Idset.parse("2-4"))
+    assert len(grants) == 2
 
 
-def test_a_scheduler_gone_wild_gets_a_short_answer(holdings):
+def test_a_scheduler_gone_wild_gets_a_short_answer(grants):
     for jobid in range(1, 50):
-        holdings.take(jobid, parse_grant(jobid, R((str(jobid), {"core": "0"}))))
+        grants.add(jobid, parse_grant(jobid, R((str(jobid), {"core": "0"}))))
     with pytest.raises(RemoteProtocolError) as caught:
-        holdings.take(99, parse_grant(99, R(("0-100", {"core": "0"}))))
+        grants.add(99, parse_grant(99, R(("0-100", {"core": "0"}))))
     assert str(caught.value).count("held by") == OFFENDERS_SHOWN
     with pytest.raises(LocalProtocolError, match="while it held some"):
-        holdings.take(1, parse_grant(1, R(("60", {"core": "0"}))))
+        grants.add(1, parse_grant(1, R(("60", {"core": "0"}))))
 
 
 @pytest.mark.parametrize(
@@ -98,12 +98,12 @@ def test_a_rank_that_is_not_written_as_rfc_22_has_it_is_refused(rank):
 @settings(max_examples=60)
 @given(st.lists(st.tuples(st.integers(1, 4), st.sets(st.integers(0, 5)), st.sets(st.integers(0, 3))), max_size=25))
 def test_the_record_is_the_sum_of_what_is_held(steps):
-    record = Holdings()
+    record = Grants()
     model = {}
     for jobid, ranks, cores in steps:
         if jobid in model:
             given = Idset.of(ranks)
-            record.give(jobid, given)
+            record.release(jobid, given)
             model[jobid] = {rank: held for rank, held in model[jobid].items() if rank not in ranks}
             if not model[jobid]:
                 del model[jobid]
@@ -112,9 +112,9 @@ def test_the_record_is_the_sum_of_what_is_held(steps):
             grant = parse_grant(jobid, R((str(Idset.of(ranks)), {"core": str(Idset.of(cores))})))
             if clash:
                 with pytest.raises(RemoteProtocolError):
-                    record.take(jobid, grant)
+                    record.add(jobid, grant)
             else:
-                record.take(jobid, grant)
+                record.add(jobid, grant)
                 model[jobid] = dict.fromkeys(ranks, cores)
         record.check()
         for holder in range(1, 5):
@@ -176,8 +176,8 @@ def watched(new_world):
     return made
 
 
-def held(holdings):
-    return {rank: children.amounts for rank, children in holdings.entries()}, holdings.shared
+def held(grants):
+    return {rank: children.amounts for rank, children in grants.entries()}, grants.shared
 
 
 @pytest.mark.parametrize(
@@ -191,13 +191,13 @@ def held(holdings):
 )
 def test_more_than_is_free_is_refused_and_changes_nothing(watched, granted, told):
     watched.run(1, r_with_amounts("1", "0", 12 * GIB, 1))
-    before = held(watched.manager.holdings)
+    before = held(watched.manager.grants)
     watched.submit(2)
     with pytest.raises(RemoteProtocolError, match=told):
         watched.grant(2, granted)
-    assert held(watched.manager.holdings) == before == ({1: (("memory", 12 * GIB),)}, (("matlab", 1),))
+    assert held(watched.manager.grants) == before == ({1: (("memory", 12 * GIB),)}, (("matlab", 1),))
     watched.grant(2, r_with_amounts("1", "1", 4 * GIB, 1))
-    assert held(watched.manager.holdings) == ({1: (("memory", 16 * GIB),)}, (("matlab", 2),))
+    assert held(watched.manager.grants) == ({1: (("memory", 16 * GIB),)}, (("matlab", 2),))
 
 
 def test_a_rank_s_amounts_go_back_with_it_and_those_of_the_instance_with_the_last_one(watched):
@@ -206,9 +206,9 @@ def test_a_rank_s_amounts_go_back_with_it_and_those_of_the_instance_with_the_las
     watched.do("released", 1, ids("1"), False)
     [freed] = watched.freed()
     assert freed.R["execution"]["R_lite"] == [{"rank": "1", "children": {"core": "0"}, "amounts": {"memory": 9 * GIB}}]
-    assert held(watched.manager.holdings) == (dict.fromkeys((0, 2), (("memory", 9 * GIB),)), (("matlab", 2),))
+    assert held(watched.manager.grants) == (dict.fromkeys((0, 2), (("memory", 9 * GIB),)), (("matlab", 2),))
     watched.do("released", 1, None, True)
-    assert held(watched.manager.holdings) == ({}, ())
+    assert held(watched.manager.grants) == ({}, ())
 
 
 def test_a_restart_restores_them_even_if_there_is_less_by_now(watched, new_world):
@@ -220,29 +220,29 @@ def test_a_restart_restores_them_even_if_there_is_less_by_now(watched, new_world
     restored = again.manager.restore(watched.rows(), watched.now_s + 1)
     again.perform(restored.effects)
     assert restored.orphans == (1,)
-    holdings = again.manager.holdings
-    assert held(holdings) == (dict.fromkeys((0, 1), (("memory", 9 * GIB),)), (("matlab", 2),))
+    grants = again.manager.grants
+    assert held(grants) == (dict.fromkeys((0, 1), (("memory", 9 * GIB),)), (("matlab", 2),))
     with pytest.raises(RemoteProtocolError, match="where 0 memory is free of rank 1; 1 matlab where 0 matlab is free"):
-        holdings.take(3, parse_grant(3, r_with_amounts("1", "1", GIB, 1)))
+        grants.add(3, parse_grant(3, r_with_amounts("1", "1", GIB, 1)))
     again.do("exec_failed", 1, "the instance was restarted")
-    assert held(holdings) == ({}, ())
-    holdings.take(3, parse_grant(3, r_with_amounts("1", "1", 8 * GIB, 1)))
+    assert held(grants) == ({}, ())
+    grants.add(3, parse_grant(3, r_with_amounts("1", "1", 8 * GIB, 1)))
 
 
 amounts = st.integers(0, 8)
 
 
 @given(st.lists(st.tuples(st.sampled_from(["0", "1", "0-1", "0-3"]), amounts, amounts), max_size=12), st.data())
-def test_what_is_held_is_the_sum_of_what_jobs_hold(grants, data):
+def test_what_is_held_is_the_sum_of_what_jobs_hold(asked, data):
     """Whatever is granted and freed in whatever order; `check` compares with the sum."""
-    holdings = Holdings(lambda: ResourceSet.parse(r_with_amounts("0-3", "0-63", 16, 16)))
+    grants = Grants(lambda: ResourceSet.parse(r_with_amounts("0-3", "0-63", 16, 16)))
     mine = {}
-    for jobid, (ranks, memory, matlab) in enumerate(grants):
-        free = 16 - max([dict(amounts).get("memory", 0) for rank, amounts in held(holdings)[0].items()
+    for jobid, (ranks, memory, matlab) in enumerate(asked):
+        free = 16 - max([dict(amounts).get("memory", 0) for rank, amounts in held(grants)[0].items()
                          if rank in ids(ranks)], default=0)  # fmt: skip
-        fits = memory <= free and matlab <= 16 - dict(holdings.shared).get("matlab", 0)
+        fits = memory <= free and matlab <= 16 - dict(grants.shared).get("matlab", 0)
         try:
-            holdings.take(jobid, parse_grant(jobid, r_with_amounts(ranks, str(jobid), memory, matlab)))
+            grants.add(jobid, parse_grant(jobid, r_with_amounts(ranks, str(jobid), memory, matlab)))
         except RemoteProtocolError:
             assert not fits
         else:
@@ -251,14 +251,14 @@ def test_what_is_held_is_the_sum_of_what_jobs_hold(grants, data):
         if mine and data.draw(st.booleans()):
             one = data.draw(st.sampled_from(sorted(mine)))
             given_back = data.draw(st.sampled_from([mine[one], mine[one].first(1)]))
-            holdings.give(one, given_back)
+            grants.release(one, given_back)
             mine[one] -= given_back
             if not mine[one]:
                 del mine[one]
-        holdings.check()
+        grants.check()
     for jobid in mine:
-        holdings.give(jobid)
-    assert held(holdings) == ({}, ())
+        grants.release(jobid)
+    assert held(grants) == ({}, ())
 
 
 def test_amounts_come_with_targets_that_a_job_grows_by_and_go_with_them(watched):
@@ -266,7 +266,7 @@ def test_amounts_come_with_targets_that_a_job_grows_by_and_go_with_them(watched)
     watched.grant(1, r_with_amounts("0", "0-7", 16 * GIB, 1))
     grow(watched, r_with_amounts("1", "0-7", 16 * GIB))
     shares = dict.fromkeys((0, 1), (("memory", 16 * GIB),))
-    assert held(watched.manager.holdings) == (shares, (("matlab", 1),))
+    assert held(watched.manager.grants) == (shares, (("matlab", 1),))
     assert ResourceSet.parse(watched.job().R).shared == (("matlab", 1),)
     with pytest.raises(RemoteProtocolError, match="was granted 17 GiB memory where 16 GiB memory is free of rank 2"):
         grow(watched, r_with_amounts("2", "0-7", 17 * GIB))
@@ -274,6 +274,6 @@ def test_amounts_come_with_targets_that_a_job_grows_by_and_go_with_them(watched)
         grow(watched, r_with_amounts("2", "0-7", GIB, 1))
     shrink(watched, "0")
     released(watched, "0")
-    assert held(watched.manager.holdings) == ({1: shares[1]}, (("matlab", 1),))
+    assert held(watched.manager.grants) == ({1: shares[1]}, (("matlab", 1),))
     watched.end()
-    assert held(watched.manager.holdings) == ({}, ())
+    assert held(watched.manager.grants) == ({}, ())
