@@ -65,7 +65,7 @@ from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse, InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
 from fluxsched.resource.changes import with_mirrors
-from fluxsched.resource.inventory import Inventory
+from fluxsched.resource.inventory import Inventory, Targets
 from fluxsched.resource.journal import Saved
 from fluxsched.resource.module import ResourceModule
 from fluxsched.services.history import HistoryService, kept_conditions, look_at
@@ -126,6 +126,7 @@ class Assembly:
         mirrors = {one.name: restored.clusters.mirrors.get(one.name, EMPTY_R) for one in config.clusters}
         inventory, groups = with_mirrors(sources.inventory, sources.groups, mirrors.items())
         module = ResourceModule(inventory, groups, restored.saved, now_s=now_s, mirrors=mirrors)
+        self._kept.note_ranks(sources.inventory.resources, now_s)
         new_id = self._fluids(restored).at
         manager = JobManager(
             new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config),
@@ -397,11 +398,12 @@ class Assembly:
         """Replace the inventory by that of a reload. Raises Refused if the resource module does not accept it."""
         inventory, groups = with_mirrors(sources.inventory, sources.groups, self.clusters.mirrors())
         self.resource.reload(replace(inventory, method="reload"), groups, force=wanted.force)
+        ours = self.resource.module.targets.admit(sources.source).resources
         if wanted.R is None and wanted.path is None:
             self._kept.return_to(sources.source)
         else:
-            ours = self.resource.module.targets.admit(sources.source).resources
             self._kept.keep_resources(ours, wanted.path, self.turns.wall_s)
+        self._kept.keep_ranks(ours, self.turns.wall_s)
         self._sources = sources
         self._bind_tasks()
         self.agents.reloaded(self._ours(sources))
@@ -1064,7 +1066,9 @@ class EnclosedTargets:
 resource_log = logger("resource")
 
 KIND: Final = "source"
-"""Kind of the rows of `saved` with the keys `R` and `expiration`."""
+"""Kind of the rows of `saved` with the keys `R`, `expiration` and RANKS."""
+RANKS: Final = "ranks"
+"""Key of the row with the hosts of R by the ranks that they had last."""
 DIGEST_BYTES: Final = 16
 
 ChangeRow = Mapping[str, Any]
@@ -1088,7 +1092,9 @@ def with_changes(
     found: Sources, rows: Mapping[str, ChangeRow], now_s: float, here: MachineTopology | None
 ) -> Sources:
     """Return what a source has found, with those rows that belong to it; `here` is needed for an R."""
-    current = {key: row for key, row in rows.items() if why_dropped(row, found.source, now_s) is None}
+    current = {
+        key: row for key, row in rows.items() if key != RANKS and why_dropped(row, found.source, now_s) is None
+    }
     if (row := current.get("R")) is not None:
         assert here is not None, "an R is looked up on a machine"
         loaded = described(ResourceSet.parse(row["R"]), here)
@@ -1098,6 +1104,32 @@ def with_changes(
         resources = resources.with_expiration(resources.starttime_s, float(row["expiration"]))
         found = replace(found, inventory=replace(found.inventory, resources=resources))
     return found
+
+
+def has_running_jobs(statedir: Path) -> bool:
+    """Return whether jobs of a state directory that an instance is about to use hold resources."""
+    ended = "SELECT jobid FROM job_log WHERE ended"
+    try:
+        with closing(open_read_only(statedir / DATABASE_NAME)) as connection:
+            query = f"SELECT 1 FROM job_log WHERE R IS NOT NULL AND jobid NOT IN ({ended}) LIMIT 1"
+            return connection.execute(query).fetchone() is not None
+    except sqlite3.Error:
+        return False
+
+
+def with_ranks(found: Sources, row: ChangeRow | None, is_held: Callable[[], bool]) -> Sources:
+    """Return what a start has found; if jobs hold targets, in the ranks of the last session, by which they hold them.
+
+    `row` is the one with the key RANKS.
+    """
+    if row is None:
+        return found
+    targets = Targets(Inventory(ResourceSet.parse(row["R"]), found.inventory.method))
+    admission = targets.admit(found.inventory.resources)
+    if not admission.renumbered or not is_held():
+        return found
+    groups = {name: admission.ours(ranks) for name, ranks in found.groups.items()}
+    return replace(found, inventory=replace(found.inventory, resources=admission.resources), groups=groups)
 
 
 def why_dropped(row: ChangeRow, source: ResourceSet, now_s: float) -> str | None:
@@ -1115,12 +1147,17 @@ class KeptChanges:
         """`rows` are those of the start, which has applied them (`with_changes`); it drops the others."""
         self._store = store
         self._source = source
+        self._ranks = rows.get(RANKS)
+        self._is_reloaded = False
         for key, row in rows.items():
-            why = why_dropped(row, source, now_s)
+            why = None if key == RANKS else why_dropped(row, source, now_s)
             if why is not None:
                 resource_log.warning("%s is dropped: %s; what this start names is in force", request_of(row), why)
                 self._drop(key)
+            elif key == RANKS:
+                continue
             elif "R" in row:
+                self._is_reloaded = True
                 resource_log.warning(
                     "R is that of %s, for what this start names is as it was then; `fluxsched resource reload` returns "
                     "to it",
@@ -1133,6 +1170,24 @@ class KeptChanges:
         """Store the R of a reload, in the ranks that its targets have in this instance, and the path of its file."""
         self._save("R", {"R": resources.to_json(), "path": path, "timestamp": now_s})
         self._drop("expiration")
+
+    def note_ranks(self, ours: ResourceSet, now_s: float) -> None:
+        """Keep the ranks of a start, and log if they are not those of its source (`with_ranks`)."""
+        if not self._is_reloaded and (ours.ranks, ours.nodelist) != (self._source.ranks, self._source.nodelist):
+            resource_log.warning(
+                "targets keep the ranks that they had, since jobs hold some; without jobs a start numbers them by "
+                "their source"
+            )
+        self.keep_ranks(ours, now_s)
+
+    def keep_ranks(self, ours: ResourceSet, now_s: float) -> None:
+        """Store the ranks that the targets of the source have in this instance, unless they are stored."""
+        lite = [{"rank": str(ours.ranks), "children": {"core": "0"}}]
+        execution = {"R_lite": lite, "nodelist": [str(ours.nodelist)], "starttime": 0.0, "expiration": 0.0}
+        row = {"R": {"version": 1, "execution": execution}, "timestamp": now_s}
+        if self._ranks is None or self._ranks["R"] != row["R"]:
+            self._ranks = row
+            self._save(RANKS, row)
 
     def keep_expiration(self, expiration_s: float, now_s: float) -> None:
         """Store an expiration that was set."""

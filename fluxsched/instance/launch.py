@@ -23,6 +23,7 @@ import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from math import inf
 from pathlib import Path
 from typing import Any, Literal, NoReturn, TextIO
@@ -40,14 +41,17 @@ from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import Disconnected, FluxschedError, InvalidValue, Refused, RPCError
 from fluxsched.executor.cleanup import adopt_orphans, all_living, with_descendants
 from fluxsched.instance.assembly import (
+    RANKS,
     READY_S,
     HandedOver,
     Settings,
     cannot_reload,
+    has_running_jobs,
     request_of,
     restart,
     stored_changes,
     with_changes,
+    with_ranks,
 )
 from fluxsched.instance.enclosing import Parent, enclosing_job, environment_of, initial_variables, inside, job_around
 from fluxsched.instance.instance import Instance
@@ -177,14 +181,17 @@ def settings_of(options: StartOptions, *, trying: bool = False) -> Settings:
 
     def at_start(config: Config, faults: Iterable[TomlFault]) -> Sources:
         rows, now_s = stored_changes(statedir), SystemClock.wall_s()
-        here = discover() if rows else None
+        here = discover() if "R" in rows else None
         try:
-            return sources(config, faults, lambda found: with_changes(found, rows, now_s, here))
+            found = sources(config, faults, lambda found: with_changes(found, rows, now_s, here))
         except InvalidValue as fault:
             if "R" not in rows:
                 raise
             remedy = "correct the configuration, or name other resources (--R, --fake), which replace them"
             raise type(fault)(f"{fault}\nR may be that of {request_of(rows['R'])}: {remedy}", fault.errnum) from None
+        if statedir is None or enclosing is not None:  # the enclosing job's R says which targets are which
+            return found
+        return with_ranks(found, rows.get(RANKS), partial(has_running_jobs, statedir))
 
     return Settings(
         sources=at_start(config, faults),

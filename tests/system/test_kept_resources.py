@@ -123,3 +123,38 @@ def test_an_expiration_that_has_passed_is_dropped(daemon: Any, again: Any) -> No
     site = again(site, "--fake", "2x2")
     assert now(site) == (FAKE, 0.0)
     assert "is dropped: it expired at " in log_of(site)
+
+
+def test_hosts_keep_their_ranks_over_a_start_while_jobs_hold_some(
+    user: Any, daemon: Any, again: Any, until: Any
+) -> None:
+    """A reload or a changed source numbers hosts otherwise; a job continues on its own host, and groups mean theirs."""
+    config = user.directory / "site.toml"
+    options = ("--config", "site.toml")
+
+    def write(hosts: str, debug: int) -> None:
+        entry = f'[[resource.config]]\nhosts = "{hosts}"\ncores = "0-3"\n'
+        config.write_text(f'{entry}[resource.groups]\ndebug = "{debug}"\n')
+
+    write("n[0-2]", 0)
+    site = daemon(*STATE, *options)
+    with site.popen("agent", "--host", "n2") as agent:
+        jobid = site.running("--requires", "host:n2", "sleep", "100")
+        write("n[0,2-3]", 0)
+        site("resource", "reload")
+        numbered = {"n0": 0, "n2": 2, "n3": 3}
+        assert now(site)[0] == numbered
+        site = again(site, *options)
+        assert now(site)[0] == numbered
+        assert "targets keep the ranks that they had, since jobs hold some" in log_of(site)
+        write("n[2-4]", 1)
+        site = again(site, *options)
+        assert now(site)[0] == {"n2": 2, "n3": 3, "n4": 4}
+        with site.connect() as handle:
+            assert handle.rpc("resource.status")["groups"]["debug"] == "3"
+        assert (site.info(jobid)["state"], site.info(jobid)["ranks"]) == ("RUN", "2")
+        agent.kill()
+    site("cancel", jobid)
+    site("wait", jobid, status=None)
+    site = again(site, *options)
+    assert now(site)[0] == {"n2": 0, "n3": 1, "n4": 2}
