@@ -158,7 +158,7 @@ def tree(accounts: Sequence[Info], settings: Info) -> list[ShownAccount]:
     return lines
 
 
-# ---- report
+# ---- `report`
 
 HOUR_S: Final = 3600.0
 DAY_S: Final = 86_400.0

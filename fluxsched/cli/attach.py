@@ -108,7 +108,7 @@ def _read(fd: int) -> bytes | None:
         return None
 
 
-# ---- terminal
+# ---- the terminal
 
 DETACH_KEY = b"\x1c"
 """Ctrl-\\, as for Flux's terminals, dtach and abduco."""
@@ -221,7 +221,7 @@ def _answered(answer: Any) -> None:
     """A job that has ended needs no window."""
 
 
-# ---- attach
+# ---- following a job
 
 PENDING_HINT_S = 2.0
 """Delay before the user is shown why the job is still waiting (seconds); most jobs have started by then."""

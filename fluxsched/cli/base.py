@@ -93,7 +93,7 @@ def _writer(stdout: TextIO | None) -> TextIO:
     )
 
 
-# ---- base
+# ---- commands and groups
 
 INTERRUPTED = 130
 PATH_MAX = 4096

@@ -100,7 +100,7 @@ def _over(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     return made
 
 
-# ---- batch_script
+# ---- the batch script
 
 STDIN = "stdin"
 SHELL = "#!/bin/sh\n"
@@ -197,7 +197,7 @@ def _text(name: str, *, from_stdin: bool) -> str:
         raise InvalidValue(f"{name} is not a script: it is not UTF-8 text") from None
 
 
-# ---- batch
+# ---- `batch` and `alloc`
 
 OUTPUT = "flux-{{id}}.out"
 """Default output of a script, as for Flux's batch."""

@@ -211,7 +211,7 @@ def _value(match: re.Match[str], row: InputRow, methods: Methods, count: Iterato
     return method(value)
 
 
-# ---- bulksubmit
+# ---- `bulksubmit`
 
 INPUT_CHARS_MAX = 64 << 20
 """Maximum number of characters of one file of inputs."""

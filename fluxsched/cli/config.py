@@ -133,7 +133,7 @@ def _value_text(value: object) -> str:
     return text if len(text) <= LONG_VALUE_CHARS_MAX else f"{text[:LONG_VALUE_CHARS_MAX]}... (--json has all)"
 
 
-# ---- module
+# ---- `module`
 
 _STATES = {0: "I", 1: "R", 2: "F", 3: "X"}
 """Flux's letters: initialising, running, finalising, exited."""

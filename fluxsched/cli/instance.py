@@ -260,7 +260,7 @@ def agent(uri: str | None, **options: Any) -> int:
     return status
 
 
-# ---- instances
+# ---- `instances`
 
 LIST = TableSpec(
     {"default": "{pid:>8} {level:>5} {size:>6} {age:>8} {state:<7} {uri} ?:{parent}"},
@@ -322,7 +322,7 @@ def go_to_parent(ctx: click.Context) -> None:
             os.environ[name] = value
 
 
-# ---- backup
+# ---- `backup` and `restore`
 
 _BACKUP_FILE = click.Path(dir_okay=False, path_type=Path)
 
@@ -364,7 +364,7 @@ def _tell(found: Any, as_json: bool) -> None:
         click.echo(f"{found.path}: {found.jobs} jobs, {found.size} bytes")
 
 
-# ---- keygen
+# ---- `keygen`
 
 _DIRECTORY = click.Path(file_okay=False, path_type=Path)
 
@@ -397,7 +397,7 @@ def keygen(server: bool, role: str | None, user: str | None, directory: Path | N
     click.echo(printable(str(secret)))
 
 
-# ---- flux
+# ---- `flux`
 
 _directory = click.option(
     "--dir", "directory", type=click.Path(path_type=Path, file_okay=False), metavar="DIR",
@@ -446,7 +446,7 @@ def remove(directory: Path | None) -> None:
     click.echo(f"{uninstall(directory)}: removed")
 
 
-# ---- doctor
+# ---- `doctor`
 
 SIGNS = {"ok": "ok", "none": "-", "warn": "warn", "fail": "FAIL"}
 COLOURS = {"ok": GREEN, "none": DIM, "warn": YELLOW, "fail": RED}
@@ -482,7 +482,7 @@ def doctor(statedir: Path | None, as_json: bool) -> int:
     return 0 if well else 1
 
 
-# ---- metrics
+# ---- `metrics`
 
 BIND = "127.0.0.1:9400"
 
@@ -509,7 +509,7 @@ def metrics(uri: str | None, bind: str, public: bool, once: bool, instance: int 
     metrics_http.export(uri, bind, public=public, instance=instance, told=print_flushed)
 
 
-# ---- web
+# ---- `web`
 
 WEB_BIND = "127.0.0.1:9480"
 MODULES = ("jinja2", "starlette", "uvicorn")

@@ -309,7 +309,7 @@ def update(handle: InstanceHandle, jobid: int, settings: tuple[str, ...], dry_ru
         handle.rpc("job-manager.update", {"id": jobid, "updates": updates})
 
 
-# ---- job
+# ---- `job`
 
 _FORMS: Mapping[str, Callable[[int], str]] = {
     "dec": str,

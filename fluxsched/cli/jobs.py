@@ -113,7 +113,7 @@ def _figures(usage: Mapping[str, Any]) -> str:
     )
 
 
-# ---- fields
+# ---- fields of jobs
 
 def _of(key: str) -> Callable[[JobRow], object]:
     return lambda row: row.info.get(key)
@@ -201,7 +201,7 @@ JOBS = TableSpec(
 )
 
 
-# ---- selection
+# ---- selection of jobs
 
 STATE_WORDS = WordList((*JOB_STATES, *RESULTS))
 
@@ -369,7 +369,7 @@ def one_line(job: Mapping[str, Any]) -> str:
     return f"{jobid_text(job['id'])} {job['name']} ({job['state']}, {user_name(job['userid'])})"
 
 
-# ---- jobs
+# ---- `jobs`
 
 LISTED_DEFAULT = 1000
 LISTED_MAX = 100_000

@@ -135,7 +135,7 @@ def _substituted(value: str, known: Mapping[str, str], rule: str) -> str:
         raise InvalidValue(f"--env {rule!r}: $ must be followed by NAME, {{NAME}} or $") from None
 
 
-# ---- jobspec_options
+# ---- options of a jobspec
 
 JOB_SCHEMES = ("after", "afterstart", "afterany", "afterok", "afternotok")
 """RFC 26's dependencies on jobs."""

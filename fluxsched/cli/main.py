@@ -62,7 +62,7 @@ def si() -> None:
     """
 
 
-# ---- main
+# ---- the command line
 
 DEBUG_VERBOSITY = 2
 """Verbosity of `start -vv`: everything is logged."""

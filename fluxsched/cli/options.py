@@ -120,7 +120,7 @@ complete_properties = _of(
 )
 
 
-# ---- options
+# ---- options of commands
 
 Function = TypeVar("Function", bound=Callable[..., Any])
 
@@ -485,7 +485,7 @@ def jobids_argument(*, required: bool = True, only_read: bool = False) -> Callab
     )
 
 
-# ---- values
+# ---- values of options
 
 FILE_BYTES_MAX = 1 << 20
 """Of rules, of one attribute, of the configuration of a nested instance: naming a device by mistake must not hang."""

@@ -95,7 +95,7 @@ def _plain(value: object) -> object:
     return str(value)
 
 
-# ---- table
+# ---- tables
 
 _SPEC = re.compile(
     r"(?:(?P<fill>.)?(?P<align>[<>^]))?(?P<width>[0-9]{1,9})?(?:\.(?P<precision>[0-9]{1,9}))?(?P<kind>[defgx%s])?(?P<marks>[+h]*)"

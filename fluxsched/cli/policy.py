@@ -113,7 +113,7 @@ def check_json(verdict: RuleVerdict) -> dict[str, object]:
     return {**verdict._asdict(), "finding": finding and finding._asdict()}
 
 
-# ---- plugin
+# ---- `plugin`
 
 PLUGINS = TableSpec(
     {"default": "{name:<13} {options:<20} {says}"},

@@ -285,7 +285,7 @@ def acquire(handle: InstanceHandle, group: str, plain: bool) -> None:
     print_stream(handle.stream("resource.acquire", request))
 
 
-# ---- admin
+# ---- commands of administrators
 
 WAITING = ("depend", "priority", "sched")
 """States of jobs that are judged again when their group has lost targets."""
@@ -530,7 +530,7 @@ def reload(handle: InstanceHandle, path: str | None, force: bool, yes: bool) -> 
         tell(answer)
 
 
-# ---- cluster
+# ---- `cluster`
 
 _STATE_COLOURS = {"connected": GREEN, "silent": RED}
 

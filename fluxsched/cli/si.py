@@ -52,7 +52,7 @@ def address_argument(command: Callable[..., Any]) -> Callable[..., Any]:
     return command
 
 
-# ---- serve
+# ---- `si serve`
 
 @click.command("serve", cls=Command)
 @click.option("--bind", metavar="ADDRESS", help="unix:PATH, in a directory that is yours alone, or HOST:PORT.")
@@ -87,7 +87,7 @@ def serve(
     asyncio.run(service.serve(machine, address, certificates, verbose, lambda bound: click.echo(bound)))
 
 
-# ---- check
+# ---- `si check`
 
 @click.command("check", cls=Command)
 @click.argument("file", metavar="FILE", type=click.Path(dir_okay=False, path_type=Path))
@@ -111,7 +111,7 @@ def check(file: Path, as_json: bool) -> int:
     return int(bool(report.faults))
 
 
-# ---- dump
+# ---- `si dump`
 
 @click.command("dump", cls=Command)
 @click.option("--rm", "rm_id", metavar="ID", default="", help="Only of this resource manager. [default: all]")
@@ -130,7 +130,7 @@ def dump(address: str | None, rm_id: str, cert: Path | None, key: Path | None, c
     click.echo(state_dump(target, certificates, rm_id))
 
 
-# ---- rm
+# ---- `si rm`
 
 @click.command("rm", cls=Command)
 @click.option("--group", metavar="GROUP", default="default", show_default=True, shell_complete=complete_groups,

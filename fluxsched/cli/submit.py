@@ -84,7 +84,7 @@ def _asked(handle: InstanceHandle, jobspec: dict[str, Any]) -> bool:
     return True
 
 
-# ---- follow
+# ---- following submitted jobs
 
 OUTPUTS_MAX = 256
 """Jobs whose output is followed at once: the instance looks at their files fifty times a second."""
@@ -170,7 +170,7 @@ def follow(
     return follower.status
 
 
-# ---- array
+# ---- arrays of jobs
 
 CC = "{cc}"
 CC_VARIABLE = "FLUX_JOB_CC"
@@ -405,7 +405,7 @@ def _submitted(
         yield names[at], answer if isinstance(answer, FluxschedError) else int(answer["id"])
 
 
-# ---- submit
+# ---- `submit` and `run`
 
 COMMAND_LAST = {"allow_interspersed_args": False, "ignore_unknown_options": False}
 """Options end where the command begins."""

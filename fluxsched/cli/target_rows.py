@@ -274,7 +274,7 @@ def _wanted(row: ResourceRow, states: frozenset[str]) -> bool:
     return not states.isdisjoint((state, also, available, "all"))
 
 
-# ---- switches
+# ---- rows of switches
 
 NO_SWITCH = "no switch"
 FORMAT = "{switch} {hops:>4} {nnodes:>6} {free:>6} {allocated:>9} {down:>5} {nodelist}"

@@ -80,7 +80,7 @@ def _written_at(uri: str) -> dict[str, Any] | None:
         return None
 
 
-# ---- live_instances
+# ---- instances that run
 
 def write_info(run_directory: Path, info: dict[str, Any]) -> None:
     """Describe a running instance for `find_uri`; the file is replaced atomically."""
@@ -147,7 +147,7 @@ def find_uri(uri: str | None = None, *, only: bool = False) -> str:
     return found[0]
 
 
-# ---- own_key
+# ---- one's own key
 
 def key_for(uri: str, path: str | os.PathLike[str] | None = None) -> KeyPair | None:
     """Return the keys that a client at `uri` needs: None where the address names no key of its server."""

@@ -312,7 +312,7 @@ class Clusters:
         self._effects.after_commit(lambda: request.respond(msg.ClusterForgetResponse(returned, failed)))
 
 
-# ---- why
+# ---- reasons why a cluster is unavailable
 
 def why_unavailable(loop: ClusterLoop) -> str:
     """Why no job, or none of some size, begins in the cluster at present; empty if any may."""
@@ -347,7 +347,7 @@ def _since(loop: ClusterLoop) -> str:
     return "" if loop.since_s is None else f" since {local_text(loop.since_s)}"
 
 
-# ---- executor
+# ---- the executor of leased jobs
 
 START_KEY = "starttime"
 

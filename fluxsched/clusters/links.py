@@ -131,7 +131,7 @@ def why_closed(
     return "" if is_started else f"{title} is stopped: {why_stopped or 'no reason is given'}"
 
 
-# ---- own
+# ---- links to instances of ours
 
 CLOSED_S = 0.2
 """Interval of checking a queue that does not start jobs, as while the other instance starts, for which jobs wait
@@ -315,7 +315,7 @@ def _plain(usage: jobs.UsageInfo) -> dict[str, Any]:
 
 
 
-# ---- flux
+# ---- links to Flux
 
 POLL_S = 0.2
 """Interval of checking jobs while there are leases (seconds)."""
@@ -574,7 +574,7 @@ def _ignored(payload: bytes | None, error: FluxschedError | None) -> None:
     """Discard a response: the watch, or the next poll, shows its effect."""
 
 
-# ---- connection
+# ---- connections with pauses between attempts
 
 RECEIVE_MAX = 256
 """Messages handled in one go: a millisecond or two of a turn."""
@@ -687,7 +687,7 @@ def read(payload: bytes | None, kind: type[Any]) -> Any:
     return framing.unpack(payload, kind)
 
 
-# ---- peer
+# ---- the other instance
 
 LOST_AFTER_MS = 3_000
 """Time without any message, heartbeats included, after which a connection over tcp counts as lost (milliseconds)."""

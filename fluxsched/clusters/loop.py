@@ -396,7 +396,7 @@ class ClusterLoop:
         self._reports.stored(lambda: self.perform(self.table.stored(jobid)))
 
 
-# ---- offered
+# ---- leases that others offer
 
 STORED_KIND = "cluster"
 """Kind of the rows of `saved` with a cluster's targets in this instance's R, for the ranks of jobs after a restart."""
@@ -563,7 +563,7 @@ class OfferedTargets:
         self._show(is_settled=True)
 
 
-# ---- output
+# ---- output of jobs there
 
 @dataclass(slots=True)
 class _Copy:

@@ -109,7 +109,7 @@ def _is_filled(keys: Keys, flat: Mapping[Keys, Any]) -> bool:
     return flat.get(keys) == {} or any(other[: len(keys)] == keys and other != keys for other in flat)
 
 
-# ---- check
+# ---- check of a configuration
 
 def read_site(path: Path | None, *, trying: bool = False) -> tuple[Config, list[TomlFault]]:
     """Return the configuration of a file, and all its faults except those of its targets (`build_inventory`).

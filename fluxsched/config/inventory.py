@@ -55,7 +55,7 @@ def unexpired(found: Sources, path: object, now_s: float) -> Sources:
     raise InvalidValue(f"{name} {when}: give its execution.expiration a later time, or 0 for no end")
 
 
-# ---- hwloc
+# ---- hwloc's XML
 
 LSTOPO = "lstopo-no-graphics"
 
@@ -118,7 +118,7 @@ def _gpus(element: ElementTree.Element, pci: str | None) -> Iterator[str]:
         yield from _gpus(child, child.get("pci_busid", pci))
 
 
-# ---- discovery
+# ---- discovery of this host
 
 TEST_SIZE_MAX = 1 << 14
 """Targets that represent this one machine: 16,384, the size that our figures are measured at."""
@@ -284,7 +284,7 @@ def _amd(directory: Path) -> Iterator[str]:
         yield f"{values.get('domain', 0):04x}:{bus:02x}:{device:02x}.{function}"
 
 
-# ---- sources
+# ---- sources of R
 
 FAKE_CORES_MAX = 1 << 12
 """Cores of one made-up target: the largest machines have 1,024 hardware threads."""

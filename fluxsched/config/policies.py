@@ -207,7 +207,7 @@ def policy_of(queue: str | None, specs: str) -> str:
     return split_plugins(general)[0] + spec if spec.startswith(PLUGIN_SIGN) else spec
 
 
-# ---- policy_list
+# ---- the list of policies
 
 IMPORT_S = 5.0
 """Time limit for importing a policy, after which the list continues without it (seconds); all are imported at once."""

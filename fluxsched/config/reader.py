@@ -442,7 +442,7 @@ def _path(text: str | None, directory: Path) -> Path | None:
     return None if text is None else directory / Path(text).expanduser()
 
 
-# ---- schedulers
+# ---- schedulers and their queues
 
 SCHEDULERS_MAX = 64
 """Each is a process of its own."""
@@ -543,7 +543,7 @@ def _check_section_name(name: str) -> None:
         raise InvalidValue(f"name {name!r} must be at most 64 letters, digits, '.', '_' and '-', the first no sign")
 
 
-# ---- fair
+# ---- `[fair]`
 
 _COUNTED = frozenset(("core", "gpu"))
 _PER_UNIT = re.compile(r"([0-9][0-9.eE+-]*) ?/ ?([A-Za-z]{1,3})", re.ASCII)

@@ -151,7 +151,7 @@ class _Scan:
             self._found.setdefault(path[:length], self._line)
 
 
-# ---- toml_reader
+# ---- sections, key by key
 
 DEPTH_MAX = 16
 """Tables inside tables: the deepest that we know has seven levels."""

@@ -289,7 +289,7 @@ def _switch(table: TomlTable) -> Switch | None:
     return None
 
 
-# ---- values
+# ---- the whole configuration
 
 HEARTBEAT_S = 2.0
 """Interval of heartbeats (seconds) as in Flux's overlay: a handful of messages a second for a thousand hosts."""

@@ -183,7 +183,7 @@ def _clock() -> Check:
     return Check(DIRECTORIES, name, "ok", "set, and consistent with file times")
 
 
-# ---- homes
+# ---- checks by home
 
 SECTION = "Homes"
 TRY_S = 60.0

@@ -41,7 +41,7 @@ def is_well(checks: list[Check]) -> bool:
     return all(check.state != "fail" for check in checks)
 
 
-# ---- installed
+# ---- what is installed
 
 SECTION = "Installed"
 ASK_S = 10.0

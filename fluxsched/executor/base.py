@@ -206,7 +206,7 @@ def spool_name(stream: str, task: int | None) -> str:
     return stream if task is None else f"{stream}.{task}"
 
 
-# ---- process_group
+# ---- process groups
 
 class EndedTask(NamedTuple):
     """Result of wait4(2) for a task."""

@@ -80,7 +80,7 @@ def remove(path: Path) -> None:
     shutil.rmtree(path, ignore_errors=True)
 
 
-# ---- orphans
+# ---- processes that outlived an instance
 
 POLL_S = 0.005
 """Interval of checking whether killed processes are gone (seconds): the kernel needs about this long."""
@@ -263,7 +263,7 @@ def _named(pids: list[int]) -> str:
     return f"process {shown}" if len(pids) == 1 else f"{len(pids)} processes ({shown})"
 
 
-# ---- owned_directory
+# ---- directories of ours
 
 def owned_prefix() -> str:
     """Return the prefix of the names of this user's directories."""
@@ -295,7 +295,7 @@ def scratch_directory() -> tuple[Path, int]:
     return path, own(path)
 
 
-# ---- strays
+# ---- processes that left their group
 
 PR_SET_CHILD_SUBREAPER = 36
 """prctl(2); since Linux 3.4."""

@@ -89,7 +89,7 @@ class Terminal:
         return bool(data)
 
 
-# ---- input
+# ---- input of tasks
 
 INPUT_TASKS_MAX = 256
 """Tasks of a job that are sent input: each costs this process a descriptor as long as the job runs."""
@@ -295,7 +295,7 @@ class JobInput:
             self._release(task.chunks.popleft())
 
 
-# ---- output
+# ---- output of tasks
 
 FILE_MODE = 0o666
 SPOOL_MODE = 0o600

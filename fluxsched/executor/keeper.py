@@ -397,7 +397,7 @@ class KeeperService:
         self._report(msg.JobFailed(self._next(), jobid, note))
 
 
-# ---- kept_job
+# ---- a job of the keeper
 
 class KeptJob:
     """One that runs, or whose end is not known to be stored."""
@@ -440,7 +440,7 @@ class KeptJob:
             self.limit.cancel()
 
 
-# ---- process
+# ---- the keeper's process
 
 
 CLEAR_S = 5.0

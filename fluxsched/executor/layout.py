@@ -112,7 +112,7 @@ def task_environment(
     return found
 
 
-# ---- temporary_directory
+# ---- temporary directories
 
 MODE = 0o700
 INLINE_MAX = 16
@@ -195,7 +195,7 @@ def _reap(pid: int) -> None:
         os.waitpid(pid, os.WNOHANG)
 
 
-# ---- layout
+# ---- layout of tasks on cores
 
 TASKS_JOB_MAX = 4096
 """Tasks of one job: all of them run on this machine, and beyond this a typing error is likelier than intent.
@@ -358,7 +358,7 @@ def processing_units(cores: Idset, topology: Sequence[Idset]) -> set[int] | None
     return {unit for core in cores for unit in topology[core]}
 
 
-# ---- tags
+# ---- tags in paths and variables
 
 class Tags:
     """Tags of one job whose tasks are placed according to `blocks`; `r` is its R as JSON, `tmpdir` its own directory.
@@ -435,7 +435,7 @@ _TASK: Mapping[str, _Value] = {
 _PARTS = {"node": _NODE, "task": _TASK}
 
 
-# ---- program
+# ---- programs of tasks
 
 TMPDIR_TAG = "{{tmpdir}}"
 """Tag in a command for the job's temporary directory (Flux's mustache)."""

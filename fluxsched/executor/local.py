@@ -260,7 +260,7 @@ class JobProcesses:
                 remove(self.tmpdir)
 
 
-# ---- local
+# ---- the executor of this host
 
 log = logger("exec")
 

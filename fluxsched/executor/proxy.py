@@ -440,7 +440,7 @@ def _no_op() -> None:
     """Do nothing after a record is stored: the keeper is informed of it together with all others."""
 
 
-# ---- given_job
+# ---- a job that was given to a keeper
 
 
 class GivenJob:
@@ -574,7 +574,7 @@ class KeeperInput:
         link.say(msg.SendInput(jobid, number, data, None if tasks is None else str(tasks), eof, window))
 
 
-# ---- host
+# ---- hosts of keepers
 
 class KeeperHost(Protocol):
     """Finds and starts keepers. Connections are made, nothing has been said on them."""
@@ -595,7 +595,7 @@ class KeeperHost(Protocol):
         ...
 
 
-# ---- link
+# ---- the connection to a keeper
 
 RECEIVE_MAX = 64
 """Transport messages taken at a time."""
@@ -687,7 +687,7 @@ class KeeperLink:
             found[2](error)
 
 
-# ---- local_host
+# ---- the keeper of this host
 
 PREFIX = "keeper-"
 """Prefix of the sockets' names; a number follows."""

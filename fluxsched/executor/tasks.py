@@ -192,7 +192,7 @@ def _pin(pid: int, units: set[int] | None) -> bool:
     return True
 
 
-# ---- gate
+# ---- the gate that tasks wait at
 
 SHELL = b"/bin/sh"
 RUN = (

@@ -43,7 +43,7 @@ def launch_of(
     )
 
 
-# ---- time_limits
+# ---- time limits
 
 class TimeLimits:
     """Calls `reached` with a job whose time is up."""
@@ -72,7 +72,7 @@ class TimeLimits:
         self._reached(jobid)
 
 
-# ---- timed
+# ---- jobs of a given run time
 
 HARMLESS = frozenset({signal.SIGCONT, signal.SIGSTOP, signal.SIGTSTP, signal.SIGUSR1, signal.SIGUSR2, signal.SIGWINCH})
 """Signals that do not end a job that only lets time pass."""
@@ -162,7 +162,7 @@ class TimedExecutor:
             self._reports.finished(jobid, status, None)
 
 
-# ---- nested
+# ---- jobs that are an instance
 
 MARGIN_S = 5.0
 """Time beyond the grace time (seconds), in which it hears of it, and kills what has not ended."""

@@ -141,7 +141,7 @@ def _number(file: Path) -> int | None:
         return None
 
 
-# ---- memory
+# ---- memory by control groups
 
 log = logger("memory")
 
@@ -354,7 +354,7 @@ def _pieces(pids: Iterable[int]) -> Iterator[list[int]]:
         yield piece
 
 
-# ---- meter
+# ---- the meter of a job
 
 TASK_ROWS_MAX = 128
 """Tasks of a job with a row each, in the order of their ranks: some 15 KiB of its record. The rest is in the sums."""

@@ -280,7 +280,7 @@ def _read(frames: Sequence[bytes], decoder: msgspec.msgpack.Decoder[Any]) -> lis
         raise RemoteProtocolError(f"keeper: {exc}") from exc
 
 
-# ---- connection
+# ---- connections
 
 PART_BYTES_MAX: Final = 1 << 30
 """Maximum size of a message: a jobspec may have 512 MiB (`transport.local`)."""

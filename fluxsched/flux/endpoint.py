@@ -58,7 +58,7 @@ def serve_jobs(
     JobManagerService(effects, jobs, router)
 
 
-# ---- instance
+# ---- the instance
 
 _NO_KVS = "fluxsched has no KVS; of a job ask `fluxsched job info` or `flux job info`"
 ABSENT = {
@@ -124,7 +124,7 @@ class FluxInstanceService:
         self._load_policy(request)
 
 
-# ---- resource
+# ---- resources
 
 class FluxResourceService:
     """Serves what is special of `resource`."""

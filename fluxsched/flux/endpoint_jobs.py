@@ -215,7 +215,7 @@ def _unserved(request: RpcRequest) -> None:
     raise Refused(UNSERVED[request.topic], errno.ENOSYS)
 
 
-# ---- job_ingest
+# ---- `job-ingest`
 
 SHELL_ONLY: Mapping[tuple[str, ...], str] = {
     ("shell", "options", "signal"): "signal before the time is over (--signal)",
@@ -253,7 +253,7 @@ def _check(jobspec: Jobspec) -> None:
             raise Refused(f"an instance of fluxsched has no {what}: submit without", errno.ENOSYS)
 
 
-# ---- waits
+# ---- waiting for ends of jobs
 
 WAITABLE = 4
 """The submit flag of a job that will be waited for (FLUX_JOB_WAITABLE)."""
@@ -356,7 +356,7 @@ def error_text(result: JobResult) -> str:
     return f"task(s) exited with exit code {code}" if code else ""
 
 
-# ---- shell
+# ---- requests for job shells
 
 ALL_TASKS = "all"
 

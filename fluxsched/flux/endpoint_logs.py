@@ -295,7 +295,7 @@ def _object(tree: dict[str, Any], flags: int) -> object:
     return tree if flags & JSON_DECODE else _encode(tree).decode()
 
 
-# ---- synthesized_logs
+# ---- eventlogs made of ours
 
 VERSION = 1
 """Version of RFC 24's output log and of RFC 34's map of tasks."""
@@ -440,7 +440,7 @@ def _encoded(data: bytes) -> dict[str, str]:
     return {"encoding": "base64", "data": base64.b64encode(data).decode()}
 
 
-# ---- job_list
+# ---- `job-list`
 
 PROTOCOL = 1
 """The version of the streaming list."""

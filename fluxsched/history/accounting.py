@@ -179,7 +179,7 @@ def _use(sums: list[float], job: Job, since_s: float, until_s: float) -> None:
         sums[_CPU_CORE] += core_s
 
 
-# ---- recount
+# ---- recounting from stored jobs
 
 QueueOf = Callable[[str | None], JobQueue]
 """The queue of a name that a stored job has."""
@@ -201,7 +201,7 @@ def ended_job(record: JobRecord, queue_of: QueueOf) -> Job | None:
         return None
 
 
-# ---- job_group
+# ---- the group of a job
 
 GroupOf: TypeAlias = Callable[[int], str | None]
 """Function from a target to the name of its group."""

@@ -117,7 +117,7 @@ def _sums(mine: Sequence[float], yours: Sequence[float]) -> list[float]:
     return [one + other for one, other in zip(mine, yours, strict=True)]
 
 
-# ---- sampling
+# ---- taking samples
 
 log = logger("history")
 
@@ -245,7 +245,7 @@ class Sampling:
             self._store.remove("sample", (step, 0, until))
 
 
-# ---- intervals
+# ---- intervals of target states
 
 INTERVALS_AGE_MAX_S = 731 * DAY
 """Rows that ended longer ago are removed."""
@@ -360,7 +360,7 @@ def conditions(states: Mapping[str, Idset], drains: Iterable[tuple[Idset, Any]])
     return found
 
 
-# ---- stored
+# ---- samples and intervals in the store
 
 SampleRow = tuple[int, int, Sequence[Any]]
 """Length and beginning (seconds), and what `Sample.of_row` takes."""

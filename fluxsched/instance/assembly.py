@@ -468,7 +468,7 @@ class Settings:
     """Ready-made transports instead of the ipc socket (in-memory ones for tests)."""
 
 
-# ---- stored_state
+# ---- stored state
 
 
 INACTIVE_RESTORED_MAX = 10_000
@@ -699,7 +699,7 @@ class InstanceEnvironment:
     """Has the instance end and start again in place; None where that cannot be."""
 
 
-# ---- reloading
+# ---- reloads of the configuration
 
 config_log = logger("config")
 
@@ -890,7 +890,7 @@ def _told(change: KeyChange) -> ConfigChange:
     return ConfigChange(change.key, change.old, change.new)
 
 
-# ---- restarting
+# ---- restarts
 
 VARIABLE = "_FLUXSCHED_RESTART"
 RESTART_S = 60.0
@@ -963,7 +963,7 @@ def restart(uri: str | None, timeout_s: float) -> str:
         sleep(LOOK_S)
 
 
-# ---- enclosed_targets
+# ---- targets of the enclosing instance
 
 def grace_of(config: Mapping[str, Any]) -> float:
     """Return the time for which an instance of this configuration waits for targets that it takes back (seconds)."""
@@ -1061,7 +1061,7 @@ class EnclosedTargets:
                 self._told(Idset.of(left))
 
 
-# ---- kept_changes
+# ---- changes that outlive a restart
 
 resource_log = logger("resource")
 

@@ -182,7 +182,7 @@ def _refuse_existing(path: Path) -> None:
         raise Refused(f"{path} exists, and nothing is overwritten: name a new one, or move this one away", errno.EEXIST)
 
 
-# ---- survey
+# ---- survey of a state directory
 
 ANSWER_S = 0.5
 """Maximum time until an instance must answer, after which it counts as one that does not (seconds)."""

@@ -443,7 +443,7 @@ async def end_modules(modules: ModuleService, turns: Turns) -> None:
     modules.close()
 
 
-# ---- run_directory
+# ---- the run directory
 
 
 OWNER_BYTES_MAX = 4096

@@ -456,7 +456,7 @@ def _is_alive(pid: int) -> bool:
     return stat is not None and stat.alive
 
 
-# ---- start_arguments
+# ---- arguments of a start
 
 def check_start(fake: str | None, schedulers: tuple[str, ...], config: Path | None = None) -> None:
     """Raise InvalidValue for a bad `--fake`, and for a `--scheduler` that names no policy, file or queue."""
@@ -482,7 +482,7 @@ def _queues(config: Path | None) -> Mapping[str, QueueConfig] | None:
         return None
 
 
-# ---- initial_program
+# ---- the initial program
 
 COMMAND_END_S = 3.0
 """Maximum time until the program must exit when the instance is stopped, before it is killed (seconds)."""
@@ -574,7 +574,7 @@ def _any_alive(processes: Mapping[int, int]) -> bool:
     return any(stat is not None and stat.alive and stat.start_ticks == ticks for stat, ticks in stats)
 
 
-# ---- proxy
+# ---- `proxy` and `stop`
 
 class _Left(Exception):
     """Exception raised when the command has ended."""
@@ -702,7 +702,7 @@ def _environment(uri: str, base: Mapping[str, str]) -> dict[str, str]:
     return inside(base, {**environment_of(uri, parent), "FLUX_URI": local_uri})
 
 
-# ---- agent
+# ---- `agent`
 
 TAKEN_S = 10.0
 """Maximum time until an instance must notice that the previous connection is lost (seconds)."""

@@ -181,7 +181,7 @@ A lease that is not wanted any more while nothing was sent is over at once, so o
 """
 
 
-# ---- lease
+# ---- one lease
 
 NAME_SEPARATOR = "/"
 
@@ -342,7 +342,7 @@ LeaseEffect = (
 )
 
 
-# ---- table
+# ---- the table of leases
 
 _OVER_EVENTS = (LeaseEvent.FINISHED, LeaseEvent.REFUSED)
 

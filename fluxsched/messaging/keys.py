@@ -180,7 +180,7 @@ def generate(name: str, role: Role, userid: int | None, directory: Path) -> tupl
     return secret, public
 
 
-# ---- rules
+# ---- rules of keys
 
 USERID_MAX = 0xFFFFFFFD
 """The two ids above mean any user and none."""
@@ -219,7 +219,7 @@ def user_id(user: object) -> int:
         raise InvalidValue(f"user {str(user)[:40]!r} is unknown on this machine: give a name or a user id") from None
 
 
-# ---- keyring
+# ---- the keyring
 
 KEYS_MAX = 4096
 """Keys in a directory: all are read at a start and at each reload, some 0.1 ms each."""

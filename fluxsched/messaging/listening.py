@@ -74,7 +74,7 @@ def open_to_all(endpoints: Iterable[str], user: str) -> str | None:
     )
 
 
-# ---- disk_guard
+# ---- guard of a full disk
 
 ROOM_BYTES = 4 << 20
 """Free space below which nothing new is accepted: the events of an ending job take a kilobyte."""

@@ -213,7 +213,7 @@ def ping_answer(request: RpcRequest, extra: Mapping[str, Any] | None = None) -> 
     return answer
 
 
-# ---- limits
+# ---- limits of peers
 
 @dataclass(frozen=True, slots=True)
 class PeerLimits:

@@ -408,7 +408,7 @@ def forget(table: MutableMapping[Any, Any], key: object) -> None:
     table.pop(key, None)
 
 
-# ---- services
+# ---- services by topic
 
 Handler = Callable[[RpcRequest], None]
 
@@ -498,7 +498,7 @@ def each_jobs(topic: str) -> str:
     return f"{kind}-*.{rest.rpartition('.')[2]}"
 
 
-# ---- outgoing_calls
+# ---- outgoing calls
 
 Answered = Callable[[Message | None], None]
 """Takes the response to a call of the instance; None when the peer was lost before it answered."""
@@ -549,7 +549,7 @@ class OutgoingCalls:
         return [self._open.pop(tag) for tag in [tag for tag, call in self._open.items() if which(call)]]
 
 
-# ---- payload_conversion
+# ---- conversion of payloads
 
 def convert_request(peer: Peer, message: Message) -> None:
     """Set the credentials, and convert a local peer's JSON. Raises RemoteProtocolError if it is not JSON.
@@ -582,7 +582,7 @@ def convert_outgoing(peer: Peer, message: Message) -> None:
     message.payload += b"\0"
 
 
-# ---- incremental
+# ---- answers in steps
 
 def in_steps(turns: Turns, request: RpcRequest, looking: Iterator[T | None], then: Callable[[T], None]) -> None:
     """Look until something is found, then call; a fault on the way ends the request."""

@@ -152,7 +152,7 @@ def _load(noun: str, path: str) -> ModuleType:
     return module
 
 
-# ---- fault_lines
+# ---- fault lines
 
 OURS = Path(__file__).parents[1]
 """Frames of files in here are not the policy's."""

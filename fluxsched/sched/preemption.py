@@ -489,7 +489,7 @@ class PreemptibleJobs:
             stale.add(rank)
 
 
-# ---- if_gone
+# ---- if gone
 
 SWITCHES_TRIED: Final = 64
 """Switches under which a search for extras is tried, at most: each takes some milliseconds on a large machine."""
@@ -746,7 +746,7 @@ def enough(there: Amounts, need: Amounts) -> bool:
     return all(have.get(kind, 0) >= amount for kind, amount in need)
 
 
-# ---- lacking_parts
+# ---- lacking parts
 
 def scarcest_first(pool: Pool, choices: Sequence[PartChoice]) -> list[tuple[int, int]]:
     """The parts, by number, each with the mask of the usable targets that could suit it."""

@@ -291,7 +291,7 @@ class PendingJobs:
         return jobs
 
 
-# ---- account_lines
+# ---- account lines
 
 EXPEDITED: Final = 4294967295
 """The priority of jobs of urgency 31 (RFC 21)."""

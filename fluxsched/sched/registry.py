@@ -183,7 +183,7 @@ def _is_policy(cls: type[Any]) -> bool:
     return hasattr(cls, "name") and hasattr(cls, "schedule")
 
 
-# ---- plugin_registry
+# ---- plugin registry
 
 PLUGIN_GROUP: Final = "fluxsched.plugins"
 

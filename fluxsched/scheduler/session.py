@@ -111,7 +111,7 @@ SessionEffect: TypeAlias = decisions.Effect | OutgoingRequest | Respond | ErrorR
 Effects: TypeAlias = Sequence[SessionEffect]
 
 
-# ---- states
+# ---- states of the session
 
 class SessionState(Enum):
     """State of a scheduler's session."""
@@ -150,7 +150,7 @@ Requests, questions and changes that a state does not list are kept, or discarde
 """
 
 
-# ---- session
+# ---- the session
 
 RESTART = "scheduler-restart"
 """The type of the exception on a running job that cannot be taken over (RFC 27, Hello)."""
@@ -519,7 +519,7 @@ class SchedulerSession:
         self.state = step(SESSION, self.state, event)
 
 
-# ---- running
+# ---- running jobs
 
 RESIZING = (GROW, SHRINK)
 """The topics of requests that change the size of a job."""
@@ -560,7 +560,7 @@ def _ranks(R: dict[str, Any]) -> Idset:  # noqa: N803 - RFC 20's name
     return ResourceSet(parse_entries(R["execution"]["R_lite"]).entries).ranks
 
 
-# ---- saving
+# ---- saving of account history
 
 SAVE_EVERY_S: Final = 10.0
 """Maximum period of history that a SIGKILL may lose (seconds)."""
@@ -651,7 +651,7 @@ class Saving:
         return held or self._set_aside or accounts.bookings != self._bookings
 
 
-# ---- accounts
+# ---- answers about accounts
 
 def accounts_of(scheduler: Scheduler, wanted: AccountsRequest, now_s: float) -> AccountsResponse:
     """Return the response. Raises Refused (EOPNOTSUPP) if no policy uses accounts."""
@@ -694,7 +694,7 @@ def _info(row: AccountRow) -> AccountInfo:
     )
 
 
-# ---- plan
+# ---- answers about plans
 
 def plan_of(scheduler: Scheduler, wanted: PlanRequest, now_s: float) -> PlanResponse:
     """Return the response. Raises RemoteProtocolError for a group that the scheduler does not serve."""

@@ -405,7 +405,7 @@ def _legend_style(look: TerminalLook, colour: int) -> str:
     return f"color({colour})" if look.is_colourful else "bold"
 
 
-# ---- run
+# ---- running of the screen
 
 def run_screen(
     uri: str | None,

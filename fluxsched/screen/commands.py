@@ -395,7 +395,7 @@ COMMANDS: Mapping[str, Callable[[ScreenParts], None]] = {
 }  # fmt: skip
 
 
-# ---- parts
+# ---- parts of the screen
 
 class ScreenParts(Protocol):
     """Parts of the application that commands use."""
@@ -568,7 +568,7 @@ def _short(targets: str) -> str:
     return printable(targets if len(targets) <= 60 else f"{targets[:60]}...")
 
 
-# ---- details
+# ---- details of a row
 
 _TIMES = ("t_submit", "t_depend", "t_run", "t_cleanup", "t_inactive", "expiration")
 _DURATIONS = ("duration",)

@@ -114,7 +114,7 @@ _COLOURED = {name: Style.parse(text or "none") for name, text in _STYLES.items()
 _PLAIN = {name: Style.parse(_without_colour(text) or "none") for name, text in _STYLES.items()}
 
 
-# ---- settings
+# ---- settings that are kept
 
 class ScreenSettings(NamedTuple):
     """Settings of the screen: the terminal, and the jobs that are shown first."""
@@ -193,7 +193,7 @@ def refusal(use: KeyUse, role: Role | None) -> str | None:
     return f"{use.label.lower()} needs the role {use.least}; you are a {role} of this instance"
 
 
-# ---- arrange
+# ---- arrangement of panes
 
 WIDTH_MIN, HEIGHT_MIN = 40, 10
 """Below, there is room for a sentence only."""
@@ -271,7 +271,7 @@ def _wide(width: int, top: int, room: int, machine_lines: LinesWanted, queues: i
     return found
 
 
-# ---- pane
+# ---- frames of panes
 
 class Pane(Widget):
     """Widget that draws the lines of `make_lines`."""

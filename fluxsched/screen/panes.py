@@ -240,7 +240,7 @@ class MachinePane(Pane):
         lines[y + 1] = Strip.join(parts)
 
 
-# ---- figures
+# ---- pane of figures
 
 FIGURE_LINES = 3
 BAR_WIDTH_MAX = 120
@@ -376,7 +376,7 @@ class FiguresBar(Pane):
         return self.look.strip(runs, width)
 
 
-# ---- log
+# ---- pane of the log
 
 LOG_LINES_MAX = 2000
 """Older lines leave; a screen that is open for months must not grow."""
@@ -454,7 +454,7 @@ class LogPane(Pane):
         return lines
 
 
-# ---- lines
+# ---- panes of lines
 
 class StatusLine(Pane):
     """Line with the last message, until a key is pressed; else with more about the row under the cursor."""
@@ -524,7 +524,7 @@ class Sentence(Pane):
         return [self.look.strip([(line, "")], width) for line in wrapped(text, width)]
 
 
-# ---- reader
+# ---- readers of long texts
 
 class Sheet(NamedTuple):
     """One of the texts: its name, and its lines for a width."""
@@ -630,7 +630,7 @@ class ReaderPane(Pane):
         return strips
 
 
-# ---- prompt
+# ---- prompts
 
 FIELD_CHARS_MAX = 1000
 """More than this is pasted by mistake."""

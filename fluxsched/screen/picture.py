@@ -211,7 +211,7 @@ def _median_s(histogram: Any) -> float | None:
     return None
 
 
-# ---- follow
+# ---- following an instance
 
 DRAWING_SHARE = 0.06
 """Of one core's time, for drawing what arrives."""

@@ -120,7 +120,7 @@ class SampleColumns:
         )
 
 
-# ---- cores
+# ---- cores by state
 
 _OF_TARGETS: Final = {
     "drained": ("draining", "drained"),
@@ -156,7 +156,7 @@ def _union(states: Mapping[str, Idset], names: tuple[str, ...]) -> Idset:
     return union
 
 
-# ---- report
+# ---- reports
 
 COLUMNS: Final = {"user": "userid", "bank": "bank", "queue": "queue", "group": "grp", "property": "properties"}
 ROWS_USUAL: Final = 1000
@@ -329,7 +329,7 @@ def _row(name: str, sums: list[float] | None, running: list[float] | None) -> Re
     )
 
 
-# ---- history
+# ---- the service
 
 REPORT_S = 30.0 * DAY_S
 """Default period of a report (seconds)."""

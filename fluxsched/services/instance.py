@@ -128,7 +128,7 @@ class InstanceService:
         request.respond(AttrResponse(value=value))
 
 
-# ---- agents
+# ---- target agents
 
 log = logger("agent")
 AGENTS_MAX = 1 << 20
@@ -391,7 +391,7 @@ def core_states(resources: ResourceSet, usable: Idset, busy: dict[int, int]) -> 
     return {"allocated": allocated, "free": free, "down": total - allocated - free}
 
 
-# ---- trace
+# ---- traces of messages
 
 TRACE_EVERY_S = 0.1
 """The least time between two answers."""

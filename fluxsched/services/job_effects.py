@@ -506,7 +506,7 @@ _PERFORMERS: dict[type, Callable[[JobEffects, Any], None]] = {
 }
 
 
-# ---- counts
+# ---- counts for metrics
 
 class JobCounts:
     """Jobs submitted, started and ended."""
@@ -538,7 +538,7 @@ class JobCounts:
         return {name.lower(): count for name, count in self._ended.items()}
 
 
-# ---- history
+# ---- ended jobs that are forgotten
 
 LOOK_S = 10.0
 """Interval of checking whether jobs have become too many or too old (seconds)."""

@@ -350,7 +350,7 @@ class JobStreams:
             forget(self._followers, request)
 
 
-# ---- input
+# ---- input of jobs
 
 ENDED = errno.ESRCH
 """The errno for input of a job that has ended: rarely a fault, since jobs end when they have read enough."""

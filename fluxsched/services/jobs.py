@@ -388,7 +388,7 @@ class JobService:
         self._effects.after_commit(partial(request.respond, payload))
 
 
-# ---- records
+# ---- records of ended jobs
 
 STATES: dict[str, int] = {**State.__members__, **VIRTUAL_STATES, "ALL": EVERY_STATE}
 """State names, RFC 21's virtual ones among them, as `job-manager.list` accepts them."""
@@ -488,7 +488,7 @@ def read_ended_job(store: Store, jobid: int) -> Job | None:
     return None if found is None else replayed(jobid, found, None)
 
 
-# ---- running
+# ---- running jobs
 
 class RunningService:
     """Serves `job-manager.running`; `targets` reads an idset or a hostlist."""
@@ -529,7 +529,7 @@ def _entry(job: Job) -> RunningEntry:
     return job.id, str(job.held), job.t_run, job.expiration_s, job.ncores, job.userid, queue, job.name, sizes
 
 
-# ---- waits
+# ---- waiting for ends of jobs
 
 NAMED_MAX = 20
 """Unknown jobs that an error names; it says how many more there are."""

@@ -73,7 +73,7 @@ async def _export(uri: str | None, host: str, port: int, told: Callable[[str], N
     await sampler.close()
 
 
-# ---- sampler
+# ---- sampling for the exporter
 
 log = logger("metrics")
 
@@ -141,7 +141,7 @@ class Sampler:
         return msgspec.convert(asked, MetricsResponse), tuple(map(SchedulerAnswer, names, found))
 
 
-# ---- server
+# ---- the HTTP server
 
 CONNECTIONS_MAX = 64
 """Connections at once: Prometheus has one. More are answered 503."""
@@ -221,7 +221,7 @@ def _page(status: int, text: str) -> bytes:
     return f"{head}Connection: close\r\n\r\n".encode() + body
 
 
-# ---- text
+# ---- metrics as text
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 COUNTER, GAUGE, HISTOGRAM = "counter", "gauge", "histogram"
@@ -268,7 +268,7 @@ def _number(value: float) -> str:
     return str(value) if isinstance(value, int) else repr(float(value))
 
 
-# ---- families
+# ---- families of metrics
 
 class SchedulerAnswer(NamedTuple):
     """A scheduler module, and what its `stats-get` answered; None if it did not."""

@@ -136,7 +136,7 @@ class ModuleTable:
                     raise Refused(f"group {group!r} is served by module {other.name!r}; remove it first", errno.EBUSY)
 
 
-# ---- starter
+# ---- starting of modules
 
 @dataclass(frozen=True, slots=True)
 class ModuleStart:
@@ -240,7 +240,7 @@ class ChildProcess:
             self._process.wait()
 
 
-# ---- supervision
+# ---- supervision of modules
 
 log = logger("module")
 

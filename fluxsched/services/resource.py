@@ -411,7 +411,7 @@ def allocated(grants: Grants, resources: ResourceSet) -> ResourceSet:
     return ResourceSet.build(grants.entries(), resources, start_s, end_s, None, grants.shared)
 
 
-# ---- resource_journal
+# ---- the journal
 
 BATCH_EVENTS = 512
 """Events in one response: a history of thousands stays far below the message limit."""
@@ -499,7 +499,7 @@ def batches(events: Iterable[JournalEvent]) -> Iterator[list[JournalEvent]]:
         yield batch
 
 
-# ---- resource_watch
+# ---- `resource.watch`
 
 WATCH_EVERY_S = 0.1
 """The least time between two looks at what jobs changed: people see no more, and first answers of that time share them.
@@ -747,7 +747,7 @@ def _run(first: int, last: int) -> str:
     return f"{first}-{last}" if last > first else str(first)
 
 
-# ---- slow_readers
+# ---- limits of readers that are slow
 
 SLOW_READER_RETRY_S = 0.02
 """Delay after which a stream whose peer has unsent bytes tries again; meanwhile its changes merge."""

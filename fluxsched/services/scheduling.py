@@ -300,7 +300,7 @@ def _annotations(data: bytes) -> dict[str, Any] | None:
     return framing.unpack(data, dict[str, Any] | None)
 
 
-# ---- scheduler_states
+# ---- states of schedulers
 
 KIND = "scheduler"
 """Kind of the rows in table `saved`; the key has the groups, since another policy may serve them next time."""

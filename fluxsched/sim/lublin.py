@@ -68,7 +68,7 @@ def _resizable(job: TraceJob, machine: Machine, of_parts: bool, max_hops: int | 
     return job._replace(ask=ask, run_s=0.0, work=float(procs * job.run_s), limit_s=limit_s)
 
 
-# ---- lublin
+# ---- the generator
 
 SERIAL, POWER_OF_TWO = 0.244, 0.576
 LOG_LOW, LOG_MIDDLE_BELOW_HIGH, LOWER_STAGE = 0.8, 2.5, 0.86

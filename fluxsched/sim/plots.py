@@ -240,7 +240,7 @@ def jobs_on_targets(axes: Axes, result: Result, scale: TimeScale, users: dict[st
     scale.apply(axes)
 
 
-# ---- plots
+# ---- the plots
 
 FORMATS = (".png", ".svg", ".pdf")
 

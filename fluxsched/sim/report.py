@@ -361,7 +361,7 @@ FIGURES = (
 """The figures in their order."""
 
 
-# ---- drawing
+# ---- drawings
 
 BARS_MAX = 40_000
 """Jobs of a policy on the chart of targets, those with most core seconds: about 50 bytes each in the file.

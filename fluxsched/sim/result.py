@@ -433,7 +433,7 @@ def _over_time(jobs: Columns, capacity: Steps, waiting: Steps, begun: float, end
     return OverTime(begun, (ended - begun) / PARTS, tuple(utilisation), tuple(averages(waiting, begun, ended, PARTS)))
 
 
-# ---- result
+# ---- results
 
 COLUMNS = (
     "job", "submit", "start", "end", "procs", "policy", "user", "queue", "wait", "slowdown", "state", "ranks",

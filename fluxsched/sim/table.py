@@ -117,7 +117,7 @@ class Columns:
         return f"<Columns of {len(self)} jobs: {', '.join(self.__slots__)}>"
 
 
-# ---- step_functions
+# ---- step functions
 
 Steps = list[tuple[float, int]]
 
@@ -237,7 +237,7 @@ def _value(step: tuple[float, int]) -> int:
     return step[1]
 
 
-# ---- stretches
+# ---- stretches of time
 
 class Stretch(NamedTuple):
     """The job of a row had so many cores, on these targets; `end_s` is None while it does (virtual times, seconds)."""
@@ -287,7 +287,7 @@ def _cut(whole: Stretch, changes: Iterable[Resizing]) -> Iterator[Stretch]:
         yield Stretch(row, start_s, end_s, procs, str(held))
 
 
-# ---- amount_columns
+# ---- columns of amounts
 
 class AmountColumns(NamedTuple):
     """Of each row, and what is usable from each time on (virtual, seconds)."""

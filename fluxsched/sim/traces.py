@@ -81,7 +81,7 @@ def check_nodes(text: str) -> None:
     Count.parse(text)
 
 
-# ---- trace
+# ---- traces
 
 JOBS_MAX = 20_000_000
 """Jobs in one trace: ten times the longest of the public archives; some 600 bytes each."""
@@ -320,7 +320,7 @@ def followers(jobs: Sequence[TraceJob]) -> dict[int, list[int]]:
     return found
 
 
-# ---- swf
+# ---- SWF
 
 COLUMNS = (
     "job", "submit_s", "wait_s", "run_s", "procs", "cpu_s", "memory_kib", "procs_requested", "limit_s",
@@ -450,7 +450,7 @@ def _machine(header: dict[str, str]) -> Machine | None:
     return None
 
 
-# ---- json_lines
+# ---- JSON lines
 
 VERSION = 1
 
@@ -658,7 +658,7 @@ def _text_of(obj: dict[str, Any], key: str) -> str | None:
     return None if value is None else json.dumps(value, sort_keys=True)
 
 
-# ---- files
+# ---- files of traces
 
 _GZIP = b"\x1f\x8b"
 

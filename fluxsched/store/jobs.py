@@ -224,7 +224,7 @@ def _part(read: Query) -> Callable[[int], bytes]:
     return part
 
 
-# ---- parts
+# ---- parts that jobspecs share
 
 ENVIRONMENT_MARK: Final = b"\0"
 """Replacement for an environment except its closing brace: variables of the job alone may follow."""
@@ -345,7 +345,7 @@ def _open(environment: dict[str, Any]) -> bytes:
     return _json(environment)[:-1]
 
 
-# ---- events
+# ---- events of jobs
 
 NAMES: Final = (
     "submit", "validate", "depend", "priority", "alloc", "start", "finish", "release", "free", "clean", "exception",
@@ -402,7 +402,7 @@ def unpack_events(data: bytes) -> list[Event]:
     return events
 
 
-# ---- compression
+# ---- compression of ended jobs
 
 COMPRESSED_BYTES_MIN: Final = 512
 """A smaller part stays as it is: it would save less than its row takes."""

@@ -201,7 +201,7 @@ def _named(path: Path, suffix: str) -> Path:
     return path.with_name(path.name + suffix)
 
 
-# ---- salvage
+# ---- salvage of damaged tables
 
 LOG_SUFFIX: Final = "-wal"
 """Suffix of SQLite's log beside a file; a closed file has none."""
@@ -438,7 +438,7 @@ def _count(connection: sqlite3.Connection, sql: str) -> int:
     return int(connection.execute(sql).fetchone()[0])
 
 
-# ---- saved
+# ---- what is saved
 
 def _check_property(row: Any) -> None:
     for names in (row.get("add", ()), row.get("remove", ())):

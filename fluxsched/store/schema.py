@@ -133,7 +133,7 @@ def _written_by(connection: sqlite3.Connection) -> str:
         return ""
 
 
-# ---- usage
+# ---- tables of usage
 
 WAITS: Final = 54
 """Ranges by which waits are counted: those of `histogram.WAITS_S`, and what is above."""
@@ -187,7 +187,7 @@ FEWER_ARE_COUNTED: Final = (
 """Has the note be true after jobs were removed, whose numbers are given anew."""
 
 
-# ---- history
+# ---- tables of samples and intervals
 
 TABLES: Final = (
     "CREATE TABLE sample (step INTEGER, t INTEGER, observed REAL, allocated REAL, free REAL, drained REAL, down REAL, "

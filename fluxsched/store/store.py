@@ -262,7 +262,7 @@ class Store:
         return f"the state in {self._database.path} cannot be written: {error}"
 
 
-# ---- database
+# ---- the connection
 
 INSERT_SIZES = (256, 64)
 """Rows in one INSERT, then one with the rest: few statements, for each asks for the interpreter's lock, and few
@@ -524,7 +524,7 @@ class Checkpoints:
                 copied.set()
 
 
-# ---- writer
+# ---- the writer's thread
 
 class Writer(Protocol):
     """Runs calls that may wait for the disk, one after another, in order."""
@@ -595,7 +595,7 @@ class ImmediateWriter:
         """See `Writer.close`."""
 
 
-# ---- queries
+# ---- reads of history
 
 T = TypeVar("T")
 QUERIES_WAITING_MAX = 16

@@ -160,7 +160,7 @@ def _sums(sums: Sums, data: memoryview, *, is_big: bool) -> Sums:
     return first, second
 
 
-# ---- commit_record
+# ---- record of commits
 
 log = logger("store")
 

@@ -107,7 +107,7 @@ def _beside(uri: str) -> Path | None:
     return base if os.access(base, os.W_OK) else None
 
 
-# ---- private_files
+# ---- private files
 
 log = logger("instance")
 
@@ -244,7 +244,7 @@ def user_name(userid: int) -> str:
         return getpass.getuser() if userid == os.getuid() else str(userid)
 
 
-# ---- http_address
+# ---- addresses of HTTP
 
 PORT_MAX = 65_535
 UNIX = "unix:"

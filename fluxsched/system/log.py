@@ -91,7 +91,7 @@ def formatter(format: str, line: str) -> logging.Formatter:
     return JsonFormatter() if format == JSON else logging.Formatter(line)
 
 
-# ---- log
+# ---- setting up of logs
 
 LINES_MAX = 20
 """Lines of one kind that are written in WINDOW_S: a peer that is wrong in a loop must not fill the disk."""

@@ -257,7 +257,7 @@ def pieces(items: Sequence[T]) -> Iterator[Sequence[T]]:
         yield items[start : start + PIECE_ITEMS]
 
 
-# ---- faults
+# ---- faults that the loop reports
 
 log = logger("instance")
 
@@ -292,7 +292,7 @@ def error_answer(topic: str, exc: Exception) -> tuple[int, str]:
     return errno.EIO, f"{topic}: a fault of fluxsched ended this call ({said}): the instance's log has the traceback"
 
 
-# ---- histogram
+# ---- histograms
 
 SHORT_S: Final[tuple[float, ...]] = (
     0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 10.0
@@ -363,7 +363,7 @@ def quantile(bounds: Sequence[float], counts: Sequence[float], part: float) -> f
     return low
 
 
-# ---- exit_watch
+# ---- ends of processes
 
 class ExitWatch:
     """Calls `ended` once when process `pid` (a child) has ended; it is left for the owner to reap."""

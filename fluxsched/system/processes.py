@@ -143,7 +143,7 @@ def signal_exactly(pid: int, start_ticks: int, *signums: int) -> None:
         os.close(fd)
 
 
-# ---- own_process
+# ---- this process
 
 GC_THRESHOLDS = (20_000, 1_000_000)
 """New objects before a collection, and how many of these before the older ones are looked through, too.
@@ -195,7 +195,7 @@ def die_with(parent: int) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-# ---- isolated_process
+# ---- processes of their own session
 
 LINE_BYTES_MAX = 1 << 20
 """Expected lines have some hundred bytes; anything longer comes from foreign code."""
@@ -254,7 +254,7 @@ class IsolatedProcess:
         os.close(self._fd)
 
 
-# ---- service_manager
+# ---- the service manager
 
 VARIABLE = "NOTIFY_SOCKET"
 
@@ -288,7 +288,7 @@ class ServiceManager:
             return
 
 
-# ---- exit_reason
+# ---- reasons of exits
 
 REASON = "ended: "
 """Prefix of the last line that a scheduler process writes if it can give a reason."""

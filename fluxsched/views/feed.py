@@ -110,7 +110,7 @@ def differences(before: Body, now: Body) -> dict[str, Any]:
     return {key: value for key, value in now.items() if key not in before or before[key] != value}
 
 
-# ---- feed
+# ---- the base of feeds
 
 SHARE = 0.25
 """The most of the time that an answer of one topic is waited for."""
@@ -238,7 +238,7 @@ class PolledFeed:
             await asyncio.sleep(max(self._every_s, took_s / SHARE))
 
 
-# ---- params
+# ---- parameters of topics
 
 SHOWN_CHARS = 40
 RELATIVE_BELOW_S = 1e8

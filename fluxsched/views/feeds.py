@@ -88,7 +88,7 @@ class Figures:
         return jobs["submitted"], jobs["started"], jobs["ended"]
 
 
-# ---- machine
+# ---- feed `machine`
 
 class MachineFeed:
     """Keeps the picture for viewers that come later."""
@@ -151,7 +151,7 @@ class TargetFeed:
         return any(self._rank in Idset.parse(text) for text in (context.get("idset") or "", *of_properties.values()))
 
 
-# ---- jobs
+# ---- feed `jobs`
 
 ASKED_EVERY_S, REFRESHED_EVERY_S = 1.0, 5.0
 """Minimum interval between requests for a list, and the interval while nothing happens: reasons change all the same."""
@@ -368,7 +368,7 @@ async def _blocked(handle: Asking, queue: str | None) -> str:
         return ""
 
 
-# ---- job
+# ---- feed `job`
 
 JOB_ASKED_EVERY_S, JOB_REFRESHED_EVERY_S = 0.25, 5.0
 """Minimum interval between requests for the record, and the interval while nothing happens."""
@@ -479,7 +479,7 @@ def harmless(text: str) -> str:
     return UNPRINTABLE.sub(lambda found: found[0] if found[0] in "\n\t" else printable(found[0]), plain)
 
 
-# ---- groups
+# ---- feed `groups`
 
 GROUPS_EVERY_S = 1.0
 HOLDERS_MAX = 20
@@ -542,7 +542,7 @@ async def holders(handle: Asking, groups: Sequence[Mapping[str, Any]]) -> dict[s
     }
 
 
-# ---- shares
+# ---- feed `shares`
 
 SHARES_EVERY_S = 2.0
 
@@ -583,7 +583,7 @@ async def accounts_of(handle: Asking, group: str) -> dict[str, Any]:
     return found
 
 
-# ---- history
+# ---- feed `history`
 
 HISTORY_EVERY_S = 10.0
 POINTS_DEFAULT, POINTS_MAX = 600, 4000
@@ -634,7 +634,7 @@ def _name(userid: str) -> str:
     return user_name(int(userid)) if userid.isdecimal() else userid
 
 
-# ---- messages
+# ---- feed `messages`
 
 class MessagesFeed:
     """Feed of messages whose topics have one of some beginnings; begins empty."""

@@ -139,7 +139,7 @@ class KeptConnection:
             await asyncio.sleep(delay_s)
 
 
-# ---- subscription
+# ---- subscriptions of viewers
 
 MessageKind = Literal["whole", "change", "instance"]
 _ENCODER = msgspec.json.Encoder()
@@ -230,7 +230,7 @@ class Subscription:
         self.close()
 
 
-# ---- topics
+# ---- topics and their feeds
 
 MakeFeed = Callable[[Params, Figures], Feed]
 
@@ -259,7 +259,7 @@ TOPICS: Mapping[str, tuple[tuple[str, ...], MakeFeed]] = {
 """Its parameters and how it is made, by name."""
 
 
-# ---- follower
+# ---- the follower
 
 FEEDS_MAX = 500
 """Feeds at once: each asks the instance about once a second, or has a stream there."""

@@ -175,7 +175,7 @@ def queue_reason(status: Mapping[str, Any]) -> str:
     return reason if status.get("blocked") else f"queue stopped{reason and ': '}{reason}"
 
 
-# ---- job_filter
+# ---- filters of jobs
 
 JobConstraint = dict[str, Any]
 

@@ -71,7 +71,7 @@ def states_table() -> list[dict[str, Any]]:
     ]
 
 
-# ---- machine
+# ---- the live machine
 
 SECTIONS_MAX = 256
 """Parts of one arrangement; targets beyond are in one part, `others`."""
@@ -293,7 +293,7 @@ def _title(resources: ResourceSet, ranks: Idset) -> str:
     return first if first == last or not low or not high else f"{stem}[{low[0]}-{high[0]}]"
 
 
-# ---- blocks
+# ---- the map in characters
 
 LEVELS = ("free", "used-25", "used-50", "used-75", "allocated")
 """Kinds of targets that work: by the share of their cores in use, none, up to each quarter, all."""

@@ -241,7 +241,7 @@ def _title(resources: ResourceSet, block: Idset) -> str:
     return first if first == last else f"{first} .. {last}"
 
 
-# ---- timeline
+# ---- feed `timeline`
 
 TIMELINE_EVERY_S = 1.0
 BEFORE_S, AHEAD_S = 3600.0, 4 * 3600.0

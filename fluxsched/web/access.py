@@ -116,7 +116,7 @@ def is_same_origin(host: str, origin: str | None, fetch_site: str | None) -> boo
     return origin is None or origin.partition("://")[2].lower() == host.lower()
 
 
-# ---- address
+# ---- the address of the page
 
 BACKLOG = 1024
 """Connections that wait to be accepted."""
@@ -216,7 +216,7 @@ def write_address(file: Path, url: str) -> None:
     replace_private_text(file, f"{url}\n")
 
 
-# ---- connections
+# ---- limits of connections
 
 ADMITTED = "fluxsched.admitted"
 """The key of a scope whose value is to be called once its request had the cookie."""
@@ -335,7 +335,7 @@ class PageConnection(H11Protocol):
         super().connection_lost(exc)
 
 
-# ---- guard
+# ---- the guard of requests
 
 HEADERS_MAX = 64
 """Headers of a request; browsers send some twenty."""

@@ -46,7 +46,7 @@ def summary(metrics: Mapping[str, Any]) -> dict[str, Any]:
     return found
 
 
-# ---- wire
+# ---- connections to the instance
 
 ViewBody = dict[str, Any]
 
@@ -298,7 +298,7 @@ async def _colours(request: Request) -> Response:
     return Response(text, media_type="text/css", headers={"cache-control": "no-cache"})
 
 
-# ---- data
+# ---- views as JSON
 
 GZIP_BYTES_MIN = 1024
 """Less is sent as it is."""

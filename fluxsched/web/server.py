@@ -176,7 +176,7 @@ async def _left(receive: Receive) -> None:
         pass
 
 
-# ---- app
+# ---- routes
 
 STATIC = Path(__file__).parent / "static"
 TITLES = {404: "There is no such page", 405: "Method not allowed"}
@@ -227,7 +227,7 @@ class PageSite:
         return response
 
 
-# ---- runner
+# ---- the process
 
 CONNECTIONS_MAX = VIEWERS_MAX + 500 + STRANGERS_MAX
 """Viewers, what they ask for besides, and those who have not shown the cookie yet; more are answered 503."""

@@ -117,7 +117,7 @@ def _hash(text: str) -> str:
     return f"sha256-{b64encode(sha256(text.encode()).digest()).decode()}"
 
 
-# ---- study
+# ---- studies as single files
 
 def study_page(study: dict[str, Any]) -> str:
     """The whole page, of what `fluxsched.sim.report` says of a study."""

@@ -163,7 +163,7 @@ class Permits:
         return found
 
 
-# ---- held_back
+# ---- held back
 
 class HeldBack:
     """Jobs that plugins have deferred in a pass, with the reasons, by job and by number of the shape.
@@ -206,7 +206,7 @@ class HeldBack:
         return self.of_job.get(job.jobid) or self.of_shape[job.shape.number]
 
 
-# ---- group_hooks
+# ---- group hooks
 
 class GroupHooks:
     """`chains` are the plugins by scope, `bound` the jobs of which `on_free` is to be told.

@@ -129,7 +129,7 @@ def arrived(arrivals: list[Waiting], skips: Skips, order: str, now_s: float) -> 
             yield None
 
 
-# ---- set_aside
+# ---- set aside
 
 WAIT, DENY = "wait", "deny"
 UNSATISFIABLE: Final = (WAIT, DENY)

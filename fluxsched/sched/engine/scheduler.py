@@ -581,7 +581,7 @@ def resource_status(groups: Iterable[Group]) -> tuple[ResourceSet, ResourceSet, 
     return total, down, allocated
 
 
-# ---- group_changes
+# ---- group changes
 
 def apply(scheduler: Scheduler, group: str, change: GroupChange, typed: bool, now_s: float) -> list[Effect]:
     """Apply the parts of a change at `now_s` (wall time, seconds), in their order; return the effects."""

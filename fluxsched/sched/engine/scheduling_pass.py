@@ -423,7 +423,7 @@ _NO_SHAPE: Final = frozenset[int]()
 _DECISIONS: Final = "Start, Pending, Deny, Reserve, Preempt, Shrink, Grow, Withhold, Wake or Pause"
 
 
-# ---- growing_step
+# ---- growing step
 
 class GrowingStep:
     """Steps of a group's jobs in one pass at `now_s` (wall time, seconds).

@@ -357,7 +357,7 @@ def _reason(group: Group, queue: PolicyQueue, job: Waiting, ahead: int | None, o
     return f"fits now, but policy {queue.policy.name!r} has looked at the queue and decided nothing about it"
 
 
-# ---- planned_starts
+# ---- planned starts
 
 PLANNED_JOBS_MAX = 1000
 """Jobs in one answer: a conservative plan has every waiting job."""

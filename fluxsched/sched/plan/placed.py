@@ -303,7 +303,7 @@ def _set_aside(what_if: WhatIf, blocks: Iterable[Block]) -> None:
         what_if.keep((block,))
 
 
-# ---- parts_start
+# ---- parts start
 
 def soonest(pool: Pool, idle_times: Sequence[tuple[float, int, int]], shape: Shape, now_s: float) -> float:
     """Return when all parts can have their minima; `inf` if not before jobs without an end have ended.

@@ -270,7 +270,7 @@ def _keep_promises(view: View, plan: Plan) -> None:
             plan.keep(job, old)
 
 
-# ---- giving_way
+# ---- giving way
 
 NOT_ENOUGH: Final = (
     "the jobs that may be preempted for it would not make enough room, or are kept for a job that comes first"

@@ -185,7 +185,7 @@ def find_lowest(targets: AmountTargets, need: Amounts, only: Bits | None) -> Amo
     return None
 
 
-# ---- share_index
+# ---- share index
 
 class ShareIndex:
     """`levels` has the targets of each level; `used` is the mask of the levels that have any."""

@@ -224,7 +224,7 @@ class NearParts:
         return room
 
 
-# ---- near_ever
+# ---- near ever
 
 class NearEver:
     """One search: part `i` needs `needs[i]` targets of the mask `suited[i]`, at most `max_hops` from each other."""

@@ -409,7 +409,7 @@ def _prepare_for_class(prepared: Prepared, targets: TargetClass, size: int, *, b
         prepared.whole, prepared.wanted, prepared.nslots = targets, nodes.min, nodes.min * slots
 
 
-# ---- what_if
+# ---- what if
 
 class WhatIf:
     """Changes of `pool` within a `with` block; one at a time."""

@@ -290,7 +290,7 @@ class FirstFitTree:
         return 0, 0
 
 
-# ---- target_class
+# ---- target class
 
 MIXED: Final = -1
 """The ids of a mixed class: no target's free ids ever equal it."""
@@ -635,7 +635,7 @@ def ranks_in(at: int, word: int) -> list[int]:
     return [base + id for id in ids_of(word)]
 
 
-# ---- target_classes
+# ---- target classes
 
 TRAITS_MAX = 64
 """Sets of properties that get classes of their own; targets with further ones share classes and are found by mask."""

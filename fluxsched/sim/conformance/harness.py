@@ -57,7 +57,7 @@ class RuleBroken(Exception):
         self.line = line
 
 
-# ---- preemption
+# ---- checks of preemption
 
 ALLOWED, RATE, IN_VAIN = "allowed", "rate", "in-vain"
 """Laws, by the names of the rules that they belong to."""
@@ -148,7 +148,7 @@ def line_of(decisions: Iterator[object]) -> str | None:
     return None if frame is None else f"{Path(frame.f_code.co_filename).name}:{frame.f_lineno}"
 
 
-# ---- sizes
+# ---- checks of sizes
 
 SIZES, EXTRAS = "sizes", "extras"
 """Laws, by the names of the rules that they belong to."""
@@ -233,7 +233,7 @@ class SizeJudge:
             raise RuleBroken(SIZES, f"{whose} would have {count} nodes, although it asks for {asked}")
 
 
-# ---- checker
+# ---- the checker
 
 USABLE, FREE, WAITING, PROGRESS, HEAD = "usable", "free", "waiting", "progress", "head"
 """Laws, by the names of the rules that they belong to."""
@@ -412,7 +412,7 @@ def _asked(request: Request) -> Totals:
     return Totals(request.least_cores, request.least_gpus)
 
 
-# ---- harness
+# ---- the harness
 
 BEGIN_S = 1_700_000_000.0
 """Wall time at the beginning, unless a case has another; not 0.0, which means no time."""

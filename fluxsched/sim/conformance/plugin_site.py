@@ -65,7 +65,7 @@ def _attributes(thing: object) -> Iterator[tuple[str, Any]]:
             yield name, value
 
 
-# ---- plugin_judge
+# ---- the judge of plugins
 
 RAISES, ANSWERS, PURE, HOLDS, CALLS = "raises", "answers", "pure", "holds", "calls"
 SKIPS, RESERVED, TIMED_OUT = "skip", "reserved", "permit"
@@ -276,7 +276,7 @@ def line_of(method: Any) -> str | None:
     return None if code is None else f"{basename(code.co_filename)}:{code.co_firstlineno}"
 
 
-# ---- plugin_site
+# ---- the site of plugins
 
 MACHINE: Final = "4x4+1"
 URGENCY: Final = 16

@@ -363,7 +363,7 @@ def _check_empty(there: TriedSite) -> None:
             raise RuleBroken(law, f"job {format_f58(left[0])} has ended, and the plugin was not notified")
 
 
-# ---- plugin_suite
+# ---- the suite
 
 CASES: Final = 3
 """Number of cases of each rule."""
@@ -455,7 +455,7 @@ def _try(
     return bool(found)
 
 
-# ---- plugin
+# ---- the plugin that is tried
 
 def check_words(spec: str, policy: str) -> None:
     """Raises InvalidValue for words that name no plugin, policy or file; no code of a plugin is run."""

@@ -377,7 +377,7 @@ def frozen(make: MakeHarness, chance: RandomSource) -> bool:
     return True
 
 
-# ---- elastic_cases
+# ---- cases of elastic jobs
 
 FULL = 3
 """Passes after which an elastic job has all of an idle machine, as large as it may be."""
@@ -486,7 +486,7 @@ def _sizes(harness: Harness, jobids: Iterable[int]) -> dict[int, int]:
     return {jobid: len(harness.running[jobid].ranks) if jobid in harness.running else 0 for jobid in jobids}
 
 
-# ---- cost
+# ---- cost of a policy
 
 SIZES = (100, 1_000, 10_000)
 """Numbers of waiting jobs for which the cost is measured."""
@@ -573,7 +573,7 @@ def _full(make: MakeHarness, size: int) -> Harness:
     return harness
 
 
-# ---- suite
+# ---- the suite
 
 T = TypeVar("T")
 
@@ -768,7 +768,7 @@ def _cost(
     return RuleVerdict(COST, KEPT, growth.cases, growth.says)
 
 
-# ---- policy
+# ---- the policy that is tried
 
 def check_words(spec: str) -> None:
     """Raises InvalidValue for words that name no policy or file, and for options that one of ours does not have."""

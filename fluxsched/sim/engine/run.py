@@ -149,7 +149,7 @@ def _site(
     )
 
 
-# ---- replay
+# ---- replay of a trace
 
 SUBMIT_JOBS_MAX = 500
 """Jobs submitted in one go: an instance stores these within some milliseconds."""

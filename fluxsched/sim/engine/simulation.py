@@ -148,7 +148,7 @@ class Users:
         return self._names[at] if 0 <= at < len(self._names) else str(userid)
 
 
-# ---- amount_recorder
+# ---- recording of amounts
 
 class AmountRecorder:
     """Recorder of the amounts that `rows` jobs request and hold; equal ones are one object."""
@@ -186,7 +186,7 @@ class AmountRecorder:
             self.amounts.capacity.append((now_s, vector))
 
 
-# ---- attempts
+# ---- attempts of preempted jobs
 
 class Attempts:
     """Rows of preempted jobs; `requeue` is how often each row's job may be submitted again.
@@ -246,7 +246,7 @@ class Attempts:
         return jobid
 
 
-# ---- hops
+# ---- distances within jobs
 
 def largest_hops(topology: Topology, resources: ResourceSet) -> int | None:
     """The most between any two targets of the job, of each part where it has several.
@@ -268,7 +268,7 @@ def _of_hosts(topology: Topology, hosts: Sequence[str]) -> int | None:
     return 2 * (max([topology.chain(leaf).index(common) for leaf in leaves]) + 1)
 
 
-# ---- sizes
+# ---- sizes of elastic jobs
 
 class PartLeft(NamedTuple):
     """A job that goes on has ended on these targets."""
@@ -351,7 +351,7 @@ DONE = 1e-9
 """Of the work of a job may be left when it ends with it, as doubles round."""
 
 
-# ---- simulation
+# ---- the simulation
 
 PROGRESS_INSTANTS: Final = 256
 """Progress is reported every so many instants: some hundred times a second."""

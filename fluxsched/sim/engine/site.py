@@ -143,7 +143,7 @@ def _nowhere() -> MachineTopology:
     return MachineTopology("", (), (), "simulated")
 
 
-# ---- site_events
+# ---- events of a site
 
 SITE_BYTES_MAX = 1 << 26
 """A million events of 64 bytes: a change every minute for two years."""
@@ -287,7 +287,7 @@ def effects_of(step: SiteEvent, module: ResourceModule, now_s: float) -> list[Re
             return module.set_offline(targets, now_s)
 
 
-# ---- network
+# ---- networks of a site
 
 _MADE_UP: Final = re.compile(r"[1-9][0-9]{0,8}(x[1-9][0-9]{0,8})*")
 

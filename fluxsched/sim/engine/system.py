@@ -144,7 +144,7 @@ def with_system(jobspec: Jobspec, key: str, value: object) -> dict[str, Any]:
     return with_path(jobspec.raw, f"attributes.system.{key}", value)
 
 
-# ---- system
+# ---- the simulated system
 
 ACQUIRER: Final = "scheduler"
 """The one peer of the resource module; it acquires every group."""
