@@ -21,9 +21,10 @@ from fluxsched.core.request import Request
 from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import Granted
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP, Scheduler
-from fluxsched.sched.policies.tree import Tree
-from fluxsched.sched.quotas.queue import QueueSettings
-from fluxsched.sched.quotas.tree import QueueTree
+from fluxsched.yunikorn.tree.admission import QuotaAdmission
+from fluxsched.yunikorn.tree.policy import Tree
+from fluxsched.yunikorn.tree.queue import AskTerms, QueueSettings
+from fluxsched.yunikorn.tree.queue_tree import QueueTree
 
 ALLOCATIONS = 20_000
 WAITING = 1000
@@ -45,7 +46,7 @@ def site(nodes: int, queues: int) -> tuple[Scheduler, QueueTree]:
     """So many nodes, and leaves."""
     leaves = tuple([QueueSettings(f"q{at}", guaranteed=(("vcore", 1 << 30),)) for at in range(queues)])
     tree = QueueTree(QueueSettings("root", is_parent=True, children=leaves))
-    scheduler = Scheduler(Tree(), notify=False, quotas=tree)
+    scheduler = Scheduler(Tree(), notify=False, admission=QuotaAdmission(tree))
     ranks = Idset((1 << nodes) - 1)
     held = (("memory", MEMORY), ("vcore", VCORE))
     found = ResourceSet((Entry(ranks, Children(amounts=held)),), Hostlist(tuple([f"n{at}" for at in range(nodes)])))
@@ -53,12 +54,16 @@ def site(nodes: int, queues: int) -> tuple[Scheduler, QueueTree]:
     return scheduler, tree
 
 
+def terms_of(tree: QueueTree) -> list[AskTerms]:
+    """Terms of asks of an application in each leaf."""
+    leaves = enumerate(tree.root.children.values())
+    return [AskTerms(tree.add_application(f"a{at}", leaf, "ann", (), 0.0)) for at, leaf in leaves]
+
+
 def churn(nodes: int, queues: int, asked: Callable[[int], Amounts]) -> float:
     """Microseconds an allocation: so many wait at a time, and as many as HELD a node hold something."""
     scheduler, tree = site(nodes, queues)
-    applications = [
-        tree.add_application(f"a{at}", queue, "ann", (), 0.0) for at, queue in enumerate(tree.root.children.values())
-    ]
+    terms = terms_of(tree)
     running: deque[int] = deque()
     jobid = 0
     gc.collect()
@@ -68,7 +73,7 @@ def churn(nodes: int, queues: int, asked: Callable[[int], Amounts]) -> float:
         for _ in range(WAITING):
             jobid += 1
             request = Request.of_amounts(asked(jobid))
-            scheduler.ask(jobid, 1, float(jobid), request, applications[jobid % queues], 0.0)
+            scheduler.enter(jobid, 1, float(jobid), request, terms[jobid % queues], 0.0)
         for effect in scheduler.schedule(0.0):
             if isinstance(effect, Granted):
                 running.append(effect.jobid)
@@ -82,17 +87,15 @@ def churn(nodes: int, queues: int, asked: Callable[[int], Amounts]) -> float:
 def blocked(nodes: int, asked: Callable[[int], Amounts], waiting: int) -> float:
     """Microseconds for an allocation and a free while so many asks wait that fit nowhere."""
     scheduler, tree = site(nodes, 2)
-    large, small = [
-        tree.add_application(f"a{at}", queue, "ann", (), 0.0) for at, queue in enumerate(tree.root.children.values())
-    ]
+    large, small = terms_of(tree)
     for jobid in range(1, waiting + 1):
         needs = tuple([(kind, 2 * VCORE + amount if kind == "vcore" else amount) for kind, amount in asked(jobid)])
-        scheduler.ask(jobid, 1, 0.0, Request.of_amounts(needs), large, 0.0)
+        scheduler.enter(jobid, 1, 0.0, Request.of_amounts(needs), large, 0.0)
     deque(scheduler.schedule(0.0), 0)
     begin_s = time.process_time()
     rounds = 200
     for jobid in range(waiting + 1, waiting + 1 + rounds):
-        scheduler.ask(jobid, 1, 0.0, Request.of_amounts(shape(jobid)), small, 0.0)
+        scheduler.enter(jobid, 1, 0.0, Request.of_amounts(shape(jobid)), small, 0.0)
         deque(scheduler.schedule(0.0), 0)
         scheduler.free_all(jobid, 0.0)
     return (time.process_time() - begin_s) / rounds * 1e6

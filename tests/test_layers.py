@@ -71,7 +71,7 @@ MAY_IMPORT = {
     },
 }  # fmt: skip
 PURE = ("errors", "core", "protocol", "resource", "jobs", "leases", "sched")
-PURE_FILES = ("fluxsched/scheduler/session.py",)
+PURE_FILES = ("fluxsched/scheduler/session.py", "fluxsched/yunikorn/tree/")
 CLOCKS = {"random", "secrets", "time", "uuid"}
 IMPURE = CLOCKS | {"asyncio", "logging", "os", "socket", "sqlite3", "subprocess", "threading", "zmq"}
 ZMQ_HOME = ("fluxsched/transport/sockets.py", "fluxsched/transport/sockets.py")
@@ -79,7 +79,11 @@ CLOCK_HOME = "fluxsched/system/clock.py"
 
 POLICY_SEES = (
     "fluxsched.core.", "fluxsched.errors.", "fluxsched.sched.fair.", "fluxsched.sched.policies.",
-    "fluxsched.sched.policy.", "fluxsched.sched.quotas.",
+    "fluxsched.sched.policy.", "fluxsched.yunikorn.tree.",
+)  # fmt: skip
+POLICIES = (
+    "fluxsched/sched/policies/", "fluxsched/yunikorn/tree/policy.py", "fluxsched/yunikorn/tree/preemption.py",
+    "fluxsched/yunikorn/tree/victims.py",
 )  # fmt: skip
 SCOPES = (ast.FunctionDef, ast.AsyncFunctionDef, ast.Lambda, ast.GeneratorExp)
 PATCHED = {"sys.unraisablehook", "connection.text_factory", "policy.judge"}
@@ -114,7 +118,7 @@ def layers(source: Source) -> Iterator[str]:
 
 def purity(source: Source) -> Iterator[str]:
     """Pure packages know no clock, chance, process, thread, file descriptor or socket."""
-    if source.package in PURE or source.path in PURE_FILES:
+    if source.package in PURE or source.path.startswith(PURE_FILES):
         for line, name in imports(source):
             if name.split(".")[0] in IMPURE:
                 yield source.at(line, f"pure package imports {name}: take it as an argument or return an effect")
@@ -122,10 +126,10 @@ def purity(source: Source) -> Iterator[str]:
 
 def policies(source: Source) -> Iterator[str]:
     """A policy sees core and its view, never the ledger."""
-    if source.path.startswith("fluxsched/sched/policies/"):
+    if source.path.startswith(POLICIES):
         for line, name in imports(source):
             if name.startswith("fluxsched.") and not name.startswith(POLICY_SEES):
-                yield source.at(line, f"a policy imports {name}: it may import core, policy, fair, quotas")
+                yield source.at(line, f"a policy imports {name}: it may import core, policy, fair, yunikorn.tree")
 
 
 def one_zmq(source: Source) -> Iterator[str]:

@@ -27,6 +27,7 @@ from fluxsched.sched.registry import (
     OWN,
     OWN_PLUGINS,
     check_plugin,
+    find,
     find_plugin,
     has_plugin,
     inner_option,
@@ -67,7 +68,7 @@ def check_policy(spec: str) -> None:
     if not has_plugin(spec):
         make(name, options)
     elif name in OWN:  # around a plugin: which of the others the plugin has is not known
-        inner, declared = inner_option(name), OWN[name].OPTIONS
+        inner, declared = inner_option(name), find(name).OPTIONS
         make(name, {key: value for key, value in options.items() if key in declared and key != inner})
 
 

@@ -22,6 +22,7 @@ from fluxsched.core.amounts import Amounts, less, times, total
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.request import Count, Request
 from fluxsched.errors import LocalProtocolError, RemoteProtocolError
+from fluxsched.sched.admission import AdmissionControl
 from fluxsched.sched.decisions import Start
 from fluxsched.sched.fair.accounts import Account
 from fluxsched.sched.fair.usage import UsageBook, safe_of
@@ -47,8 +48,7 @@ from fluxsched.sched.pool.placement import (
 )
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.queue import PendingJobs
-from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
-from fluxsched.sched.quotas.tree import QueueTree
+from fluxsched.sched.sorted_jobs import AdmissionTerms
 
 __all__ = [
     "Holding",
@@ -58,7 +58,7 @@ __all__ = [
 class Ledger:
     """Record of all holdings in all pools of a scheduler; a rank is in at most one pool.
 
-    `book` are the accounts, if kept, and `quotas` the tree of queues, if there is one.
+    `book` are the accounts, if kept; `admission` has the rules beside the resources.
     """
 
     def __init__(self, pools: Sequence[Pool]) -> None:
@@ -69,7 +69,7 @@ class Ledger:
         for pool in pools:
             pool.instance_countables = self.instance_countables
         self.book: UsageBook | None = None
-        self.quotas: QueueTree | None = None
+        self.admission = AdmissionControl()
         self.holdings: dict[int, Holding] = {}  # by job id; changed here alone
         self.elastic = ElasticJobs()
         self._by_word: dict[int, set[int]] = {}  # jobs that hold something in a word of ranks
@@ -108,7 +108,7 @@ class Ledger:
         """Perform one decision, or refuse it (None): the job or its place is not available, or the fit is not the
         job's.
 
-        An ask that would exceed a maximum or a limit of its queue is refused, too.
+        A job that the admission does not admit is refused, too.
         """
         if pool.what_if_open:
             raise LocalProtocolError(f"start of job {start.jobid} inside a what-if: end the what-if, then yield")
@@ -119,15 +119,14 @@ class Ledger:
         shape = job.shape
         if fit.shape is not shape and fit.shape != shape:
             return None
-        quotas = self.quotas
-        application = None if quotas is None else job.application
-        if application is not None and quotas is not None and not quotas.admits(application, shape.request.amounts):
+        terms = job.terms
+        if terms is not None and not self.admission.admits(terms, shape.request.amounts):
             return None
         holding = self.take(jobid, fit.blocks, pool, expiration_s, now_s)
         if holding is not None:
-            if application is not None and quotas is not None:
-                holding.application, holding.options, holding.priority = application, job.options, job.priority
-                quotas.book(application, jobid, shape.request.amounts)
+            if terms is not None:
+                holding.terms, holding.priority = terms, job.priority
+                self.admission.book(terms, jobid, shape.request.amounts)
             holding.userid, holding.queue, holding.name = job.userid, job.queue, job.name
             after_s = job.preemptible_after_s
             if after_s is not None:
@@ -174,10 +173,10 @@ class Ledger:
         if self.book is not None and account is not None:
             self.book.adopts(jobid, account, blocks, safe_of(preemptible_after_s, limit_s), started_s, now_s, extras)
 
-    def adopt_ask(
-        self, jobid: int, blocks: Blocks, application: Application, started_s: float, options: AskOptions, priority: int
+    def adopt_amounts(
+        self, jobid: int, blocks: Blocks, terms: AdmissionTerms, started_s: float, priority: int
     ) -> Holding:
-        """Takes over an allocation that a resource manager has: a fact, whatever the quotas and the target hold.
+        """Takes over an allocation that a resource manager has: a fact, whatever the bounds and the target hold.
 
         Raises RemoteProtocolError if the job holds something already.
         """
@@ -186,11 +185,10 @@ class Ledger:
         for pool in self._pools:
             pool.claim(blocks)
         holding = Holding(jobid, blocks, 0.0, started_s, None, 0.0)
-        holding.application, holding.options, holding.priority = application, options, priority
+        holding.terms, holding.priority = terms, priority
         self._enter(holding)
         self._note_uncounted(jobid, blocks)
-        if self.quotas is not None:
-            self.quotas.book(application, jobid, amounts_held(blocks))
+        self.admission.book(terms, jobid, amounts_held(blocks))
         return holding
 
     def replace(self, old: int, new: int, blocks: Blocks, now_s: float) -> tuple[Holding, list[int]]:
@@ -202,16 +200,16 @@ class Ledger:
         before = self.holdings.get(old)
         if before is None or new in self.holdings or not covers(before.blocks, blocks):
             raise RemoteProtocolError(f"job {old} cannot hand over to {new}: it holds less, or {new} has something")
-        application = before.application
+        terms = before.terms
         emptied = self._end(before, before.blocks, (), now_s)
         for pool in self._pools:
             pool.claim(blocks)
         holding = Holding(new, blocks, before.expiration_s, now_s, before.account, before.preemptible_after_s)
         self._enter(holding)
         self._note_uncounted(new, blocks)
-        if application is not None and self.quotas is not None:
-            holding.application, holding.options, holding.priority = application, before.options, before.priority
-            self.quotas.book(application, new, amounts_held(blocks))
+        if terms is not None:
+            holding.terms, holding.priority = terms, before.priority
+            self.admission.book(terms, new, amounts_held(blocks))
         return holding, [rank for rank in emptied if rank not in self._uncounted]
 
     def release(self, jobid: int, blocks: Blocks, final: bool, now_s: float = 0.0) -> list[int]:
@@ -279,8 +277,8 @@ class Ledger:
         check_held(self.holdings, self._pools, self._by_word, self._uncounted)
         if self.book is not None:
             self.book.check(self)
-        if self.quotas is not None:
-            check_booked(self.holdings.values(), self.quotas)
+        admitted = [(each.jobid, each.terms, amounts_held(each.blocks)) for each in self if each.terms is not None]
+        self.admission.check(admitted)
 
     # ---- elastic jobs
 
@@ -376,8 +374,8 @@ class Ledger:
                 self.elastic.freed(holding, ranks_in(blocks), self.book, now_s)
             else:
                 self.elastic.ended(jobid)
-        if self.quotas is not None and holding.application is not None:
-            self.quotas.free(holding.application, jobid, amounts_held(blocks) if left else (), not left)
+        if holding.terms is not None:
+            self.admission.free(holding.terms, jobid, amounts_held(blocks) if left else (), not left)
         return self._emptied(jobid, blocks) if self._uncounted else []
 
     def _emptied(self, jobid: int, blocks: Blocks) -> list[int]:
@@ -415,12 +413,11 @@ class Holding:
     """Resources held by one job since `started_s`. Times are wall time in seconds, `expiration_s` 0.0 for none.
 
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
-    `elastic` is None unless the job may change its size.
+    `elastic` is None unless the job may change its size; `terms` is as in `Waiting`.
     """
 
     __slots__ = (
         "account",
-        "application",
         "blocks",
         "elastic",
         "expiration_s",
@@ -428,11 +425,11 @@ class Holding:
         "jobid",
         "must_end",
         "name",
-        "options",
         "preemptible_after_s",
         "priority",
         "queue",
         "started_s",
+        "terms",
         "userid",
     )  # fmt: skip
 
@@ -451,9 +448,8 @@ class Holding:
         self.started_s = started_s
         self.account = account
         self.preemptible_after_s = preemptible_after_s
-        self.application: Application | None = None  # in a tree of queues
-        self.options: AskOptions = PLAIN
-        self.priority = 0  # what it asked with, in such a tree
+        self.terms: AdmissionTerms | None = None
+        self.priority = 0  # that of the request, if it has terms
         self.elastic: Elastic | None = None
         self.userid = 0
         self.queue = self.name = ""
@@ -617,16 +613,6 @@ def _check_elastic(holding: Holding) -> None:
     for ranks in elastic.asked:
         asked |= ranks
     assert asked <= elastic.unstored <= found, f"job {holding.jobid}: {elastic.unstored} are not stored"
-
-
-def check_booked(holdings: Iterable[Holding], quotas: QueueTree) -> None:
-    """Assert that a tree of queues agrees with the holdings."""
-    quotas.check()
-    for holding in holdings:
-        application = holding.application
-        booked = None if application is None else application.allocations.get(holding.jobid)
-        held_here = None if application is None else amounts_held(holding.blocks)
-        assert booked == held_here, f"job {holding.jobid} holds {held_here}, {booked} is booked"
 
 
 def is_free(pool: Pool, part: Part) -> bool:

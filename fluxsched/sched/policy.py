@@ -21,7 +21,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Any, ClassVar, Final, NamedTuple, Protocol
 
-from fluxsched.sched.asks import AskLine, Asks
+from fluxsched.sched.admission import JobIndex
 from fluxsched.sched.decisions import (
     BACKFILLED,
     IMMEDIATE,
@@ -105,9 +105,7 @@ __all__ = [
     "Account",
     "AccountLines",
     "AllMayGo",
-    "AskLine",
     "AskedAmounts",
-    "Asks",
     "Decision",
     "Deny",
     "ExtrasSearch",
@@ -117,6 +115,7 @@ __all__ = [
     "IfGone",
     "Infeasible",
     "Insufficient",
+    "JobIndex",
     "LackingParts",
     "Leaving",
     "MayGo",
@@ -247,9 +246,8 @@ class View(Protocol):
         ...
 
     @property
-    def asks(self) -> Asks | None:
-        """Return the pending asks of the tree of queues, None where there is none; to be read, and to record failures.
-        """
+    def index(self) -> JobIndex | None:
+        """Return the pending jobs in the order of the admission, if it has one of its own (`sched.admission`)."""
         ...
 
     @property

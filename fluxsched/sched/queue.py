@@ -14,7 +14,7 @@ from math import frexp, inf, ldexp
 from typing import Final, cast
 
 from fluxsched.errors import LimitExceeded, LocalProtocolError
-from fluxsched.sched.asks import Asks
+from fluxsched.sched.admission import JobIndex
 from fluxsched.sched.fair.account_order import FairOrder
 from fluxsched.sched.fair.accounts import Account
 from fluxsched.sched.fair.usage import UsageBook
@@ -36,9 +36,9 @@ WAITING_MAX = 2_000_000
 class PendingJobs:
     """The waiting jobs of one group, or of one queue of it that has a policy of its own; `by_id` is changed here alone.
 
-    `book` are the accounts, if they are kept, and `lines` the jobs by account, if the policy asks for them; `asks` are
-    those by application, where there is a tree of queues. `counted` says in how many lines each job waits, where it may
-    be in those of several groups: for its account it waits once.
+    `book` are the accounts, if they are kept, and `lines` the jobs by account, if the policy asks for them; `index` is
+    that of the admission, if it has one. `counted` says in how many lines each job waits, where it may be in those of
+    several groups: for its account it waits once.
     """
 
     def __init__(self) -> None:
@@ -51,7 +51,7 @@ class PendingJobs:
         self.book: UsageBook | None = None
         self.counted: dict[int, int] | None = None
         self.lines: AccountLines | None = None
-        self.asks: Asks | None = None
+        self.index: JobIndex | None = None
 
     def __len__(self) -> int:
         return len(self.by_id)
@@ -148,7 +148,7 @@ class PendingJobs:
             raise LimitExceeded(f"the queue is full: {WAITING_MAX} jobs wait; submit again when some have started")
         self.by_id[jobid] = job
         key: QueueKey = (-priority, t_submit_s, jobid)
-        sort = job[10]
+        sort = job[9]
         if sort:
             key = (*sort, *key)
         if not priority:
@@ -156,15 +156,15 @@ class PendingJobs:
             return key
         self._offered.add(key, job)
         if self._by_queue:
-            self._by_queue.setdefault(job[11], SortedJobs()).add(key, job)
+            self._by_queue.setdefault(job[10], SortedJobs()).add(key, job)
             if self.lines is not None:
-                self.lines.of_queue(job[11]).add(key, job)
-        elif job[11] != self._queue:
-            self._tell_apart(job[11])
+                self.lines.of_queue(job[10]).add(key, job)
+        elif job[10] != self._queue:
+            self._tell_apart(job[10])
         if self.book is not None:
             self._enters(self.book, key, job)
-        if self.asks is not None:
-            self.asks.add(job)
+        if self.index is not None:
+            self.index.add(job)
         if self._orders:
             for order, jobs in self._orders.items():
                 jobs.add(FIXED[order](job), job)
@@ -177,19 +177,19 @@ class PendingJobs:
             return None
         priority, t_submit_s = job[1], job[3]
         if priority:
-            key = job.key if job[10] else (-priority, t_submit_s, jobid)
+            key = job.key if job[9] else (-priority, t_submit_s, jobid)
             self._offered.remove(key)
             if self._by_queue:
-                jobs = self._by_queue[job[11]]
+                jobs = self._by_queue[job[10]]
                 jobs.remove(key)
                 if not jobs.size:
-                    del self._by_queue[job[11]]
+                    del self._by_queue[job[10]]
                 if self.lines is not None:
-                    self.lines.by_queue[job[11]].remove(key, job)
+                    self.lines.by_queue[job[10]].remove(key, job)
             if self.book is not None:
                 self._exits(self.book, key, job)
-            if self.asks is not None:
-                self.asks.remove(job)
+            if self.index is not None:
+                self.index.remove(job)
             if self._orders:
                 for order, jobs in self._orders.items():
                     jobs.remove(FIXED[order](job))

@@ -28,22 +28,20 @@ from fluxsched.sched.loading import (
     parse_spec,
     split_plugins,
 )
-from fluxsched.sched.policies.backfill import Conservative, Easy, Fifo, FirstFit, Hybrid
-from fluxsched.sched.policies.fair import Fair
-from fluxsched.sched.policies.tree import Tree
 from fluxsched.sched.policy import Policy
 
 ENTRY_POINT_GROUP: Final = "fluxsched.policies"
 
-OWN: Final[Mapping[str, type[Policy]]] = {
-    "conservative": Conservative,
-    "easy": Easy,
-    "fair": Fair,
-    "fifo": Fifo,
-    "firstfit": FirstFit,
-    "hybrid": Hybrid,
-    "tree": Tree,
+OWN: Final[Mapping[str, str]] = {
+    "conservative": "fluxsched.sched.policies.backfill:Conservative",
+    "easy": "fluxsched.sched.policies.backfill:Easy",
+    "fair": "fluxsched.sched.policies.fair:Fair",
+    "fifo": "fluxsched.sched.policies.backfill:Fifo",
+    "firstfit": "fluxsched.sched.policies.backfill:FirstFit",
+    "hybrid": "fluxsched.sched.policies.backfill:Hybrid",
+    "tree": "fluxsched.yunikorn.tree.policy:Tree",
 }
+"""Our policies, as MODULE:CLASS: they belong to layers above this one, and are imported when they are named."""
 
 
 def split_queues(specs: str) -> tuple[str, dict[str, str]]:
@@ -72,13 +70,25 @@ def names_in(spec: str) -> list[str]:
     """The policies that a text names: one, and the one that it runs itself, if it is ours and does so."""
     name, options = parse_spec(split_plugins(spec)[0])
     key = inner_option(name)
-    return [name] if key is None else [name, options.get(key, str(OWN[name].OPTIONS[key].default))]
+    return [name] if key is None else [name, options.get(key, str(find(name).OPTIONS[key].default))]
 
 
 def inner_option(name: str) -> str | None:
     """The option of one of our policies that names another, which it runs; None if it runs none."""
-    inner: str | None = getattr(OWN.get(name), "INNER", None)
+    inner: str | None = getattr(_own(OWN[name]), "INNER", None) if name in OWN else None
     return inner
+
+
+def is_own(policy: Policy) -> bool:
+    """Return whether a policy is one of ours."""
+    cls: Any = type(policy)
+    return f"{cls.__module__}:{cls.__qualname__}" in OWN.values()
+
+
+def _own(path: str) -> type[Any]:
+    module, _, name = path.partition(":")
+    found: type[Any] = getattr(import_module(module), name)
+    return found
 
 
 def has_plugin(spec: str) -> bool:
@@ -142,7 +152,7 @@ def _inner(cls: type[Any], name: str, options: Mapping[str, str]) -> Policy:
 def find(name: str) -> type[Any]:
     """The class: one of ours, else one in a file (`is_file`), else an entry point."""
     if name in OWN:
-        return OWN[name]
+        return _own(OWN[name])
     if is_file(name):
         return in_file("policy", name, _is_policy, "`name` and `schedule`")
     found = in_packages("policy", ENTRY_POINT_GROUP, name)
@@ -188,7 +198,7 @@ def _is_policy(cls: type[Any]) -> bool:
 PLUGIN_GROUP: Final = "fluxsched.plugins"
 
 OWN_PLUGINS: Final = {"quota": "fluxsched.yunikorn.quota:Quota"}
-"""Ours, as MODULE:CLASS: they belong to layers above this one, and are imported when they are named."""
+"""Our plugins, in the same way."""
 
 ARGUMENTS: Final = {
     "pre_enqueue": 1, "queue_sort": 1, "pre_filter": 2, "filter": 2, "look": 2, "post_filter": 2, "pre_score": 1,
@@ -210,12 +220,10 @@ def make_plugin(spec: str) -> Plugin:
 def find_plugin(name: str) -> type[Any]:
     """The class: one of ours, else one in a file, else an entry point."""
     if name in OWN_PLUGINS:
-        module, _, attribute = OWN_PLUGINS[name].partition(":")
         try:
-            own: type[Any] = getattr(import_module(module), attribute)
+            return _own(OWN_PLUGINS[name])
         except ModuleNotFoundError as fault:
             raise InvalidValue(f"plugin {name!r} needs {fault.name}: pip install 'fluxsched[si]'") from fault
-        return own
     if is_file(name):
         return in_file("plugin", name, _is_plugin, "`name` and at least one hook, such as `look`")
     found = in_packages("plugin", PLUGIN_GROUP, name)

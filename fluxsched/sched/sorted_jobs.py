@@ -18,7 +18,6 @@ from typing import Any, Final, NamedTuple, TypeAlias
 from fluxsched.core.jobspec import Request
 from fluxsched.sched.fair.accounts import Account
 from fluxsched.sched.pool.placement import Shape
-from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
 
 CHUNK = 512
 """Jobs of a chunk after a split, and half the most: moving 4 KiB of pointers costs less than a microsecond."""
@@ -33,11 +32,17 @@ QueueKey: TypeAlias = tuple[Any, ...]
 """Sort key of a job; it ends with the job id, so no two are equal."""
 
 
+class AdmissionTerms:
+    """Terms on which a job is admitted, known to the admission of its scheduler alone (`sched.admission`)."""
+
+    __slots__ = ()
+
+
 class Waiting(NamedTuple):
     """One waiting job, as policies see it; times in seconds, `duration_s` 0.0 for no limit.
 
     `account` is None unless a policy asks for accounts; `preemptible_after_s` is None if the job may not be preempted.
-    `application` is whose ask it is in a tree of queues, with `options`; None for a job that is in no such tree.
+    `terms` are those on which the scheduler's admission lets it start, None for a job that it need not admit.
     `sort` is the tuple of the plugin that sorts its queue, else empty; `queue` is the name of its queue, and
     `name` its own, or empty.
     """
@@ -50,8 +55,7 @@ class Waiting(NamedTuple):
     duration_s: float
     account: Account | None = None
     preemptible_after_s: float | None = None
-    application: Application | None = None
-    options: AskOptions = PLAIN
+    terms: AdmissionTerms | None = None
     sort: tuple[Any, ...] = ()
     queue: str = ""
     name: str = ""

@@ -27,8 +27,6 @@ from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.sched.hooks.api import PASS, SKIP, Fits, GroupSeen, JobSeen, Later, Never, Option, Pass, Shape, Skip
 from fluxsched.sched.pool.placement import instance_amounts, parts_in
-from fluxsched.sched.quotas.queue import Application, QueueSettings
-from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.system.log import logger
 from fluxsched.yunikorn.config.placement import Submission, make_queue, place_application
 from fluxsched.yunikorn.config.queues import (
@@ -43,6 +41,8 @@ from fluxsched.yunikorn.config.queues import (
     PartitionSettings,
 )
 from fluxsched.yunikorn.config.reader import DEFAULT_PARTITION, read_config
+from fluxsched.yunikorn.tree.queue import Application, QueueSettings
+from fluxsched.yunikorn.tree.queue_tree import QueueTree
 from fluxsched.yunikorn.user_groups import groups_of_host
 
 log = logger("quota")

@@ -323,8 +323,11 @@ def lowered(**limits: float) -> Iterator[None]:
             setattr(module, name, value)
 
 
+HOMES = ("fluxsched.sched", "fluxsched.yunikorn.tree")
+
+
 def _defining(name: str) -> list[ModuleType]:
-    loaded = [module for path, module in sys.modules.items() if path.startswith("fluxsched.sched")]
+    loaded = [module for path, module in sys.modules.items() if path.startswith(HOMES)]
     found = [module for module in loaded if hasattr(module, name)]
     assert found, f"there is no {name}"
     return found

@@ -4,7 +4,6 @@ import pytest
 
 from fluxsched.core.topology import Topology
 from fluxsched.sched.decisions import children
-from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
 from tests.sched.site import Bench, limit, lowered, make_r, size_of, spec
 
 REMEMBERED = dict.fromkeys(
@@ -48,27 +47,6 @@ def test_with_less_remembered_jobs_start_as_before_and_nothing_grows(policy):
         found, sizes = run()
     assert found == as_before
     assert max(sizes[4:]) < max(sizes[:4]) + JOBS, "something grows with what has come and gone"
-
-
-@pytest.mark.plain_only("limits are compiled in")
-def test_asks_start_as_before_too_and_nothing_grows():
-    def run():
-        site, sizes = TreeSite(parent("root", leaf("default"))), []
-        for rank in range(4):
-            site.node(amounts(vcore=4 + rank))
-        one = site.application("one")
-        for turn in range(1, 9):
-            ids = [each for at in range(4) for each in site.ask(one, amounts(vcore=1 + at, memory=turn))]
-            site.free(*site.run())
-            for id in ids:
-                site.do(site.scheduler.cancel(id))
-            site.run()
-            sizes.append(size_of(site.scheduler))
-        return sizes
-
-    with lowered(**REMEMBERED):
-        sizes = run()
-    assert max(sizes[4:]) < max(sizes[:4]) + JOBS
 
 
 def test_children_of_grants_are_remembered_up_to_a_limit():

@@ -23,11 +23,10 @@ from fluxsched.core.amounts import Amounts
 from fluxsched.core.group_change import Properties
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.job_text import in_groups
-from fluxsched.core.request import Request
 from fluxsched.core.resources import ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, LimitExceeded, RemoteProtocolError
-from fluxsched.sched.asks import Asks
+from fluxsched.sched.admission import AdmissionControl
 from fluxsched.sched.decisions import Annotated, Denied, Effect, Reason, Release, Reservation
 from fluxsched.sched.engine.group_hooks import GroupHooks
 from fluxsched.sched.engine.policy_queue import WAIT, PolicyQueue, SetAside, TimeText, utc_text
@@ -37,12 +36,11 @@ from fluxsched.sched.plan.counted import Plan
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
 from fluxsched.sched.plan.running import RunningJobs
 from fluxsched.sched.policy import Policy, needs_accounts
-from fluxsched.sched.pool.place import find_fit, shortage
-from fluxsched.sched.pool.placement import BINPACKING, Fits, Shape
+from fluxsched.sched.pool.place import shortage
+from fluxsched.sched.pool.placement import Fits, Shape
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption import Preemptions
 from fluxsched.sched.queue import AccountLines, Skips, Waiting
-from fluxsched.sched.quotas.tree import QueueTree
 
 ENDLESS_WARNING = "has no time limit: nothing can be planned behind it, and it starts early only where no job waits"
 
@@ -94,8 +92,8 @@ class Group:
         self.ledger = ledger
         self.set_aside: dict[int, SetAside] = {}
         self.short_since_s = inf
-        self.quotas: QueueTree | None = None
-        self.generation = -1  # of the tree's order, in the last pass
+        self.admission = ledger.admission
+        self.generation = -1  # of the admission, in the last pass
         self.reserved = ReservedNodes(pool, self.invalidate_pass)
         self.is_patient = unsatisfiable == WAIT
         self.time_text = time_text
@@ -109,8 +107,7 @@ class Group:
         """Something has happened after which every waiting job is to be examined."""
         self.changed = True
         self.events += 1
-        if self.quotas is not None:
-            self.quotas.order.generation += 1
+        self.admission.renew()
         for queue in self.queues.values():
             queue.arrivals = None
 
@@ -131,7 +128,7 @@ class Group:
         if early := resources.ranks & self.leaving:
             raise RemoteProtocolError(f"grow of group {self.name!r} names ranks {early}, which are not released yet")
         self.pool.add(resources, online)
-        self._count_capacity(resources.ranks, 1)
+        self.admission.change_capacity(self.pool, resources.ranks, 1)
         self.expiration_s = resources.expiration_s if resources.ranks or not self.grown else self.expiration_s
         if not self.grown:
             self.grown, self.is_expected, self.short_since_s = True, False, now_s
@@ -145,7 +142,7 @@ class Group:
             raise RemoteProtocolError(f"shrink of group {self.name!r} names ranks {unknown}, which it does not have")
         self._remember(now_s)
         self.reserved.lost(targets)
-        self._count_capacity(targets, -1)
+        self.admission.change_capacity(self.pool, targets, -1)
         self.pool.remove(targets)
         self.running.changed(targets)
         self.invalidate_pass()
@@ -170,19 +167,12 @@ class Group:
     def resize(self, rank: int, amounts: Amounts, occupied: Amounts, now_s: float) -> None:
         """A target of amounts has others from now on."""
         self._remember(now_s)
-        self._count_capacity(Idset.one(rank), -1)
+        target = Idset.one(rank)
+        self.admission.change_capacity(self.pool, target, -1)
         self.pool.resize(rank, amounts, occupied)
-        self._count_capacity(Idset.one(rank), 1)
-        self.running.changed(Idset.one(rank))
+        self.admission.change_capacity(self.pool, target, 1)
+        self.running.changed(target)
         self.invalidate_pass()
-
-    def _count_capacity(self, targets: Idset, sign: int) -> None:
-        """Add the capacity of these targets, up or down, to the root's maximum, or (sign -1) subtract it."""
-        by_rank = self.pool.amount_targets.by_rank
-        if self.quotas is not None:
-            for rank in targets:
-                if rank in by_rank:
-                    self.quotas.change_capacity(by_rank[rank].offered(), sign)
 
     def update(
         self, expiration_s: float | None, add: Properties, remove: Properties, topology: Topology | None, now_s: float
@@ -218,22 +208,11 @@ class Group:
                 queue.jobs.lines = AccountLines(book, queue.jobs.by_id)
                 self.notices.settle_s = SETTLE_S
 
-    def keep_quotas(self, tree: QueueTree) -> None:
-        """Take requests as asks for amounts in queues of this tree, without a verdict on feasibility: nodes may be
-        added later.
-
-        Called before there are any jobs.
-        """
-        self.quotas = tree
+    def keep_admission(self, admission: AdmissionControl) -> None:
+        """Start jobs by these rules from now on; called before there are any jobs."""
+        self.admission = admission
         for queue in self.queues.values():
-            queue.jobs.asks = Asks(tree, self._has_room)
-
-    def _has_room(self, amounts: Amounts) -> bool:
-        """Return whether these amounts fit on some target now."""
-        shape = Shape(Request.of_amounts(amounts))
-        fits = find_fit(self.pool, shape, BINPACKING) is not None
-        self.pool.prepared.pop(shape.number, None)  # it does not come again
-        return fits
+            queue.jobs.index = admission.index(self.pool)
 
     def waiting_by_id(self) -> list[Mapping[int, object]]:
         """Return the tables of all jobs pending in this group; they are updated as jobs are added and removed."""
@@ -276,7 +255,7 @@ class Group:
         """Return a warning for a job without a limit under a policy that backfills; the end of the group is a limit,
         too.
         """
-        if job.duration_s or self.expiration_s or job.application is not None or not self.notices.enabled:
+        if job.duration_s or self.expiration_s or job.terms is not None or not self.notices.enabled:
             return []
         if not getattr(queue.policy, "BACKFILLS", False):
             return []
@@ -291,12 +270,12 @@ class Group:
         return job is not None
 
     def judge(self, shape: Shape) -> str | None:
-        """Return why the shape can never fit in this group; None if it can, before the first grow, and where there are
-        quotas.
+        """Return why the shape can never fit in this group; None if it can, before the first grow, and where targets
+        may come at any time.
         """
         if shape.scope is not None:
             self.renew(shape)
-        if self.quotas is not None:
+        if self.admission.is_open_ended:
             return None
         verdict = self._verdicts.get(shape.number)
         if verdict is None:
@@ -324,9 +303,13 @@ class Group:
     def _remember(self, now_s: float) -> None:
         """Work out the verdicts on pending requests before targets are lost, as the counts to compare with."""
         self.short_since_s = now_s
-        for queue in self.queues.values() if self.is_patient and self.grown and self.quotas is None else ():
+        for queue in self.queues.values() if self._keeps_verdicts else ():
             for shape, _ in queue.jobs.shapes():
                 self.judge(shape)
+
+    @property
+    def _keeps_verdicts(self) -> bool:
+        return self.is_patient and self.grown and not self.admission.is_open_ended
 
     def refuses(self, t_submit_s: float, asks_to_wait: bool) -> bool:
         """Return whether an infeasible job is new, so that it is denied; else it was accepted (see `set_aside`)."""
@@ -423,7 +406,7 @@ def judge_all(group: Group, now_s: float = 0.0, first: bool = False) -> list[Den
     A job that was set aside and fits is back; one that has become infeasible is set aside, or denied. With the
     `first` targets no job has been judged before.
     """
-    if group.quotas is not None:
+    if group.admission.is_open_ended:
         return []
     found = _judge_set_aside(group, now_s)
     for queue in group.queues.values():

@@ -76,8 +76,8 @@ class Passes:
             if group.wake_s <= now_s:
                 group.wake_s = inf
                 group.invalidate_pass()
-            if group.quotas is not None and group.generation != group.quotas.order.generation:
-                group.changed = True  # a stage, settings, or what others freed
+            if group.generation != group.admission.generation:
+                group.changed = True  # settings of the admission, or what other groups freed
             if not group.changed or not group.grown or (group.expiration_s and group.expiration_s <= now_s):
                 continue
             refused, begun = 0, False
@@ -88,8 +88,7 @@ class Passes:
                     begun = True
                     self._counts["passes"] += 1
                     group.changed = False
-                    if group.quotas is not None:
-                        group.generation = group.quotas.order.generation
+                    group.generation = group.admission.generation
                 done = False
                 decisions: Iterator[object] | None = None
                 try:

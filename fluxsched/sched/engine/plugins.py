@@ -99,8 +99,8 @@ class Plugins:
         owner = NO_USER if userid is None else userid
         return shapes.of(jobspec.request, labels_of(self.chains[scope].reads, jobspec, owner), scope)
 
-    def shape_of_ask(self, shapes: Shapes, request: Request, now_s: float) -> Shape:
-        """The shape of an ask, which has nothing that plugins read."""
+    def shape_of_request(self, shapes: Shapes, request: Request, now_s: float) -> Shape:
+        """Return the shape of a request that has nothing that plugins read."""
         self.at(now_s)
         return shapes.of(request, (), "" if "" in self.chains else None)
 
@@ -162,7 +162,7 @@ class Plugins:
         seen = JobSeen(jobid, priority, userid, t_submit_s, limit_s, shape, now_s, True)
         self._told(chain, seen, Fits(shape, holding.blocks, 0))
 
-    def adopt_ask(self, jobid: int, priority: int, started_s: float, now_s: float) -> None:
+    def adopt_amounts(self, jobid: int, priority: int, started_s: float, now_s: float) -> None:
         """An allocation of a resource manager is held that plugins were not asked about: a fact, or a replacement."""
         chain = self.chains.get("")
         if chain is None:

@@ -29,7 +29,7 @@ from fluxsched.sched.policy import Policy, Running, needs_accounts
 from fluxsched.sched.pool.placement import Part, Shape, blocks_in, blocks_of, words_of
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption import UNKNOWN, Preemptions
-from fluxsched.sched.quotas.queue import Application, AskOptions
+from fluxsched.sched.sorted_jobs import AdmissionTerms
 
 
 class HeldJobs:
@@ -87,14 +87,13 @@ class HeldJobs:
         jobid: int,
         rank: int,
         amounts: Amounts,
-        application: Application,
+        terms: AdmissionTerms,
         started_s: float,
-        options: AskOptions,
         priority: int,
     ) -> list[Effect]:
         """An allocation that a resource manager has."""
         blocks = blocks_of([Part(rank, 0, 0, amounts)])
-        holding = self._ledger.adopt_ask(jobid, blocks, application, started_s, options, priority)
+        holding = self._ledger.adopt_amounts(jobid, blocks, terms, started_s, priority)
         self._preemptions.began(holding)
         self.resized.has_changed(holding)
         return []

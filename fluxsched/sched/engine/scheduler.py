@@ -21,6 +21,7 @@ from fluxsched.core.request import Request
 from fluxsched.core.resources import EMPTY_R, ResourceSet
 from fluxsched.core.topology import Topology
 from fluxsched.errors import InvalidValue, RemoteProtocolError
+from fluxsched.sched.admission import AdmissionControl
 from fluxsched.sched.decisions import Canceled, Denied, Effect, Reservation, grouped
 from fluxsched.sched.engine.group import (
     SETTLE_S,
@@ -53,14 +54,9 @@ from fluxsched.sched.pool.placement import Shapes, blocks_in
 from fluxsched.sched.pool.pool import Pool, busy
 from fluxsched.sched.preemption import PREEMPT_TIMEOUT_S, Preemptions, cores_held
 from fluxsched.sched.queue import Waiting
-from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions
-from fluxsched.sched.quotas.tree import QueueTree
+from fluxsched.sched.sorted_jobs import AdmissionTerms
 
 DEFAULT_GROUP = "default"
-
-QUOTA_RATE, QUOTA_WINDOW_S = 10, 1.0
-"""Maximum number of preemptions in a tree of queues, and the window for it (seconds)."""
-
 
 class GroupParts:
     """The parts, ready for use once `keep` was called; `serving` are the groups of each queue that is named."""
@@ -110,17 +106,19 @@ class GroupParts:
             if self.is_joint:
                 group.notices.settle_s = SETTLE_S
 
-    def keep(self, book: UsageBook | None, quotas: QueueTree | None) -> None:
-        """Book usage in accounts and in queues from now on, where there are any."""
-        self.ledger.book, self.ledger.quotas = book, quotas
-        if quotas is not None:
-            self.preemptions.limit(QUOTA_RATE, QUOTA_WINDOW_S)
+    def keep(self, book: UsageBook | None, admission: AdmissionControl | None) -> None:
+        """Book usage in accounts and start jobs by the rules of an admission from now on, where there are any."""
+        self.ledger.book = book
+        if admission is not None:
+            self.ledger.admission = admission
+            if admission.preemption_rate is not None:
+                self.preemptions.limit(*admission.preemption_rate)
         lines: dict[int, int] | None = {} if self.is_joint else None
         for group in self.groups.values():
             if book is not None:
                 group.keep_accounts(book, lines)
-            if quotas is not None:
-                group.keep_quotas(quotas)
+            if admission is not None:
+                group.keep_admission(admission)
 
 
 def check_grow(at: Group, groups: Iterable[Group], resources: ResourceSet, online: Idset, offline: Idset) -> None:
@@ -141,8 +139,8 @@ class Scheduler:
     all others, and serves them last. With `notify` false owners are sent no notices. `unsatisfiable` says what becomes
     of accepted jobs that no longer fit, ever (see `set_aside`); `time_text` writes times for their owners. If a policy
     asks for accounts, `fair` settles them and `user_name` names users in them.
-    A preempted job has `preempt_timeout_s` until it is killed. With `quotas` the jobs that ask for amounts (`ask`) are
-    in its queues, and no job is ever denied or set aside, since nodes may come: `why_waiting` tells what is lacking.
+    A preempted job has `preempt_timeout_s` until it is killed. `admission` has rules beside the resources, by which
+    jobs start that have terms of it (`enter`).
     `plugins` are those of queues, by the empty name of all others. Unless it `resizes` jobs, the size of elastic ones
     is settled at their start.
     """
@@ -159,7 +157,7 @@ class Scheduler:
         fair: FairSettings | None = None,
         user_name: Callable[[int], str] = str,
         preempt_timeout_s: float = PREEMPT_TIMEOUT_S,
-        quotas: QueueTree | None = None,
+        admission: AdmissionControl | None = None,
         plugins: Mapping[str, Sequence[Plugin]] | None = None,
         resizes: bool = True,
     ) -> None:
@@ -173,8 +171,7 @@ class Scheduler:
         self._ledger, self._preemptions, self._groups = parts.ledger, parts.preemptions, parts.groups
         self._shapes = Shapes(resizes=resizes)
         self._serving, self._unnamed = parts.serving, (self._groups[groups[0]],)
-        self.quotas = quotas
-        parts.keep(book, quotas)
+        parts.keep(book, admission)
         self._held = HeldJobs(self._groups, self._ledger, self._preemptions, self._waits, book)
         self._counts = dict.fromkeys(("passes", "granted", "denied", "canceled", "refused", "preempted"), 0)
         self._plugins = Plugins(plugins or {}, list(self._groups.values()), self._ledger, self._held, self._counts)
@@ -299,7 +296,7 @@ class Scheduler:
             limit_s, after_s = parsed.duration_s, sharing.preemptible_after_s
             title = intern(parsed.job_name or "")  # one name of many jobs is kept once
             own = name or ""
-            values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, PLAIN, (), own, title
+            values = jobid, priority, userid, t_submit_s, shape, limit_s, account, after_s, None, (), own, title
             job = _waiting(Waiting, values)
             if groups[-1] is not group:
                 return arrive(groups, job, name, asks_to_wait(parsed), self._plugins.enter, now_s)
@@ -314,27 +311,26 @@ class Scheduler:
         self._counts["denied"] += 1
         return [Denied(jobid, why)]
 
-    def ask(
-        self, jobid: int, priority: int, t_s: float, request: Request, application: Application,
-        now_s: float = 0.0, options: AskOptions = PLAIN,
-    ) -> list[Effect]:  # fmt: skip
-        """An application asks for amounts on one node, since `t_s` (wall time, seconds). It is never denied."""
+    def enter(
+        self, jobid: int, priority: int, t_s: float, request: Request, terms: AdmissionTerms, now_s: float = 0.0
+    ) -> list[Effect]:
+        """Enter a request for amounts on one node, made at `t_s` (wall time, seconds). It is never denied."""
         if jobid in self._ledger.holdings or self._waits(jobid):
-            raise RemoteProtocolError(f"ask {jobid}: it is already waiting or running")
-        shape = self._plugins.shape_of_ask(self._shapes, request, now_s)
-        values = jobid, priority, 0, t_s, shape, 0.0, None, 0.0, application, options, (), "", ""
+            raise RemoteProtocolError(f"request {jobid}: it is already waiting or running")
+        shape = self._plugins.shape_of_request(self._shapes, request, now_s)
+        values = jobid, priority, 0, t_s, shape, 0.0, None, 0.0, terms, (), "", ""
         job = _waiting(Waiting, values)
         group = self._unnamed[0]
         return group.add(job, None, now_s) if shape.scope is None else self._plugins.enter(group, job, None, now_s)
 
     def adopt(
-        self, jobid: int, rank: int, amounts: Amounts, application: Application, started_s: float,
-        now_s: float = 0.0, options: AskOptions = PLAIN, priority: int = 1,
+        self, jobid: int, rank: int, amounts: Amounts, terms: AdmissionTerms, started_s: float, now_s: float = 0.0,
+        priority: int = 1,
     ) -> list[Effect]:  # fmt: skip
-        """Enter an allocation of a resource manager as it is, beyond quotas and the capacity of the node if need be."""
-        effects = self._held.adopt(jobid, rank, amounts, application, started_s, options, priority)
+        """Enter an allocation of a resource manager as it is, beyond bounds and the capacity of the node if need be."""
+        effects = self._held.adopt(jobid, rank, amounts, terms, started_s, priority)
         if self._is_hooked:
-            self._plugins.adopt_ask(jobid, priority, started_s, now_s)
+            self._plugins.adopt_amounts(jobid, priority, started_s, now_s)
         return effects
 
     def replace(self, old: int, new: int, amounts: Amounts, now_s: float = 0.0) -> list[Effect]:
@@ -346,7 +342,7 @@ class Scheduler:
         effects = self._held.replace(old, new, amounts, now_s)
         if self._is_hooked:
             self._plugins.freed(old, now_s)
-            self._plugins.adopt_ask(new, self._ledger.holdings[new].priority, now_s, now_s)
+            self._plugins.adopt_amounts(new, self._ledger.holdings[new].priority, now_s, now_s)
         return effects
 
     def cancel(self, jobid: int) -> list[Effect]:
@@ -436,7 +432,7 @@ class Scheduler:
         return self._plugins.answer(jobid, plugin, allow, reason, now_s)
 
     def why_waiting(self, jobid: int) -> Lacking | None:
-        """Return what a pending ask lacks; None if it lacks nothing but its turn, or is not pending."""
+        """Return what a pending job lacks; None if it lacks nothing but its turn, or is not pending."""
         return lacking_of(self._groups.values(), jobid)
 
     def stats(self) -> dict[str, Any]:

@@ -19,7 +19,7 @@ from fluxsched.core.duration import format_duration
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.request import Count, Request
-from fluxsched.sched.asks import Asks
+from fluxsched.sched.admission import JobIndex
 from fluxsched.sched.decisions import (
     BACKFILLED,
     PAUSED,
@@ -101,7 +101,7 @@ class SchedulingPass:
         """The decisions of the policy, each made when it is asked for."""
         group, queue = self._group, self._queue
         self.now_s, self._step = now_s, None
-        if group.quotas is not None:
+        if group.reserved.by_job:
             group.reserved.lapse(now_s)
         self._events = group.events
         self._arrivals, queue.arrivals = queue.arrivals, None
@@ -195,8 +195,8 @@ class SchedulingPass:
         return self._jobs.lines
 
     @property
-    def asks(self) -> Asks | None:
-        return self._jobs.asks
+    def index(self) -> JobIndex | None:
+        return self._jobs.index
 
     @property
     def reserved_nodes(self) -> ReservedNodes:

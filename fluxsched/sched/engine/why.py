@@ -1,4 +1,4 @@
-"""Why jobs wait, and when and where they may start: by what policies have decided, by quotas, or by a forecast.
+"""Why jobs wait, and when and where they may start: by what policies have decided, by the admission, or by a forecast.
 
 Law: reads only, also within a pass: what it has not come to yet stands as it was planned before. A reservation is a
 promise; else the earliest time is a bound, by how long running jobs may still run at most, and where one of them has no
@@ -30,10 +30,8 @@ from fluxsched.sched.pool.place import find_fit, place_now
 from fluxsched.sched.pool.placement import BEST_FIT, Fits, ranks_in
 from fluxsched.sched.pool.select import counted
 from fluxsched.sched.queue import Waiting
-from fluxsched.sched.quotas.queue import Application
-from fluxsched.sched.quotas.tree import first_exceeded
-from fluxsched.sched.registry import OWN, says
-from fluxsched.sched.sorted_jobs import FIFO, cores_asked
+from fluxsched.sched.registry import is_own, says
+from fluxsched.sched.sorted_jobs import FIFO, AdmissionTerms, cores_asked
 
 NODE: Final = "node"
 QUEUE: Final = "queue"
@@ -60,7 +58,7 @@ def lacking(group: Group, job: Waiting) -> Lacking | None:
     narrowed = group.pool.narrowed.get(job.shape.number)
     if narrowed is not None and narrowed.later:
         return Lacking(GATE, narrowed.later)
-    exceeded = None if job.application is None else first_exceeded(job.application, job.request.amounts)
+    exceeded = None if job.terms is None else group.admission.exceeded(job.terms, job.request.amounts)
     if exceeded is None or exceeded.is_of_root:
         outcome = place_now(group.pool, job.shape, BEST_FIT)
         if not isinstance(outcome, Fits):
@@ -103,7 +101,7 @@ def order_of(queue: PolicyQueue) -> str | None:
     """Return the order in which jobs of the queue are examined; None if a plugin's policy sorts them itself."""
     if queue.jobs.lines is not None:
         return None
-    return queue.order or (FIFO if type(queue.policy) in OWN.values() else None)
+    return queue.order or (FIFO if is_own(queue.policy) else None)
 
 
 FITS_NOW: Final = "it fits now"
@@ -266,8 +264,8 @@ def explain(group: Group, queue: PolicyQueue, job: Waiting, forecast: Callable[[
     if not job.priority:
         held = "is held: its priority is 0; raise its urgency"
         return Why(held, "a job on hold is skipped", "not while it is held")
-    if job.application is not None:
-        return _explain_ask(group, queue, job, job.application, now_s)
+    if job.terms is not None:
+        return _explain_by_terms(group, queue, job, job.terms, now_s)
     name, order = queue.policy.name, order_of(queue)
     how = says(queue.policy) or "it does not say how it decides"
     told = _told_by_policy(queue, job, now_s)
@@ -312,10 +310,10 @@ def _not_preempted(group: Group, queue: PolicyQueue, job: Waiting, now_s: float)
     return f"; {text}" if text else ""
 
 
-def _explain_ask(group: Group, queue: PolicyQueue, job: Waiting, application: Application, now_s: float) -> Why:
-    """The answer about an ask in a tree of queues."""
+def _explain_by_terms(group: Group, queue: PolicyQueue, job: Waiting, terms: AdmissionTerms, now_s: float) -> Why:
+    """Return the answer about a job that has terms of the admission."""
     found = lacking(group, job)
-    rule = f"of application {application.id} in queue {application.queue.path}, under {queue.policy.name}"
+    rule = f"{group.admission.describe(terms)}, under {queue.policy.name}"
     if found is None:
         return Why("waits its turn: all its resources are available", rule, "in one of the next passes")
     not_preempted = _not_preempted(group, queue, job, now_s) if found.kind in (NODE, QUEUE, LIMIT) else ""
@@ -404,7 +402,7 @@ class PlannedStarts:
 
 
 def _starts(group: Group, ledger: Ledger, now_s: float) -> Iterator[PlannedStart]:
-    if not group.grown or group.quotas is not None:  # allocations in a tree of queues have no end that is known
+    if not group.grown or group.admission.is_open_ended:
         return
     forecast: Forecast | None = None
     count = min(FORECASTS_MAX, forecasts_max(ledger))

@@ -1,7 +1,7 @@
-"""Targets of amounts that are kept for asks that fit nowhere: one ask a target, one target an ask.
+"""Targets of amounts that are kept for jobs that fit nowhere: one job a target, one target a job.
 
-Law: a target that is kept is withheld from the pool's indexes, so that only its ask is placed there. It is offered
-again when its ask starts or leaves, when it leaves or goes down itself, and after RESERVED_MAX_S.
+Law: a target that is kept is withheld from the pool's indexes, so that only its job is placed there. It is offered
+again when its job starts or leaves, when it leaves or goes down itself, and after RESERVED_MAX_S.
 """
 
 from __future__ import annotations
@@ -16,12 +16,12 @@ from fluxsched.sched.queue import Waiting
 RESERVED_MAX_S = 300.0
 """Time after which a reserved target is released (seconds), since no end is known of what runs there.
 
-Others may then use the target, and the ask may reserve again.
+Others may then use the target, and the job may reserve again.
 """
 
 
 class ReservedNodes:
-    """`by_job` maps asks to ranks, in the order in which they got them; `changed` is called when one is offered."""
+    """`by_job` maps jobs to ranks, in the order in which they got them; `changed` is called when one is offered."""
 
     __slots__ = ("_by_rank", "_changed", "_pool", "_since_s", "by_job")
 
@@ -33,7 +33,7 @@ class ReservedNodes:
         self._since_s: dict[int, float] = {}
 
     def reserve(self, jobid: int, rank: int, now_s: float) -> bool:
-        """Keeps a target from now on, unless the ask has another one, or another has it."""
+        """Keeps a target from now on, unless the job has another one, or another has it."""
         if self.by_job.get(jobid) == rank:
             return True
         target = self._pool.amount_targets.by_rank.get(rank)
@@ -46,7 +46,7 @@ class ReservedNodes:
         return True
 
     def clear(self, jobid: int, rank: int) -> None:
-        """Release the ask's reservation of another target, and another ask's reservation of this one."""
+        """Release the job's reservation of another target, and another job's reservation of this one."""
         if self.by_job.get(jobid, rank) != rank:
             self.left(jobid)
         holder = self._by_rank.get(rank, jobid)
@@ -54,11 +54,11 @@ class ReservedNodes:
             self.left(holder)
 
     def holder(self, rank: int) -> int | None:
-        """Return the ask for which a target is reserved, or None."""
+        """Return the job for which a target is reserved, or None."""
         return self._by_rank.get(rank)
 
     def left(self, jobid: int) -> None:
-        """Release the reservation of an ask that has started or was removed."""
+        """Release the reservation of a job that has started or was removed."""
         rank = self.by_job.pop(jobid, None)
         if rank is not None:
             del self._by_rank[rank], self._since_s[jobid]
@@ -84,20 +84,20 @@ class ReservedNodes:
         return next(iter(self._since_s.values()), inf) + RESERVED_MAX_S
 
     def may_reserve(self, rank: int) -> bool:
-        """Return whether a target is usable and reserved for no ask."""
+        """Return whether a target is usable and reserved for no job."""
         target = self._pool.amount_targets.by_rank.get(rank)
         return target is not None and target.usable
 
     @property
     def all_taken(self) -> bool:
-        """Return whether each target is reserved for an ask."""
+        """Return whether each target is reserved for a job."""
         return len(self.by_job) >= len(self._pool.amount_targets.by_rank)
 
     def best_first(self, job: Waiting) -> list[int]:
-        """The usable targets that could hold the ask if they were empty and are kept for none, the best first.
+        """The usable targets that could hold the job if they were empty and are kept for none, the best first.
 
-        That is the one that lacks least: what is lacking is measured by the ask, kind by kind, and the largest part of
-        it counts; then the lowest rank. Linear in the targets.
+        That is the one that lacks least: what is lacking is measured by the request, kind by kind, and the largest part
+        of it counts; then the lowest rank. Linear in the targets.
         """
         need = job.request.amounts
         allowed = self._pool.amount_targets.allowed(job.request.constraint)

@@ -24,9 +24,9 @@ from fluxsched.sched.policy import (
     PAUSE_EVERY,
     WORST_FIT,
     AccountLines,
-    Asks,
     Fits,
     IfGone,
+    JobIndex,
     Outcome,
     Plan,
     Preemptions,
@@ -166,8 +166,8 @@ class FairView:
         return self._view.planned
 
     @property
-    def asks(self) -> Asks | None:
-        return self._view.asks
+    def index(self) -> JobIndex | None:
+        return self._view.index
 
     @property
     def reserved_nodes(self) -> ReservedNodes:

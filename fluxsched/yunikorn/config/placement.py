@@ -15,8 +15,6 @@ from typing import Any, Final, NamedTuple
 from fluxsched.core.amounts import AMOUNT_MAX, Amounts
 from fluxsched.core.documents import load_object, shown
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.sched.quotas.queue import Queue, QueueSettings
-from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QueueTree
 from fluxsched.yunikorn.config.queues import (  # fmt: skip
     CONFIG_KINDS_MAX,
     COUNT_MAX,
@@ -31,6 +29,8 @@ from fluxsched.yunikorn.config.queues import (  # fmt: skip
     inherit,
     queue_settings,
 )
+from fluxsched.yunikorn.tree.queue import Queue, QueueSettings
+from fluxsched.yunikorn.tree.queue_tree import QUEUE_DEPTH_MAX, QueueTree
 
 QUOTA_TAG: Final = "namespace.resourcequota"
 """The tag of an application with the maximum of a queue that is made for it: a Resource as JSON."""

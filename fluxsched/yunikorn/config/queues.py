@@ -22,10 +22,10 @@ from fluxsched.core.amounts import AMOUNT_MAX, Amounts
 from fluxsched.core.documents import shown
 from fluxsched.core.text import some_of
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sched.quotas import queue as quotas
-from fluxsched.sched.quotas.queue import Limit, QueueSettings
-from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX
 from fluxsched.yunikorn.config.faults import ConfigFaults, Section, SectionPath
+from fluxsched.yunikorn.tree import queue as quotas
+from fluxsched.yunikorn.tree.queue import Limit, QueueSettings
+from fluxsched.yunikorn.tree.queue_tree import QUEUE_DEPTH_MAX
 
 ROOT: Final = "root"
 FAIR_ORDER: Final = "fair"

@@ -16,7 +16,6 @@ from typing import Final, NamedTuple
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.documents import shown
 from fluxsched.errors import InvalidParts, InvalidValue
-from fluxsched.sched.quotas.queue import QueueSettings
 from fluxsched.yunikorn.config.faults import CONFIG_CHARS_MAX, ConfigFaults, Section, load_yaml
 from fluxsched.yunikorn.config.queues import (  # fmt: skip
     BINPACKING_ORDER,
@@ -38,6 +37,7 @@ from fluxsched.yunikorn.config.queues import (  # fmt: skip
     read_rules,
     settings_of,
 )
+from fluxsched.yunikorn.tree.queue import QueueSettings
 
 
 def check_root(root: QueueSection, faults: ConfigFaults) -> None:

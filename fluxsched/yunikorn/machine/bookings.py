@@ -66,6 +66,7 @@ from fluxsched.yunikorn.machine.tables import (
     plain_partition,
 )
 from fluxsched.yunikorn.messages import PLACEHOLDER_REPLACED, PREEMPTED_BY_SCHEDULER, TIMEOUT
+from fluxsched.yunikorn.tree.queue import AskTerms
 
 REPEAT_S: Final = 30.0
 """After so long without a confirmation a demand is sent again."""
@@ -182,8 +183,8 @@ class Bookings:
         jobid = self._jobs
         ask.jobids += (jobid,)
         partition.asks[jobid] = ask
-        account = ask.application.account
-        partition.scheduler.ask(jobid, ask.priority + PRIORITY_ZERO, ask.t_s, ask.request, account, now_s, options)
+        terms = AskTerms(ask.application.account, options)
+        partition.scheduler.enter(jobid, ask.priority + PRIORITY_ZERO, ask.t_s, ask.request, terms, now_s)
 
     def unqueue(self, ask: AskEntry) -> None:
         """Remove the repeats of an ask that wait in the queue, or for its node."""
@@ -288,9 +289,8 @@ class Bookings:
     def _adopt(self, ask: AskEntry, node: NodeEntry, since_s: float, now_s: float) -> int:
         """Books what an ask has on a node, which is a fact; returns the number of its job."""
         jobid, priority = self._next_job(), ask.priority + PRIORITY_ZERO
-        node.partition.scheduler.adopt(
-            jobid, node.rank, ask.resource.amounts, ask.application.account, since_s, now_s, ask.options, priority
-        )
+        terms = AskTerms(ask.application.account, ask.options)
+        node.partition.scheduler.adopt(jobid, node.rank, ask.resource.amounts, terms, since_s, now_s, priority)
         return jobid
 
     def resize(self, held: HeldAllocation, resource: KnownResource, now_s: float) -> None:

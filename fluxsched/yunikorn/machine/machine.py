@@ -24,10 +24,8 @@ from typing import Any, ClassVar, Final, TypeAlias
 from fluxsched.errors import InvalidValue, Refused
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import PASS, JobSeen, Later, Option, Pass, Plugin
-from fluxsched.sched.policies.tree import Tree
 from fluxsched.sched.policy import NO, YES
 from fluxsched.sched.queue import Waiting
-from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.yunikorn.config.queues import ROOT, PartitionSettings
 from fluxsched.yunikorn.machine.answers import ADD, ITEMS_MAX, KEPT_ITEMS_MAX, NONE, REASON_CHARS_MAX, REMOVE, SET
 from fluxsched.yunikorn.machine.bookings import Bookings, ContainerStates
@@ -55,6 +53,9 @@ from fluxsched.yunikorn.messages import (
     PredicatesArgs,
     PreemptionPredicatesArgs,
 )
+from fluxsched.yunikorn.tree.admission import QuotaAdmission
+from fluxsched.yunikorn.tree.policy import Tree
+from fluxsched.yunikorn.tree.queue_tree import QueueTree
 
 
 class Predicates:
@@ -131,7 +132,8 @@ def make_partition(bookings: Bookings, settings: PartitionSettings) -> Partition
         policy.may_reserve = predicates.allows_reservation
     if hasattr(callback, "PreemptionPredicates"):
         policy.judge = partial(_judged, bookings, predicates)
-    scheduler = Scheduler(policy, notify=False, quotas=tree, plugins={"": plugins} if plugins else None)
+    admission = QuotaAdmission(tree)
+    scheduler = Scheduler(policy, notify=False, admission=admission, plugins={"": plugins} if plugins else None)
     scheduler.weigh(settings.weights)
     return Partition(settings, tree, policy, scheduler)
 

@@ -16,7 +16,6 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.documents import load_object
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.errors import InvalidValue, LimitExceeded, Refused
-from fluxsched.sched.quotas.queue import FAIR, AskOptions, Queue, QueueSettings
 from fluxsched.yunikorn.config.placement import (
     RECOVERY_QUEUE,
     SHARED_QUEUE,
@@ -57,6 +56,7 @@ from fluxsched.yunikorn.messages import (
     TIMEOUT,
     AddApplicationRequest,
 )
+from fluxsched.yunikorn.tree.queue import FAIR, AskOptions, Queue, QueueSettings
 
 REQUIRED_NODE: Final = "yunikorn.apache.org/requiredNode"
 ALLOW_PREEMPTION: Final = "yunikorn.apache.org/allowPreemption"

@@ -21,12 +21,12 @@ from fluxsched.core.constraint import EVERYTHING, Constraint
 from fluxsched.core.request import Request
 from fluxsched.core.resources import PROPERTY_ILLEGAL
 from fluxsched.sched.engine.scheduler import Scheduler
-from fluxsched.sched.policies.tree import Tree
-from fluxsched.sched.quotas.queue import ACCEPTED, COMPLETING, PLAIN, RUNNING, STARTING, Application, Queue
-from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.yunikorn.config.queues import PartitionSettings
 from fluxsched.yunikorn.machine.applications import ApplicationProgress, ApplicationState
 from fluxsched.yunikorn.messages import Allocation
+from fluxsched.yunikorn.tree.policy import Tree
+from fluxsched.yunikorn.tree.queue import ACCEPTED, COMPLETING, PLAIN, RUNNING, STARTING, Application, Queue
+from fluxsched.yunikorn.tree.queue_tree import QueueTree
 
 SI_KINDS_MAX: Final = 32
 """Maximum number of kinds of a Resource."""

@@ -9,8 +9,6 @@ import pytest
 pytest.importorskip("yaml")
 
 from fluxsched.errors import Refused
-from fluxsched.sched.quotas.queue import QueueSettings
-from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX, QueueTree
 from fluxsched.yunikorn.config.placement import (
     QUOTA_CHARS_MAX,
     QUOTA_TAG,
@@ -20,6 +18,8 @@ from fluxsched.yunikorn.config.placement import (
     place_application,
 )
 from fluxsched.yunikorn.config.reader import read_config
+from fluxsched.yunikorn.tree.queue import QueueSettings
+from fluxsched.yunikorn.tree.queue_tree import QUEUE_DEPTH_MAX, QueueTree
 
 QUEUES = """
 queues:

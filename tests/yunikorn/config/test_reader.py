@@ -11,8 +11,6 @@ from hypothesis import strategies as st
 pytest.importorskip("yaml")
 
 from fluxsched.errors import InvalidParts, InvalidValue
-from fluxsched.sched.quotas.queue import Limit, QueueSettings
-from fluxsched.sched.quotas.tree import QUEUE_DEPTH_MAX
 from fluxsched.yunikorn.config import faults, queues, reader
 from fluxsched.yunikorn.config.queues import (
     FILTERED_NAME_CHARS_MAX,
@@ -25,6 +23,8 @@ from fluxsched.yunikorn.config.queues import (
     check_pattern,
 )
 from fluxsched.yunikorn.config.reader import DEFAULT_CONFIG, read_config
+from fluxsched.yunikorn.tree.queue import Limit, QueueSettings
+from fluxsched.yunikorn.tree.queue_tree import QUEUE_DEPTH_MAX
 
 
 def partition(text: str) -> PartitionSettings:

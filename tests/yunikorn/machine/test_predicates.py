@@ -9,9 +9,9 @@ import pytest
 pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
-from fluxsched.sched.policies import tree_preemption
-from fluxsched.sched.policies.tree_preemption import RESERVE_AFTER_S
 from fluxsched.yunikorn.messages import PreemptionPolicy, PreemptionPredicatesResponse
+from fluxsched.yunikorn.tree import preemption as tree_preemption
+from fluxsched.yunikorn.tree.preemption import RESERVE_AFTER_S
 
 from .rms import PREEMPTION, Client, existing
 

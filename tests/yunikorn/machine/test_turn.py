@@ -11,7 +11,6 @@ pytest.importorskip("google.protobuf")
 pytest.importorskip("yaml")
 
 from fluxsched.errors import Refused
-from fluxsched.sched.policies.tree_preemption import RESERVE_AFTER_S
 from fluxsched.yunikorn.machine import answers, bookings, requests, tables
 from fluxsched.yunikorn.machine import machine as rm_module
 from fluxsched.yunikorn.machine.answers import EVENTS_MAX, ITEMS_MAX, KEPT_ITEMS_MAX, RESPONSE_BYTES_MAX
@@ -21,6 +20,7 @@ from fluxsched.yunikorn.machine.machine import UNREAD_ITEMS_MAX
 from fluxsched.yunikorn.machine.requests import CONSTRAINTS_CACHED_MAX
 from fluxsched.yunikorn.machine.tables import HEADS_MAX, RESOURCES_KNOWN_MAX
 from fluxsched.yunikorn.messages import NodeInfo, RegisterResourceManagerRequest
+from fluxsched.yunikorn.tree.preemption import RESERVE_AFTER_S
 
 from .rms import Client, World, resource
 

@@ -3,7 +3,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fluxsched.sched.quotas.queue import SORTS, AskOptions, Limit, QueueSettings
+from fluxsched.yunikorn.tree.queue import SORTS, AskOptions, AskTerms, Limit, QueueSettings
 from tests.generated.share import examples
 from tests.sched.site import limit
 
@@ -116,7 +116,7 @@ class Compared:
         plain, rank = self.application(), self.data.draw(st.sampled_from(sorted(self.plain.nodes)))
         amounts = self.data.draw(some)
         self.site.last_id += 1
-        self.site.do(self.site.scheduler.adopt(self.site.last_id, rank, amounts, self.real(plain), 0.0))
+        self.site.do(self.site.scheduler.adopt(self.site.last_id, rank, amounts, AskTerms(self.real(plain)), 0.0))
         self.plain.hold(plain, self.site.last_id, rank, amounts)
 
     def replace(self):

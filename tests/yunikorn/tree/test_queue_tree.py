@@ -3,8 +3,8 @@
 import pytest
 
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sched.quotas.queue import Limit, QueueSettings
-from fluxsched.sched.quotas.tree import QueueTree
+from fluxsched.yunikorn.tree.queue import Limit, QueueSettings
+from fluxsched.yunikorn.tree.queue_tree import QueueTree
 from tests.sched.site import limit
 
 COMPLETING, QUEUES_MAX, QUEUE_DEPTH_MAX, RUNNING = limit("COMPLETING", "QUEUES_MAX", "QUEUE_DEPTH_MAX", "RUNNING")

@@ -19,8 +19,8 @@ from typing import NamedTuple, TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.sched.policy import Holding
-from fluxsched.sched.quotas.queue import PREEMPT_DISABLED, PREEMPT_FENCE, Application, Queue, QuotaMeter
-from fluxsched.sched.quotas.tree import may_begin
+from fluxsched.yunikorn.tree.queue import PREEMPT_DISABLED, PREEMPT_FENCE, Application, Queue, QuotaMeter
+from fluxsched.yunikorn.tree.queue_tree import may_begin
 
 STEPS_MAX = 2_000
 """Trials for one node: a millisecond or two. Nodes with jobs of few sizes take about as many as victims."""

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from fluxsched.sched.decisions import Wake
 from tests.generated.share import examples
-from tests.sched.policies.tree.preemption_judge import KINDS, NOW_S, Job, Site, Told, above, best_of_all, decided, used
+from tests.yunikorn.tree.preemption_judge import KINDS, NOW_S, Job, Site, Told, above, best_of_all, decided, used
 
 PATHS = ("root.a", "root.b.x", "root.b.y", "root.c.x")
 

@@ -17,13 +17,14 @@ from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import PAUSE, Preempt, Withhold
 from fluxsched.sched.ledger import Ledger
 from fluxsched.sched.plan.reserved_nodes import ReservedNodes
-from fluxsched.sched.policies.tree_preemption import TreePreemption
 from fluxsched.sched.pool.placement import Part, Shape, blocks_of
 from fluxsched.sched.pool.pool import Pool
 from fluxsched.sched.preemption import IfGone, Preemptions
-from fluxsched.sched.quotas.queue import Application, AskOptions, QueueSettings
-from fluxsched.sched.quotas.tree import QueueTree
 from fluxsched.sched.sorted_jobs import Waiting
+from fluxsched.yunikorn.tree.admission import QuotaAdmission
+from fluxsched.yunikorn.tree.preemption import TreePreemption
+from fluxsched.yunikorn.tree.queue import Application, AskOptions, AskTerms, QueueSettings
+from fluxsched.yunikorn.tree.queue_tree import QueueTree
 
 Kinds = dict[str, int]
 KINDS = ("memory", "vcore")
@@ -173,21 +174,21 @@ class SiteView:
             ranks = Idset(1 << rank)
             self.pool.add(ResourceSet((Entry(ranks, Children(amounts=amounts(held))),), Hostlist((f"n{rank}",))), ranks)
         self.ledger = Ledger([self.pool])
-        self.ledger.quotas = tree
+        self.ledger.admission = QuotaAdmission(tree)
         self.preemptions = Preemptions(self.ledger)
         self.reserved_nodes = ReservedNodes(self.pool, lambda: None)
         applications = {job.application: self._application(tree, job) for job in [*site.jobs, site.ask]}
         for job in site.jobs:
             options = AskOptions(is_originator=job.originator, may_be_preempted=not job.stays)
             blocks = blocks_of([Part(job.rank, 0, 0, amounts(job.amounts))])
-            application = applications[job.application]
+            terms = AskTerms(applications[job.application], options)
             self.preemptions.began(
-                self.ledger.adopt_ask(job.jobid, blocks, application, job.started_s, options, job.priority)
+                self.ledger.adopt_amounts(job.jobid, blocks, terms, job.started_s, job.priority)
             )
         ask, request = site.ask, Request.of_amounts(amounts(site.ask.amounts))
         self.asking = Waiting(
-            ask.jobid, ask.priority, 0, site.asked_s, Shape(request), 0.0, application=applications[ask.application],
-            options=AskOptions(may_preempt=site.may_preempt),
+            ask.jobid, ask.priority, 0, site.asked_s, Shape(request), 0.0,
+            terms=AskTerms(applications[ask.application], AskOptions(may_preempt=site.may_preempt)),
         )  # fmt: skip
 
     def job(self, jobid: int) -> Waiting | None:

@@ -13,10 +13,11 @@ from typing import Final, TypeAlias
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.constraint import EVERYTHING
+from fluxsched.sched.admission import JobIndex
 from fluxsched.sched.pool.placement import Shape
-from fluxsched.sched.quotas.queue import Application
-from fluxsched.sched.quotas.tree import QueueTree, begins_to_wait, waits_no_more
 from fluxsched.sched.sorted_jobs import Waiting
+from fluxsched.yunikorn.tree.queue import Application, AskOptions, ask_of
+from fluxsched.yunikorn.tree.queue_tree import QueueTree, begins_to_wait, waits_no_more
 
 AskKey: TypeAlias = tuple[int, bool, float, int]
 """Higher priority first, then the originator, then what asks longest, then the lower id."""
@@ -25,9 +26,9 @@ UNFIT_KEPT: Final = 8
 """Amounts that fit nowhere, against which all others are compared."""
 
 
-def ask_key(job: Waiting) -> AskKey:
+def ask_key(job: Waiting, options: AskOptions) -> AskKey:
     """The place of an ask in its application."""
-    return (-job.priority, not job.options.is_originator, job.t_submit_s, job.jobid)
+    return (-job.priority, not options.is_originator, job.t_submit_s, job.jobid)
 
 
 class AskLine:
@@ -246,16 +247,16 @@ class ApplicationAsks:
     def may_preempt(self) -> Iterator[AskLine]:
         """Yield the lines whose first ask may have others preempted, in the order of the iterator."""
         for line in self:
-            if line.first.options.may_preempt:
+            if ask_of(line.first).options.may_preempt:
                 yield line
 
-    def add(self, job: Waiting) -> None:
+    def add(self, job: Waiting, options: AskOptions) -> None:
         """Add an ask to its line."""
-        key = ask_key(job)
-        at = (job.shape.number, job.options.node)
+        key, node = ask_key(job, options), options.node
+        at = (job.shape.number, node)
         line = self.lines.get(at)
         if line is None:
-            line = self.lines[at] = AskLine(self.application, job.shape, job.options.node)
+            line = self.lines[at] = AskLine(self.application, job.shape, node)
             line.add(key, job)
             self._enter(line, key)
             return
@@ -265,9 +266,9 @@ class ApplicationAsks:
             self._exit(line)
             self._enter(line, line.first_key() or key)
 
-    def remove(self, job: Waiting) -> None:
-        """Remove an ask from its line."""
-        at = (job.shape.number, job.options.node)
+    def remove(self, job: Waiting, node: int | None) -> None:
+        """Remove an ask from its line, on `node` if it needs a certain one."""
+        at = (job.shape.number, node)
         line = self.lines[at]
         line.remove(job.jobid)
         if line.is_over:
@@ -398,8 +399,8 @@ class ApplicationAsks:
         lasts[at] = keys[-1]
 
 
-class Asks:
-    """Pending asks of a tree of queues; `without` counts pending jobs that belong to no application."""
+class Asks(JobIndex):
+    """Pending asks of a tree of queues; `without` counts pending jobs that are no asks."""
 
     __slots__ = ("by_application", "tree", "unfit", "without")
 
@@ -411,24 +412,26 @@ class Asks:
 
     def add(self, job: Waiting) -> None:
         """Add an ask; its application, and the queues above it, are to be examined again."""
-        application, priority = job.application, job.priority
-        if application is None:
+        if job.terms is None:
             self.without += 1
             return
+        ask, priority = ask_of(job), job.priority
+        application = ask.application
         asks = self.by_application.get(application)
         if asks is None:
             asks = self.by_application[application] = ApplicationAsks(application)
-        asks.add(job)
+        asks.add(job, ask.options)
         begins_to_wait(application, priority)
 
     def remove(self, job: Waiting) -> None:
         """Remove an ask from its application."""
-        application, priority = job.application, job.priority
-        if application is None:
+        if job.terms is None:
             self.without -= 1
             return
+        ask, priority = ask_of(job), job.priority
+        application = ask.application
         asks = self.by_application[application]
-        asks.remove(job)
+        asks.remove(job, ask.options.node)
         if not asks.lines:
             del self.by_application[application]
         waits_no_more(application, priority)

@@ -17,7 +17,8 @@ from typing import Final, NamedTuple
 
 from fluxsched.core.amounts import Amounts, amount_text, total
 from fluxsched.errors import InvalidValue, LimitExceeded
-from fluxsched.sched.quotas.queue import (
+from fluxsched.sched.admission import Exceeded
+from fluxsched.yunikorn.tree.queue import (
     ACCEPTED,
     ANYONE,
     COMPLETING,
@@ -33,17 +34,6 @@ from fluxsched.sched.quotas.queue import (
     QuotaMeter,
     amounts_of,
 )
-
-
-class Exceeded(NamedTuple):
-    """Bound that an allocation would exceed: a maximum of a queue, or a limit of a user or group (`is_limit`).
-
-    `is_of_root`: the capacity of all nodes, which a reason about nodes explains better where none has room.
-    """
-
-    is_limit: bool
-    text: str
-    is_of_root: bool = False
 
 
 def admits(application: Application, amounts: Amounts) -> bool:

@@ -4,10 +4,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from fluxsched.sched.decisions import Raise
-from fluxsched.sched.quotas.queue import AskOptions
+from fluxsched.yunikorn.tree.queue import AskOptions
 from tests.generated.share import examples
-from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
 from tests.sched.site import holding, limit
+from tests.yunikorn.tree.site import TreeSite, amounts, leaf, parent
 
 QUOTA_RATE = limit("QUOTA_RATE")
 
@@ -181,16 +181,15 @@ def test_no_queue_falls_below_its_guarantee_and_each_ask_gets_its_node(told):
             job = site.scheduler.group("default").queue_of(asking)
             assert job is not None
             waiting = job.jobs.by_id[asking]
-            assert waiting.options.may_preempt
-            assert gone.application is not None
-            assert gone.application is not waiting.application
+            assert waiting.terms.options.may_preempt
+            loser, winner = gone.terms.application, waiting.terms.application
+            assert loser is not winner
             assert gone.priority <= waiting.priority
-            assert waiting.application is not None
-            for queue in set(gone.application.path) - set(waiting.application.path):
+            for queue in set(loser.path) - set(winner.path):
                 going = sum(
-                    dict(holdings[each].application.allocations[each])["vcore"]
+                    dict(holdings[each].terms.application.allocations[each])["vcore"]
                     for each in site.going
-                    if queue in holdings[each].application.path
+                    if queue in holdings[each].terms.application.path
                 )
                 assert queue.used["vcore"] - going >= queue.guarantee.get("vcore", 0), f"{queue.path} is below"
 

@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
-from fluxsched.sched.engine.scheduler import QUOTA_RATE
 from fluxsched.sched.policies.backfill import NOT_ENOUGH
-from fluxsched.sched.quotas.queue import PREEMPT_DISABLED, AskOptions
-from tests.sched.policies.tree.site import TreeSite, amounts, leaf, parent
+from fluxsched.yunikorn.tree.admission import QUOTA_RATE
+from fluxsched.yunikorn.tree.queue import PREEMPT_DISABLED, AskOptions
+from tests.yunikorn.tree.site import TreeSite, amounts, leaf, parent
 
 MAY = AskOptions(may_preempt=True)
 

@@ -1,5 +1,6 @@
 """The policy `tree`: whose ask comes next, and what holds it back."""
 
+from fluxsched.yunikorn.tree.queue import AskTerms
 from tests.sched.site import limit
 
 from .site import TreeSite, amounts, leaf, parent
@@ -47,7 +48,7 @@ def test_shares_come_before_priorities_where_these_are_disabled():
     rank = site.node(amounts(vcore=1000))
     for at, name in enumerate(used):
         application = site.application(name, f"root.{name}")
-        site.scheduler.adopt(1000 + at, rank, amounts(vcore=used[name]), application, 0.0)
+        site.scheduler.adopt(1000 + at, rank, amounts(vcore=used[name]), AskTerms(application), 0.0)
         site.ask(application, amounts(vcore=1), priority=2 if name == "d" else 1)
     assert site.run() == [4, 3, 1, 2]
 

@@ -1,6 +1,7 @@
 """Plugins under the policy `tree`: asks of amounts are filtered, scored, looked at and gated like jobs."""
 
 from fluxsched.sched.hooks.api import PASS, Gate, Later, Never
+from fluxsched.yunikorn.tree.admission import QuotaAdmission
 from tests.sched.site import limit, scheduler_of
 
 from .site import TreeSite, amounts, leaf, parent
@@ -12,7 +13,7 @@ def site_with(**points):
     """Nodes 0 to 2 of 10, 3 of 20, under a plugin with these points."""
     plugin = type("Plugin", (), {"name": "p", **{name: staticmethod(point) for name, point in points.items()}})()
     site = TreeSite(parent("root", leaf("default")))
-    site.scheduler = scheduler_of("tree", notify=False, quotas=site.tree, plugins={"": [plugin]})
+    site.scheduler = scheduler_of("tree", notify=False, admission=QuotaAdmission(site.tree), plugins={"": [plugin]})
     for memory in (10, 10, 10, 20):
         site.node(amounts(memory=memory))
     return site

@@ -14,7 +14,7 @@ from fluxsched.errors import LocalProtocolError, RemoteProtocolError
 from fluxsched.sched.decisions import Granted
 from fluxsched.sched.hooks.api import PASS, Later
 from fluxsched.sched.loading import Option
-from fluxsched.sched.quotas.queue import RUNNING, STARTING, AskOptions
+from fluxsched.yunikorn.tree.queue import RUNNING, STARTING, AskOptions, AskTerms
 
 from .site import TreeSite, amounts, leaf, parent
 
@@ -100,7 +100,7 @@ def test_what_a_resource_manager_has_is_a_fact(site):
     rank = site.node(amounts(vcore=10))
     one = site.application("one")
     for jobid in (101, 102):
-        site.scheduler.adopt(jobid, rank, amounts(vcore=8), one, 0.0)
+        site.scheduler.adopt(jobid, rank, amounts(vcore=8), AskTerms(one), 0.0)
     assert one.usage == amounts(vcore=16)
     (small,) = site.ask(one, amounts(vcore=1))
     assert site.run() == []
@@ -109,7 +109,7 @@ def test_what_a_resource_manager_has_is_a_fact(site):
     site.free(102)
     assert site.run() == [small]
     with pytest.raises(RemoteProtocolError, match="exists already"):
-        site.scheduler.adopt(small, rank, amounts(vcore=8), one, 0.0)
+        site.scheduler.adopt(small, rank, amounts(vcore=8), AskTerms(one), 0.0)
 
 
 def test_a_placeholder_hands_over_in_one_step(site):
@@ -257,7 +257,7 @@ def test_one_grow_brings_nodes_with_cores_and_without(site):
 def test_more_than_one_slot_without_cores_never_fits(site):
     site.node(amounts(vcore=4))
     several = Request(slots=Count.fixed(2), cores=0, amounts=amounts(vcore=1))
-    site.scheduler.ask(1, 1, 0.0, several, site.application("one"))
+    site.scheduler.enter(1, 1, 0.0, several, AskTerms(site.application("one")))
     assert site.run() == []
     assert "one slot on one node" in site.scheduler.why(1, 0.0).reason
 

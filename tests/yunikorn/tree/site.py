@@ -13,9 +13,10 @@ from fluxsched.core.resources import Children, Entry, ResourceSet
 from fluxsched.sched.decisions import Effect, Granted
 from fluxsched.sched.engine.scheduler import Scheduler
 from fluxsched.sched.hooks.api import Plugin
-from fluxsched.sched.quotas.queue import PLAIN, Application, AskOptions, QueueSettings
-from fluxsched.sched.quotas.tree import QueueTree
-from fluxsched.sched.registry import make
+from fluxsched.yunikorn.tree.admission import QuotaAdmission
+from fluxsched.yunikorn.tree.policy import Tree
+from fluxsched.yunikorn.tree.queue import PLAIN, Application, AskOptions, AskTerms, QueueSettings
+from fluxsched.yunikorn.tree.queue_tree import QueueTree
 
 DEFAULT_GROUP = "default"
 
@@ -40,7 +41,8 @@ class TreeSite:
         self, root: QueueSettings, plugins: Mapping[str, Sequence[Plugin]] | None = None, **options: str
     ) -> None:
         self.tree = QueueTree(root)
-        self.scheduler = Scheduler(make("tree", options), notify=False, quotas=self.tree, plugins=plugins)
+        admission = QuotaAdmission(self.tree)
+        self.scheduler = Scheduler(Tree(**options), notify=False, admission=admission, plugins=plugins)
         self.now_s = 0.0
         self.nodes = 0
         self.last_id = 0
@@ -77,7 +79,8 @@ class TreeSite:
             self.last_id += 1
             found.append(self.last_id)
             request, t_submit_s = Request.of_amounts(amounts), self.now_s if t_s is None else t_s
-            self.do(self.scheduler.ask(self.last_id, priority, t_submit_s, request, application, self.now_s, options))
+            terms = AskTerms(application, options)
+            self.do(self.scheduler.enter(self.last_id, priority, t_submit_s, request, terms, self.now_s))
         return found
 
     def run(self, until_s: float | None = None) -> list[int]:

@@ -12,7 +12,7 @@ from fractions import Fraction
 from typing import Any
 
 from fluxsched.core.amounts import Amounts
-from fluxsched.sched.quotas.queue import QueueSettings
+from fluxsched.yunikorn.tree.queue import QueueSettings
 
 
 @dataclass

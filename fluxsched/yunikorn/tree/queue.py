@@ -11,9 +11,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from heapq import heapify, heappop, heappush
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias, cast
 
 from fluxsched.core.amounts import Amounts
+from fluxsched.sched.sorted_jobs import AdmissionTerms, Waiting
 
 ANYONE: Final = "*"
 """A user or a group of a limit that holds for each user."""
@@ -216,6 +217,21 @@ class AskOptions(NamedTuple):
 
 PLAIN: Final = AskOptions()
 """Options of an ask by default."""
+
+
+class AskTerms(AdmissionTerms):
+    """An ask, as the scheduler carries it: to which application, with which options."""
+
+    __slots__ = ("application", "options")
+
+    def __init__(self, application: Application, options: AskOptions = PLAIN) -> None:
+        self.application = application
+        self.options = options
+
+
+def ask_of(job: Waiting) -> AskTerms:
+    """Return the ask of a job that has one."""
+    return cast(AskTerms, job.terms)
 
 
 class QuotaMeter:

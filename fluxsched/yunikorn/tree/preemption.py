@@ -14,17 +14,15 @@ from __future__ import annotations
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from itertools import islice
 from math import ceil, inf
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from fluxsched.core.amounts import Amounts
 from fluxsched.core.duration import format_duration
 from fluxsched.sched.policies.backfill import NOT_ENOUGH, cannot_preempt, rate_reached
-from fluxsched.sched.policies.tree_victims import Candidate, Changes, Claim, Excess, Order, VictimKind, fewest, more
 from fluxsched.sched.policy import (
     PAUSE,
     UNKNOWN,
     AskedAmounts,
-    Asks,
     Decision,
     IfGone,
     Preempt,
@@ -35,8 +33,10 @@ from fluxsched.sched.policy import (
     Withhold,
     rank_of,
 )
-from fluxsched.sched.quotas.queue import Application, Queue
-from fluxsched.sched.quotas.tree import may_begin
+from fluxsched.yunikorn.tree.asks import Asks
+from fluxsched.yunikorn.tree.queue import Application, AskTerms, Queue, ask_of
+from fluxsched.yunikorn.tree.queue_tree import may_begin
+from fluxsched.yunikorn.tree.victims import Candidate, Changes, Claim, Excess, Order, VictimKind, fewest, more
 
 LOOKED_AT_MAX = 16_384
 """Running jobs that are looked at for one ask; then the best node so far is taken."""
@@ -114,8 +114,9 @@ class NodeSearch:
     def _with_room(self, what_if: IfGone, asked: AskedAmounts) -> list[int]:
         """Return nodes where the ask fits once all that are going are gone; no more than the judge may want."""
         job, reserved = self._job, self._view.reserved_nodes
-        if job.options.node is not None:
-            mine = job.options.node
+        node = ask_of(job).options.node
+        if node is not None:
+            mine = node
         else:
             fit = what_if.find(job.shape)
             if fit is not None and self._keeps_all and self._claim.excess:
@@ -128,7 +129,7 @@ class NodeSearch:
 
     def _by_node(self) -> dict[int, list[HeldOnNode]]:
         found: dict[int, list[HeldOnNode]] = {}
-        only = self._job.options.node
+        only = ask_of(self._job).options.node
         for held in self._held:
             if only is None or held.rank == only:
                 found.setdefault(held.rank, []).append(held)
@@ -144,7 +145,7 @@ class NodeSearch:
                 if holding is None:
                     continue
                 self.looked_at += 1
-                options = holding.options
+                options = cast(AskTerms, holding.terms).options
                 order = not options.may_be_preempted, options.is_originator, holding.priority
                 place = (*order, -holding.started_s, -jobid)
                 found.append(HeldOnNode(place, jobid, application, amounts, rank_of(holding)))
@@ -219,7 +220,7 @@ class NodeSearch:
         if jobid is None or jobid == self._job.jobid:
             return True
         other = view.job(jobid)
-        return jobid not in view.preemptions.awaited and (other is None or other.options.node is None)
+        return jobid not in view.preemptions.awaited and (other is None or ask_of(other).options.node is None)
 
 
 def _order(candidate: Candidate) -> Order:
@@ -265,12 +266,13 @@ class TreePreemption:
 
     def decide(self, job: Waiting) -> Iterator[Decision]:
         """Yield the preemptions for an ask that cannot start now."""
-        application, preemptions, now_s = job.application, self._preemptions, self._now_s
-        if application is None or not job.options.may_preempt or job.jobid in preemptions.awaited:
+        preemptions, now_s, ask = self._preemptions, self._now_s, ask_of(job)
+        application = ask.application
+        if not ask.options.may_preempt or job.jobid in preemptions.awaited:
             return
         if not preemptions.running.jobs or not preemptions.rate:
             return
-        kind = application, job.shape.number, job.priority, job.options.node
+        kind = application, job.shape.number, job.priority, ask.options.node
         if kind in self._in_vain or self._looked_at >= LOOKED_AT_A_PASS_MAX:
             return
         due_s = max(
@@ -336,10 +338,10 @@ def why_not_preempted(
     """Return what keeps running jobs from being preempted for an ask, as a pass would find it first; empty if some are
     going for it. `waiting` has the asks by id.
     """
-    application, running = job.application, preemptions.running
-    if application is None or job.jobid in preemptions.awaited:
+    if job.terms is None or job.jobid in preemptions.awaited:
         return ""
-    if not job.options.may_preempt:
+    application, running = ask_of(job).application, preemptions.running
+    if not ask_of(job).options.may_preempt:
         return "no job is preempted for it: it may preempt none (allowPreemptOther)"
     if not (running.jobs and preemptions.rate):
         return cannot_preempt(preemptions)
@@ -363,12 +365,13 @@ def changes_of(
     """Return by how much usage differs once all that are going are gone and these asks are placed."""
     changes = Changes()
     for holding in preemptions.holdings_going():
-        if holding.application is not None:
-            changes.goes(holding.application, holding.application.allocations[holding.jobid])
+        if holding.terms is not None:
+            application = cast(AskTerms, holding.terms).application
+            changes.goes(application, application.allocations[holding.jobid])
     for jobid in beneficiaries:
         job = waiting(jobid)
-        if job is not None and job.application is not None:
-            changes.is_to_be_placed(job.application, job.request.amounts)
+        if job is not None and job.terms is not None:
+            changes.is_to_be_placed(ask_of(job).application, job.request.amounts)
     return changes
 
 
@@ -407,7 +410,7 @@ class _Nodes:
         self.searches = 0
 
     def next(self, job: Waiting) -> int | None:
-        node = job.options.node
+        node = ask_of(job).options.node
         if node is not None:
             return node if self._may_have(job, node) else None
         nodes = self._by_shape.get(job.shape.number)

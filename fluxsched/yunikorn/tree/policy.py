@@ -13,14 +13,6 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import islice
 from typing import ClassVar
 
-from fluxsched.sched.policies.tree_preemption import (
-    Judge,
-    MayReserve,
-    TreePreemption,
-    changes_of,
-    reservations,
-    why_not_preempted,
-)
 from fluxsched.sched.policy import (
     FAIR,
     IMMEDIATE,
@@ -33,7 +25,6 @@ from fluxsched.sched.policy import (
     WORST_FIT,
     YES,
     AccountLines,
-    Asks,
     Decision,
     Option,
     Pending,
@@ -43,6 +34,16 @@ from fluxsched.sched.policy import (
     View,
     Waiting,
 )
+from fluxsched.yunikorn.tree.asks import Asks
+from fluxsched.yunikorn.tree.preemption import (
+    Judge,
+    MayReserve,
+    TreePreemption,
+    changes_of,
+    reservations,
+    why_not_preempted,
+)
+from fluxsched.yunikorn.tree.queue import ask_of
 
 PREEMPTING_A_PASS = 16
 """Lines of asks for which a pass looks for others to preempt."""
@@ -65,11 +66,12 @@ class Tree:
         self._preempts = preemption == YES
 
     def schedule(self, view: View, now_s: float) -> Iterator[Decision]:
-        asks = view.asks
-        if asks is None or asks.without:
+        asks = view.index
+        if not isinstance(asks, Asks):
             yield from self._others(view)
-        if asks is None:
             return
+        if asks.without:
+            yield from self._others(view)
         if view.reserved_nodes.by_job:
             yield from self._on_reserved_nodes(view, asks)
         yield from self._in_order(view, asks)
@@ -134,7 +136,7 @@ class Tree:
     def _on_reserved_nodes(self, view: View, asks: Asks) -> Iterator[Decision]:
         for jobid, rank in list(view.reserved_nodes.by_job.items()):
             job = view.job(jobid)
-            if job is None or job.application is None or not asks.tree.admits(job.application, job.request.amounts):
+            if job is None or job.terms is None or not asks.tree.admits(ask_of(job).application, job.request.amounts):
                 continue
             fit = view.find_on(job, rank)
             if fit is not None:
@@ -146,7 +148,7 @@ class Tree:
         for job in view.candidates(skips):
             if job is None:
                 yield PAUSE
-            elif job.application is None:
+            elif job.terms is None:
                 fit = view.find(job, WORST_FIT)
                 if fit is not None:
                     yield Start(job.jobid, fit)
