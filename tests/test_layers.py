@@ -28,7 +28,7 @@ MAY_IMPORT = {
     "core": {"errors"},
     "protocol": {"core", "errors"},
     "resource": {"core", "errors"},
-    "jobs": {"core", "errors"},
+    "jobs": {"core", "errors", "protocol"},
     "sched": {"core", "errors"},
     "leases": {"core", "errors"},
     "transport": {"errors"},

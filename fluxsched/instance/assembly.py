@@ -57,10 +57,11 @@ from fluxsched.jobs.effects import Kill
 from fluxsched.jobs.manager import JobManager, StoredJob
 from fluxsched.messaging.keys import AccessRules, AuthorizedKey, ReadKeys
 from fluxsched.messaging.listening import DiskGuard, local_uri
-from fluxsched.messaging.memo import JSON, JobspecMemo
+from fluxsched.messaging.memo import JSON, JobspecMemo, ObjectMemo
 from fluxsched.messaging.peers import Access, PeerLimits, RpcRequest
 from fluxsched.messaging.router import Handler, Router
 from fluxsched.messaging.tracing import with_log
+from fluxsched.protocol import framing
 from fluxsched.protocol.framing import Message
 from fluxsched.protocol.messages.common import ConfigChange, ConfigReloadResponse, InstanceInfo
 from fluxsched.protocol.messages.resource import ReloadRequest
@@ -131,6 +132,7 @@ class Assembly:
         manager = JobManager(
             new_id, queue_configs(config), default_queue=config.defaults.queue, banks=banks_of(config),
             there=lambda: module.resources,
+            packed=ObjectMemo[msgspec.Raw](lambda jobspec: msgspec.Raw(framing.pack(jobspec))).get,
         )  # fmt: skip
         self.router = Router(
             self.turns, list(outside.servers), with_log(self.settings.trace), outside.access, manager.jobs.user_of,

@@ -19,14 +19,15 @@ from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.jobid import format_f58
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidValue, Refused, RemoteProtocolError
-from fluxsched.jobs.effects import Effect, SchedFree, UpdateDone
+from fluxsched.jobs.effects import Effect, ToScheduler, UpdateDone
 from fluxsched.jobs.grants import parse_grant
 from fluxsched.jobs.job import NO_REQUEST, Job, sched_jobspec
-from fluxsched.jobs.lifecycle import LIMIT_MAX, HelloItem, Lifecycle, Link, checked_groups
+from fluxsched.jobs.lifecycle import LIMIT_MAX, Lifecycle, Link, PackJobspec, checked_groups
 from fluxsched.jobs.queues import DEFAULT_GROUP
 from fluxsched.jobs.requests import NOTE_CHARS_MAX
 from fluxsched.jobs.states import RUN, SCHED, merge, said_by_users
 from fluxsched.jobs.table import SIZE_CHANGES_MAX
+from fluxsched.protocol.messages.sched import FreeRequest, HelloResponse
 
 _Parts = Mapping[str, Idset]
 """Targets by part; of a job that has not several by the empty label."""
@@ -125,13 +126,14 @@ SCHEDULER_LOST: Final = "the scheduler was lost before it answered; ask again wh
 class Allocation:
     """Schedulers' side of the job manager; `scheduler` is any hashable name of a connection."""
 
-    def __init__(self, lifecycle: Lifecycle) -> None:
+    def __init__(self, lifecycle: Lifecycle, packed: PackJobspec) -> None:
         self._lifecycle = lifecycle
         self._jobs = lifecycle.jobs
+        self._packed = packed
 
     def hello(
         self, scheduler: Hashable, groups: Iterable[str] = (DEFAULT_GROUP,), *, partial_ok: bool = True
-    ) -> list[HelloItem]:
+    ) -> list[HelloResponse]:
         """The jobs that hold resources of these groups.
 
         Raises Refused (EBUSY) if another scheduler serves one, and (EINVAL) if a queue has other groups as well.
@@ -142,10 +144,28 @@ class Allocation:
         wanted = checked_groups(groups)
         if self._lifecycle.links.known(scheduler):
             raise RemoteProtocolError("sched-hello was sent twice on one connection: connect again (RFC 27)")
-        self._lifecycle.links.add(Link(scheduler, wanted, self._lifecycle.queues.served_by(wanted)))
-        return [
-            _hello_item(job, partial_ok) for job in self._jobs.active.values() if job.held and job.queue.group in wanted
-        ]
+        self._lifecycle.links.add(Link(scheduler, wanted, self._lifecycle.queues.served_by(wanted), self._packed))
+        active = self._jobs.active.values()
+        return [self._hello_of(job, partial_ok) for job in active if job.held and job.queue.group in wanted]
+
+    def _hello_of(self, job: Job, partial_ok: bool) -> HelloResponse:
+        freed, held = job.freed, job.R
+        assert held is not None
+        if freed and not partial_ok:
+            freed, held = EMPTY, job.remainder(job.held)
+        return HelloResponse(
+            id=job.id,
+            priority=job.priority,
+            userid=job.userid,
+            t_submit=job.t_first,
+            free=str(freed),
+            R=held,
+            jobspec=self._packed(sched_jobspec(job)),
+            preempted=(job.t_cleanup or None) if job.is_preempted else None,
+            going=str(job.going) if job.going else None,
+            grown=str(job.grown) if job.grown else None,
+            shrunk=job.t_shrunk or None,
+        )
 
     def ready(self, scheduler: Hashable, limit: int | None, now_s: float) -> tuple[int, list[Effect]]:
         """The scheduler takes requests, at most `limit` at once (None: unlimited): queue depth, and what to send."""
@@ -157,7 +177,7 @@ class Allocation:
         depth = sum(len(queue.waiting) for queue in link.queues)
         self._lifecycle.begin(now_s)
         link.ready, link.limit = True, limit
-        self._lifecycle.out += link.deferred
+        self._lifecycle.out += [ToScheduler(scheduler, free) for free in link.deferred]
         link.deferred.clear()
         self._lifecycle.touched.update(dict.fromkeys(link.groups))
         return depth, self._lifecycle.end()
@@ -201,7 +221,7 @@ class Allocation:
         if job.state is not SCHED:
             self._lifecycle.begin(now_s)
             self._answered(link, job)
-            self._lifecycle.out.append(SchedFree(scheduler, jobid, R, True))
+            self._lifecycle.out.append(ToScheduler(scheduler, FreeRequest(jobid, R, True)))
             return self._lifecycle.end()
         merged = _merged(job, annotations) if annotations else job.annotations
         self._lifecycle.grants.add(job.id, grant)
@@ -290,7 +310,7 @@ class Allocation:
         return self._lifecycle.end()
 
     def expiration_answered(self, jobid: int, error: str | None, now_s: float) -> list[Effect]:
-        """The answer to SchedExpiration; the caller passes None for ENOSYS too (RFC 27: as though successful)."""
+        """The answer to an ExpirationRequest; the caller passes None for ENOSYS too (RFC 27: as though successful)."""
         job = self._jobs.active.get(jobid)
         if job is None or job.expiration_asked_s is None:
             return []  # the job ended, or the scheduler was lost: answered already
@@ -347,17 +367,6 @@ def _merged(job: Job, annotations: dict[str, Any]) -> dict[str, Any]:
         return merge(job.annotations or {}, annotations)
     except InvalidValue as error:
         raise RemoteProtocolError(f"alloc response for job {job.id}: {error}") from error
-
-
-def _hello_item(job: Job, partial_ok: bool) -> HelloItem:
-    freed, held = job.freed, job.R
-    assert held is not None
-    if freed and not partial_ok:
-        freed, held = EMPTY, job.remainder(job.held)
-    preempted_s = job.t_cleanup if job.is_preempted else 0.0
-    told = sched_jobspec(job)
-    sizes = job.going, job.grown, job.t_shrunk
-    return HelloItem(job.id, job.priority, job.userid, job.t_first, freed, held, told, preempted_s, *sizes)
 
 
 def _parsed(jobid: int, R: dict[str, Any]) -> ResourceSet:  # noqa: N803 - RFC 20's name

@@ -12,6 +12,13 @@ from typing import Any
 import msgspec
 
 from fluxsched.core.idset import Idset
+from fluxsched.protocol.messages.sched import (
+    AllocRequest,
+    ExpirationRequest,
+    FreeRequest,
+    PrioritizeRequest,
+    SchedCancelRequest,
+)
 
 Event = dict[str, Any]
 """An RFC 18 event: timestamp, name, context?."""
@@ -29,46 +36,15 @@ class Persist(msgspec.Struct, frozen=True, gc=False):
     R: dict[str, Any] | None = None
 
 
-class SchedAlloc(msgspec.Struct, frozen=True, gc=False):
-    """Send sched.alloc (RFC 27), at once; the jobspec has no environment."""
+class ToScheduler(msgspec.Struct, frozen=True, gc=False):
+    """Send a request (RFC 27) to a scheduler, at once.
+
+    The resources of a free are already gone from the job manager's record; an alloc request counts as outstanding until
+    it is answered, also when it is canceled; the answer about an expiration goes to `expiration_answered`.
+    """
 
     scheduler: Hashable
-    jobid: int
-    priority: int
-    userid: int
-    t_submit: float
-    jobspec: dict[str, Any]
-
-
-class SchedFree(msgspec.Struct, frozen=True, gc=False):
-    """Send sched.free (RFC 27), at once: the cores are already gone from the job manager's record."""
-
-    scheduler: Hashable
-    jobid: int
-    R: dict[str, Any]
-    final: bool
-
-
-class SchedCancel(msgspec.Struct, frozen=True, gc=False):
-    """Send sched.cancel (RFC 27), at once; the request counts as outstanding until it is answered."""
-
-    scheduler: Hashable
-    jobid: int
-
-
-class SchedPrioritize(msgspec.Struct, frozen=True, gc=False):
-    """Send sched.prioritize (RFC 27), at once: pairs of job id and priority."""
-
-    scheduler: Hashable
-    jobs: list[tuple[int, int]]
-
-
-class SchedExpiration(msgspec.Struct, frozen=True, gc=False):
-    """Send sched.expiration (RFC 27), at once; the answer goes to `expiration_answered`. 0 means no end."""
-
-    scheduler: Hashable
-    jobid: int
-    expiration_s: float
+    message: AllocRequest | FreeRequest | SchedCancelRequest | PrioritizeRequest | ExpirationRequest
 
 
 class StartShells(msgspec.Struct, frozen=True, gc=False):
@@ -143,11 +119,7 @@ class SaveQueue(msgspec.Struct, frozen=True, gc=False):
 
 Effect = (
     Persist
-    | SchedAlloc
-    | SchedFree
-    | SchedCancel
-    | SchedPrioritize
-    | SchedExpiration
+    | ToScheduler
     | StartShells
     | GrowShells
     | ShrinkShells

@@ -17,7 +17,7 @@ from __future__ import annotations
 import errno
 from collections import deque
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, TypeAlias
 
 from fluxsched.core.documents import with_path
 from fluxsched.core.idset import EMPTY, Idset
@@ -31,13 +31,11 @@ from fluxsched.jobs.effects import (
     GrowShells,
     Kill,
     Persist,
-    SchedAlloc,
-    SchedCancel,
-    SchedFree,
     ShrinkShells,
     StartShells,
     TargetsFreed,
     TargetsGranted,
+    ToScheduler,
     WakeAt,
 )
 from fluxsched.jobs.grants import Grant, Grants
@@ -45,6 +43,7 @@ from fluxsched.jobs.job import CANCELING, HELD_PRIORITY, NO_REQUEST, SENT, WAITI
 from fluxsched.jobs.queues import JobQueue, PriorityHeap, Queues
 from fluxsched.jobs.states import CLEANUP, DEPEND, PREEMPT, PRIORITY, RUN, SCHED, Attempt, clean_context, submit_context
 from fluxsched.jobs.table import JobTable
+from fluxsched.protocol.messages.sched import AllocRequest, FreeRequest, SchedCancelRequest
 
 EVENTLOG_VERSION: Final = 1
 """RFC 21's version of the eventlog format."""
@@ -82,45 +81,34 @@ LIMIT_MAX = 2147483647
 """RFC 27: the largest `limit` of limited mode."""
 
 
-class HelloItem(NamedTuple):
-    """One job with allocated resources, as sched-hello answers it; `preempted_s`: when it was preempted, 0.0 if not;
-    `going`: what it was shrunk by and holds still; `grown`: which of its targets it has grown by; `shrunk_s`: when it
-    was last shrunk, 0.0 if never.
-    """
-
-    jobid: int
-    priority: int
-    userid: int
-    t_submit: float
-    free: Idset
-    R: dict[str, Any]
-    jobspec: dict[str, Any]
-    preempted_s: float = 0.0
-    going: Idset = EMPTY
-    grown: Idset = EMPTY
-    shrunk_s: float = 0.0
+PackJobspec: TypeAlias = Callable[[dict[str, Any]], Any]
+"""Returns a jobspec as messages to schedulers have it: the object, or the object in the form of the wire."""
 
 
 class Link:
     """One scheduler: its groups' queues, its mode, and the requests that it has not answered."""
 
-    def __init__(self, scheduler: Hashable, groups: tuple[str, ...], queues: list[JobQueue]) -> None:
+    def __init__(
+        self, scheduler: Hashable, groups: tuple[str, ...], queues: list[JobQueue], packed: PackJobspec
+    ) -> None:
         self.scheduler = scheduler
+        self._packed = packed
         self.groups = groups
         self.queues = queues
         self.ready = False
         self.limit: int | None = None
         self.outstanding: dict[int, Job] = {}
-        self.deferred: list[SchedFree] = []
+        self.deferred: list[FreeRequest] = []
         self.growing: dict[int, Idset] = {}
         """By job the targets that it has grown by, while that is not answered: no free of them is sent."""
         self._worst = PriorityHeap()
         self._displaced: Job | None = None
 
-    def free(self, free: SchedFree, out: list[Effect]) -> None:
+    def free(self, jobid: int, R: dict[str, Any], final: bool, out: list[Effect]) -> None:  # noqa: N803 - RFC 20's name
         """Send a free now, or once the scheduler is ready: RFC 27 sends it nothing before."""
+        free = FreeRequest(jobid, R, final)
         if self.ready:
-            out.append(free)
+            out.append(ToScheduler(self.scheduler, free))
         else:
             self.deferred.append(free)
 
@@ -129,7 +117,7 @@ class Link:
         if job.request == SENT:
             job.request = CANCELING
             self._worst.discard(job.id)
-            out.append(SchedCancel(self.scheduler, job.id))
+            out.append(ToScheduler(self.scheduler, SchedCancelRequest(job.id)))
 
     def answered(self, job: Job) -> None:
         """The scheduler has answered the job's request for good."""
@@ -168,7 +156,8 @@ class Link:
     def _send(self, job: Job, out: list[Effect]) -> None:
         job.request = SENT
         self.outstanding[job.id] = job
-        out.append(SchedAlloc(self.scheduler, job.id, job.priority, job.userid, job.t_first, sched_jobspec(job)))
+        request = AllocRequest(job.id, job.priority, job.userid, self._packed(sched_jobspec(job)), job.t_first)
+        out.append(ToScheduler(self.scheduler, request))
 
     def _next_queue(self) -> JobQueue | None:
         """The queue with the best job, among those that are started."""
@@ -408,7 +397,7 @@ class Lifecycle:
         # the record first: the scheduler's next grant of these cores may come at once
         self.grants.release(job.id, None if final else given)
         if link is not None and known:
-            link.free(SchedFree(link.scheduler, job.id, remainder, was_last), self.out)
+            link.free(job.id, remainder, was_last, self.out)
         self.out.append(TargetsFreed(job.id, given))
         if final:
             job.executing = False

@@ -23,7 +23,7 @@ from fluxsched.jobs.dependencies import Name, name_of
 from fluxsched.jobs.effects import Effect, Event, SaveQueue, TargetsGranted
 from fluxsched.jobs.grants import Grant, Grants, parse_grant
 from fluxsched.jobs.job import HELD_PRIORITY, NO_REQUEST, WAITING, Job, priority_of
-from fluxsched.jobs.lifecycle import Lifecycle, Links
+from fluxsched.jobs.lifecycle import Lifecycle, Links, PackJobspec
 from fluxsched.jobs.queues import ANY_BANK, Banks, JobQueue, QueueConfig, Queues, checked_reason
 from fluxsched.jobs.requests import JOBS_ACTIVE_MAX, Execution, Requests
 from fluxsched.jobs.states import CLEANUP, DEPEND, INACTIVE, PRIORITY, RUN, SCHED
@@ -282,6 +282,11 @@ def _resume(lifecycle: Lifecycle, job: Job, shared: dict[int, list[Event]]) -> b
 
 # ---- the manager
 
+def as_object(jobspec: dict[str, Any]) -> dict[str, Any]:
+    """Return the jobspec as it is."""
+    return jobspec
+
+
 class JobManager:
     """`requests` is for users, `execution` for executors, `allocation` for schedulers, `queue_control` for
     administrators; `jobs`, `queues`, `grants` and `links` may be read by all. `new_id` makes ids for jobs that are
@@ -298,8 +303,11 @@ class JobManager:
         inactive_kept_max: int = INACTIVE_KEPT_MAX,
         banks: Banks = ANY_BANK,
         there: Callable[[], ResourceSet] | None = None,
+        packed: PackJobspec = as_object,
     ) -> None:
-        """`there` returns the resources of which amounts are granted (see `Grants`)."""
+        """`there` returns the resources of which amounts are granted (see `Grants`), `packed` a jobspec as messages
+        to schedulers have it.
+        """
         self.jobs = JobTable(inactive_kept_max)
         self.queues = Queues(queues or {}, default_queue)
         self.grants = Grants(there)
@@ -307,7 +315,7 @@ class JobManager:
         self._lifecycle = lifecycle = Lifecycle(self.jobs, self.queues, self.grants, self.links, new_id)
         self.requests = Requests(lifecycle, active_max, banks)
         self.execution = Execution(lifecycle)
-        self.allocation = Allocation(lifecycle)
+        self.allocation = Allocation(lifecycle, packed)
         self.queue_control = QueueControl(lifecycle)
 
     def due(self, now_s: float) -> list[Effect]:

@@ -20,12 +20,13 @@ from fluxsched.core.jobid import check_outputs
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Refused, RemoteProtocolError
 from fluxsched.jobs.dependencies import SINGLETON, Dependency, parse_dependencies
-from fluxsched.jobs.effects import Effect, Kill, SchedExpiration, SchedPrioritize, UpdateDone
+from fluxsched.jobs.effects import Effect, Kill, ToScheduler, UpdateDone
 from fluxsched.jobs.job import SENT, URGENCY_DEFAULT, URGENCY_EXPEDITE, URGENCY_HOLD, WAITING, Job, priority_of
 from fluxsched.jobs.lifecycle import DURATION_KEY, Lifecycle, submitted
 from fluxsched.jobs.queues import Banks
 from fluxsched.jobs.states import CLEANUP, DEPEND, PENDING, PREEMPT, RETURN, RUN, SCHED, with_memo
 from fluxsched.jobs.table import shell_status
+from fluxsched.protocol.messages.sched import ExpirationRequest, PrioritizeRequest
 
 JOBS_ACTIVE_MAX = 1 << 20
 """Active jobs (RFC 27 wants to scale to a million in SCHED); about 3 KiB each."""
@@ -183,7 +184,7 @@ class Requests:
             least = f"{format_duration(job.expiration_s - job.starttime_s)}, which it has"
             raise Refused(f"{job.title} runs: its user may set at most {least}, not {asked}: ask an admin", errno.EPERM)
         job.expiration_asked_s = expiration_s
-        return [SchedExpiration(link.scheduler, jobid, expiration_s)]
+        return [ToScheduler(link.scheduler, ExpirationRequest(jobid, expiration_s))]
 
     def memo(self, jobid: int, memo: Mapping[str, Any], now_s: float, *, volatile: bool = False) -> list[Effect]:
         """Add a user's memo to an active job (RFC 21), shown in `annotations.user`; null removes a key.
@@ -221,7 +222,7 @@ class Requests:
             self._lifecycle.withdraw(job)
         elif job.request == SENT:
             assert link is not None, "a request is outstanding at no scheduler"
-            self._lifecycle.out.append(SchedPrioritize(link.scheduler, [(job.id, priority)]))
+            self._lifecycle.out.append(ToScheduler(link.scheduler, PrioritizeRequest([(job.id, priority)])))
             link.reorder(job)
             self._lifecycle.touched[job.queue.group] = None
         elif job.request <= WAITING:

@@ -358,7 +358,7 @@ def retyped(kind: type[msgspec.Struct], field: str, type_: Any) -> Any:
         elif one.default_factory is not msgspec.NODEFAULT:
             options["default_factory"] = one.default_factory
         fields.append((one.name, type_ if one.name == field else one.type, msgspec.field(**options)))
-    return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True)
+    return msgspec.defstruct(kind.__name__, fields, frozen=True, kw_only=True, module=kind.__module__)
 
 
 class QuickReader:

@@ -63,7 +63,6 @@ JobEvents = tuple[int, list[dict[str, Any]]]
 """Job id, and the events of one of the job's rows."""
 Resize = effect.GrowShells | effect.ShrinkShells
 Publish = Callable[[Sequence[JobEvents]], None]
-ALLOC = framing.with_raw(msg.AllocRequest, "jobspec")
 _encode = msgspec.json.encode
 
 
@@ -148,7 +147,6 @@ class JobEffects:
         self._after: list[tuple[Subject | None, Callable[[], None]]] = []
         self._parts = Parts(partial(store.add, "part"), *known_parts(store.read))
         self._rows: ObjectMemo[JobspecRow] = ObjectMemo(self._parts.split, lambda row: len(row.text))
-        self.packed: ObjectMemo[msgspec.Raw] = ObjectMemo(lambda jobspec: msgspec.Raw(framing.pack(jobspec)))
         self.counts = JobCounts()
         self.accounting = JobAccounting(turns, store, manager.queues.for_restored, group_of)
         self._debugs = log.isEnabledFor(DEBUG)
@@ -261,40 +259,29 @@ class JobEffects:
                 self.counts.ended(result)
                 self.accounting.ended(job, result)
 
-    def _sched_alloc(self, one: effect.SchedAlloc) -> None:
-        request = ALLOC(
-            id=one.jobid,
-            priority=one.priority,
-            userid=one.userid,
-            t_submit=one.t_submit,
-            jobspec=self.packed.get(one.jobspec),
-        )
-        self._router.request(_peer(one), "sched.alloc", request)
+    def _to_scheduler(self, one: effect.ToScheduler) -> None:
+        topic, message = _SENT_AS.get(type(one.message)), one.message
+        if topic is not None:
+            self._router.request(_peer(one), topic, message)
+        elif isinstance(message, msg.ExpirationRequest):
+            self._propose(_peer(one), message)
 
-    def _sched_free(self, one: effect.SchedFree) -> None:
-        self._router.request(_peer(one), "sched.free", msg.FreeRequest(id=one.jobid, R=one.R, final=one.final))
-
-    def _sched_cancel(self, one: effect.SchedCancel) -> None:
-        self._router.request(_peer(one), "sched.cancel", msg.SchedCancelRequest(id=one.jobid))
-
-    def _sched_prioritize(self, one: effect.SchedPrioritize) -> None:
-        self._router.request(_peer(one), "sched.prioritize", msg.PrioritizeRequest(jobs=list(one.jobs)))
-
-    def _sched_expiration(self, one: effect.SchedExpiration) -> None:
-        payload = framing.pack(msg.ExpirationRequest(id=one.jobid, expiration=one.expiration_s))
+    def _propose(self, peer: Peer, proposed: msg.ExpirationRequest) -> None:
+        """Have a scheduler agree to the new expiration of a running job."""
+        jobid = proposed.id
 
         def answered(answer: Any) -> None:
             error = "the scheduler went away" if answer is None else None
             if answer is not None and answer.errnum not in (0, errno.ENOSYS):
                 error = (answer.payload or b"refused").decode(errors="replace")
-            self.perform(self.manager.allocation.expiration_answered(one.jobid, error, self.now_s))
-            executor = self._running.get(one.jobid)
+            self.perform(self.manager.allocation.expiration_answered(jobid, error, self.now_s))
+            executor = self._running.get(jobid)
             if executor is not None:
-                expiration_s = self.manager.jobs.get(one.jobid).expiration_s
-                self._limits.arm(one.jobid, expiration_s)
-                executor.limit(one.jobid, expiration_s)
+                expiration_s = self.manager.jobs.get(jobid).expiration_s
+                self._limits.arm(jobid, expiration_s)
+                executor.limit(jobid, expiration_s)
 
-        self._router.call(_peer(one), "sched.expiration", payload, answered)
+        self._router.call(peer, "sched.expiration", framing.pack(proposed), answered)
 
     def _targets_granted(self, one: effect.TargetsGranted) -> None:
         for listener in self._listeners:
@@ -487,13 +474,15 @@ def _peer(one: Any) -> Peer:
     return peer
 
 
+_SENT_AS: dict[type, str] = {
+    msg.AllocRequest: "sched.alloc",
+    msg.FreeRequest: "sched.free",
+    msg.SchedCancelRequest: "sched.cancel",
+    msg.PrioritizeRequest: "sched.prioritize",
+}
 _PERFORMERS: dict[type, Callable[[JobEffects, Any], None]] = {
     effect.Persist: JobEffects._persist,
-    effect.SchedAlloc: JobEffects._sched_alloc,
-    effect.SchedFree: JobEffects._sched_free,
-    effect.SchedCancel: JobEffects._sched_cancel,
-    effect.SchedPrioritize: JobEffects._sched_prioritize,
-    effect.SchedExpiration: JobEffects._sched_expiration,
+    effect.ToScheduler: JobEffects._to_scheduler,
     effect.TargetsGranted: JobEffects._targets_granted,
     effect.TargetsFreed: JobEffects._targets_freed,
     effect.StartShells: JobEffects._start,

@@ -44,7 +44,6 @@ FEASIBILITY_S = 1.0
 """
 ANNOTATIONS_BYTES_MAX = 256
 """Longer ones are one job's own."""
-HELLO = framing.with_raw(msg.HelloResponse, "jobspec")
 ANSWER = framing.QuickReader(framing.with_raw(msg.AllocResponse, "annotations"), "R")
 
 
@@ -112,21 +111,7 @@ class SchedulingService:
         items = self._effects.manager.allocation.hello(request.peer, groups, partial_ok=wanted.partial_ok)
         self._groups[request.peer] = self._keeps[request.peer] = groups
         for item in items:
-            request.respond(
-                HELLO(
-                    id=item.jobid,
-                    priority=item.priority,
-                    userid=item.userid,
-                    t_submit=item.t_submit,
-                    free=str(item.free),
-                    R=item.R,
-                    jobspec=self._effects.packed.get(item.jobspec),
-                    preempted=item.preempted_s or None,
-                    going=str(item.going) if item.going else None,
-                    grown=str(item.grown) if item.grown else None,
-                    shrunk=item.shrunk_s or None,
-                )
-            )
+            request.respond(item)
         request.finish()
 
     def _sched_ready(self, request: RpcRequest) -> None:

@@ -16,18 +16,18 @@ from fluxsched.jobs.effects import (
     GrowShells,
     Kill,
     Persist,
-    SchedAlloc,
-    SchedFree,
     ShrinkShells,
     StartShells,
     TargetsFreed,
     TargetsGranted,
+    ToScheduler,
 )
 from fluxsched.jobs.job import Job
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query import EVERY_JOB, JobQuery, list_jobs, why
 from fluxsched.jobs.states import State
 from fluxsched.jobs.table import JobResult, result
+from fluxsched.protocol.messages.sched import AllocRequest, FreeRequest
 from tests.r import r_of as r_of_hosts
 
 USER = 1000
@@ -152,10 +152,14 @@ class World:
 
     def sent(self) -> list[int]:
         """The jobs whose alloc requests were among the last effects, in order."""
-        return [effect.jobid for effect in self.last if isinstance(effect, SchedAlloc)]
+        return [request.id for request in self.requests(AllocRequest)]
 
-    def freed(self) -> list[SchedFree]:
-        return [effect for effect in self.last if isinstance(effect, SchedFree)]
+    def freed(self) -> list[FreeRequest]:
+        return self.requests(FreeRequest)
+
+    def requests(self, kind: type) -> list[Any]:
+        """The messages of this class that were among the last effects."""
+        return [effect.message for effect in self.of(ToScheduler) if isinstance(effect.message, kind)]
 
     def of(self, kind: type) -> list[Any]:
         return [effect for effect in self.last if isinstance(effect, kind)]

@@ -6,10 +6,16 @@ import pytest
 
 from fluxsched.core.idset import Idset
 from fluxsched.errors import Refused, RemoteProtocolError
-from fluxsched.jobs.effects import SchedAlloc, SchedCancel, SchedFree, SchedPrioritize
-from fluxsched.jobs.lifecycle import HelloItem
+from fluxsched.jobs.effects import ToScheduler
 from fluxsched.jobs.queues import QueueConfig
 from fluxsched.jobs.states import State
+from fluxsched.protocol.messages.sched import (
+    AllocRequest,
+    FreeRequest,
+    HelloResponse,
+    PrioritizeRequest,
+    SchedCancelRequest,
+)
 from tests.jobs.elastic import elastic
 
 ids = Idset.parse
@@ -62,7 +68,7 @@ def test_each_queue_goes_to_the_scheduler_of_its_group(new_world, spec):
     world.scheduler("two", ("group-b",))
     for jobid, queue in enumerate("abc", start=1):
         world.submit(jobid, spec(queue=queue))
-        assert [effect.scheduler for effect in world.of(SchedAlloc)] == ["two" if queue == "b" else "one"]
+        assert [effect.scheduler for effect in world.of(ToScheduler)] == ["two" if queue == "b" else "one"]
     with pytest.raises(RemoteProtocolError, match="no request outstanding"):
         world.grant(2, scheduler="one")
     world.do("scheduler_lost", "one")
@@ -91,7 +97,7 @@ def test_a_queue_of_several_groups_needs_one_scheduler(new_world):
             world.manager.allocation.hello("one", (some,))
     world.scheduler("one", ("east", "west"))
     world.submit(1)
-    assert [effect.scheduler for effect in world.of(SchedAlloc)] == ["one"]
+    assert [effect.scheduler for effect in world.of(ToScheduler)] == ["one"]
     world.do("scheduler_lost", "one")
     world.scheduler("two", ("west", "east"))
     assert world.sent() == [1]
@@ -109,7 +115,7 @@ def test_a_grant_is_from_one_group_of_the_queue(new_world, rank):
     world.do("alloc_granted", "one", 1, r_of(rank), None, foreign=not_in)
     assert str(world.held[1]) == rank
     world.do("scheduler_lost", "one")
-    assert [item.jobid for item in world.manager.allocation.hello("two", ("east", "west"))] == [1]
+    assert [item.id for item in world.manager.allocation.hello("two", ("east", "west"))] == [1]
 
 
 def test_a_job_grows_in_the_group_in_which_it_runs(new_world):
@@ -147,13 +153,13 @@ def test_a_better_newcomer_displaces_the_worst(alone):
     alone.submit(3, urgency=10)
     assert alone.last[1:] == []  # a tie displaces nobody
     alone.submit(4, urgency=20)
-    assert alone.of(SchedCancel) == [SchedCancel("sched", 1)]
+    assert alone.requests(SchedCancelRequest) == [SchedCancelRequest(1)]
     alone.submit(5, urgency=21)
-    assert alone.of(SchedCancel) == []  # one at a time
+    assert alone.requests(SchedCancelRequest) == []  # one at a time
     assert alone.why(5).reason.startswith("2 jobs are with the scheduler already")
     alone.do("alloc_canceled", "sched", 1)
     assert alone.sent() == [5]
-    assert alone.of(SchedCancel) == [SchedCancel("sched", 2)]
+    assert alone.requests(SchedCancelRequest) == [SchedCancelRequest(2)]
     alone.do("alloc_canceled", "sched", 2)
     assert alone.sent() == [4]
     alone.grant(5)
@@ -178,12 +184,12 @@ def test_priorities_decide_who_is_displaced(alone):
     alone.submit(2, urgency=12)
     alone.submit(3, urgency=5)
     alone.do("set_urgency", 2, 4, 5)
-    assert alone.of(SchedPrioritize) == [SchedPrioritize("sched", [(2, 4)])]
-    assert alone.of(SchedCancel) == [SchedCancel("sched", 2)]
+    assert alone.requests(PrioritizeRequest) == [PrioritizeRequest([(2, 4)])]
+    assert alone.requests(SchedCancelRequest) == [SchedCancelRequest(2)]
     alone.do("alloc_canceled", "sched", 2)
     assert alone.sent() == [3]
     alone.do("set_urgency", 2, 31, 5)
-    assert alone.of(SchedCancel) == [SchedCancel("sched", 3)]
+    assert alone.requests(SchedCancelRequest) == [SchedCancelRequest(3)]
 
 
 def test_a_canceled_request_counts_until_it_is_answered(alone):
@@ -291,7 +297,7 @@ def test_a_lost_scheduler_leaves_jobs_alone(world, r_of):
         world.grant(3)
 
     hello, count, _ = world.scheduler("again")
-    assert hello == [HelloItem(1, 16, 1000, 102.0, ids(""), r_of("0-3"), world.stored[1]["jobspec"])]
+    assert hello == [HelloResponse(1, 16, 1000, 102.0, "", r_of("0-3"), world.stored[1]["jobspec"])]
     assert count == 2
     assert world.sent() == [3, 4]
 
@@ -304,11 +310,11 @@ def test_hello_tells_what_was_freed_already(world, r_of):
     world.do("released", 1, ids("2"), False)
     assert world.freed() == []  # nobody to tell: the next hello does
     (item,) = world.manager.allocation.hello("partial")
-    assert item.free == ids("0-2")
+    assert item.free == "0-2"
     assert r_of("0-3") == item.R
     world.do("scheduler_lost", "partial")
     (item,) = world.manager.allocation.hello("whole", partial_ok=False)
-    assert item.free == ids("")
+    assert item.free == ""
     assert item.R["execution"]["R_lite"] == [{"rank": "3", "children": {"core": "0"}}]
 
 
@@ -320,8 +326,8 @@ def test_a_free_between_hello_and_ready_is_sent_after_ready(world, r_of):
     world.end(1)
     assert world.freed() == []
     _, effects = world.manager.allocation.ready("again", None, 500.0)
-    assert [type(effect) for effect in effects] == [SchedFree, SchedAlloc]
-    assert effects[0] == SchedFree("again", 1, r_of("0"), True)
+    assert [type(effect.message) for effect in effects] == [FreeRequest, AllocRequest]
+    assert effects[0] == ToScheduler("again", FreeRequest(1, r_of("0"), True))
 
 
 def test_losing_a_stranger_is_nothing(world):
@@ -334,7 +340,7 @@ def test_hello_tells_only_of_its_groups(new_world, spec):
     world.run(1, scheduler="one", spec=spec(queue="a"))
     world.run(2, scheduler="one", spec=spec(queue="b"))
     world.do("scheduler_lost", "one")
-    assert [item.jobid for item in world.manager.allocation.hello("two", ("b",))] == [2]
+    assert [item.id for item in world.manager.allocation.hello("two", ("b",))] == [2]
 
 
 def test_sixty_submits_behind_a_blocked_head_ask_once_each(world):

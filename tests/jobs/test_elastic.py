@@ -11,11 +11,12 @@ from fluxsched.core.jobspec import Jobspec
 from fluxsched.core.resources import ResourceSet
 from fluxsched.errors import InvalidTransition, Refused, RemoteProtocolError
 from fluxsched.jobs import table
-from fluxsched.jobs.effects import GrowShells, SchedFree, ShrinkShells, TargetsFreed, TargetsGranted
+from fluxsched.jobs.effects import GrowShells, ShrinkShells, TargetsFreed, TargetsGranted, ToScheduler
 from fluxsched.jobs.manager import JobManager
 from fluxsched.jobs.query import EVERY_JOB, list_jobs
 from fluxsched.jobs.states import State
 from fluxsched.jobs.table import used
+from fluxsched.protocol.messages.sched import FreeRequest
 from tests.jobs.elastic import elastic, grow, ids, parts, r_of, released, shrink, started
 
 # Elastic jobs: what a running job may be given and made to leave, and what each step stores.
@@ -72,7 +73,7 @@ def test_a_job_grows_and_shrinks_in_steps_that_are_stored(world):
     assert (world.job().going, world.job().held) == (ids("2-3"), ids("0-3,7"))
     assert seen(world)["nnodes"] == 5
     released(world, "3")
-    assert world.freed() == [SchedFree("sched", 1, r_of("3"), False)]
+    assert world.freed() == [FreeRequest(1, r_of("3"), False)]
     assert world.of(TargetsFreed) == [TargetsFreed(1, ids("3"))]
     assert world.contexts(1, "release") == [{"ranks": "3", "final": False}]
     assert seen(world) == {"nnodes": 4, "ncores": 8, "ranks": "0-2,7", "nodelist": "node[0-2,7]"}
@@ -315,8 +316,8 @@ def test_a_scheduler_that_comes_anew_hears_of_the_whole_job(world):
     shrink(world, "2")
     world.do("scheduler_lost", "sched")
     (hello,), _, _ = world.scheduler("next")
-    assert (hello.going, hello.grown, hello.free) == (ids("2"), ids("7"), EMPTY)
-    assert hello.shrunk_s == world.stored[1]["events"][-1]["timestamp"]
+    assert (hello.going, hello.grown, hello.free) == ("2", "7", "")
+    assert hello.shrunk == world.stored[1]["events"][-1]["timestamp"]
     assert ResourceSet.parse(hello.R).ranks == ids("0-3,7")
     world.manager.allocation.grow_answered("sched", 1, ids("7"))  # the one that asked is gone
     world.end()
@@ -335,7 +336,7 @@ def test_a_free_in_run_waits_for_ready_and_is_sent_without_a_scheduler_to_none(w
     assert world.freed() == []
     world.now_s += 1.0
     _, effects = world.manager.allocation.ready("next", None, world.now_s)
-    assert [one for one in effects if isinstance(one, SchedFree)] == [SchedFree("next", 1, r_of("3"), False)]
+    assert ToScheduler("next", FreeRequest(1, r_of("3"), False)) in effects
 
 
 @pytest.mark.parametrize("point", ["grown", "shrunk", "left", "ending", "moved"])

@@ -12,14 +12,10 @@ from fluxsched.errors import InvalidTransition, InvalidValue, LimitExceeded, Ref
 from fluxsched.jobs.effects import (
     Kill,
     Persist,
-    SchedAlloc,
-    SchedCancel,
-    SchedExpiration,
-    SchedFree,
-    SchedPrioritize,
     StartShells,
     TargetsFreed,
     TargetsGranted,
+    ToScheduler,
     UpdateDone,
 )
 from fluxsched.jobs.job import sched_jobspec
@@ -27,6 +23,13 @@ from fluxsched.jobs.manager import JobManager, read
 from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.jobs.requests import EXCEPTIONS_MAX, JOBS_ACTIVE_MAX, NAME_CHARS_MAX, NOTE_CHARS_MAX, check_submitted
 from fluxsched.jobs.states import KEYS_MAX, MEMO_CHARS_MAX, State
+from fluxsched.protocol.messages.sched import (
+    AllocRequest,
+    ExpirationRequest,
+    FreeRequest,
+    PrioritizeRequest,
+    SchedCancelRequest,
+)
 
 # A job's way through the states: the ordinary one, and every way of being stopped.
 
@@ -37,14 +40,14 @@ ids = Idset.parse
 def test_one_job_is_four_rows(world, r_of, spec):
     jobspec = spec(environment={"HOME": "/"})
     effects = world.submit(7, jobspec, urgency=20, flags=1)
-    assert [type(effect) for effect in effects] == [Persist, SchedAlloc]
+    assert [type(effect) for effect in effects] == [Persist, ToScheduler]
     assert effects[0].jobspec is jobspec.raw
     assert [event["name"] for event in effects[0].events] == ["submit", "validate", "depend", "priority"]
     submitted = {"urgency": 20, "userid": 1000, "flags": 1, "version": 1}
     assert effects[0].events[0] == {"timestamp": 102.0, "name": "submit", "context": submitted}
-    assert effects[1] == SchedAlloc("sched", 7, 20, 1000, 102.0, effects[1].jobspec)
-    assert "environment" not in effects[1].jobspec["attributes"]["system"]
-    assert effects[1].jobspec["resources"] == jobspec.raw["resources"]
+    assert effects[1] == ToScheduler("sched", AllocRequest(7, 20, 1000, effects[1].message.jobspec, 102.0))
+    assert "environment" not in effects[1].message.jobspec["attributes"]["system"]
+    assert effects[1].message.jobspec["resources"] == jobspec.raw["resources"]
 
     R = r_of("3", "0-1")
     effects = world.do("alloc_granted", "sched", 7, R, {"sched": {"resource_summary": "rank3/core[0-1]"}})
@@ -57,10 +60,10 @@ def test_one_job_is_four_rows(world, r_of, spec):
     assert world.do("started", 7) == [Persist(7, [{"timestamp": 104.0, "name": "start"}])]
 
     effects = world.do("finished", 7, 256, release=True)
-    assert [type(effect) for effect in effects] == [Persist, SchedFree, TargetsFreed]
+    assert [type(effect) for effect in effects] == [Persist, ToScheduler, TargetsFreed]
     assert [event["name"] for event in effects[0].events] == ["finish", "release", "free", "clean"]
     assert world.contexts(7, "release") == [{"ranks": "all", "final": True}]
-    assert effects[1] == SchedFree("sched", 7, R, True)
+    assert effects[1] == ToScheduler("sched", FreeRequest(7, R, True))
     assert effects[2] == TargetsFreed(7, ids("3"))
     assert world.state(7) is State.INACTIVE
     job = world.job(7)
@@ -150,10 +153,10 @@ def test_cancel_while_held(world):
 def test_cancel_with_a_request_outstanding_and_the_grant_that_crossed_it(world, r_of):
     world.submit()
     effects = world.do("cancel", 1, 0, "")
-    assert [type(effect) for effect in effects] == [Persist, SchedCancel]
+    assert [type(effect) for effect in effects] == [Persist, ToScheduler]
     assert world.state() is State.INACTIVE
     R = r_of("5")
-    assert world.grant(1, R) == [SchedFree("sched", 1, R, True)]
+    assert world.grant(1, R) == [ToScheduler("sched", FreeRequest(1, R, True))]
     with pytest.raises(RemoteProtocolError, match="no request outstanding"):
         world.do("alloc_canceled", "sched", 1)
 
@@ -290,10 +293,10 @@ def test_hold_and_release(world):
     world.do("set_urgency", 1, 16, 5)
     assert world.sent() == [1]
     world.do("set_urgency", 1, 0, 5)
-    assert world.of(SchedCancel) == [SchedCancel("sched", 1)]
+    assert world.requests(SchedCancelRequest) == [SchedCancelRequest(1)]
     assert world.do("alloc_canceled", "sched", 1) == []
     world.do("set_urgency", 1, 31, 5)
-    assert world.of(SchedAlloc)[0].priority == 4294967295
+    assert world.requests(AllocRequest)[0].priority == 4294967295
     assert world.contexts(1, "urgency")[-1] == {"urgency": 31, "userid": 5}
 
 
@@ -304,7 +307,7 @@ def test_a_release_that_crosses_the_cancellation_asks_again(world):
     assert world.sent() == []  # one request at most: the answer to the cancellation comes first
     world.do("alloc_canceled", "sched", 1)
     assert world.sent() == [1]
-    assert world.of(SchedAlloc)[0].priority == 20
+    assert world.requests(AllocRequest)[0].priority == 20
 
 
 def test_a_grant_that_crosses_a_hold_is_taken(world):
@@ -319,7 +322,7 @@ def test_a_grant_that_crosses_a_hold_is_taken(world):
 def test_a_new_priority_of_an_outstanding_request(world):
     world.submit()
     effects = world.do("set_urgency", 1, 17, 5)
-    assert effects[1:] == [SchedPrioritize("sched", [(1, 17)])]
+    assert effects[1:] == [ToScheduler("sched", PrioritizeRequest([(1, 17)]))]
     assert [type(effect) for effect in world.do("set_urgency", 1, 17, 5)] == [Persist]  # nothing new to tell
 
 
@@ -352,9 +355,9 @@ def test_job_ids_are_unique_and_jobs_are_bounded(new_world):
 def test_a_pending_jobs_duration_changes_at_once(world):
     world.submit()
     world.do("update", 1, {"attributes.system.duration": 60})
-    assert [type(effect).__name__ for effect in world.last] == ["Persist", "SchedCancel", "UpdateDone"]
+    assert [type(effect).__name__ for effect in world.last] == ["Persist", "ToScheduler", "UpdateDone"]
     world.do("alloc_canceled", "sched", 1)
-    assert world.of(SchedAlloc)[0].jobspec["attributes"]["system"]["duration"] == 60.0
+    assert world.requests(AllocRequest)[0].jobspec["attributes"]["system"]["duration"] == 60.0
     assert world.job().jobspec.raw["attributes"]["system"]["duration"] == 0.0  # what was submitted stays
     assert sched_jobspec(world.job())["attributes"]["system"]["duration"] == 60.0
 
@@ -362,7 +365,8 @@ def test_a_pending_jobs_duration_changes_at_once(world):
 def test_a_running_jobs_expiration_changes_when_the_scheduler_agrees(world, r_of):
     R = r_of("0", starttime_s=100.0, expiration_s=160.0)
     world.run(1, R)
-    assert world.do("update", 1, {"attributes.system.duration": 120}) == [SchedExpiration("sched", 1, 220.0)]
+    proposed = ToScheduler("sched", ExpirationRequest(1, 220.0))
+    assert world.do("update", 1, {"attributes.system.duration": 120}) == [proposed]
     with pytest.raises(Refused, match="not answered yet"):
         world.do("update", 1, {"attributes.system.duration": 130})
     world.do(
@@ -393,7 +397,8 @@ def test_who_may_not_prolong_a_running_job_may_shorten_it(world, r_of, expiratio
     updates = {"attributes.system.duration": duration_s}
     if is_allowed:
         asked_s = 100.0 + duration_s if duration_s else 0.0
-        assert world.do("update", 1, updates, may_prolong=False) == [SchedExpiration("sched", 1, asked_s)]
+        proposed = ToScheduler("sched", ExpirationRequest(1, asked_s))
+        assert world.do("update", 1, updates, may_prolong=False) == [proposed]
     else:
         with pytest.raises(Refused, match=r"at most 1m, which it has, not .*: ask an admin") as caught:
             world.do("update", 1, updates, may_prolong=False)

@@ -8,9 +8,10 @@ from fluxsched.core.constraint import Constraint
 from fluxsched.core.jobfields import DEFAULT_BANK
 from fluxsched.core.text import NAMES_TOLD
 from fluxsched.errors import InvalidValue, Refused
-from fluxsched.jobs.effects import SaveQueue, SchedCancel
+from fluxsched.jobs.effects import SaveQueue
 from fluxsched.jobs.queues import ANY_BANK, MISSING_REASON, Banks, QueueConfig, Queues
 from fluxsched.jobs.states import State
+from fluxsched.protocol.messages.sched import SchedCancelRequest
 
 # RFC 33: admission, defaults, limits, stop and start.
 
@@ -108,7 +109,7 @@ def test_stop_takes_requests_back_and_start_sends_them_again(named, spec):
     named.submit(1)
     named.submit(2, spec(queue="debug", nodes=2, duration_s=1.0))
     named.do("start", "batch", False, "later")
-    assert named.of(SchedCancel) == [SchedCancel("sched", 1)]
+    assert named.requests(SchedCancelRequest) == [SchedCancelRequest(1)]
     assert [effect.name for effect in named.of(SaveQueue)] == ["batch"]
     named.submit(3)
     assert named.sent() == []
@@ -238,7 +239,7 @@ def test_a_queue_that_is_gone_holds_back_its_jobs_until_it_is_there_again(changi
     changing.run(1, spec=spec(queue="b"))
     changing.submit(2, spec(queue="b"))
     changing.do("reconfigure", {"a": A}, None)
-    assert changing.of(SchedCancel) == [SchedCancel("sched", 2)]
+    assert changing.requests(SchedCancelRequest) == [SchedCancelRequest(2)]
     changing.do("alloc_canceled", "sched", 2)
     assert (changing.sent(), changing.state(1)) == ([], State.RUN)
     assert MISSING_REASON in changing.why(2).reason

@@ -10,9 +10,10 @@ from fluxsched.core.idset import Idset
 from fluxsched.core.jobfields import REQUEUE_MAX
 from fluxsched.core.jobspec import Jobspec
 from fluxsched.errors import Refused
-from fluxsched.jobs.effects import Kill, Persist, SchedAlloc
+from fluxsched.jobs.effects import Kill, Persist
 from fluxsched.jobs.query import history
 from fluxsched.jobs.states import State
+from fluxsched.protocol.messages.sched import AllocRequest
 
 # Preempted jobs that are submitted again: how often, in whose place in line, and what else moves with them.
 
@@ -63,7 +64,7 @@ def test_a_scheduler_that_comes_later_is_told_that_a_job_is_going(world):
     world.do("raise_exception", 2, "timeout", 0, "", 0)
     world.do("scheduler_lost", "sched")
     hello = world.manager.allocation.hello("sched")
-    assert [(item.jobid, item.preempted_s) for item in hello] == [(1, since_s), (2, 0.0), (3, 0.0)]
+    assert [(item.id, item.preempted) for item in hello] == [(1, since_s), (2, None), (3, None)]
 
 
 def test_it_is_submitted_again_in_the_transaction_of_its_end(preempted):
@@ -113,8 +114,8 @@ def test_the_limit_of_attempts_is_reached(world, spec, r_of):
 def test_it_stands_in_line_by_its_first_submission(preempted, new_world):
     world = preempted()
     first_s = world.job(1).t_submit
-    (asked,) = world.of(SchedAlloc)
-    assert (asked.jobid, asked.t_submit) == (NEXT, first_s)
+    (asked,) = world.requests(AllocRequest)
+    assert (asked.id, asked.t_submit) == (NEXT, first_s)
     assert world.job(NEXT).t_submit > first_s
     world.do("scheduler_lost", "sched")
     world.submit(2)
@@ -123,11 +124,11 @@ def test_it_stands_in_line_by_its_first_submission(preempted, new_world):
     again.perform(again.manager.restore(world.rows(), again.now_s).effects)
     again.scheduler(limit=1)
     assert again.sent() == [NEXT], "before job 2, which was submitted before it was preempted"
-    assert again.of(SchedAlloc)[0].t_submit == first_s
+    assert again.requests(AllocRequest)[0].t_submit == first_s
     again.grant(NEXT)
     again.do("scheduler_lost", "sched")
     (item,) = again.manager.allocation.hello("sched")
-    assert (item.jobid, item.t_submit) == (NEXT, first_s)
+    assert (item.id, item.t_submit) == (NEXT, first_s)
 
 
 @pytest.mark.parametrize("status", [0, 15, 1 << 8])

@@ -11,12 +11,13 @@ from hypothesis import strategies as st
 from fluxsched.core.idset import Idset
 from fluxsched.errors import FluxschedError, InvalidValue
 from fluxsched.jobs import query
-from fluxsched.jobs.effects import Persist, SchedAlloc, SchedCancel, TargetsGranted, WakeAt
+from fluxsched.jobs.effects import Persist, TargetsGranted, WakeAt
 from fluxsched.jobs.manager import read
 from fluxsched.jobs.query import EVERY_JOB
 from fluxsched.jobs.queues import MISSING_REASON, QueueConfig
 from fluxsched.jobs.states import INACTIVE, RUN, State
 from fluxsched.jobs.table import INACTIVE_KEPT_MAX, JobTable
+from fluxsched.protocol.messages.sched import AllocRequest, SchedCancelRequest
 from tests.generated.share import examples
 
 ids = Idset.parse
@@ -157,8 +158,8 @@ def test_pending_jobs_wait_on(alone, new_world, spec):
     assert again.names(1)[-2:] == ["flux-restart", "priority"]
     assert again.names(3)[-1] == "flux-restart"
     again.scheduler()
-    (request,) = again.of(SchedAlloc)
-    assert (request.jobid, request.priority) == (1, 20)
+    (request,) = again.requests(AllocRequest)
+    assert (request.id, request.priority) == (1, 20)
     assert request.jobspec["attributes"]["system"]["duration"] == 60.0
     again.grant(1)
     again.end(1)
@@ -183,7 +184,7 @@ def test_running_jobs_are_orphans_until_they_are_confirmed_dead(world, new_world
     assert again.state(2) is State.INACTIVE  # its finish was stored: nothing of it runs
     assert again.result(2).result == "CANCELED"
     hello, _, _ = again.scheduler()
-    assert [(item.jobid, item.R) for item in hello] == [(1, r_of("0-1")), (3, r_of("6"))]
+    assert [(item.id, item.R) for item in hello] == [(1, r_of("0-1")), (3, r_of("6"))]
     again.do("exec_failed", 1, "the instance was restarted")
     assert again.result(1).exception_type == "exec"
     assert r_of("0-1") == again.freed()[0].R
@@ -328,7 +329,7 @@ def test_a_restart_repeats_no_cancellation(world, new_world):
     world.do("set_urgency", 1, 0, 5)
     again, _ = restart(world, new_world)
     again.scheduler()
-    assert again.of(SchedCancel) == []
+    assert again.requests(SchedCancelRequest) == []
     assert again.sent() == []
 
 

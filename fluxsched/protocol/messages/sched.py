@@ -37,7 +37,7 @@ class HelloRequest(Payload, frozen=True):
     groups: list[str] | None = None
 
 
-class HelloResponse(Payload, frozen=True):
+class HelloResponse(Payload, frozen=True, omit_defaults=False):
     """One job that holds resources (RFC 27, Hello). `R` and `jobspec` are ours: in Flux they are in the KVS.
 
     The environment is left out of `jobspec`. `preempted`, ours too: since when it is going for the sake of another job;

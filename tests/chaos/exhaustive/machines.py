@@ -426,8 +426,9 @@ class JobsMachine:
 
     def _hello(self, peer: int, groups: tuple[str, ...]) -> None:
         for item in self.manager.allocation.hello(peer, groups):
-            ranks = mask(set(cores_of(item.R)))
-            told = item.jobid, *self._asked[item.jobid], ranks, mask(item.free)
+            assert item.R is not None
+            ranks, freed = mask(set(cores_of(item.R))), mask(Idset.parse(item.free or ""))
+            told = item.id, *self._asked[item.id], ranks, freed
             self._out.append(("send", peer, ("hello", *told)))
         self._out.append(("send", peer, ("hello-end",)))
 
@@ -505,14 +506,12 @@ class JobsMachine:
             match one:
                 case jobs.Persist():
                     self._rows.append(one)
-                case jobs.SchedAlloc():
-                    self._out.append(("send", one.scheduler, ("alloc", one.jobid, *self._asked_of(one.jobid))))
-                case jobs.SchedFree():
-                    self._out.append(
-                        ("send", one.scheduler, ("free", one.jobid, mask(set(cores_of(one.R))), one.final))
-                    )
-                case jobs.SchedCancel():
-                    self._out.append(("send", one.scheduler, ("cancel", one.jobid)))
+                case jobs.ToScheduler(peer, alloc.AllocRequest(id=jobid)):
+                    self._out.append(("send", peer, ("alloc", jobid, *self._asked_of(jobid))))
+                case jobs.ToScheduler(peer, alloc.FreeRequest(jobid, r, final)):
+                    self._out.append(("send", peer, ("free", jobid, mask(set(cores_of(r))), final)))
+                case jobs.ToScheduler(peer, alloc.SchedCancelRequest(jobid)):
+                    self._out.append(("send", peer, ("cancel", jobid)))
                 case jobs.TargetsGranted():
                     self._out.append(("hold", one.jobid, mask(one.ranks)))
                 case jobs.TargetsFreed():
@@ -547,7 +546,7 @@ class JobsMachine:
         links = frozenset(
             (
                 link.scheduler, link.groups, link.ready, frozenset(link.outstanding),
-                tuple((free.jobid, mask(set(cores_of(free.R))), free.final) for free in link.deferred),
+                tuple((free.id, mask(set(cores_of(free.R))), free.final) for free in link.deferred),
             )
             for link in self.manager.links
         )  # fmt: skip

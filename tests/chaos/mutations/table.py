@@ -81,12 +81,12 @@ RESOURCE = (
 JOBS = (
     Sabotage(
         "skip a free", "fluxsched.jobs.lifecycle:Lifecycle.release",
-        "link.free(SchedFree(link.scheduler, job.id, remainder, was_last), self.out)", "pass",
+        "link.free(job.id, remainder, was_last, self.out)", "pass",
     ),
     Sabotage("drop frees before ready", "fluxsched.jobs.lifecycle:Link.free", "self.deferred.append(free)", "pass"),
     Sabotage(
         "do not give back what came too late", "fluxsched.jobs.allocation:Allocation.alloc_granted",
-        "self._lifecycle.out.append(SchedFree(scheduler, jobid, R, True))", "pass",
+        "self._lifecycle.out.append(ToScheduler(scheduler, FreeRequest(jobid, R, True)))", "pass",
     ),
     Sabotage(
         "forget requests of a lost scheduler", "fluxsched.jobs.allocation:Allocation.scheduler_lost",
