@@ -34,9 +34,9 @@ from fluxsched.jobs.queues import JobQueue, QueueConfig
 from fluxsched.resource.drain import Drain
 from fluxsched.store.checksums import DIFFERS, SELECTED, is_intact
 from fluxsched.store.jobs import read_job
-from fluxsched.store.schema import KEY as USAGE_KEY
 from fluxsched.store.schema import (
     SCHEMA_VERSION,
+    USAGE_KEY,
     decode_lease,
     form_of,
     known_form,

@@ -137,7 +137,7 @@ def _written_by(connection: sqlite3.Connection) -> str:
 
 WAITS: Final = 54
 """Ranges by which waits are counted: those of `histogram.WAITS_S`, and what is above."""
-KEY: Final = ("userid", "bank", "queue", "grp", "properties")
+USAGE_KEY: Final = ("userid", "bank", "queue", "grp", "properties")
 """Columns that identify the owner of an account. `properties` are names in order, each in a line."""
 RESULT_COLUMNS: Final = ("completed", "failed", "canceled", "timeout")
 SUMS: Final = (
@@ -152,20 +152,20 @@ HOUR: Final = 3600
 DAY: Final = 86_400
 """Steps: hours, and days, which may have an hour more or less."""
 
-_COLUMNS: Final = ", ".join(("step", "t", *KEY, *SUMS))
+_COLUMNS: Final = ", ".join(("step", "t", *USAGE_KEY, *SUMS))
 
 _TYPED: Final = ", ".join(name + (" REAL" if name.endswith("_s") else " INTEGER") for name in SUMS)
 USAGE_TABLE: Final = (
     "CREATE TABLE usage (step INTEGER, t INTEGER, userid INTEGER, bank TEXT, queue TEXT, grp TEXT, properties TEXT, "
-    f"{_TYPED}, PRIMARY KEY (step, t, {', '.join(KEY)})) WITHOUT ROWID"
+    f"{_TYPED}, PRIMARY KEY (step, t, {', '.join(USAGE_KEY)})) WITHOUT ROWID"
 )
 ADD_USAGE: Final = (
     f"INSERT INTO usage ({_COLUMNS}) VALUES ",
-    f"({','.join('?' * (2 + len(KEY) + len(SUMS)))})",
+    f"({','.join('?' * (2 + len(USAGE_KEY) + len(SUMS)))})",
     _ADDED,
 )
 ADD_USAGE_UP: Final = (
-    f"INSERT INTO usage ({_COLUMNS}) SELECT {DAY}, ?1, {', '.join((*KEY, *SUMS))} "
+    f"INSERT INTO usage ({_COLUMNS}) SELECT {DAY}, ?1, {', '.join((*USAGE_KEY, *SUMS))} "
     f"FROM usage WHERE step = {HOUR} AND t = ?2{_ADDED}"
 )
 """Adds an hour to a day."""

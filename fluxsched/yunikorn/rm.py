@@ -480,7 +480,7 @@ class RemoteDecisions:
 log = logger("si")
 
 VERSION: Final = "1"
-MAIN_AGAIN_S: Final[tuple[float, ...]] = (0.2, 1.0, 2.0, 5.0, 10.0)
+RECONNECT_S: Final[tuple[float, ...]] = (0.2, 1.0, 2.0, 5.0, 10.0)
 """Pauses between attempts to reach a service (seconds); the last one stays."""
 
 
@@ -578,7 +578,7 @@ class _Link:
                 why = await client.ended
             except FluxschedError as fault:
                 why = str(fault)
-            pause_s = MAIN_AGAIN_S[min(failures, len(MAIN_AGAIN_S) - 1)]
+            pause_s = RECONNECT_S[min(failures, len(RECONNECT_S) - 1)]
             log.warning("no scheduler service: %s; the next attempt is in %g s", why, pause_s)
             self._client = None
             self._turns.post(self._rm.lost)

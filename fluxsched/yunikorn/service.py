@@ -44,8 +44,7 @@ from fluxsched.yunikorn.config.queues import PartitionSettings
 from fluxsched.yunikorn.config.reader import read_config
 from fluxsched.yunikorn.machine.effects import ALLOCATIONS, APPLICATIONS, NODES, UPDATES
 from fluxsched.yunikorn.machine.machine import SIMachine
-from fluxsched.yunikorn.messages import MESSAGE_BYTES_MAX
-from fluxsched.yunikorn.messages import shown as shown_shown
+from fluxsched.yunikorn.messages import MESSAGE_BYTES_MAX, log_text
 from fluxsched.yunikorn.turns import (
     BACKLOG_HIGH_ITEMS,
     DONE,
@@ -179,7 +178,7 @@ def decode(shape: Any, data: bytes) -> Any:
     try:
         request = shape.FromString(data)
         if log.isEnabledFor(logging.DEBUG):
-            log.debug("%s", shown_shown(request))
+            log.debug("%s", log_text(request))
         return request
     except DecodeError:
         raise InvalidValue(f"{len(data)} bytes are no {shape.DESCRIPTOR.full_name}: send a whole message") from None

@@ -16,8 +16,7 @@ from hypothesis import strategies as st
 
 from fluxsched.core.idset import EMPTY, Idset
 from fluxsched.core.resources import ResourceSet
-from fluxsched.history import samples as intervals_module
-from fluxsched.history import samples as sampling_module
+from fluxsched.history import samples as samples_module
 from fluxsched.history.samples import (
     CORE_STATES,
     INTERVALS_SHOWN_MAX,
@@ -241,19 +240,19 @@ def check_sums(sampled, count):
 
 
 def test_samples_become_coarser_with_age(sampled):
-    fill(sampled, 60, 120, sampling_module.MINUTES_AGE_MAX_S)
-    fill(sampled, 600, 60, sampling_module.TENS_AGE_MAX_S)
+    fill(sampled, 60, 120, samples_module.MINUTES_AGE_MAX_S)
+    fill(sampled, 600, 60, samples_module.TENS_AGE_MAX_S)
     sampled.pass_s(60)
     assert lengths(sampled) == {60: 1, 600: 12, 3600: 10}
     check_sums(sampled, 180)
     sampled.killed()
-    sampled.now_s += sampling_module.TENS_AGE_MAX_S
+    sampled.now_s += samples_module.TENS_AGE_MAX_S
     sampled.start()
     sampled.pass_s(120)
     assert lengths(sampled) == {60: 2, 600: 1, 3600: 12}, "the next time the last minute is old, too"
     check_sums(sampled, 180)
     sampled.killed()
-    sampled.now_s += sampling_module.HOURS_AGE_MAX_S
+    sampled.now_s += samples_module.HOURS_AGE_MAX_S
     sampled.start()
     sampled.pass_s(180)
     assert sum(sampled.columns().started) == 0
@@ -262,8 +261,8 @@ def test_samples_become_coarser_with_age(sampled):
 
 
 def test_many_rows_become_coarser_some_at_a_time(sampled, monkeypatch):
-    monkeypatch.setattr(sampling_module, "MERGED_ROWS_MAX", 25)
-    fill(sampled, 60, 60, sampling_module.MINUTES_AGE_MAX_S)
+    monkeypatch.setattr(samples_module, "MERGED_ROWS_MAX", 25)
+    fill(sampled, 60, 60, samples_module.MINUTES_AGE_MAX_S)
     sampled.pass_s(60)
     assert lengths(sampled) == {60: 41, 600: 2}
     sampled.pass_s(120)
@@ -407,11 +406,11 @@ def test_at_each_moment_the_rows_say_what_was_so(tmp_path_factory, steps):
 def test_old_rows_and_more_than_there_may_be_are_removed(target_world, monkeypatch):
     for number in range(6):
         target_world.now(drained=str(number))
-    monkeypatch.setattr(intervals_module, "INTERVALS_MAX", 4)
+    monkeypatch.setattr(samples_module, "INTERVALS_MAX", 4)
     target_world.intervals.age(target_world.now_s)
     target_world.flush()
     assert [ids for ids, *_ in target_world.shown()] == ["2", "3", "4", "5"]
-    target_world.intervals.age(target_world.now_s + intervals_module.INTERVALS_AGE_MAX_S)
+    target_world.intervals.age(target_world.now_s + samples_module.INTERVALS_AGE_MAX_S)
     target_world.flush()
     assert [ids for ids, *_ in target_world.shown()] == ["5"], "what lasts is kept, however long"
 

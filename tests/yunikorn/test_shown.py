@@ -7,14 +7,14 @@ import pytest
 pytest.importorskip("google.protobuf")
 
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn.messages import SHOWN_CHARS_MAX, shown
+from fluxsched.yunikorn.messages import SHOWN_CHARS_MAX, log_text
 
 
 def test_secrets_are_masked_and_all_else_is_shown() -> None:
     request = messages.RegisterResourceManagerRequest(
         rmID="rm", policyGroup="batch", config="SECRET text", extraConfig={"key": "SECRET value"}, buildInfo={"v": "1"}
     )
-    text = shown(request)
+    text = log_text(request)
     assert "SECRET" not in text
     assert text == (
         'RegisterResourceManagerRequest {"rmID": "rm", "policyGroup": "batch", "buildInfo": {"v": "1"}, '
@@ -31,12 +31,12 @@ def test_just_the_fields_that_the_interface_marks_are_secret() -> None:
 
 def test_fields_within_are_shown() -> None:
     ask = {"allocationKey": "a\n", "resourceAsk": {"resources": {"vcore": {"value": 10}}}}
-    text = shown(messages.AllocationRequest(asks=[ask], rmID="rm"))
+    text = log_text(messages.AllocationRequest(asks=[ask], rmID="rm"))
     amounts = '{"resources": {"vcore": {"value": "10"}}}'
     assert text.endswith(f'{{"asks": [{{"allocationKey": "a\\n", "resourceAsk": {amounts}}}], "rmID": "rm"}}')
 
 
 def test_long_messages_are_cut() -> None:
-    text = shown(messages.NodeRequest(nodes=[{"nodeID": "n" * 100}] * 1000))
+    text = log_text(messages.NodeRequest(nodes=[{"nodeID": "n" * 100}] * 1000))
     assert len(text) < SHOWN_CHARS_MAX + 100
     assert text.endswith(" characters)")

@@ -17,7 +17,7 @@ from typing import Any, Final
 from fluxsched.core.amounts import Amounts, amounts_setting
 from fluxsched.errors import InvalidValue
 from fluxsched.sched.decisions import PREEMPT, Effect, Granted, PluginFailed, Raise
-from fluxsched.sched.engine import why as lacking
+from fluxsched.sched.engine import why as reasons
 from fluxsched.sched.engine.scheduler import DEFAULT_GROUP
 from fluxsched.sched.engine.why import Lacking
 from fluxsched.sched.hooks.api import Plugin
@@ -496,11 +496,11 @@ LOOKS_MAX = 100
 """Asks looked at in one turn; some microseconds each."""
 
 _STATES: Final = {
-    lacking.NODE: FAILED,
-    lacking.QUEUE: SKIPPED,
-    lacking.LIMIT: SKIPPED,
-    lacking.GATE: SKIPPED,
-    lacking.RESERVED: RESERVED,
+    reasons.NODE: FAILED,
+    reasons.QUEUE: SKIPPED,
+    reasons.LIMIT: SKIPPED,
+    reasons.GATE: SKIPPED,
+    reasons.RESERVED: RESERVED,
 }
 
 

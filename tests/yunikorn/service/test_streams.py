@@ -16,8 +16,7 @@ import grpc
 
 from fluxsched.errors import InvalidValue
 from fluxsched.yunikorn import messages
-from fluxsched.yunikorn import service as server
-from fluxsched.yunikorn import service as update_streams
+from fluxsched.yunikorn import service as service_module
 from fluxsched.yunikorn.machine.effects import ALLOCATIONS, KINDS, NODES, PAUSED_S_MAX, Observed
 from fluxsched.yunikorn.machine.machine import MANAGERS_MAX, UNREAD_ITEMS_MAX, SIMachine
 from fluxsched.yunikorn.messages import MESSAGE_BYTES_MAX
@@ -94,7 +93,7 @@ async def test_a_bad_registration_leaves_the_one_before_as_it_was(client: Client
 async def test_a_lost_manager_is_paused_and_then_gone(
     client: Client, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(update_streams, "CANCEL_S", WAIT_S)
+    monkeypatch.setattr(service_module, "CANCEL_S", WAIT_S)
     await client.register()
     streams = [await client.bound(NODES), await client.bound(ALLOCATIONS)]
     streams[0].call.cancel()
@@ -112,7 +111,7 @@ async def test_a_lost_manager_is_paused_and_then_gone(
 
 
 async def test_a_manager_that_half_closes_all_shuts_down(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(update_streams, "CANCEL_S", 0.1)
+    monkeypatch.setattr(service_module, "CANCEL_S", 0.1)
     await client.register()
     nodes, allocations = await client.bound(NODES), await client.bound(ALLOCATIONS)
     await nodes.half_close()
@@ -223,9 +222,9 @@ async def test_what_is_said_at_an_end_fits_into_its_trailers(client: Client) -> 
 
 
 async def test_calls_have_a_limit(machine: SIMachine, clock: Clock, tmp_path: Path, monkeypatch: Any) -> None:
-    assert server.CALLS_MAX >= 4 * MANAGERS_MAX
-    monkeypatch.setattr(server, "CALLS_MAX", 10)
-    service = server.Service(machine, clock)
+    assert service_module.CALLS_MAX >= 4 * MANAGERS_MAX
+    monkeypatch.setattr(service_module, "CALLS_MAX", 10)
+    service = service_module.Service(machine, clock)
     address = await service.start(Address(path=tmp_path / "s"), None)
     async with grpc.aio.insecure_channel(str(address)) as channel:
         calls = [channel.stream_stream(RPCS[NODES].path)() for _ in range(11)]
