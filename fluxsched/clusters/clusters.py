@@ -425,7 +425,7 @@ class LeaseExecutor:
     def close(self) -> None:
         """Do nothing: the loops are closed with the instance."""
 
-    def leave(self, within_s: float) -> None:
+    def detach(self, within_s: float) -> None:
         """Do nothing: the jobs continue in their clusters."""
 
 

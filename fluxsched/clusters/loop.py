@@ -252,7 +252,7 @@ class ClusterLoop:
 
     def _be_late(self) -> None:
         self._late = None
-        self.perform(self.table.late(self._turns.clock.wall_s()))
+        self.perform(self.table.expire(self._turns.clock.wall_s()))
         self._await_late()
 
     # -- what is heard: see LinkEvents

@@ -189,7 +189,7 @@ class Executor(Protocol):
         """Kill the running processes and wait for their end."""
         ...
 
-    def leave(self, within_s: float) -> None:
+    def detach(self, within_s: float) -> None:
         """End without ending the jobs, which the next instance resumes within this time (seconds)."""
         ...
 
@@ -252,7 +252,7 @@ class ProcessGroup:
             with contextlib.suppress(ProcessLookupError, PermissionError):
                 os.killpg(self.pgid, signum)
 
-    def look(self) -> int | None:
+    def first_running(self) -> int | None:
         """Return the first task that has not ended, None if all have."""
         while self.watched < len(self.pids):
             if not _has_ended(self.pids[self.watched]):
@@ -260,7 +260,7 @@ class ProcessGroup:
             self.watched += 1
         return None
 
-    def go(self) -> None:
+    def mark_leaving(self) -> None:
         """Mark the group's target as being given back: later ends of its tasks do not affect the job's status."""
         self.going = True
         self._counted = {pid for pid in self.pids if _has_ended(pid)}

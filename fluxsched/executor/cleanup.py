@@ -337,11 +337,11 @@ class Strays:
         self._others: dict[int, Other] = {}
         self._jobs: dict[str, RunningJob] = {}
 
-    def begin(self, path: str, start_ticks: int, spool: str) -> None:
+    def add_job(self, path: str, start_ticks: int, spool: str) -> None:
         """Add the job of this path, which has its first task; its tasks write into files below `spool`."""
         self._jobs[path] = RunningJob(start_ticks, spool)
 
-    def end(self, path: str) -> None:
+    def remove_job(self, path: str) -> None:
         """Remove a job of which no process is left that is known to be its own."""
         self._jobs.pop(path, None)
         for other in self._others.values():

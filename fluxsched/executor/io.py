@@ -334,16 +334,16 @@ class Streams:
             self.close()
             raise
 
-    def of(self, task: int) -> tuple[int, int]:
+    def descriptors_of(self, task: int) -> tuple[int, int]:
         """Return descriptors for stdout and stderr of the task of this number, good until the next call."""
         self._close_own()
         stdout = self._descriptor("stdout", task, None)
         return stdout, self._descriptor("stderr", task, stdout)
 
-    def say(self, text: str) -> None:
+    def write_note(self, text: str) -> None:
         """Write a message of the instance to the stderr of the first task."""
         with contextlib.suppress(OSError, FluxschedError):
-            os.write(self.of(0)[1], f"fluxsched: {text}\n".encode())
+            os.write(self.descriptors_of(0)[1], f"fluxsched: {text}\n".encode())
 
     def close(self) -> None:
         """Close all descriptors."""

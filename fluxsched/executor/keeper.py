@@ -389,11 +389,11 @@ class KeeperService:
         self._report(msg.TargetsReleased(self._next(), jobid, str(ranks)))
 
     def _finished(self, jobid: int, status: int, usage: dict[str, Any] | None) -> None:
-        self._jobs[jobid].end()
+        self._jobs[jobid].mark_ended()
         self._report(msg.JobFinished(self._next(), jobid, status, usage))
 
     def _failed(self, jobid: int, note: str) -> None:
-        self._jobs[jobid].end()
+        self._jobs[jobid].mark_ended()
         self._report(msg.JobFailed(self._next(), jobid, note))
 
 
@@ -433,7 +433,7 @@ class KeptJob:
     def ranks(self, ranks: Idset) -> None:
         self._ranks = ranks
 
-    def end(self) -> None:
+    def mark_ended(self) -> None:
         """Record that the job has no process any more."""
         self.runs, self._ranks = False, EMPTY
         if self.limit is not None:

@@ -195,10 +195,10 @@ class JobProcesses:
     def go(self, groups: Sequence[ProcessGroup]) -> None:
         """Ask the tasks of these targets, which are given back, to end."""
         for group in groups:
-            group.go()
+            group.mark_leaving()
             tasks = Idset.span(group.first, group.first + len(group.pids) - 1)
             if self.pmi is not None:
-                self.pmi.leave(tasks)
+                self.pmi.mark_leaving(tasks)
             if self.input is not None:
                 self.input.remove(tasks)
             group.signal(signal.SIGTERM)
@@ -358,7 +358,7 @@ class LocalExecutor:
         if record is None:
             return "its first task vanished while it waited to run"
         if start.is_first:
-            self._strays.begin(run.path, record["start_ticks"], run.spool)
+            self._strays.add_job(run.path, record["start_ticks"], run.spool)
         self._guard(run, start)
         for group in start.groups:
             self._watch(run, group)
@@ -371,7 +371,7 @@ class LocalExecutor:
         if limit_bytes is not None:
             guarded = Guarded(run.pids, limit_bytes, partial(self._strays.members, run.path, self._pids))
             if start is not None and start.is_first:
-                self.memory.begin(run.jobid, guarded)
+                self.memory.guard_job(run.jobid, guarded)
             else:
                 self.memory.change(run.jobid, guarded, [] if start is None else start.pids)
 
@@ -424,7 +424,7 @@ class LocalExecutor:
         """Continue the job without tasks that cannot be started; it has their targets until it gives them back."""
         log.error("job %s: no tasks on further targets: %s", format_f58(run.jobid), error, extra=of_job(run.jobid))
         if start is not None:
-            start.gate.say(f"no tasks on targets {start.ranks}: {error}")
+            start.gate.write_note(f"no tasks on targets {start.ranks}: {error}")
             run.starts.remove(start)
             start.gate.close()
             run.go(start.groups)
@@ -486,7 +486,7 @@ class LocalExecutor:
         group.stop_watching()
         if group.reaped:
             return
-        pid = group.look()
+        pid = group.first_running()
         if pid is None:
             self._check_over(run)
             if group.going:
@@ -522,9 +522,9 @@ class LocalExecutor:
             run.look_s = min(2 * run.look_s, LOOK_MAX_S)
             return
         del self._runs[jobid]
-        self._strays.end(run.path)
+        self._strays.remove_job(run.path)
         run.tidy()
-        note = self.memory.end(jobid) if run.is_guarded else None
+        note = self.memory.release_job(jobid) if run.is_guarded else None
         if note is not None:
             self._reports.raised(jobid, "memory", note)
         self._reports.record(jobid, None, _no_op)
@@ -581,10 +581,10 @@ class LocalExecutor:
         run.settle()
         run.signal(signal.SIGKILL)
         self._reap(run)
-        self._strays.end(run.path)
+        self._strays.remove_job(run.path)
         run.tidy()
         if run.is_guarded:
-            self.memory.end(run.jobid)
+            self.memory.release_job(run.jobid)
 
     def close(self) -> None:
         """Kill all jobs and wait until no process is left, up to CLOSE_S; nothing is reported."""

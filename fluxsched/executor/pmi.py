@@ -71,7 +71,7 @@ class JobPmi:
         """Note that the tasks are asked to end: an exit from now on is no failure."""
         self._ending = True
 
-    def leave(self, ranks: Idset) -> None:
+    def mark_leaving(self, ranks: Idset) -> None:
         """Note that the targets of these tasks are given back: their exit is no failure, but others may wait for them.
         """
         for rank in ranks:

@@ -128,19 +128,19 @@ class KeeperExecutor:
             run = self._runs[job.launch.jobid] = GivenJob(job.launch, job.record)
             if job.is_ending:
                 run.signals.append((SIGTERM, job.grace_s))
-            self._nested.begin(job.launch)
+            self._nested.add_job(job.launch)
             if job.going:
                 self.shrink(job.launch.jobid, job.going)
         for client in self._host.living():
             link = self._connect(client)
             link.patience = self._turns.after(self._limits.hello_s, partial(self._lost, link, "it does not answer"))
-            link.say()
+            link.send()
         self._settle()
 
     def start(self, job: JobLaunch) -> None:
         """See `Executor.start`. Raises Refused if there is no keeper and none can be started."""
         self._runs[job.jobid] = run = GivenJob(job, None)
-        self._nested.begin(job)
+        self._nested.add_job(job)
         if self._is_settled:
             try:
                 self._give(run)
@@ -158,7 +158,7 @@ class KeeperExecutor:
         """See `Executor.limit`."""
         run = self._runs.get(jobid)
         if run is not None and run.link is not None:
-            run.link.say(msg.LimitJob(jobid, expiration_s))
+            run.link.send(msg.LimitJob(jobid, expiration_s))
 
     def grow(self, jobid: int, r: Mapping[str, Any]) -> None:
         """See `Executor.grow`."""
@@ -192,22 +192,22 @@ class KeeperExecutor:
         """See `Executor.close`."""
         self._end(msg.EndKeeper())
         for link in self._links:
-            self._host.end(link.client, self._limits.end_s if link.has_said else 0.0)
+            self._host.end_keeper(link.client, self._limits.end_s if link.has_said else 0.0)
             link.client.close()
 
-    def leave(self, within_s: float) -> None:
+    def detach(self, within_s: float) -> None:
         """See `Executor.leave`."""
         self._end(msg.Leave(within_s))
         for link in self._links:
             if not link.has_said:
-                self._host.end(link.client, 0.0)
+                self._host.end_keeper(link.client, 0.0)
             link.client.close()
 
     def _end(self, word: msg.KeeperMessage) -> None:
         self._closed = True
         for link in self._links:
             if link.has_said:
-                link.say(word)
+                link.send(word)
                 link.flush()
 
     # -- keepers ------------------------------------------------------------------------------------------------
@@ -254,7 +254,7 @@ class KeeperExecutor:
             handle, serial = partial(self._handlers[type(one)], link, one), getattr(one, "serial", serial)
             self._turns.run_isolated(handle, f"report of a keeper: {one!r:.80}", partial(_unhandled, link, one))
         if serial:
-            self._reports.stored(lambda: link.say(msg.Stored(serial, list(link.unhandled))))
+            self._reports.stored(lambda: link.send(msg.Stored(serial, list(link.unhandled))))
 
     def _flush(self) -> None:
         for link in self._links:
@@ -268,7 +268,7 @@ class KeeperExecutor:
         if link.patience is not None:
             link.patience.cancel()
         link.client.close()
-        self._host.end(link.client, self._limits.end_s if link.is_ending else 0.0)
+        self._host.end_keeper(link.client, self._limits.end_s if link.is_ending else 0.0)
         if not link.is_ending:
             log.warning("the keeper has ended, which it should not: %s", reason)
         for number in list(link.inputs):
@@ -316,7 +316,7 @@ class KeeperExecutor:
         for held in one.jobs:
             run = self._runs.get(held.jobid)
             if run is None or run.link not in (None, link):
-                link.say(msg.SignalJob(held.jobid, SIGKILL))
+                link.send(msg.SignalJob(held.jobid, SIGKILL))
                 continue
             link.jobs.add(held.jobid)
             if run.link is None:
@@ -331,7 +331,7 @@ class KeeperExecutor:
         """End a keeper that gets no more jobs, and has none."""
         if link.is_retiring and not link.jobs and not link.clearing:
             link.is_ending = True
-            self._reports.stored(lambda: link.say(msg.EndKeeper()))
+            self._reports.stored(lambda: link.send(msg.EndKeeper()))
 
     def _settle(self) -> None:
         """Once all keepers have answered, have the processes ended that no keeper has, and start the jobs that never
@@ -358,7 +358,7 @@ class KeeperExecutor:
             self._gone(records, clear_orphans(records, self._limits.clear_s))
         else:
             link.clearing = {**(link.clearing or {}), **records}
-            link.say(msg.ClearProcesses(dict(records)))
+            link.send(msg.ClearProcesses(dict(records)))
 
     def _cleared(self, link: KeeperLink, one: msg.ProcessesCleared) -> None:
         records = {jobid: record for jobid, record in (link.clearing or {}).items() if jobid in one.notes}
@@ -422,7 +422,7 @@ class KeeperExecutor:
         if run is None:
             return False
         del self._runs[jobid]
-        self._nested.end(jobid)
+        self._nested.remove_job(jobid)
         if run.record is not None:
             self._reports.record(jobid, None, _no_op)
         if link.is_retiring:
@@ -493,7 +493,7 @@ class GivenJob:
         if self.link is None or self.record is None:
             self.signals.append((signum, grace_s))
         if self.link is not None:
-            self.link.say(msg.SignalJob(self.launch.jobid, signum, grace_s))
+            self.link.send(msg.SignalJob(self.launch.jobid, signum, grace_s))
 
     def grow(self, r: Mapping[str, Any]) -> None:
         """Have its tasks started on the targets of `r` (R of them alone), too."""
@@ -509,13 +509,13 @@ class GivenJob:
         if self.link is None or self.record is None:
             kept.append(one)
         if self.link is not None:
-            self.link.say(one)
+            self.link.send(one)
 
     def given(self, link: KeeperLink) -> None:
         """Send the keeper that now has the job the messages that the previous one, if any, may not have handled."""
         for signum, grace_s in self.signals:
-            link.say(msg.SignalJob(self.launch.jobid, signum, grace_s))
-        link.say(*self._grown, *self._shrunk)
+            link.send(msg.SignalJob(self.launch.jobid, signum, grace_s))
+        link.send(*self._grown, *self._shrunk)
         if self.record is not None:
             self.settled()
 
@@ -534,9 +534,9 @@ class GivenJob:
             has, ranks = Idset.parse(held.ranks), ResourceSet.parse(r).ranks - self.going
             self._outdated = Idset.parse(held.released) & ranks
             if missing := ranks - has:
-                link.say(msg.GrowJob(jobid, r, str(missing)))
+                link.send(msg.GrowJob(jobid, r, str(missing)))
             if surplus := has - ranks - self.going:
-                link.say(msg.ShrinkJob(jobid, str(surplus)))
+                link.send(msg.ShrinkJob(jobid, str(surplus)))
         self.given(link)
 
     def released(self, ranks: Idset) -> Idset:
@@ -571,7 +571,7 @@ class KeeperInput:
             )
         number = next(self._numbers)
         link.inputs[number] = jobid, len(data), answered
-        link.say(msg.SendInput(jobid, number, data, None if tasks is None else str(tasks), eof, window))
+        link.send(msg.SendInput(jobid, number, data, None if tasks is None else str(tasks), eof, window))
 
 
 # ---- hosts of keepers
@@ -590,7 +590,7 @@ class KeeperHost(Protocol):
         """Return a connection to a new keeper. Raises OSError when none can be started."""
         ...
 
-    def end(self, client: Client, timeout_s: float) -> None:
+    def end_keeper(self, client: Client, timeout_s: float) -> None:
         """Wait for the end of this keeper, which was asked to end or does not answer, and then kill it; blocks."""
         ...
 
@@ -633,7 +633,7 @@ class KeeperLink:
         """Return whether any message was sent to the keeper."""
         return self._has_said
 
-    def say(self, *messages: msg.KeeperMessage) -> None:
+    def send(self, *messages: msg.KeeperMessage) -> None:
         """Send with the end of the turn."""
         if not self._has_said:
             self._has_said = True
@@ -648,10 +648,10 @@ class KeeperLink:
             self._last_settings = job.environment, job.cores
             cores = None if job.cores is None else [str(units) for units in job.cores]
             spool = os.path.realpath(job.spool)
-            self.say(msg.KeeperSettings(spool, dict(job.environment), cores, kill_timeout_s, outlives))
+            self.send(msg.KeeperSettings(spool, dict(job.environment), cores, kill_timeout_s, outlives))
         self.jobs.add(job.jobid)
         jobspec = self._jobspecs.get(job.jobspec)
-        self.say(msg.StartJob(job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s))
+        self.send(msg.StartJob(job.jobid, job.attempt, jobspec, dict(job.R), job.expiration_s))
 
     def welcomed(self) -> None:
         """Record that the keeper has answered the hello."""
@@ -755,7 +755,7 @@ class LocalKeeperHost:
         process.returncode = 0  # `end` reaps it
         return self._known(ours, process.pid)
 
-    def end(self, client: Client, timeout_s: float) -> None:
+    def end_keeper(self, client: Client, timeout_s: float) -> None:
         """See `KeeperHost.end`."""
         pid, fd = self._pidfds.pop(client, (0, -1))
         if fd < 0:

@@ -141,7 +141,7 @@ class TaskStart:
                 unpinned += cores is not None and not _pin(pid, units)
                 yield
         if unpinned:
-            gate.say(f"{unpinned} of the tasks run unpinned: this machine does not have all cores of R")
+            gate.write_note(f"{unpinned} of the tasks run unpinned: this machine does not have all cores of R")
 
     def _group(self, block: TaskBlock) -> ProcessGroup:
         """Return the group of a target's tasks."""
@@ -275,7 +275,7 @@ class TaskGate:
         With `pgid` 0 it is the first of a process group. `odd` is the result of `odd_names` for its environment; `more`
         descriptors are handed over as (our descriptor, the task's).
         """
-        stdout, stderr = self._streams.of(task)
+        stdout, stderr = self._streams.descriptors_of(task)
         if self._own:
             self._close_read()
             self._read = self._pipe()
@@ -301,9 +301,9 @@ class TaskGate:
         self._waiting += 1
         return pid
 
-    def say(self, text: str) -> None:
+    def write_note(self, text: str) -> None:
         """Write a message of the instance to the job's stderr."""
-        self._streams.say(text)
+        self._streams.write_note(text)
 
     def complete(self) -> None:
         """Keep only the writing end of the gate, after all tasks have been spawned."""

@@ -150,7 +150,7 @@ class TimedExecutor:
             timer.cancel()
         self._timers.clear()
 
-    def leave(self, within_s: float) -> None:
+    def detach(self, within_s: float) -> None:
         """Cancel all timers; the next instance computes the remaining times itself."""
         self.close()
 
@@ -178,7 +178,7 @@ class NestedJobs:
         self._margin_s = margin_s
         self._going: dict[int, Idset] = {}
 
-    def begin(self, job: JobLaunch) -> None:
+    def add_job(self, job: JobLaunch) -> None:
         """Add a job that runs, if it is an instance: it gives targets back by itself."""
         if job.jobspec.request.elastic and is_instance(job.jobspec):
             self._going.setdefault(job.jobid, EMPTY)
@@ -205,7 +205,7 @@ class NestedJobs:
         if given:
             self._reports.released(jobid, given)
 
-    def end(self, jobid: int) -> None:
+    def remove_job(self, jobid: int) -> None:
         """Remove a job that has ended."""
         self._going.pop(jobid, None)
 

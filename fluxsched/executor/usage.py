@@ -75,7 +75,7 @@ class Cgroups:
         for pid in pids:
             (group / "cgroup.procs").write_text(str(pid))
 
-    def end(self, jobid: int) -> int | None:
+    def remove_group(self, jobid: int) -> int | None:
         """Remove the group of a job that has ended; its peak (bytes) if the kernel has ended it, else None."""
         group, peak = self._of(jobid), None
         with contextlib.suppress(OSError, ValueError):
@@ -196,7 +196,7 @@ class MemoryGuard:
         """Return the way in which memory limits are enforced, for people."""
         return way_of_enforcing(self._cgroups)
 
-    def begin(self, jobid: int, job: Guarded) -> None:
+    def guard_job(self, jobid: int, job: Guarded) -> None:
         """Guard a job whose tasks exist and do not run yet."""
         if self._cgroups is not None:
             try:
@@ -221,13 +221,13 @@ class MemoryGuard:
         else:
             self._watch.add(jobid, job)
 
-    def end(self, jobid: int) -> str | None:
+    def release_job(self, jobid: int) -> str | None:
         """Remove a job that has ended; return a note if it exceeded its memory and that has not been reported yet."""
         limit_bytes = self._grouped.pop(jobid, None)
         if limit_bytes is None or self._cgroups is None:
             self._watch.remove(jobid)
             return None
-        peak = self._cgroups.end(jobid)
+        peak = self._cgroups.remove_group(jobid)
         return None if peak is None else note(max(peak, limit_bytes), limit_bytes)
 
     def close(self) -> None:

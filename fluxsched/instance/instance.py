@@ -389,11 +389,11 @@ class Instance:
             helper.close()
         for executor in self.effects.executors.values():
             if self.is_restarting:
-                executor.leave(RESTART_S)
+                executor.detach(RESTART_S)
             elif self.ended.result() is None or self.settings.statedir is None:
                 executor.close()
             else:  # the next instance goes on with the jobs
-                executor.leave(0.0)
+                executor.detach(0.0)
         self.router.flush()
         self.turns.stop()
         self._parts.sampling.stop()

@@ -412,7 +412,7 @@ class LeaseTable:
         waiting = [lease.since_s for lease in self.leases.values() if _may_be_late(lease)]
         return min(waiting) + self.return_after_s if waiting else None
 
-    def late(self, now_s: float) -> list[LeaseEffect]:
+    def expire(self, now_s: float) -> list[LeaseEffect]:
         """Return the effects for leases that have not begun within `return-after` by `now_s`."""
         late_s = now_s - self.return_after_s
         due = [lease for lease in self.leases.values() if _may_be_late(lease) and lease.since_s <= late_s]

@@ -114,7 +114,7 @@ class Pair:
     def make_late(self):
         """Have what was not begun there be returned, as after `return-after`."""
         loop = self._loop
-        self.here.turns.post(lambda: loop.perform(loop.table.late(inf)))
+        self.here.turns.post(lambda: loop.perform(loop.table.expire(inf)))
 
     def forget_returned(self):
         """The same for the pause after that."""

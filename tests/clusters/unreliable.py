@@ -115,7 +115,7 @@ class Site:
 
     def late(self, passed_s):
         self.now_s += passed_s
-        self.perform(self.table.late(self.now_s))
+        self.perform(self.table.expire(self.now_s))
 
     def kill(self, jobid):
         self.perform(self.table.kill(jobid))

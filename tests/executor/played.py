@@ -90,7 +90,7 @@ class Bench:
             raise self.fault
         return self._connect(Played())
 
-    def end(self, client: Client, timeout_s: float) -> None:
+    def end_keeper(self, client: Client, timeout_s: float) -> None:
         self.clients[client].is_ended = True
 
     def _connect(self, keeper: Played) -> Client:

@@ -321,7 +321,7 @@ async def test_leaving_ends_no_job(bench):
     bench.executor.start(bench.launch(1))
     [keeper] = bench.keepers
     await bench.until(lambda: keeper.started)
-    bench.executor.leave(2.0)
+    bench.executor.detach(2.0)
     await bench.until(lambda: keeper.words(msg.Leave))
     assert (keeper.words(msg.EndKeeper), keeper.is_ended) == ([], False)
 
@@ -443,7 +443,7 @@ async def test_a_killed_keeper_that_is_not_gone_is_not_waited_for_without_end(tm
     host = LocalKeeperHost(tmp_path, None, -1, 0.0, KeeperLimits(gone_s=0.01))
     with listener:
         [client] = host.living()
-        host.end(client, 0.0)
+        host.end_keeper(client, 0.0)
         client.close()
     assert f"keeper {os.getpid()} is not gone 0.01 s after it was killed" in caplog.text
 

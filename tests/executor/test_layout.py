@@ -305,7 +305,7 @@ async def test_a_task_that_had_failed_before_the_shrink_still_counts(shop):
     start(shop, elastic("[ $FLUX_TASK_RANK = 1 ] && exit 3; echo up; read x; exit 0"), r_of("0-1"))
     await up(shop, "0")
     group = shop.executor._runs[1].groups[1]
-    await shop.until(lambda: group.look() is None)
+    await shop.until(lambda: group.first_running() is None)
     shrink(shop, "1")
     await released(shop, "1")
     shop.executor.input_of(1).send(b"", None, eof=True, taken=lambda: None)

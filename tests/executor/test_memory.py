@@ -145,7 +145,7 @@ def test_a_job_gets_a_group_with_its_limit_and_its_tasks(shop, cgroups, delegate
     monkeypatch.setattr(Cgroups, "find", lambda: cgroups)
     guard = MemoryGuard(shop.turns, lambda jobid, note: None)
     assert guard.way == f"cgroup: {delegated}"
-    guard.begin(1, Guarded([4711], LIMIT_BYTES, list))
+    guard.guard_job(1, Guarded([4711], LIMIT_BYTES, list))
     assert (delegated / "instance" / "cgroup.procs").read_text() == "12", "the instance has moved"
     assert (delegated / "cgroup.subtree_control").read_text() == "+memory"
     group = delegated / "job-f2"
@@ -153,7 +153,7 @@ def test_a_job_gets_a_group_with_its_limit_and_its_tasks(shop, cgroups, delegate
     assert (group / "memory.oom.group").read_text() == "1"
     assert (group / "cgroup.procs").read_text() == "4711"
     (group / "memory.events").write_text("low 0\nmax 7\noom 1\noom_kill 2\n")
-    note = guard.end(1)
+    note = guard.release_job(1)
     assert note is not None
     assert note.startswith("used 64 MiB of the 64 MiB of memory")
     assert guard._watch._timer is None
@@ -163,7 +163,7 @@ def test_a_job_whose_group_cannot_be_made_is_watched(shop, cgroups, delegated, m
     monkeypatch.setattr(Cgroups, "find", lambda: cgroups)
     (delegated / "job-f2").mkdir()
     guard = MemoryGuard(shop.turns, lambda jobid, note: None)
-    guard.begin(1, Guarded([4711], LIMIT_BYTES, list))
+    guard.guard_job(1, Guarded([4711], LIMIT_BYTES, list))
     assert guard._watch._timer is not None
-    assert guard.end(1) is None
+    assert guard.release_job(1) is None
     assert guard._watch._timer is None

@@ -75,7 +75,7 @@ class SimKeeperHost:
         self._instance.effect()
         return self._connect(self._keepers.start())
 
-    def end(self, client: Client, timeout_s: float) -> None:
+    def end_keeper(self, client: Client, timeout_s: float) -> None:
         """See `KeeperHost.end`: a simulated instance does not wait."""
         assert isinstance(client, PairEnd)
         if client.other is not None:
