@@ -156,9 +156,9 @@ class Assembly:
             self.modules.policy_of,
         )  # fmt: skip
         self._leases(restored)
-        RunningService(manager, self.router, self.turns, self.resource.targets)
-        self.streams = JobStreams(self.effects, self.router, self.store, self.turns)
-        self.waits = JobWaits(self.effects, self.router, self.store, self.turns)
+        RunningService(self.effects, self.router, self.resource.targets)
+        self.streams = JobStreams(self.effects, self.router, self.store)
+        self.waits = JobWaits(self.effects, self.router, self.store)
         self.history = JobHistory(self.effects, self.store, config.history, outside.background)
         self.inputs = JobInputs(self.effects, self.streams, self.router)
         serve_jobs(self.router, self.effects, self.jobs, self.streams, self.inputs, self.store)

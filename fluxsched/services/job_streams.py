@@ -39,7 +39,6 @@ from fluxsched.services.jobs import (
 )
 from fluxsched.services.task_output import CHUNK_BYTES, Budget, TaskOutput
 from fluxsched.store.store import Store
-from fluxsched.system.loop import Turns
 
 WATCH_EVENTS_MAX = 1024
 """Events in one watch response."""
@@ -87,12 +86,12 @@ class OutputFollower:
 class JobStreams:
     """Serves the streams of `job-manager`."""
 
-    def __init__(self, effects: JobEffects, router: Router, store: Store, turns: Turns) -> None:
+    def __init__(self, effects: JobEffects, router: Router, store: Store) -> None:
         self._effects = effects
         self._manager = effects.manager
         self._router = router
         self._store = store
-        self._turns = turns
+        self._turns = effects.turns
         self._watchers: dict[RpcRequest, tuple[frozenset[int] | None, frozenset[str] | None]] = {}
         self._logs: defaultdict[int, dict[RpcRequest, Send]] = defaultdict(dict)
         self._waits: defaultdict[int, dict[RpcRequest | None, Waiter]] = defaultdict(dict)

@@ -61,7 +61,7 @@ from fluxsched.services.job_effects import JobEffects, JobEvents
 from fluxsched.services.scheduling import SchedulingService
 from fluxsched.store.jobs import read_events, read_job
 from fluxsched.store.store import Store
-from fluxsched.system.loop import Turns, Work, pieces
+from fluxsched.system.loop import Work, pieces
 
 SUBMIT = framing.with_raw(msg.SubmitRequest, "jobspec")
 
@@ -493,10 +493,10 @@ def read_ended_job(store: Store, jobid: int) -> Job | None:
 class RunningService:
     """Serves `job-manager.running`; `targets` reads an idset or a hostlist."""
 
-    def __init__(self, manager: JobManager, router: Router, turns: Turns, targets: Callable[[str], Idset]) -> None:
-        self._manager = manager
+    def __init__(self, effects: JobEffects, router: Router, targets: Callable[[str], Idset]) -> None:
+        self._manager = effects.manager
         self._router = router
-        self._turns = turns
+        self._turns = effects.turns
         self._targets = targets
         router.serve({"job-manager.running": self._running})
 
@@ -538,11 +538,11 @@ NAMED_MAX = 20
 class JobWaits:
     """Service of `job-manager.wait-all`."""
 
-    def __init__(self, effects: JobEffects, router: Router, store: Store, turns: Turns) -> None:
+    def __init__(self, effects: JobEffects, router: Router, store: Store) -> None:
         self._effects = effects
         self._manager = effects.manager
         self._store = store
-        self._turns = turns
+        self._turns = effects.turns
         self._left: dict[RpcRequest, dict[int, tuple[int, ...]]] = {}
         """Jobs of each stream that have not ended, and for each of these the jobs that were requested: earlier
         attempts, or itself.
