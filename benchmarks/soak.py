@@ -27,6 +27,7 @@ sys.path.insert(0, str(Path(__file__).parents[1]))
 from outside.jobspecs import asking
 
 from fluxsched.errors import Disconnected
+from fluxsched.resource.module import ResourceModule
 from tests.chaos.wire import messages, request
 from tests.chaos.world.network import SimClient
 from tests.chaos.world.world import INSTANCE, World
@@ -43,10 +44,12 @@ SLOWED = {
 }
 KEPT = {
     "fluxsched.messaging.memo.SPECS_KEPT": 64,
+    "fluxsched.services.scheduling.ANNOTATIONS_KEPT": 64,
     "fluxsched.store.jobs.PARTS_KNOWN_MAX": 64,
-    "fluxsched.resource.journal.HISTORY_EVENTS_MAX": 256,
 }
 """Every job of this site is another one, so that tables of thousands would fill over months."""
+HISTORY_EVENTS = 256
+"""Events of the resource journal that are kept, for the same reason."""
 SITE = """
 [job-manager]
 inactive-num-limit = 1000
@@ -248,7 +251,8 @@ def main() -> int:
     parser.add_argument("--rate", type=float, default=12.0, help="jobs an hour")
     parser.add_argument("--seed", type=int, default=1)
     options = parser.parse_args()
-    patches = [patch(name, value) for name, value in (SLOWED | KEPT).items()]
+    patches: list[Any] = [patch(name, value) for name, value in (SLOWED | KEPT).items()]
+    patches.append(patch.dict(ResourceModule.__init__.__kwdefaults__, history_events_max=HISTORY_EVENTS))
     for one in patches:
         one.start()
     return live(options)
