@@ -188,11 +188,11 @@ class JobProcesses:
             self.pmi.opened(pids)
         self.open = True
 
-    def on(self, ranks: Idset) -> list[ProcessGroup]:
+    def groups_on(self, ranks: Idset) -> list[ProcessGroup]:
         """Return the groups whose targets are among these."""
         return [group for group in self.groups if group.rank is not None and group.rank in ranks]
 
-    def go(self, groups: Sequence[ProcessGroup]) -> None:
+    def end_groups(self, groups: Sequence[ProcessGroup]) -> None:
         """Ask the tasks of these targets, which are given back, to end."""
         for group in groups:
             group.mark_leaving()
@@ -223,7 +223,7 @@ class JobProcesses:
                 self.grace.cancel()
             self.grace, self.grace_ends_s = turns.after(delay_s, kill), ends_s
 
-    def settle(self) -> None:
+    def stop_watching(self) -> None:
         """Stop watching, timing and sending."""
         if self.input is not None:
             self.input.close()
@@ -427,7 +427,7 @@ class LocalExecutor:
             start.gate.write_note(f"no tasks on targets {start.ranks}: {error}")
             run.starts.remove(start)
             start.gate.close()
-            run.go(start.groups)
+            run.end_groups(start.groups)
             kill(start.groups)
             for group in start.groups:
                 self._watch(run, group)
@@ -440,9 +440,9 @@ class LocalExecutor:
         if any(not start.is_spawned and start.ranks & ranks for start in run.starts):
             self._turns.post(lambda: self.shrink(jobid, ranks, grace_s))
             return
-        groups = [group for group in run.on(ranks) if not group.going]
-        self._release(run, ranks - Idset.of([group.rank for group in run.on(ranks) if group.rank is not None]))
-        run.go(groups)
+        groups = [group for group in run.groups_on(ranks) if not group.going]
+        self._release(run, ranks - Idset.of([group.rank for group in run.groups_on(ranks) if group.rank is not None]))
+        run.end_groups(groups)
         for group in groups:
             self._watch(run, group)
         delay_s = self.kill_timeout_s if grace_s is None else grace_s
@@ -507,7 +507,7 @@ class LocalExecutor:
         if self._runs.get(run.jobid) is not run or run.ended or not run.is_over:
             return
         run.ended = True
-        run.settle()
+        run.stop_watching()
         run.signal(signal.SIGKILL)
         self._reap(run)
         self._look(run)
@@ -578,7 +578,7 @@ class LocalExecutor:
     def _destroy(self, run: JobProcesses) -> None:
         """Kill and reap tasks that have not run: a waiting shell is dead at once."""
         self._runs.pop(run.jobid, None)
-        run.settle()
+        run.stop_watching()
         run.signal(signal.SIGKILL)
         self._reap(run)
         self._strays.remove_job(run.path)
@@ -591,7 +591,7 @@ class LocalExecutor:
         runs, self._runs = list(self._runs.values()), {}
         self.memory.close()
         for run in runs:
-            run.settle()
+            run.stop_watching()
             run.signal(signal.SIGKILL)
         clock = self._turns.clock
         until_s = clock.monotonic_s() + CLOSE_S

@@ -110,7 +110,7 @@ class _FluxFollower(OutputFollower):
         self._log = log
         self._sender = _EventSender(request, flags)
 
-    def begin(self) -> None:
+    def begin_stream(self) -> None:
         self._sender.send(self._log.begin())
 
     def send(self, piece: OutputResponse) -> int:
@@ -119,10 +119,10 @@ class _FluxFollower(OutputFollower):
     def caught_up(self) -> None:
         self._sender.end_history()
 
-    def end(self) -> None:
+    def end_stream(self) -> None:
         self._sender.send(self._log.end())
         self._sender.end_history()
-        super().end()
+        super().end_stream()
 
 
 class JobInfoService:

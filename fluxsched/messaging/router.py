@@ -123,7 +123,7 @@ class Router:
         for peer in list(self.peers.values()):
             known = self.permissions.identify(peer.server, peer.userid, peer.key)
             if known != (peer.userid, peer.rolemask, peer.key_name):
-                self.drop(peer, "its access was changed")
+                self.drop_peer(peer, "its access was changed")
                 cut += 1
         return cut
 
@@ -175,7 +175,7 @@ class Router:
         if peer.gone:  # its loss has been told to those who waited then
             self.turns.post(partial(answered, None))
             return
-        tag = self.calls.begin(peer, topic, answered, is_question=is_question)
+        tag = self.calls.begin_call(peer, topic, answered, is_question=is_question)
         self.send(peer, make_request(topic, payload, matchtag=tag))
 
     def forward(self, request: RpcRequest, peer: Peer, payload: bytes | None = None) -> None:
@@ -283,7 +283,7 @@ class Router:
             messages = unpack_bundle(message)
         except RemoteProtocolError as exc:
             if not peer.rates.may_err(self.turns.clock.monotonic_s()):
-                self.drop(peer, self._limits.flooding())
+                self.drop_peer(peer, self._limits.flooding())
                 return
             log.warning("peer %s sent a malformed message: %s", peer.name, exc)
             self.send(peer, Message(type=RESPONSE, topic=MALFORMED_TOPIC, payload=str(exc).encode(), aux1=exc.errnum))
@@ -304,7 +304,7 @@ class Router:
             except Exception as exc:
                 self._failed(request, exc)
         elif not peer.rolemask & ROLE_OWNER:
-            self.drop(peer, "only the owner may send anything but requests")
+            self.drop_peer(peer, "only the owner may send anything but requests")
         elif message.type == RESPONSE:
             self._answer(peer, message)
         elif message.type != CONTROL:
@@ -347,7 +347,7 @@ class Router:
 
     def _answer(self, peer: Peer, message: Message) -> None:
         if message.matchtag:
-            answered = self.calls.end(peer, message.matchtag)
+            answered = self.calls.end_call(peer, message.matchtag)
             if answered is not None and not self._accept(peer, message, answered, message):
                 answered(None)
             return
@@ -367,11 +367,11 @@ class Router:
             if not is_expected(exc):
                 self.turns.report_bug(message.topic, exc)
             log.error("peer %s: %s: %s; it is disconnected", peer.name, message.topic, exc)
-            self.drop(peer, str(exc))
+            self.drop_peer(peer, str(exc))
             return False
         return True
 
-    def drop(self, peer: Peer, reason: str) -> None:
+    def drop_peer(self, peer: Peer, reason: str) -> None:
         """Cut a peer off; its loss is handled like any other."""
         peer.dropped = reason
         peer.server.drop(peer.identity, reason)
@@ -521,13 +521,13 @@ class OutgoingCalls:
         self._tag = 0
         self._tag_max = tag_max
 
-    def begin(self, peer: Peer, topic: str, answered: Answered, *, is_question: bool) -> int:
+    def begin_call(self, peer: Peer, topic: str, answered: Answered, *, is_question: bool) -> int:
         """Register a new call; return its matchtag."""
         self._tag = self._tag % self._tag_max + 1
         self._open[self._tag] = _Call(peer, topic, answered, is_question)
         return self._tag
 
-    def end(self, peer: Peer, tag: int) -> Answered | None:
+    def end_call(self, peer: Peer, tag: int) -> Answered | None:
         """End a call; return the callback for the response of `peer`; None for a call that is over, or another peer's.
         """
         call = self._open.get(tag)

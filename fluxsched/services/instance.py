@@ -69,7 +69,7 @@ class InstanceService:
                 "instance.ready": self._ready,
                 "instance.stop": self._stop_request,
                 "instance.restart": self._restart_request,
-                "instance.goodbye": lambda request: router.drop(request.peer, GOODBYE),
+                "instance.goodbye": lambda request: router.drop_peer(request.peer, GOODBYE),
                 "attr.get": self._attr_get,
             }
         )

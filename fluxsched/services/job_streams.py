@@ -67,7 +67,7 @@ class OutputFollower:
         self.jobid = jobid
         self.follow = follow
 
-    def begin(self) -> None:
+    def begin_stream(self) -> None:
         """Begin to follow, once the stream is open."""
 
     def send(self, piece: msg.OutputResponse) -> int:
@@ -78,7 +78,7 @@ class OutputFollower:
     def caught_up(self) -> None:
         """Note that all output written so far was sent."""
 
-    def end(self) -> None:
+    def end_stream(self) -> None:
         """End the stream: all output that will ever be written was sent."""
         self.request.finish()
 
@@ -307,7 +307,7 @@ class JobStreams:
         request.open_stream(lambda: forget(self._followers, request))
         output = TaskOutput(spool_directory(self._effects.spool, jobid), follower.chunk_bytes)
         self._followers[request] = follower, output
-        follower.begin()
+        follower.begin_stream()
         self._feed(request, Budget())
         self._poll_later(OUTPUT_POLL_S)
 
@@ -340,7 +340,7 @@ class JobStreams:
             for piece in output.bite(budget, ended=ended):
                 budget.chunks -= follower.send(piece)
             if output.is_complete:
-                follower.end()
+                follower.end_stream()
             elif not budget.is_spent:
                 follower.caught_up()
         except FluxschedError as error:  # a file cannot be read, or the job of a very slow reader is forgotten

@@ -172,7 +172,7 @@ class ModuleService:
         expected = module.status == STATUS_FINALIZING
         why = module.ended()
         if module.peer is not None and not module.peer.gone:
-            self._router.drop(module.peer, why)
+            self._router.drop_peer(module.peer, why)
         if not expected:
             module.error = why
             if module.has_served:
@@ -352,7 +352,7 @@ class ModuleService:
         unknown to it.
         """
         if module.peer is not None:
-            self._scheduling.leave(module.peer)
+            self._scheduling.remove_scheduler(module.peer)
 
         def again() -> None:
             self.modules[module.name] = module

@@ -125,7 +125,7 @@ class SchedulingService:
         limit = wanted.limit if wanted.mode == "limited" else None
         count, effects = self._effects.manager.allocation.ready(request.peer, limit, self._effects.now_s)
         self._ready.add(request.peer)
-        request.respond(msg.ReadyResponse(count=count, state=self._states.get(self._groups[request.peer])))
+        request.respond(msg.ReadyResponse(count=count, state=self._states.read_state(self._groups[request.peer])))
         self._effects.perform(effects)
         for call in self.on_ready:
             call()
@@ -139,7 +139,7 @@ class SchedulingService:
                 raise Refused(f"another scheduler serves group {group!r} by now, and its state is kept", errno.EBUSY)
         if wanted.set_aside:
             log.warning("the state saved for groups %s is set aside: the scheduler's log says why", ",".join(groups))
-        self._states.keep(groups, wanted.state, wanted.set_aside, request.respond)
+        self._states.save_state(groups, wanted.state, wanted.set_aside, request.respond)
 
     def _grow(self, request: RpcRequest) -> None:
         wanted = request.payload(msg.GrowRequest)
@@ -174,7 +174,7 @@ class SchedulingService:
         if self._effects.leases.has(jobid):
             raise size_is_settled(jobid)
 
-    def leave(self, peer: Peer) -> None:
+    def remove_scheduler(self, peer: Peer) -> None:
         """Accept nothing more from this scheduler: its groups are free, and its requests wait for another."""
         self._lost(peer)
 
@@ -309,7 +309,7 @@ class SchedulerStates:
         self._store = store
         self._known: dict[str, bytes] = {}
 
-    def get(self, groups: Sequence[str]) -> Any:
+    def read_state(self, groups: Sequence[str]) -> Any:
         """Return the last state kept for these groups, None if there is none."""
         value = self._value(_key(groups))
         if value is None:
@@ -319,7 +319,7 @@ class SchedulerStates:
         except (msgspec.MsgspecError, UnicodeError, RecursionError):
             return printable(value[:SHOWN_BYTES].decode(errors="replace"))
 
-    def keep(self, groups: Sequence[str], state: object, set_aside: bool, stored: Callable[[], None]) -> None:
+    def save_state(self, groups: Sequence[str], state: object, set_aside: bool, stored: Callable[[], None]) -> None:
         """Keep a value, and call `stored` once it is on disk. Raises LimitExceeded."""
         value = msgspec.json.encode(state)
         if len(value) > STATE_BYTES_MAX:

@@ -100,8 +100,8 @@ def tail(pieces: Sequence[Sequence[str]]) -> list[list[str]]:
 def _moved(before: Mapping[str, str], moved: Mapping[str, str]) -> dict[str, str]:
     """The partition `before` once these targets are where `moved` has them."""
     found = TargetParts()
-    found.take(before)
-    found.take(moved)
+    found.move_targets(before)
+    found.move_targets(moved)
     return found.texts()
 
 
@@ -144,7 +144,7 @@ class FeedListener(Protocol):
 class Feed(Protocol):
     """One topic with its parameters."""
 
-    def now(self) -> Body | None:
+    def current(self) -> Body | None:
         """Return the snapshot for a viewer that comes now; None before the first answer."""
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
@@ -219,7 +219,7 @@ class PolledFeed:
         self._differing = differing
         self._snapshot: Body | None = None
 
-    def now(self) -> Body | None:
+    def current(self) -> Body | None:
         """See `Feed`."""
         return self._snapshot
 

@@ -97,7 +97,7 @@ class MachineFeed:
         self.machine: LiveMachine | None = None
         self._snapshot: dict[str, Any] | None = None
 
-    def now(self) -> Body | None:
+    def current(self) -> Body | None:
         """See `Feed`; made again only after a delta."""
         if self._snapshot is None and self.machine is not None:
             self._snapshot = self.machine.snapshot()
@@ -111,7 +111,7 @@ class MachineFeed:
                 delta = machine.apply(answer)
                 self.machine, self._snapshot = machine, None
                 if delta is None:
-                    listener.snapshot(self.now() or {})
+                    listener.snapshot(self.current() or {})
                 elif delta:
                     listener.delta(delta)
 
@@ -128,7 +128,7 @@ class TargetFeed:
         self._events: deque[Mapping[str, Any]] = deque(maxlen=EVENTS_MAX)
         self._is_live = False
 
-    def now(self) -> Body | None:
+    def current(self) -> Body | None:
         """See `Feed`."""
         return {"rank": self._rank, "events": [*self._events]} if self._is_live else None
 
@@ -144,7 +144,7 @@ class TargetFeed:
                     listener.delta({"events": events})
                 elif not self._is_live and not answer["events"]:
                     self._is_live = True
-                    listener.snapshot(self.now() or {})
+                    listener.snapshot(self.current() or {})
 
     def _names(self, context: Mapping[str, Any]) -> bool:
         of_properties = context.get("properties") or {}
@@ -244,7 +244,7 @@ class JobsFeed:
         self._snapshot: dict[str, Any] | None = None
         self._is_due = asyncio.Event()
 
-    def now(self) -> Body | None:
+    def current(self) -> Body | None:
         """See `Feed`."""
         return self._snapshot
 
@@ -306,7 +306,7 @@ class JobReasons:
         self._known: dict[int, tuple[str, float | None, bool]] = {}
         self._next_s = 0.0
 
-    async def of(self, handle: Asking, ids: Sequence[int]) -> dict[int, tuple[str, float | None, bool]]:
+    async def lookup(self, handle: Asking, ids: Sequence[int]) -> dict[int, tuple[str, float | None, bool]]:
         """Reason, estimated start (wall time) and whether that is promised, of those that wait; asked now and then."""
         is_due = ids and asyncio.get_running_loop().time() >= self._next_s
         await self._question.ask((lambda: self._ask(handle, list(ids))) if is_due else None)
@@ -344,7 +344,8 @@ async def asked_jobs(handle: Asking, request: dict[str, Any], reasons: JobReason
         for info in found[:count]
         if info["state"] in ("PRIORITY", "SCHED") and not (rows[info["id"]]["reason"] and rows[info["id"]]["estimate"])
     ]
-    known = await reasons.of(handle, [info["id"] for info in silent if info["urgency"] and info.get("priority") != 0])
+    asked = [info["id"] for info in silent if info["urgency"] and info.get("priority") != 0]
+    known = await reasons.lookup(handle, asked)
     queues = list({info.get("queue") for info in silent if not rows[info["id"]]["reason"]})
     blocked = dict(zip(queues, await asyncio.gather(*[_blocked(handle, name) for name in queues]), strict=True))
     for info in silent:
@@ -386,7 +387,7 @@ class JobFeed:
         self._printed = asyncio.Event()
         """Set when there is no more output to come."""
 
-    def now(self) -> Body | None:
+    def current(self) -> Body | None:
         """See `Feed`."""
         return self._snapshot if self._is_told else None
 
@@ -645,7 +646,7 @@ class MessagesFeed:
         self._dropped = 0
         self._has_begun = False
 
-    def now(self) -> Body | None:
+    def current(self) -> Body | None:
         """See `Feed`."""
         return {"messages": self._kept, "dropped": self._dropped} if self._has_begun else None
 

@@ -110,8 +110,8 @@ class KeptConnection:
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 
-    async def there(self) -> Any:
-        """The handle, after the first attempt. Raises RPCError while there is none."""
+    async def connected_handle(self) -> Any:
+        """Return the handle, after the first attempt. Raises RPCError while there is none."""
         self.open()
         await self._settled.wait()
         if self.handle is None:
@@ -302,7 +302,7 @@ class Channel:
 
     def greet(self, viewer: Subscription) -> None:
         """A viewer that comes now gets the snapshot, if there is one."""
-        if self._latest is None and (body := self.feed.now()) is not None:
+        if self._latest is None and (body := self.feed.current()) is not None:
             self._latest = ViewMessage("whole", body)
         if self._latest is not None:
             viewer.put(self._latest)
@@ -369,7 +369,7 @@ class Follower:
 
     async def ask(self, topic: str, payload: dict[str, Any] | None = None) -> dict[str, Any]:
         """One request over the same connection. Raises RPCError: the instance's, or that it is lost."""
-        handle = await self._connection.there()
+        handle = await self._connection.connected_handle()
         answer: dict[str, Any] = await handle.rpc(topic, payload)
         return answer
 

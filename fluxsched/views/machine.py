@@ -92,7 +92,7 @@ class TargetParts:
     def __init__(self) -> None:
         self.parts: dict[str, Idset] = {}
 
-    def take(self, moved: Mapping[str, str]) -> None:
+    def move_targets(self, moved: Mapping[str, str]) -> None:
         """These targets have these values now."""
         to = {value: Idset.parse(text) for value, text in moved.items()}
         targets = EMPTY
@@ -140,7 +140,7 @@ class LiveMachine:
             self._define(answer["R"])
         for name in ("states", "busy", "busy_gpus"):
             if name in answer:
-                getattr(self, name).take(answer[name])
+                getattr(self, name).move_targets(answer[name])
         self.groups = answer.get("groups", self.groups)
         self.drains = answer.get("drains", self.drains)
         if "made_up" in answer:

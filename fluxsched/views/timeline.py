@@ -278,9 +278,9 @@ class TimelineFeed:
         self._plan = SlowQuestion()
         self._polled = PolledFeed(self._ask, TIMELINE_EVERY_S, bar_differences)
 
-    def now(self) -> Body | None:
+    def current(self) -> Body | None:
         """See `Feed`."""
-        return self._polled.now()
+        return self._polled.current()
 
     async def run(self, handle: Asking, listener: FeedListener) -> None:
         """See `Feed`."""

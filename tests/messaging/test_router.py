@@ -367,7 +367,7 @@ def test_a_peer_registers_so_many_services():
 @pytest.mark.plain_only("has an empty Peer")
 def test_matchtags_begin_anew():
     calls, peer = OutgoingCalls(tag_max=2), Peer.__new__(Peer)
-    assert [calls.begin(peer, "a.b", lambda answer: None, is_question=True) for _ in range(3)] == [1, 2, 1]
+    assert [calls.begin_call(peer, "a.b", lambda answer: None, is_question=True) for _ in range(3)] == [1, 2, 1]
 
 
 def test_what_is_large_is_read_each_time():

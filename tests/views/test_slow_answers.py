@@ -58,5 +58,5 @@ async def test_reasons_that_a_busy_scheduler_does_not_tell_in_time_stay_known(
             return {"jobs": answers.pop(0)}
 
     answers += [[[1, "7 ahead of it", 2e9, True], [2, "8 ahead of it", None, False]], []]
-    first = await reasons.of(Busy(), [1, 2])
-    assert await reasons.of(Busy(), [2, 3]) == {2: first[2]}, "job 1 is not shown any more"
+    first = await reasons.lookup(Busy(), [1, 2])
+    assert await reasons.lookup(Busy(), [2, 3]) == {2: first[2]}, "job 1 is not shown any more"
