@@ -1,7 +1,10 @@
-"""What commands print, word for word: each command of `golden/*.txt` at its site of `sites.py`."""
+"""What commands print, word for word: each command of `golden/NAME.txt` at its site of `sites.py`, in a directory with
+the files of `golden/NAME/`.
+"""
 
 from __future__ import annotations
 
+import shutil
 from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
@@ -34,6 +37,8 @@ def test_golden(
 ) -> None:  # fmt: skip
     monkeypatch.setattr(SystemClock, "wall_s", staticmethod(lambda: NOW_S))
     monkeypatch.chdir(tmp_path)
+    for file in path.with_suffix("").glob("*"):
+        shutil.copy(file, tmp_path)
     found = golden.shown(cli(*row.words, answers=SITES[row.site]())).replace(str(tmp_path), "HERE")
     if golden.WRITES:
         written[path][row.at] = found

@@ -1,4 +1,4 @@
-"""`fluxsched sim` as typed: what it prints and writes, and how it fails."""
+"""`fluxsched sim` as typed: what it prints and writes; `tests/cli/golden/sim.txt` has how it fails."""
 
 import csv
 import io
@@ -72,13 +72,6 @@ def test_policies_side_by_side(sim):
     assert [line.split("  ")[0] for line in lines] == titles
     assert [" ".join(line.split()) for line in lines] == [" ".join(line.split()) for line in GOLDEN.splitlines()]
     assert sum(line.startswith(costs) for line in done.stdout.splitlines()) == 4
-
-
-def test_a_plugin_that_fails_ends_the_simulation(sim, tmp_path):
-    (tmp_path / "bad.py").write_text("class Bad:\n    name = 'bad'\n\n    def look(self, *about):\n        {}['x']\n")
-    done = sim("t.swf", "--plugin", "./bad.py")
-    assert (done.exit_code, done.stdout) == (1, "")
-    assert "plugin 'bad' failed at bad.py:5: KeyError: 'x'" in done.stderr
 
 
 def test_run_may_be_left_out_and_help_is_found(sim):
@@ -196,43 +189,6 @@ def test_a_page_is_written_before_the_report_is_printed(sim, tmp_path):
     assert "wait mean [s]" in done.stdout
 
 
-@pytest.mark.parametrize(
-    ("args", "code", "text"),
-    [
-        (["t.swf", "--policy", "fifo;7=easy"], 1, "queue '7' has a policy, but no jobs: t.swf has queues 1, 2"),
-        (["t.swf", "--policy", "fifo;1=nope"], 2, "Error: queue '1': no policy 'nope'"),
-        (["t.swf", "--policy", "easy:order=best"], 2, "Error: policy 'easy': order='best' should be one of"),
-        (["t.swf", "--policy", "./no.py"], 2, "Error: there is no file ./no.py"),
-        (["t.swf", "--policy", "easy", "--policy", "fifo", "--policy", "easy"], 2, "policy 'easy' is given twice"),
-        (["none.swf"], 2, "does not exist"),
-        (["t.swf", "--policy", "nope"], 2, "Error: no policy 'nope'"),
-        (["t.swf", "--procs", "2", "--nodes", "3"], 2, "procs and nodes are mutually exclusive"),
-        (["t.swf", "--procs", "2", "--R", "t.swf"], 2, "procs and R are mutually exclusive"),
-        (["t.swf", "--cores", "2"], 2, "give the number of nodes"),
-        (["gen", "--procs", "4", "--nodes", "4"], 2, "procs and nodes are mutually exclusive"),
-        (["gen", "--cores", "4"], 2, "give the number of nodes"),
-        (["gen", "--load", "-1"], 2, "Error: load -1 is not a number above 0"),
-        (["t.swf", "--procs", "0"], 2, "Invalid value for '--procs'"),
-        (["t.swf", "--plot", "x.jpg"], 1, "should end in .png, .svg or .pdf\n"),
-        (["t.swf", "--plot", "x.html"], 1, "should end in .png, .svg or .pdf; --html writes a page"),
-        (["t.swf", "--html", "no/x.html"], 1, "no/x.html cannot be written: there is no dir"),
-        (["t.swf", "--procs", "2", "--jobs-out", "no/x.csv"], 1, "no/x.csv cannot be written: there is no dir"),
-        (["t.swf", "--uri", "ipc:///x"], 2, "--uri is for --speed"),
-        (["t.swf", "--speed", "2", "--policy", "fifo", "--procs", "3"], 1, "policy, procs: not with --speed"),
-        (["t.swf", "--site", "t.swf", "--policy", "fifo"], 1, "t.swf:1: not JSON"),
-    ],
-)
-def test_failures(sim, args, code, text):
-    class NoInstance:
-        def __enter__(self):
-            return self
-
-        def __exit__(self, *exc): ...
-
-    done = CliRunner().invoke(main, ["sim", *args], prog_name="fluxsched", obj=lambda uri: NoInstance())
-    assert (done.exit_code, text in done.stderr) == (code, True), done.output
-
-
 @pytest.mark.parametrize(("args", "name"), [([], "t.jsonl"), (["--swf"], "t.swf"), (["-o", "u.swf.gz"], "u.swf.gz")])
 def test_a_made_up_trace_runs(sim, tmp_path, args, name):
     made = sim("gen", "--jobs", "20", "--procs", "8", "--seed", "4", "--load", "0.5", *args)
@@ -295,16 +251,7 @@ def test_labels_are_what_tables_call_the_policies(sim, tmp_path):
     assert [(each["policy"], each["label"]) for each in shown] == [("fifo", "strict"), ("easy", "back fill")]
 
 
-@pytest.mark.parametrize(
-    ("words", "why"),
-    [
-        (["--label", "a"], "1 label for 2 policies: give one per policy"),
-        (["--label", "a", "--label", "a"], "label 'a' is given twice"),
-        (["--label", "a", "--label", " "], "label ' ' is not 1 to 40 printable"),
-        (["--label", "a", "--label", "x" * 41], "is not 1 to 40 printable"),
-    ],
-)
-def test_labels_that_tell_nothing_apart(sim, words, why):
-    done = sim("t.swf", "--policy", "fifo", "--policy", "easy", *words)
+def test_a_label_has_a_limit(sim):
+    done = sim("t.swf", "--policy", "fifo", "--policy", "easy", "--label", "a", "--label", "x" * 41)
     assert done.exit_code == 2
-    assert why in done.stderr
+    assert "is not 1 to 40 printable" in done.stderr
