@@ -7,7 +7,7 @@ import errno
 import os
 import signal
 import socket
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -63,120 +63,95 @@ class Tasks:
     def close(self): ...
 
 
-async def test_equal_jobspecs_are_read_once_and_a_wrong_one_fails_its_job_alone():
-    turns, made, answers, arrived = Turns(SystemClock()), list[Tasks](), list[Any](), asyncio.Event()
-    instance, client = map(StreamClient, socket.socketpair())
+class KeptTasks:
+    """The service of a keeper, with tasks that it was to run, and what its instance hears."""
 
-    def executor(reports):
-        made.append(Tasks(reports))
-        return made[0]
+    def __init__(self):
+        self.turns, self.made, self.heard = Turns(SystemClock()), list[Tasks](), list[Any]()
+        outside = KeeperOutside(self._executor, lambda records, cleared: None, lambda: None, lambda is_gone: None, 7)
+        self.service = KeeperService(self.turns, outside)
+        self.turns.start(asyncio.get_running_loop())
 
-    def listen():
-        answers.extend(one for frames in instance.receive(100) for one in msg.from_keeper(frames))
-        arrived.set()
+    def _executor(self, reports):
+        self.made.append(Tasks(reports))
+        return self.made[0]
 
-    outside = KeeperOutside(executor, lambda records, cleared: None, lambda: None, lambda is_gone: None, 7)
-    service = KeeperService(turns, outside)
-    turns.start(asyncio.get_running_loop())
-    instance.start(asyncio.get_running_loop(), listen)
-    client.start(asyncio.get_running_loop(), turns.wake)
-    service.attend(client)
+    @contextmanager
+    def instance(self, *said):
+        """An instance that connects and says this; what it hears begins anew."""
+        instance, client = map(StreamClient, socket.socketpair())
+        self.heard.clear()
+
+        def listen():
+            self.heard.extend(one for frames in instance.receive(100) for one in msg.from_keeper(frames))
+
+        instance.start(asyncio.get_running_loop(), listen)
+        client.start(asyncio.get_running_loop(), self.turns.wake)
+        self.service.attend(client)
+        for frames in msg.packed([msg.KeeperHello(msg.VERSION, 1), *said]):
+            instance.send(frames)
+        yield
+        instance.close()
+
+    async def until(self, condition):
+        async with asyncio.timeout(WAIT_S):
+            while not condition():
+                await asyncio.sleep(0.001)
+
+
+@pytest.fixture
+async def kept():
+    kept = KeptTasks()
+    yield kept
+    kept.service.close()
+    kept.turns.stop()
+
+
+BEGUN = msg.KeeperSettings("/spool", {}, None, 5.0, True)
+
+
+async def test_equal_jobspecs_are_read_once_and_a_wrong_one_fails_its_job_alone(kept):
     jobspec = msg.packed_jobspec(Jobspec.from_command(["true"], environment={"LANG": "C"}))
     wrong = msgspec.Raw(msgspec.msgpack.encode({"version": 1}))
-    said = [msg.KeeperHello(msg.VERSION, 1), msg.KeeperSettings("/spool", {}, None, 5.0, True)]
-    said += [msg.StartJob(jobid, 0, wrong if jobid == 2 else jobspec, {}) for jobid in (1, 2, 3)]
-    for frames in msg.packed(said):
-        instance.send(frames)
-    async with asyncio.timeout(WAIT_S):
-        while len(answers) < 2:
-            arrived.clear()
-            await arrived.wait()
-    first, third = made[0].launched
+    starts = [msg.StartJob(jobid, 0, wrong if jobid == 2 else jobspec, {}) for jobid in (1, 2, 3)]
+    with kept.instance(BEGUN, *starts):
+        await kept.until(lambda: len(kept.heard) >= 2)
+    first, third = kept.made[0].launched
     assert (first.jobid, third.jobid, first.spool) == (1, 3, Path("/spool"))
     assert first.jobspec is third.jobspec
     assert first.jobspec.environment == {"LANG": "C"}
-    welcome, failed = answers
+    welcome, failed = kept.heard
     assert isinstance(welcome, msg.KeeperWelcome)
     assert isinstance(failed, msg.JobFailed)
     assert failed.jobid == 2
-    service.close()
-    instance.close()
-    turns.stop()
 
 
-async def test_what_an_instance_could_not_take_in_is_repeated_to_the_next():
-    turns, heard, arrived = Turns(SystemClock()), list[Any](), asyncio.Event()
-    outside = KeeperOutside(Tasks, lambda records, cleared: None, lambda: None, lambda is_gone: None, 7)
-    service = KeeperService(turns, outside)
-    turns.start(asyncio.get_running_loop())
+async def test_what_an_instance_could_not_take_in_is_repeated_to_the_next(kept):
     for jobid in (1, 2, 3):
-        service._report(msg.JobRaised(service._next(), jobid, "memory", "too much"))
-    for said in ([msg.Stored(3, [2])], []):
-        instance, client = map(StreamClient, socket.socketpair())
-        heard.clear()
-
-        def listen(instance=instance):
-            heard.extend(one for frames in instance.receive(100) for one in msg.from_keeper(frames))
-            arrived.set()
-
-        instance.start(asyncio.get_running_loop(), listen)
-        client.start(asyncio.get_running_loop(), turns.wake)
-        service.attend(client)
-        for frames in msg.packed([msg.KeeperHello(msg.VERSION, 1), *said]):
-            instance.send(frames)
-        async with asyncio.timeout(WAIT_S):
-            while not any(isinstance(one, msg.JobRaised) for one in heard):
-                arrived.clear()
-                await arrived.wait()
-            while said and len(service._reports) > 1:
-                await asyncio.sleep(0.001)
-        instance.close()
-    assert [one.jobid for one in heard if isinstance(one, msg.JobRaised)] == [2]
-    service.close()
-    turns.stop()
+        kept.service._report(msg.JobRaised(kept.service._next(), jobid, "memory", "too much"))
+    for said, left in (([msg.Stored(3, [2])], 1), ([], 3)):
+        with kept.instance(*said):
+            await kept.until(lambda: any(isinstance(one, msg.JobRaised) for one in kept.heard))
+            await kept.until(lambda left=left: len(kept.service._reports) <= left)
+    assert [one.jobid for one in kept.heard if isinstance(one, msg.JobRaised)] == [2]
 
 
-async def test_a_size_is_taken_on_once_and_a_release_is_repeated_until_it_is_stored():
-    turns, made, heard = Turns(SystemClock()), list[Tasks](), list[Any]()
-
-    def executor(reports):
-        made.append(Tasks(reports))
-        return made[0]
-
-    outside = KeeperOutside(executor, lambda records, cleared: None, lambda: None, lambda is_gone: None, 7)
-    service = KeeperService(turns, outside)
-    turns.start(asyncio.get_running_loop())
-    execution = {"R_lite": [{"rank": "0-1", "children": {"core": "0"}}], "starttime": 0, "expiration": 0}
-    r = {"version": 1, "execution": execution}
-    jobspec = msg.packed_jobspec(Jobspec.from_command(["true"]))
-    began = [msg.KeeperSettings("/spool", {}, None, 5.0, True), msg.StartJob(1, 0, jobspec, r)]
+async def test_a_size_is_taken_on_once_and_a_release_is_repeated_until_it_is_stored(kept):
+    r = r_of("0-1")
+    began = [BEGUN, msg.StartJob(1, 0, msg.packed_jobspec(Jobspec.from_command(["true"])), r)]
     one = [msg.GrowJob(1, r, "1-3"), msg.GrowJob(1, r, "2-3"), msg.ShrinkJob(1, "3"), msg.ShrinkJob(9, "3")]
     two = [msg.ShrinkJob(1, "3"), msg.GrowJob(1, r, "3"), msg.ShrinkJob(1, "3")]
-    for said in ([*began, *one], two):
-        instance, client = map(StreamClient, socket.socketpair())
-        heard.clear()
-
-        def listen(instance=instance):
-            heard.extend(one for frames in instance.receive(100) for one in msg.from_keeper(frames))
-
-        instance.start(asyncio.get_running_loop(), listen)
-        client.start(asyncio.get_running_loop(), turns.wake)
-        service.attend(client)
-        for frames in msg.packed([msg.KeeperHello(msg.VERSION, 1), *said]):
-            instance.send(frames)
-        async with asyncio.timeout(WAIT_S):
-            while not (heard and len(made[0].sizes) == 2):
-                await asyncio.sleep(0.001)
-        if said is not two:
-            assert made[0].sizes == [("grow", "2-3"), ("shrink", "3")]
-            made[0].sizes.clear()
-            made[0].reports.released(1, Idset.parse("3"))
-        instance.close()
+    with kept.instance(*began, *one):
+        await kept.until(lambda: kept.heard and len(kept.made[0].sizes) == 2)
+        tasks = kept.made[0]
+        assert tasks.sizes == [("grow", "2-3"), ("shrink", "3")]
+        tasks.sizes.clear()
+        tasks.reports.released(1, Idset.parse("3"))
+    with kept.instance(*two):
+        await kept.until(lambda: kept.heard and len(tasks.sizes) == 2)
     held = msg.HeldJob(1, 0, False, "0-2", "3")
-    assert heard == [msg.KeeperWelcome(msg.VERSION, 7, [held]), msg.TargetsReleased(1, 1, "3")]
-    assert made[0].sizes == [("grow", "3"), ("shrink", "3")], "what is being reported needs no further shrink"
-    service.close()
-    turns.stop()
+    assert kept.heard == [msg.KeeperWelcome(msg.VERSION, 7, [held]), msg.TargetsReleased(1, 1, "3")]
+    assert tasks.sizes == [("grow", "3"), ("shrink", "3")], "what is being reported needs no further shrink"
 
 
 # What the instance does with its keepers: these are played by the test, over a transport in memory.
