@@ -95,6 +95,25 @@ def test_nothing_is_left_of_an_instance_that_has_ended() -> None:
     assert left() is None
 
 
+def test_a_keeper_that_lives_on_keeps_nothing_of_a_killed_instance() -> None:
+    """Its end of their connection kept all of it: a year of `benchmarks/soak.py` grew with each kill."""
+    with World(1) as world:
+        client = Client(world)
+        world.run_until(5.0)
+        assert world.parts is not None
+        left = weakref.ref(world.parts)
+        client.send("job-manager.submit", {"jobspec": spec(run_s=1000.0)})
+        world.run_until(world.now_s + 5.0)
+        keeper = world.processes["keeper"]
+        del client
+        world.kill("instance")
+        world.run_until(world.now_s + 60.0)
+        gc.collect()
+        assert keeper.is_alive
+        assert world.processes["keeper"] is keeper
+        assert left() is None
+
+
 def test_the_same_seed_gives_the_same_run_and_another_one_another() -> None:
     assert digest(run(1)) == digest(run(1)) != digest(run(2))
 

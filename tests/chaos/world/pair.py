@@ -32,7 +32,7 @@ class PairEnd:
         self._inbox = Inbox(self._notify)
         self._last_s = 0.0
         self._wake: Callable[[], object] = lambda: None
-        process.on_end.append(lambda reason: self.close())
+        process.on_end.append(self._process_ended)
 
     def start(self, loop: asyncio.AbstractEventLoop | None, wake: Callable[[], object]) -> None:
         """See `Client.start`."""
@@ -56,6 +56,11 @@ class PairEnd:
         if self._inbox.ending is None:
             self._carry(lambda other: other._inbox.ended(CLOSED))
             self._inbox.ending = CLOSED
+
+    def _process_ended(self, reason: str) -> None:
+        """Close, and let go of what the process had in memory: the other process may live on, and know this end."""
+        self.close()
+        self._wake = lambda: None
 
     def _carry(self, deliver: Callable[[PairEnd], None]) -> None:
         other = self.other
