@@ -14,7 +14,7 @@ from typing import Final, NamedTuple, TypeAlias
 from fluxsched.core.constraint import targets_with
 from fluxsched.core.hostlist import Hostlist
 from fluxsched.core.idset import EMPTY, Idset
-from fluxsched.core.resources import ResourceSet
+from fluxsched.core.resources import LOCAL_PREFIX, ResourceSet
 from fluxsched.core.text import some_of
 from fluxsched.errors import FluxschedError, InvalidValue
 
@@ -96,8 +96,9 @@ def _members(named: NamedSet, resources: ResourceSet, look_up: LookUp | None) ->
     if named.kind == PROPERTY:
         found = targets_with(named.name, resources.properties) & resources.ranks
         if not found and named.name not in resources.properties:
-            known = some_of(sorted(resources.properties))
-            raise InvalidValue(f"no target has property {named.name!r}: the properties are {known}")
+            known = sorted(name for name in resources.properties if not name.startswith(LOCAL_PREFIX))
+            remedy = f"the properties are {some_of(known)}" if known else "no target has any"
+            raise InvalidValue(f"no target has property {named.name!r}: {remedy}")
         return found
     if look_up is None:
         raise InvalidValue(f"{named}: only an instance knows its {named.kind}s; give ranks, hosts or property:NAME")

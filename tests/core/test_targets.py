@@ -111,3 +111,17 @@ def test_bombs_are_refused(text: str) -> None:
 def test_only_text() -> None:
     with pytest.raises(InvalidValue, match="string"):
         parse_targets(3, SITE)
+
+
+@pytest.mark.parametrize(
+    ("there", "words"),
+    [({"gpu": "1", "+debug": "0"}, "the properties are gpu$"), ({"+debug": "0"}, "no target has any$")],
+)
+def test_marks_of_queues_are_not_listed_as_properties(there: dict[str, str], words: str) -> None:
+    site = SITE
+    for name, ranks in SITE.properties.items():
+        site = site.remove_property(name, ranks)
+    for name, ranks in there.items():
+        site = site.add_property(name, Idset.parse(ranks))
+    with pytest.raises(InvalidValue, match=words):
+        parse_targets("property:gpux", site)
