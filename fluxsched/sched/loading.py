@@ -157,7 +157,7 @@ def _load(noun: str, path: str) -> ModuleType:
 OURS = Path(__file__).parents[1]
 """Frames of files in here are not the policy's."""
 
-FOREIGN_LIKE: Final = (OURS / "sched" / "policies", OURS / "sched" / "plugins", OURS / "yunikorn" / "tree")
+FOREIGN_LIKE: Final = (OURS / "sched" / "policies", OURS / "yunikorn" / "tree")
 """Except those of files in here."""
 
 
