@@ -3,7 +3,7 @@
 Law: a job is started at one keeper, once. Whether it may have run is known from the store: what identifies its
 processes is there before any of them runs. So a job that no keeper knows is started if nothing of it is on record; else
 what may be left of it is ended beyond doubt, and it has failed. A keeper whose connection ends is dead, or is killed.
-What a keeper reports is said to be stored once it is, and what it repeats of jobs that have ended is passed over. The
+A keeper's report is acknowledged once it is stored, and what it repeats of jobs that have ended is passed over. The
 first keeper is started with the first job.
 
 As long as no processes of a job are on record another keeper may have to start it, so what its keeper was told is kept
@@ -196,7 +196,7 @@ class KeeperExecutor:
             link.client.close()
 
     def detach(self, within_s: float) -> None:
-        """See `Executor.leave`."""
+        """See `Executor.detach`."""
         self._end(msg.Leave(within_s))
         for link in self._links:
             if not link.has_said:

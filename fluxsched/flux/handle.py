@@ -4,7 +4,7 @@ Laws: every call of a handle returns at once; answers come through the callback 
 both from the reactor and never from within the call. The interface is small, so that a recording can take Flux's place.
 Options (`flux module load ... policy=easy queue-depth=8 placement=best-fit`) are checked at load, and an error has the
 option, its value and what is allowed; an option that is not the module's is the policy's. Each R is in the KVS before
-its grant is answered (law 3), and many share a transaction: at most IN_FLIGHT_MAX are in flight; what is granted
+its grant is answered, and many share a transaction: at most IN_FLIGHT_MAX are in flight; what is granted
 meanwhile goes with the next one, so a burst needs few transactions and a single grant is not delayed.
 
 Compatibility with Flux's own tools and tests (debug bits of sched-simple, annotations as its others write) changes no

@@ -411,7 +411,7 @@ class Assembly:
         self.agents.reloaded(self._ours(sources))
 
     def check(self) -> None:
-        """Assert law 5 over the whole state: for tests."""
+        """Assert that nothing is held twice, over the whole state: for tests."""
         module, manager = self.resource.module, self.effects.manager
         module.check()
         manager.check()

@@ -333,7 +333,7 @@ class Instance:
         return self._parts.info()
 
     def check(self) -> None:
-        """Assert law 5 over the whole state: for tests."""
+        """Assert that nothing is held twice, over the whole state: for tests."""
         self._parts.check()
 
     def restart(self) -> None:

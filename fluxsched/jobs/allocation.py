@@ -210,7 +210,7 @@ class Allocation:
         now_s: float,
         foreign: Foreign | None = None,
     ) -> list[Effect]:
-        """SUCCESS. Raises RemoteProtocolError if R is wrong or a core of it is held (law 5: both jobs are named).
+        """SUCCESS. Raises RemoteProtocolError if R is wrong or a core of it is held (both jobs are named).
 
         `foreign` says which of the targets granted are not those of the scheduler's groups.
         """

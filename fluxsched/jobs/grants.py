@@ -1,6 +1,6 @@
 """Record of the cores and amounts that each job holds, kept by the job manager.
 
-Law (law 5 of the design): a core, GPU or other child of a target belongs to at most one job, and of an amount no more
+Law: a core, GPU or other child of a target belongs to at most one job, and of an amount no more
 is granted than there is. It is asserted for what each grant touches, in time linear in the grant; `check` asserts the
 whole. An amount is fungible, so only sums over all holders are kept, on each target and of those that the instance has
 once; what is not held is not recorded. Amounts of the instance go back with the last target of their job

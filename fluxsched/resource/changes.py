@@ -527,7 +527,7 @@ class Presence:
 def with_mirror(
     targets: Targets, configured: Mapping[str, Idset], group: str, theirs: ResourceSet
 ) -> tuple[Inventory, dict[str, Idset]] | None:
-    """The inventory and its groups with `theirs`, in whatever ranks, as the whole of `group`; None if it is so now."""
+    """The inventory and its groups with `theirs`, in whatever ranks, as the whole of `group`; None if they are."""
     admitted = targets.admit(theirs).resources
     mine = configured.get(group, EMPTY) & targets.present
     whole = targets.resources

@@ -1,6 +1,6 @@
 """Decisions that a policy may yield, and effects that the scheduler asks its shell to perform: two closed sets.
 
-Law: the engine makes each decision real, or refuses it, before it asks for the next (law 2). A reason may be a text, or
+Law: the engine makes each decision real, or refuses it, before it asks for the next. A reason may be a text, or
 a function that makes one: it is called only when the owner is notified. Effects are values, so that a test compares
 lists; the answers to `sched.alloc` are RFC 27's four (success, annotate, deny, cancel).
 """

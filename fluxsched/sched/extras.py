@@ -3,8 +3,8 @@
 Law: of targets that could hold a node (or slot) of the job those go first where least work is lost (usage by the time
 for which the job has them), the lower rank at a tie, until the job fits. A part goes down to values of its range only,
 so that several targets may go together. What is not needed is spared, the first chosen first. Several parts of a job
-are looked at one after the other (`lacking_parts`). If that does not suffice for a job with a bound on hops, the same
-is tried under each switch alone, where it may: what would go elsewhere stays.
+are looked at one after the other (`lacking_parts`). If that does not suffice for a job with a bound on hops, the
+search is repeated under each switch alone that may hold it; targets elsewhere are then not released.
 """
 
 from __future__ import annotations

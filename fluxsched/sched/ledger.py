@@ -1,4 +1,4 @@
-"""The ledger: the only writer of what jobs hold (law 2), which also ensures that nothing is held twice (law 5).
+"""The ledger: the only writer of what jobs hold, which also ensures that nothing is held twice.
 
 Law: `commit` takes a job off its queue and marks its blocks in one step, or refuses and changes nothing; `release` and
 `adopt` check everything before they change anything. A holding may be outside what the pools count, because a target

@@ -1,7 +1,7 @@
 """Preemption in one scheduler: which running jobs may go, which are going and for whom, and what fits without them.
 
 Law: a job is preempted at most once, and in any `window_s` at most `rate` of them are. What is going holds what it has
-until that is freed (law 5). Running jobs are indexed by account and by target; one entry in a dict is all that a start
+until that is freed. Running jobs are indexed by account and by target; one entry in a dict is all that a start
 or an end costs, and the rest is caught up with when it is asked for. Leaving the block of a what-if undoes everything,
 so nothing may be yielded inside. For a job of several parts a target helps if it suits any of the parts that lack most
 together, of several such sets the smallest: then all the parts so far lack one less, and else they lack as many as

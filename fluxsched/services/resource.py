@@ -1,7 +1,7 @@
 """The `resource` service: RFC 28 in both dialects, drain, groups, properties, status, watch and the RFC 44 journal.
 
 Requests become calls of `resource.ResourceModule`, whose effects are performed here: streams through one
-`AcquireServer` session an acquirer, rows through the store, and every answer after the store (law 3).
+`AcquireServer` session an acquirer, rows through the store, and every answer after the store.
 
 Law: a reader of the journal gets every event once, in order: what was sent as history is not sent again as news, and
 none is sent before it is on disk. A watcher gets the state of all targets, then what has changed: all that jobs change

@@ -1,7 +1,7 @@
 """The job manager's side of RFC 27: hello, ready, answers to `sched.alloc`, and what schedulers have it keep.
 
-`sched.*` goes to the connection that said hello for the group. Law: an error response to alloc or free, a grant that
-breaks law 5, or the peer's loss suspends scheduling for its groups until a scheduler says hello again. What is kept
+`sched.*` goes to the connection that said hello for the group. Law: an error response to alloc or free, a grant of
+what is held, or the peer's loss suspends scheduling for its groups until a scheduler says hello again. What is kept
 between two schedulers is one value a set of groups: it is returned as it came, and a value that became unreadable on
 disk is the next scheduler's to judge.
 """

@@ -43,7 +43,7 @@ PARTS_KEPT: Final = 1024
 
 
 def parts_jobspec(text: str) -> dict[str, Any]:
-    """The jobspec of parts that are given as JSON text. Raises InvalidValue for keys that there are not."""
+    """The jobspec of parts that are given as JSON text. Raises InvalidValue for unknown keys."""
     resources, tasks = [], []
     try:
         parts = json.loads(text)

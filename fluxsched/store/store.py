@@ -1,4 +1,4 @@
-"""The store: one SQLite file, one writer, group commit (law 3: answer after store).
+"""The store: one SQLite file, one writer, group commit: an answer follows the store.
 
 What a turn wants kept is appended with `add`; `after_commit` callbacks wait for the transaction that carries it and run
 in a later turn. While one transaction is being written, the next one gathers: an idle store commits at once, a busy one

@@ -1,4 +1,4 @@
-"""The only place where time and chance enter fluxsched (law 4 of the design).
+"""The only place where time and chance enter fluxsched.
 
 Wall time is for what people and R see, monotonic time for delays. Everything else takes `now_s` as an argument, so
 the simulator can put virtual time in its place.

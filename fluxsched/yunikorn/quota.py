@@ -5,7 +5,7 @@
 The file has the partitions format of YuniKorn, of which the partition `default` counts, else the first. A job is an
 application of its own: so `maxapplications` counts jobs that run. Its queue follows from `placementrules`; what they
 call provided is `root.BANK` (`a/b` as `root.a.b`), without a bank the job's queue, else `root.default`, and it has the
-tags `bank` and `queue`. A job without a bank that no queue is for is none of its business. Kinds are `core`
+tags `bank` and `queue`. A job without a bank for which there is no queue is not limited. Kinds are `core`
 (also as `vcore`), `gpu`, `node`, and countable resources by their names.
 
 Law: what a job holds is booked before it is committed, or it does not start; what ran before is a fact.

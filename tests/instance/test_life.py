@@ -37,7 +37,7 @@ from fluxsched.instance.launch import StartOptions, settings_of
 from fluxsched.system.files import PREFIX
 from tests.site import alive
 
-# What a restart with the same state directory finds again: after a clean end, and after kill -9 (law 3).
+# What a restart with the same state directory finds again: after a clean end, and after kill -9.
 
 
 GROUPS = """

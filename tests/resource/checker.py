@@ -1,7 +1,7 @@
 """An independent judge of the resource module: plain sets, fed with nothing but requests, effects and a few reads.
 
 Law: it never looks inside the module. Model acquirers believe what they are told, some of them late; model jobs take
-what their acquirer believes to be free. After every step `World.check` asserts design.md's law 5: a target belongs to
+what their acquirer believes to be free. After every step `World.check` asserts the law: a target belongs to
 one group, at most one acquirer counts it, and no two jobs of different acquirers ever hold it.
 """
 

@@ -1,5 +1,6 @@
 """A user at a terminal: the installed `fluxsched`, a clean environment, a directory of its own, and instances that
-are stopped when the test is over. In-process instances assert law 5 (`Instance.check`) when it ends and at each step.
+are stopped when the test is over. In-process instances assert when it ends and at each step
+that nothing is held twice (`Instance.check`).
 
 A command of a hundred milliseconds is mostly the start of Python. So `user.process(...)` runs the console script, for
 what only a process shows (exit statuses, signals, terminals), and `user(...)` runs the same command line against the
@@ -297,7 +298,7 @@ class World:
             instance.check()
 
     async def until(self, condition: Callable[[], bool]) -> None:
-        """Check law 5 until a condition holds, bounded."""
+        """Check that nothing is held twice until a condition holds, bounded."""
         async with asyncio.timeout(WAIT_S):
             while not condition():
                 self.check()

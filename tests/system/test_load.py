@@ -1,4 +1,4 @@
-"""Many at once: bursts that become runnable in one instant, submits behind a blocked head; law 5 at every step."""
+"""Many at once: bursts that become runnable in one instant, submits behind a blocked head, and nothing held twice."""
 
 from __future__ import annotations
 

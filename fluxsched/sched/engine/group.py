@@ -2,7 +2,7 @@
 
 Law: nothing is judged before the first grow (RFC 28 draft); from then on every job of a queue is feasible, and the
 others are set aside or have been denied. A verdict is worked out once a shape and generation, since it does not depend
-on what is up or busy (law 10). A job of queues that several groups serve waits in each group that could ever hold it,
+on what is up or busy. A job of queues that several groups serve waits in each group that could ever hold it,
 everywhere at the place that its key gives it; it has a reservation in at most one of them, where it starts first, and
 when it starts in one it has left all others in that step. It is set aside in each that cannot hold it, and denied only
 once none can.
@@ -366,7 +366,7 @@ class Group:
         return (holding for holding in self.ledger if any(rank in pool for rank in holding.parts))
 
     def check(self) -> None:
-        """Asserts law 5 over this group, for tests and the simulator; linear in its jobs."""
+        """Assert that nothing of this group is held twice, for tests and the simulator; linear in its jobs."""
         assert self.leaving <= self.ledger.held(self.leaving), "a target is free and not released"
         assert not self.leaving & self.pool.ranks, "a leaving target is still counted"
         offered = {job.jobid for queue in self.queues.values() for job in queue.jobs.everyone()}

@@ -1,7 +1,7 @@
 """Passes over the groups that have changed, queue by queue, and the growth of elastic jobs.
 
-Law: a policy is asked for one decision at a time, and each is made real, or refused with the reason, before the next
-(law 2), so a pass may be dropped between any two: what is left is decided next time. As the last step elastic jobs get
+Law: a policy is asked for one decision at a time, and each is made real, or refused with the reason, before the next,
+so a pass may be dropped between any two: what is left is decided next time. As the last step elastic jobs get
 what is left, in the way of no waiting job: one step of the range of a part at a time, by what no reservation needs
 before the job ends. The next is always the job whose account has the least key, where accounts are kept, else the one
 that began first. Where a policy of the group decides how jobs grow (`Policy`, `GROWS`), nothing is done.

@@ -462,7 +462,7 @@ class Scheduler:
         return set_aside_in(self._groups.values())
 
     def check(self) -> None:
-        """Asserts law 5 over everything, for tests and the simulator."""
+        """Assert that nothing is held twice, for tests and the simulator."""
         self._ledger.check()
         for group in self._groups.values():
             group.check()

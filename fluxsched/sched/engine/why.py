@@ -1,8 +1,8 @@
 """Why jobs wait, and when and where they may start: by what policies have decided, by the admission, or by a forecast.
 
 Law: reads only, also within a pass: what it has not come to yet stands as it was planned before. A reservation is a
-promise; else the earliest time is a bound, by how long running jobs may still run at most, and where one of them has no
-limit there is none. Quotas come first, since without them no node is looked for, but for what there is in all. In
+promise. Otherwise the earliest time is a bound, from the time limits of running jobs; if one of them has no limit,
+there is no bound. Quotas come first, since without them no node is looked for, but for what there is in all. In
 KEPT_S one answer about all planned starts is made, however often it is asked for.
 """
 

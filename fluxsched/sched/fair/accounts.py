@@ -2,8 +2,8 @@
 
 Law: the usage of an account is that of all below it; it is active while a job below it waits or holds something; and
 its share is a part of its parent's, by weight among its active siblings (or among all configured ones). Amounts are
-whole numbers in a fixed order of resources, so that what is added can be taken away without a rest. Usage is remembered
-by two signals that fall by half in each half-life h:
+whole numbers in a fixed order of resources, so that what is added can be taken away without a remainder. Usage is
+remembered by two signals that fall by half in each half-life h:
 
     flow(t) = U + max(F - U, 0) * 0.5 ** (dt / h)
     decayed usage(t) = U + (D - U) * 0.5 ** (dt / h)

@@ -564,7 +564,7 @@ class IdLayout:
         return cores & self._core_bits | (gpus << self._shift & self._field_bits)
 
     def _enter(self, at: int, word: int) -> int:
-        """Gives fields in a row to these targets, none of which has one; how many they are."""
+        """Give consecutive fields to these targets, none of which has one, and return their number."""
         first, base = len(self._ranks), at << WORD_SHIFT
         self._ranks += [base + bit for bit, digit in enumerate(f"{word:b}"[::-1]) if digit == "1"]
         last = len(self._ranks)

@@ -2,11 +2,11 @@
 
 Law: in fair order from the first job that could not start, while its account stays within its share with it, running
 jobs are found that go for it, and the rate lasts. A job for which others are going gets no more until these are gone,
-and has a reservation until then. No job is preempted for one of its own account. U is what is held, less what is going,
-plus what those ask for who preempt; accounts are compared on every level below the bank that they share.
+and has a reservation until then. No job is preempted for one of its own account. U is what is held, less what is being
+preempted, plus what the preempting jobs request; accounts are compared on every level below the bank that they share.
 
-On each target that could hold a node (or one more slot) of the job, those go that must until it fits there: each time
-of the account that is furthest over its share, and over it on every such level, the job that began last. Targets are
+On each target that could hold a node (or one more slot) of the job, jobs are chosen until it fits there: each time, of
+the account that is furthest over its share, and over it on every such level, the job that began last. Targets are
 taken in the order of the work that each loses if it is the first, the lower rank at a tie, until the job fits; each
 then loses what must go by then. What is not needed is spared, the first chosen first. If they do not suffice, none
 goes.
@@ -290,7 +290,7 @@ class VictimSearch:
         return not self._paths
 
     def go_on(self, what_if: IfGone) -> bool:
-        """Looks at some more jobs; whether that was enough."""
+        """Look at some more jobs, and return whether that was enough."""
         shape, pause_at = self._job.shape, self._looked + LOOKED_AT_ONCE
         openings = what_if.openings(shape)
         if self._extras is not None:

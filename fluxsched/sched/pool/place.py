@@ -198,7 +198,7 @@ _tuple: Final = tuple.__new__  # what the constructor of a NamedTuple calls: hal
 
 
 def infeasible(pool: Pool, request: Request, narrowed: Narrowed | None = None) -> str | None:
-    """Return why the request can never fit on what the pool counts, up or down, busy or free; None if it can (law 10).
+    """Return why the request can never fit on what the pool counts, up or down, busy or free; None if it can.
     """
     return shortage(pool, request, narrowed)[1]
 

@@ -1,7 +1,7 @@
 """Placements and the outcomes of placing a request, shapes of equal requests, and sets of ranks.
 
-Outcomes are a closed set (law 9): `Fits` can be granted now, `Insufficient` may fit after a free or when targets come
-back, `Infeasible` never fits on what the group owns, up or down (law 10). The last two say why, in words for the job's
+Outcomes are a closed set: `Fits` can be granted now, `Insufficient` may fit after a free or when targets come
+back, `Infeasible` never fits on what the group owns, up or down. The last two say why, in words for the job's
 owner. Exceptions are for bugs.
 
 Law: equal requests get one shape for as long as it is remembered, and no number of a shape is given twice in a process,

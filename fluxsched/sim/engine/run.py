@@ -5,7 +5,7 @@
 >>> run(Trace.of(jobs), "fifo", procs=4).jobs.start
 [0.0, 60.0]
 
-Law: nothing is simulated here. Each job is submitted with its run time and limit divided by the speed, for the `test`
+Law: a replay simulates nothing. Each job is submitted with its run time and limit divided by the speed, for the `test`
 execution; what the instance then says of its jobs is multiplied again, so the table compares with a simulated one.
 """
 

@@ -7,8 +7,8 @@ two that are made of these: `outage` (the targets are gone for a while, and so a
 is an error with its line, all at once. Where outages of a target overlap it is back when the last of them ends, and
 likewise undrained after the last maintenance.
 
-Law: resources and configuration are read by the instance's own readers, so a site simulates with its own files. Files
-are read by the instance's own readers; hosts in them that the machine does not have are left out.
+Law: resources and configuration are read by the instance's own readers, so a site simulates with its own files; hosts
+in them that the machine does not have are left out.
 """
 
 from __future__ import annotations

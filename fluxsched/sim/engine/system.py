@@ -358,7 +358,7 @@ class System:
         return self.module.resources.restrict(self.usable()).count("core")
 
     def check(self) -> None:
-        """Asserts law 5 over everything."""
+        """Assert that nothing is held twice."""
         self.module.check()
         self.scheduler.check()
 

@@ -318,7 +318,7 @@ def test_a_shrink_of_a_settled_size_is_not_tried_again():
 def test_a_final_free_does_not_cover_what_is_not_answered():
     site = with_a_grow_that_is_not_answered()
     site.end(1)
-    assert site.scheduler.resource_status()[2].ranks == ids("2-3")  # law 5: it may be stored by now
+    assert site.scheduler.resource_status()[2].ranks == ids("2-3")  # nothing twice: it may be stored by now
     site.did(site.scheduler.grow_failed(1, ids("2-3"), site.now_s))
     assert not site.scheduler.resource_status()[2].ranks
     assert site.scheduler.grow_failed(1, ids("2-3"), site.now_s) == []  # it has ended

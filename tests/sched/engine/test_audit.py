@@ -1,7 +1,8 @@
 """An auditor that sees only what goes in and out: the books of the job manager and the resource module.
 
-It shares no code with the ledger. A hypothesis machine drives a whole scheduler; the auditor asserts law 5 at every
-message, and that what the scheduler calls allocated is what is out. A scheduler that skips one free is caught.
+It shares no code with the ledger. A hypothesis machine drives a whole scheduler; the auditor asserts at every
+message that nothing is held twice, and that what the scheduler calls allocated is what is out. A scheduler that skips
+one free is caught.
 """
 
 import pytest
