@@ -233,7 +233,8 @@ def live(options: argparse.Namespace) -> int:
             spent_s = time.process_time() - begun_s
             print(
                 f"month {month}: {memory_mib:.1f} MiB, {measured[-1]:,} blocks, state {state_kib} KiB, "
-                f"{users.counts['submitted']} jobs, {len(users.open)} active, {world.time.count} events, {world.time.count / spent_s:.0f}/s of CPU",
+                f"{users.counts['submitted']} jobs, {len(users.open)} active, {world.time.count} events, "
+                f"{world.time.count / spent_s:.0f}/s of CPU",
                 flush=True,
             )
         users.is_open = False
